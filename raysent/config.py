@@ -1,0 +1,252 @@
+"""YAML -> strict models. In: a file or dotted overrides. Out: checked values, or one line that names file and line.
+
+A `Document` remembers the line of every key, so that an error found long after parsing still points there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from raysent.errors import ConfigError, did_you_mean
+
+KeyPath = tuple[str, ...]
+
+
+class StrictModel(pydantic.BaseModel):
+    """A frozen value whose fields are checked and never coerced; an unknown name is an error."""
+
+    model_config = pydantic.ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True
+    )
+
+
+Model = TypeVar("Model", bound=pydantic.BaseModel)
+
+
+@dataclass(frozen=True)
+class Document:
+    """Plain values read from YAML, and where each of them stands.
+
+    Attributes:
+        values: The mapping, with plain Python values.
+        source: The file's name, for messages.
+        lines: Path of a key -> its line, counted from 1.
+    """
+
+    values: dict[str, Any]
+    source: str = ""
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+
+    def where(self, path: Sequence[str]) -> str:
+        """Return ``file:line: `` of the nearest known key at or above `path`, for the head of a message."""
+        if not self.source:
+            return ""
+        for end in range(len(path), 0, -1):
+            line = self.lines.get(tuple(path[:end]))
+            if line is not None:
+                return f"{self.source}:{line}: "
+        return f"{self.source}: "
+
+    def error(self, path: Sequence[str], message: str) -> ConfigError:
+        """Return the error `file:line: dotted.path: message`."""
+        name = ".".join(path)
+        return ConfigError(f"{self.where(path)}{name + ': ' if name else ''}{message}")
+
+
+def read_yaml(path: Path) -> Document:
+    """Read a YAML 1.2 file whose top level is a mapping.
+
+    Raises:
+        ConfigError: If the file is missing, not text, not YAML, or not a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as text: {error}") from None
+    return parse_yaml(text, source=str(path))
+
+
+def parse_yaml(text: str, *, source: str = "") -> Document:
+    """Parse YAML 1.2 text whose top level is a mapping; `source` names it in messages."""
+    try:
+        loaded = YAML(typ="rt").load(StringIO(text))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f":{mark.line + 1}" if mark is not None else ""
+        raise ConfigError(f"{source}{line}: not valid YAML: {error.problem or error.context}") from None
+    except YAMLError as error:
+        raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(loaded, CommentedMap):
+        given = "nothing" if loaded is None else type(loaded).__name__
+        raise ConfigError(f"{source}: must be a mapping of names to values; given {given}")
+    lines: dict[KeyPath, int] = {}
+    values = _plain(loaded, (), lines)
+    return Document(values=values, source=source, lines=lines)
+
+
+def _plain(node: Any, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
+    """Return `node` as plain Python values, noting the line of every key on the way."""
+    if isinstance(node, CommentedMap):
+        plain = {}
+        for key, value in node.items():
+            here = (*path, str(key))
+            lines[here] = node.lc.key(key)[0] + 1
+            plain[str(key)] = _plain(value, here, lines)
+        return plain
+    if isinstance(node, CommentedSeq):
+        return [_plain(value, (*path, str(index)), lines) for index, value in enumerate(node)]
+    if isinstance(node, bool) or node is None:
+        return node
+    for kind in (int, float, str):
+        if isinstance(node, kind):
+            return kind(node)
+    return node
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Parse one ``a.b=c`` of the command line; the value is read as YAML.
+
+    Raises:
+        ConfigError: If there is no ``=`` or the value is not YAML.
+    """
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise ConfigError(f"--set {text}: must be NAME=VALUE, as in --set training.batch_size=200")
+    document = parse_yaml(f"value: {value}\n" if value.strip() else "value: ''\n", source=f"--set {name}")
+    return name.strip(), document.values["value"]
+
+
+def set_dotted(values: dict[str, Any], name: str, value: Any) -> None:
+    """Set ``a.b.c`` in nested mappings, making the mappings on the way.
+
+    Raises:
+        ConfigError: If a value that is not a mapping stands on the way.
+    """
+    *parents, last = name.split(".")
+    for depth, parent in enumerate(parents):
+        child = values.setdefault(parent, {})
+        if not isinstance(child, dict):
+            here = ".".join(parents[: depth + 1])
+            raise ConfigError(f"{name}: '{here}' is a single value and holds no names")
+        values = child
+    values[last] = value
+
+
+def get_dotted(values: Mapping[str, Any], name: str, default: Any = None) -> Any:
+    """Return ``a.b.c`` of nested mappings, or `default` where it is absent."""
+    node: Any = values
+    for part in name.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return default
+        node = node[part]
+    return node
+
+
+def validate(kind: type[Model], document: Document, *, at: KeyPath = ()) -> Model:
+    """Return the document's values as a checked model.
+
+    Args:
+        kind: The model's class.
+        document: What was read, and where from.
+        at: Path of the values inside the document, for messages.
+
+    Raises:
+        ConfigError: With the first mistake's file, line, path and nearest fix.
+    """
+    try:
+        return kind.model_validate(document.values)
+    except pydantic.ValidationError as error:
+        path, message = explain(error, document.values, kind)
+        raise document.error((*at, *path), message) from None
+
+
+def explain(error: pydantic.ValidationError, values: Any, kind: type[pydantic.BaseModel]) -> tuple[KeyPath, str]:
+    """Return the path and the text of the first mistake in a validation error."""
+    details = error.errors(include_url=False)
+    # An unknown name explains a missing one better than the other way about.
+    first = next((item for item in details if item["type"] == "extra_forbidden"), details[0])
+    path = _path_in(values, first["loc"])
+    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+    match first["type"]:
+        case "extra_forbidden":
+            message = "unknown name" + did_you_mean(path[-1], _names_beside(kind, values, path))
+        case "missing":
+            message = "is required and is not given"
+        case "union_tag_invalid":
+            known = [tag.strip(" '") for tag in first["ctx"]["expected_tags"].split(",")]
+            tag = str(first["ctx"]["tag"])
+            path, message = (*path, "type"), f"unknown type '{tag}'" + did_you_mean(tag, known)
+        case "union_tag_not_found":
+            path, message = (*path, "type"), "is required and is not given"
+        case _:
+            text = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+            holds = text if text is first["msg"] or first["type"] == "value_error" else f"must be {text}"
+            given = "" if first["type"] == "value_error" else f"; given {_short(first['input'])}"
+            message = holds + given
+    return path, message + more
+
+
+def _short(value: Any) -> str:
+    """Return a value's text, cut to what fits in one line."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _path_in(values: Any, location: tuple[int | str, ...]) -> KeyPath:
+    """Return the location without the tags that a union puts between a name and the names inside it."""
+    path: list[str] = []
+    node = values
+    for index, part in enumerate(location):
+        is_tag = (
+            isinstance(node, Mapping)
+            and part not in node
+            and node.get("type") == part
+            and index + 1 < len(location) + 1
+        )
+        if is_tag:
+            continue
+        path.append(str(part))
+        if isinstance(node, Mapping):
+            node = node.get(part)
+        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+            node = node[part]
+        else:
+            node = None
+    return tuple(path)
+
+
+def _names_beside(kind: type[pydantic.BaseModel], values: Any, path: KeyPath) -> list[str]:
+    """Return the names that the model allows where the last name of `path` stands."""
+    schema = kind.model_json_schema()
+    node: dict[str, Any] = schema
+    for part in path[:-1]:
+        values = values.get(part) if isinstance(values, Mapping) else None
+        node = _child_schema(schema, node, part, values)
+    return sorted(node.get("properties", {}))
+
+
+def _child_schema(schema: dict[str, Any], node: dict[str, Any], part: str, values: Any) -> dict[str, Any]:
+    """Return the schema of the name `part` inside `node`, following references and union tags."""
+    child = node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
+    if not isinstance(child, dict):
+        return {}
+    mapping = child.get("discriminator", {}).get("mapping")
+    if mapping and isinstance(values, Mapping):
+        child = {"$ref": mapping.get(values.get("type"), "")}
+    for option in child.get("anyOf", []):
+        if "$ref" in option:
+            child = option
+    if child.get("$ref"):
+        return dict(schema.get("$defs", {}).get(child["$ref"].rpartition("/")[2], {}))
+    return child
