@@ -1,0 +1,29 @@
+"""The plain PyTorch loop: a `RunConfig` and a folder -> a trained model in that folder. No Ray in it.
+
+    outcome.py       what a run tells: `Report`, `Outcome`
+    workers.py       several processes with one loss: gather candidates, sum gradients
+    optimization.py  clip, learning rate, dense and row-exact Adam
+    checkpoint.py    everything needed to go on bit for bit, in two files that appear in one step
+    loop.py          `fit`: step, validate, save, report
+"""
+
+from __future__ import annotations
+
+from raysent.run import TrainingConfig
+from raysent.trainer.checkpoint import drop_checkpoints
+from raysent.trainer.loop import fit
+from raysent.trainer.outcome import OnReport, Outcome, Report, go_on, load_outcome, load_reports
+from raysent.trainer.workers import Workers
+
+__all__ = [
+    "OnReport",
+    "Outcome",
+    "Report",
+    "TrainingConfig",
+    "Workers",
+    "drop_checkpoints",
+    "fit",
+    "go_on",
+    "load_outcome",
+    "load_reports",
+]
