@@ -14,14 +14,16 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
+import boto3
+import botocore.exceptions
 import numpy as np
 import safetensors
 import torch
 from safetensors.torch import load_file, save_file
 
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, DataError
 
 
 @contextlib.contextmanager
@@ -172,3 +174,39 @@ def content_key(*parts: Any) -> str:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()[:16]
+
+
+class RemoteObject(NamedTuple):
+    """One object in a bucket: its ``s3://`` address, what names its content, and its size."""
+
+    address: str
+    etag: str
+    num_bytes: int
+
+
+def list_s3(address: str) -> list[RemoteObject]:
+    """Return the objects whose address is `address` or lies below it, by name.
+
+    Raises:
+        DataError: If the bucket is missing or may not be read.
+    """
+    bucket, _, prefix = address.removeprefix("s3://").partition("/")
+    with s3_errors(address):
+        pages = boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        listed = [item for page in pages for item in page.get("Contents", [])]
+    folder = prefix if prefix.endswith("/") or not prefix else prefix + "/"
+    return sorted(
+        RemoteObject(f"s3://{bucket}/{item['Key']}", item["ETag"].strip('"'), item["Size"])
+        for item in listed
+        if item["Key"] == prefix or item["Key"].startswith(folder)
+    )
+
+
+@contextlib.contextmanager
+def s3_errors(address: str) -> Iterator[None]:
+    """Turn the object store's refusals inside the block into one clear line about `address`."""
+    try:
+        yield
+    except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{address}: cannot be read from the object store: {reason}") from error
