@@ -1,12 +1,47 @@
-"""One run on Ray Train workers."""
+"""One run on Ray Train workers: the loop of `trainer.fit`, once in every process of a torch.distributed group.
+
+In: a `RunConfig` and a folder, on several nodes a shared one. Out: the folder, exactly as `trainer.fit` leaves it. The
+run's own checkpoints are the truth: Ray's are not used, and a worker that is killed is started again and goes on from
+the last of ours.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from raysent.run import RunConfig
-from raysent.trainer import OnReport, Outcome, go_on
+import torch
+
+from raysent import errors
+from raysent.artifacts import read_json, storage_errors, write_json
+from raysent.corpus import prepare
+from raysent.errors import ArtifactError, ConfigError, RaysentError, TrainingError
+from raysent.run import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE, RunConfig
+from raysent.trainer import Outcome, Report, Workers, fit, load_outcome, load_reports
+
+# A user's mistake, met by a worker; it cannot be raised through Ray without being tried again.
+_MISTAKE_FILE = "mistake.json"
+_RAY_FOLDER = ".ray_train"
+_POLL_S = 0.1
+_MAX_FAILURES = 3
+
+_QUIET = {
+    # How often Ray's controller looks for reports; its own 2 s would be most of a short run.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
+    "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING": "0",
+    "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    # Relative names of corpora stay relative to where the command was given.
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 
 
 def train(
@@ -14,13 +49,42 @@ def train(
     folder: Path,
     *,
     num_workers: int = 1,
-    gpus_per_worker: float = 0,
+    gpus_per_worker: float | None = None,
     address: str | None = None,
-    on_report: OnReport = go_on,
+    on_report: Callable[[Report], object] | None = None,
     resume: bool = True,
 ) -> Outcome:
-    """Train one run on Ray Train workers."""
-    raise NotImplementedError
+    """Train one run on Ray Train workers.
+
+    Args:
+        config: The run.
+        folder: Where its files are; made if need be.
+        num_workers: Processes that share every step.
+        gpus_per_worker: GPUs of each; None takes one where the cluster has enough, else the CPU.
+        address: A running cluster; None starts Ray on this machine and ends it again.
+        on_report: Called here, with each report as it comes.
+        resume: Whether to go on from the folder's checkpoint; otherwise the run starts anew.
+
+    Returns:
+        How the run ended.
+
+    Raises:
+        RaysentError: The user's mistakes that `trainer.fit` names.
+        TrainingError: If the workers failed again and again.
+    """
+    folder = folder.absolute()
+    if not resume:
+        _start_anew(folder)
+    before = load_outcome(folder, key=config.key)
+    if before is not None and before.status != "stopped":
+        return before
+    # Read the text here: once for all workers, and a mistake in it is told before Ray starts.
+    prepare(config.corpus, config.vocabulary)
+    with _ray(address):
+        cpus, gpus = _resources_per_worker(num_workers, gpus_per_worker)
+        trainer = make_trainer(config, folder, num_workers=num_workers, cpus_per_worker=cpus, gpus_per_worker=gpus)
+        _follow(trainer, folder, on_report)
+    return trained(config, folder)
 
 
 def make_trainer(
@@ -28,9 +92,193 @@ def make_trainer(
     folder: Path,
     *,
     num_workers: int = 1,
+    cpus_per_worker: int = 1,
     gpus_per_worker: float = 0,
-    max_failures: int = 3,
+    max_failures: int = _MAX_FAILURES,
     callbacks: list[Any] | None = None,
 ) -> Any:
-    """Return the TorchTrainer of one run, to be fitted here or inside a Tune function trainable."""
-    raise NotImplementedError
+    """Return the TorchTrainer of one run, to be fitted here or inside a Tune function trainable.
+
+    After `.fit()`, whether it raised or not, `trained` gives the outcome.
+
+    Args:
+        config: The run.
+        folder: Where its files are; on several nodes, a shared one.
+        num_workers: Processes that share every step.
+        cpus_per_worker: Cores of each, and its threads.
+        gpus_per_worker: GPUs of each; may be a fraction.
+        max_failures: How often lost workers are started again.
+        callbacks: Ray Train's, such as `TuneReportCallback`; they see `report_index`, `step`, `sentences`, `seconds`
+            and the metrics of every report.
+    """
+    _quiet()
+    import ray.train  # late: seconds that no other command should pay
+    from ray.train.torch import TorchTrainer
+
+    folder = folder.absolute()
+    (folder / _MISTAKE_FILE).unlink(missing_ok=True)
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    resources: dict[str, float] = {"CPU": cpus_per_worker}
+    if gpus_per_worker:
+        resources["GPU"] = gpus_per_worker
+    job = {
+        "config": config.model_dump_json(),
+        "folder": str(folder),
+        "working_folder": str(Path.cwd()),
+        "num_threads": cpus_per_worker,
+    }
+    return TorchTrainer(
+        train_worker,
+        train_loop_config=job,
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=num_workers, use_gpu=gpus_per_worker > 0, resources_per_worker=resources
+        ),
+        run_config=ray.train.RunConfig(
+            # A name of its own every time: Ray must find nothing to restore.
+            name=uuid.uuid4().hex[:12],
+            storage_path=str(folder / _RAY_FOLDER),
+            failure_config=ray.train.FailureConfig(max_failures=max_failures),
+            callbacks=callbacks,
+        ),
+    )
+
+
+def train_worker(job: dict[str, Any]) -> None:
+    """Run `trainer.fit` in one Ray Train worker.
+
+    Args:
+        job: `config` as JSON, `folder`, `working_folder` and `num_threads`.
+    """
+    import ray.train
+    import ray.train.torch
+
+    folder = Path(job["folder"])
+    if (folder / _MISTAKE_FILE).exists():
+        return  # started again although nothing will have changed
+    with contextlib.suppress(OSError):
+        os.chdir(job["working_folder"])
+    torch.set_num_threads(job["num_threads"])
+    workers = Workers.of_group()
+
+    def report(now: Report) -> bool:
+        place = {"report_index": now.index, "step": now.step, "sentences": now.sentences, "seconds": now.seconds}
+        ray.train.report({**now.metrics, **place})
+        return True
+
+    config = RunConfig.model_validate_json(job["config"])
+    try:
+        fit(config, folder, report=report, device=ray.train.torch.get_device(), workers=workers)
+    except RaysentError as mistake:
+        with contextlib.suppress(RaysentError, OSError):
+            write_json(folder / _MISTAKE_FILE, {"kind": type(mistake).__name__, "text": str(mistake)})
+        if workers.world_size > 1:
+            raise  # the others may be waiting for this one
+
+
+def trained(config: RunConfig, folder: Path) -> Outcome:
+    """Return how the run that a trainer was made for has ended.
+
+    Raises:
+        RaysentError: The mistake that a worker met, if any.
+        TrainingError: If the workers ended without an outcome.
+    """
+    folder = folder.absolute()
+    shutil.rmtree(folder / _RAY_FOLDER, ignore_errors=True)
+    mistake = folder / _MISTAKE_FILE
+    if mistake.exists():
+        told = read_json(mistake)
+        mistake.unlink(missing_ok=True)
+        raise getattr(errors, told["kind"], RaysentError)(told["text"])
+    outcome = load_outcome(folder, key=config.key)
+    if outcome is None:
+        raise TrainingError(f"{folder}: the workers ended before the run did; resume it from its last checkpoint")
+    return outcome
+
+
+def _follow(trainer: Any, folder: Path, on_report: Callable[[Report], object] | None) -> None:
+    """Fit beside the main thread, so that Ctrl-C stays ours, and pass reports on as they are written.
+
+    Raises:
+        TrainingError: If the workers failed more often than they may.
+    """
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            trainer.fit()
+        except BaseException as error:  # handed to the main thread
+            failures.append(error)
+
+    num_seen = len(load_reports(folder))
+    thread = threading.Thread(target=run, name="ray-train", daemon=True)
+    thread.start()
+    while True:
+        running = thread.is_alive()
+        thread.join(_POLL_S)
+        reports = load_reports(folder)
+        for report in reports[num_seen:]:
+            if on_report is not None:
+                on_report(report)
+        num_seen = max(num_seen, len(reports))
+        if not running:
+            break
+    if failures and not (folder / _MISTAKE_FILE).exists():
+        told = str(failures[0]).strip().splitlines() or [type(failures[0]).__name__]
+        raise TrainingError(f"{folder}: the workers failed: {told[-1]}; resume from the last checkpoint") from failures[0]
+
+
+@contextlib.contextmanager
+def _ray(address: str | None) -> Iterator[None]:
+    """Be connected to Ray inside the block; what was started for it is ended after."""
+    _quiet()
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    try:
+        options = {"include_dashboard": False} if address is None else {}
+        ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **options)
+    except (ConnectionError, ValueError) as error:
+        raise ConfigError(f"--address {address}: no Ray cluster answers there ({error})") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tuple[int, float]:
+    """Return cores and GPUs of each worker.
+
+    Raises:
+        ConfigError: If the cluster has not that much.
+    """
+    import ray
+
+    have = ray.cluster_resources()
+    num_cpus, num_gpus = int(have.get("CPU", 0)), have.get("GPU", 0.0)
+    if num_workers > num_cpus:
+        raise ConfigError(f"num_workers: must be at most {num_cpus}, the cluster's CPUs; given {num_workers}")
+    gpus = gpus_per_worker if gpus_per_worker is not None else float(num_gpus >= num_workers)
+    if gpus * num_workers > num_gpus:
+        raise ConfigError(
+            f"gpus_per_worker: {num_workers} workers need {gpus * num_workers:g} GPUs; the cluster has {num_gpus:g}"
+        )
+    return num_cpus // num_workers, gpus
+
+
+def _quiet() -> None:
+    """Keep Ray from writing over our own output, and from waiting between looks; the user's settings win."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+
+
+def _start_anew(folder: Path) -> None:
+    """Remove what an earlier training left."""
+    shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
+    try:
+        for name in (OUTCOME_FILE, REPORTS_FILE):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"{folder}: cannot be cleared: {error.strerror}") from None

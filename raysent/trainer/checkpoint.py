@@ -1,10 +1,144 @@
-"""Checkpoints."""
+"""Checkpoints: everything needed to go on bit for bit.
+
+    checkpoint/<step>.safetensors   parameters, buffers and the optimisers' tensors, by name
+    checkpoint/<step>.json          which run, how far, and the reports so far; written last, it makes the pair valid
+
+Random states need no place here: batches and dropout are functions of the seed and the step. The last two are kept,
+so that one damaged by the disk still leaves the one before.
+"""
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from raysent.artifacts import load_tensors, read_json, save_tensors, write_json
+from raysent.errors import ArtifactError
+from raysent.run import CHECKPOINT_FOLDER
+
+_FORMAT = "raysent checkpoint 1"
+_NUM_KEPT = 2
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come.
+
+    Attributes:
+        step: Steps done.
+        sentences: Sentences trained on, over all workers.
+        seconds: Time spent in training and validation, over all resumes.
+        reports: Every report so far, as plain values.
+    """
+
+    step: int = 0
+    sentences: int = 0
+    seconds: float = 0.0
+    reports: tuple[dict[str, Any], ...] = ()
+
+
+def save_checkpoint(folder: Path, tensors: dict[str, Tensor], progress: Progress, *, key: str) -> None:
+    """Write a checkpoint of the run named by `key`, and remove the oldest beyond two.
+
+    Raises:
+        ArtifactError: If the disk is full or the folder cannot be written; the checkpoints before are untouched.
+    """
+    place = folder / CHECKPOINT_FOLDER
+    path = _tensors_path(place, progress.step)
+    save_tensors(path, tensors)
+    record = {"format": _FORMAT, "run": key, "tensor_bytes": path.stat().st_size, **asdict(progress)}
+    write_json(path.with_suffix(".json"), record)
+    for step in _steps(place)[:-_NUM_KEPT]:
+        # The record goes first: tensors without one are no checkpoint.
+        _tensors_path(place, step).with_suffix(".json").unlink(missing_ok=True)
+        _tensors_path(place, step).unlink(missing_ok=True)
+
+
+def load_checkpoint(folder: Path, *, key: str) -> tuple[dict[str, Tensor], Progress] | None:
+    """Read the last whole checkpoint of a run's folder; None where there is none.
+
+    Args:
+        folder: The run's folder.
+        key: Name of the run's configuration; a checkpoint of another is refused.
+
+    Raises:
+        ArtifactError: If the checkpoint is of another run, or none of them is whole.
+    """
+    place = folder / CHECKPOINT_FOLDER
+    damage: ArtifactError | None = None
+    for step in reversed(_steps(place)):
+        path = _tensors_path(place, step)
+        try:
+            progress, tensor_bytes = _read_record(path.with_suffix(".json"), key=key)
+            if path.is_file() and path.stat().st_size != tensor_bytes:
+                raise _DamagedError(f"{path}: truncated; remove {place} to train again from the start")
+            return load_tensors(path), progress
+        except _ForeignError:
+            raise
+        except ArtifactError as error:
+            damage = damage or error
+    if damage is not None:
+        raise damage
+    return None
+
+
+def named_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers by name; one that two parts share stands once."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def fill_tensors(module: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Copy saved values into the module's parameters and buffers.
+
+    Raises:
+        ArtifactError: If names or shapes differ.
+    """
+    own = named_tensors(module)
+    if own.keys() != tensors.keys() or any(own[name].shape != tensors[name].shape for name in own):
+        raise ArtifactError(f"{CHECKPOINT_FOLDER}: of a model of another shape; remove it to train again")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
 
 
 def drop_checkpoints(folder: Path) -> None:
     """Remove what is only needed to go on training; the model and the records stay."""
-    raise NotImplementedError
+    shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
+
+
+class _DamagedError(ArtifactError):
+    """One checkpoint is damaged; the one before may be whole."""
+
+
+class _ForeignError(ArtifactError):
+    """The checkpoint is of another run: no older one will do."""
+
+
+def _tensors_path(place: Path, step: int) -> Path:
+    return place / f"{step:09d}.safetensors"
+
+
+def _steps(place: Path) -> list[int]:
+    """Return the steps that have a record, ascending."""
+    return sorted(int(path.stem) for path in place.glob("*.json") if path.stem.isdigit())
+
+
+def _read_record(path: Path, *, key: str) -> tuple[Progress, int]:
+    """Return a checkpoint's progress and the size of its tensors' file in bytes."""
+    record = read_json(path)
+    if not isinstance(record, dict) or record.pop("format", None) != _FORMAT:
+        raise _DamagedError(f"{path}: not a checkpoint's record; remove {path.parent} to train again from the start")
+    if record.pop("run", None) != key:
+        raise _ForeignError(
+            f"{path}: of a run with another configuration; name another folder, or remove {path.parent} to train again"
+        )
+    tensor_bytes = record.pop("tensor_bytes", 0)
+    try:
+        return Progress(**{**record, "reports": tuple(record["reports"])}), tensor_bytes
+    except (TypeError, KeyError):
+        raise _DamagedError(f"{path}: not a checkpoint's record; remove {path.parent} to train again") from None

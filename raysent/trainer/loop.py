@@ -1,14 +1,37 @@
-"""`fit`: the training loop."""
+"""`fit`: step, validate, save, report, until the run is done, stopped or no longer finite."""
 
 from __future__ import annotations
 
+import json
+import math
+import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from raysent.run import RunConfig
-from raysent.trainer.outcome import OnReport, Outcome, go_on
+from raysent.artifacts import append_json_line, storage_errors, write_text
+from raysent.batches import Batch, BatchStream, Sentences
+from raysent.corpus import Corpus, prepare
+from raysent.errors import ConfigError, DataError
+from raysent.model import SentenceModel
+from raysent.run import REPORTS_FILE, RunConfig, TrainingConfig, save_run
+from raysent.trainer.checkpoint import (
+    Progress,
+    drop_checkpoints,
+    fill_tensors,
+    load_checkpoint,
+    named_tensors,
+    save_checkpoint,
+)
+from raysent.trainer.optimization import Optimizer
+from raysent.trainer.outcome import OnReport, Outcome, Report, Status, go_on, load_outcome, save_outcome
 from raysent.trainer.workers import Workers
+from raysent.validation import ValidationPool
+
+# Steps between two looks at the loss where looking makes the device wait.
+_STEPS_PER_LOOK = 25
 
 
 def fit(
@@ -19,5 +42,233 @@ def fit(
     device: torch.device | None = None,
     workers: Workers | None = None,
 ) -> Outcome:
-    """Train one run in its folder."""
-    raise NotImplementedError
+    """Train one run in its folder, going on from its last checkpoint where there is one.
+
+    The same configuration on the same text gives the same weights, whether or not the run was killed and resumed on
+    the way. Afterwards the folder is a loadable model. A run that ended before is not trained again; one that was
+    stopped goes on.
+
+    Args:
+        config: The run.
+        folder: Where its files are; made if need be. On several nodes, a shared one.
+        report: Called on every worker after each validation and checkpoint; the first worker's answer False stops.
+        device: Where to compute; by default the GPU where there is one.
+        workers: This process's place among several; by default alone.
+
+    Returns:
+        How the run ended; the same on every worker.
+
+    Raises:
+        ConfigError: If the batch does not divide among the workers.
+        DataError: If the corpus cannot be read, or is smaller than one batch.
+        ArtifactError: If the folder cannot be written, or holds another run's files.
+    """
+    workers = workers or Workers()
+    device = device or default_device()
+    before = load_outcome(folder, key=config.key)
+    if before is not None and before.status != "stopped":
+        return before
+    corpus = prepare(config.corpus, config.vocabulary)
+    # Dropout draws from torch's own generators, seeded at every step; the caller's are given back untouched.
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        training = _Training(config, corpus, device=device, workers=workers)
+        return training.run(folder, report)
+
+
+def default_device() -> torch.device:
+    """Return the GPU where there is one, else the CPU."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def count_steps(config: TrainingConfig, *, steps_per_epoch: int) -> int:
+    """Return the steps of a whole run: at least one, at most `max_steps`."""
+    steps = max(1, round(config.epochs * steps_per_epoch))
+    return steps if config.max_steps is None else min(steps, config.max_steps)
+
+
+def report_index(step: int, *, num_steps: int, num_reports: int) -> int:
+    """Return how many equal shares of the run are done after `step` steps.
+
+    Shares are of sentences: runs with different batch sizes report after the same number of them.
+    """
+    return step * num_reports // num_steps
+
+
+class _Training:
+    """The state of one run in one process."""
+
+    def __init__(self, config: RunConfig, corpus: Corpus, *, device: torch.device, workers: Workers) -> None:
+        self._config = config
+        self._device = device
+        self._workers = workers
+        self._gathers = config.training.gather_candidates and workers.world_size > 1
+        self._stream = _stream(config, corpus, workers)
+        self._num_steps = count_steps(config.training, steps_per_epoch=self._stream.num_batches)
+        self._pool = ValidationPool(corpus, config.validation)
+        self._model = build_model(config, corpus).to(device)
+        self._optimizer = Optimizer(self._model, config.training, num_steps=self._num_steps)
+        self._use_bfloat16 = config.training.precision == "bfloat16" or (
+            config.training.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
+        )
+        self._progress = Progress()
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self._num_losses = 0
+
+    # -- the whole run ------------------------------------------------------------------------------------------
+
+    def run(self, folder: Path, report: OnReport) -> Outcome:
+        """Train to the end from wherever the folder's last checkpoint is."""
+        self._resume(folder)
+        if self._workers.is_first:
+            save_run(self._config, folder)
+            self._rewrite_reports(folder)
+        status = self._train(folder, report)
+        if status == "nan":
+            self._resume(folder)
+        outcome = self._outcome(status)
+        if self._workers.is_first:
+            self._save(outcome, folder)
+        return outcome
+
+    def _train(self, folder: Path, report: OnReport) -> Status:
+        """Step until the run is done, stopped or no longer finite."""
+        num_reports = self._config.training.num_reports
+        started, seconds_before = time.perf_counter(), self._progress.seconds
+        while self._progress.step < self._num_steps:
+            self._step()
+            step = self._progress.step
+            index = report_index(step, num_steps=self._num_steps, num_reports=num_reports)
+            is_due = index > report_index(step - 1, num_steps=self._num_steps, num_reports=num_reports)
+            if (is_due or self._may_look(step)) and not self._is_finite():
+                return "nan"
+            if is_due:
+                seconds = seconds_before + time.perf_counter() - started
+                answer = self._report(index, folder, report, seconds=seconds)
+                if answer != "finished":
+                    return answer
+        return "finished"
+
+    # -- one step -----------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        """Take one batch, one gradient and one step of Adam."""
+        step = self._progress.step
+        batch = self._stream.batch(step)
+        # Dropout is a function of seed, step and rank, so that a resumed run draws the same masks.
+        generator = _generator(self._config.seed, step)
+        self._model.train()
+        self._optimizer.zero_grad()
+        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._use_bfloat16):
+            loss = self._loss(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        loss = self._workers.combine(self._optimizer.parameters, loss.detach(), mean=not self._gathers)
+        self._optimizer.step(step)
+        self._loss_sum += loss
+        self._num_losses += 1
+        num_sentences = len(batch.positions) * self._workers.world_size
+        self._progress = replace(self._progress, step=step + 1, sentences=self._progress.sentences + num_sentences)
+
+    def _loss(self, batch: Batch) -> Tensor:
+        """Return the objective's value on this step's sentences, a scalar."""
+        f, g = self._model.vectors(batch.sentences)
+        if self._gathers:
+            f, g = self._workers.gather_vectors(f), self._workers.gather_vectors(g)
+            batch = self._workers.gather_batch(batch, self._device)
+        return self._model.loss(batch, f, g)
+
+    def _may_look(self, step: int) -> bool:
+        """Whether the loss may be looked at now: always where that costs nothing, else now and then."""
+        return self._device.type == "cpu" or step % _STEPS_PER_LOOK == 0
+
+    def _is_finite(self) -> bool:
+        """Whether every loss since the last report was a number; the same on every worker."""
+        return math.isfinite(float(self._loss_sum))
+
+    # -- validation, checkpoint, report -------------------------------------------------------------------------
+
+    def _report(self, index: int, folder: Path, report: OnReport, *, seconds: float) -> Status:
+        """Validate, save and report; `finished` means: go on."""
+        metrics = self._workers.share(self._metrics() if self._workers.is_first else {}, self._device)
+        self._loss_sum.zero_()
+        self._num_losses = 0
+        if not all(math.isfinite(value) for value in metrics.values()):
+            return "nan"
+        now = Report(
+            index=index,
+            num_reports=self._config.training.num_reports,
+            step=self._progress.step,
+            num_steps=self._num_steps,
+            sentences=self._progress.sentences,
+            seconds=seconds,
+            metrics=metrics,
+        )
+        self._progress = replace(
+            self._progress, seconds=seconds, reports=(*self._progress.reports, asdict(now))
+        )
+        if self._workers.is_first:
+            self._save_checkpoint(folder, now)
+        return "finished" if self._workers.agree(int(report(now)), self._device) else "stopped"
+
+    def _metrics(self) -> dict[str, float]:
+        """Return the validation scores, and the mean training loss since the last report."""
+        self._optimizer.flush()
+        self._model.eval()
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in self._model.parameters()):
+            return {"context_accuracy": math.nan, "context_nll": math.nan, "loss": math.nan}
+        with torch.no_grad():
+            scores = self._pool.scores(self._encode)
+        return {**scores, "loss": float(self._loss_sum) / self._num_losses}
+
+    def _encode(self, sentences: Sentences) -> tuple[Tensor, Tensor]:
+        return self._model.vectors(sentences)
+
+    def _save_checkpoint(self, folder: Path, report: Report) -> None:
+        """Save everything needed to go on, then tell of it."""
+        tensors = {f"model.{name}": tensor for name, tensor in named_tensors(self._model).items()}
+        tensors |= {f"optimizer.{name}": tensor for name, tensor in self._optimizer.tensors().items()}
+        save_checkpoint(folder, tensors, self._progress, key=self._config.key)
+        path = folder / REPORTS_FILE
+        with storage_errors(path), path.open("a", encoding="utf-8") as stream:
+            append_json_line(stream, asdict(report))
+
+    # -- start and end ------------------------------------------------------------------------------------------
+
+    def _resume(self, folder: Path) -> None:
+        """Take up the last whole checkpoint, where there is one."""
+        saved = load_checkpoint(folder, key=self._config.key)
+        if saved is None:
+            self._progress = Progress()
+            return
+        tensors, self._progress = saved
+        fill_tensors(self._model, _with_prefix(tensors, "model."))
+        self._optimizer.load_tensors(_with_prefix(tensors, "optimizer."))
+        self._loss_sum.zero_()
+        self._num_losses = 0
+
+    def _rewrite_reports(self, folder: Path) -> None:
+        """Make the reports' file agree with the checkpoint that is gone on from."""
+        lines = [json.dumps(report, ensure_ascii=False, allow_nan=False) + "\n" for report in self._progress.reports]
+        write_text(folder / REPORTS_FILE, "".join(lines))
+
+    def _outcome(self, status: Status) -> Outcome:
+        """Return how the run ended."""
+        reports = self._progress.reports
+        return Outcome(
+            status=status,
+            step=self._progress.step,
+            num_steps=self._num_steps,
+            sentences=self._progress.sentences,
+            seconds=self._progress.seconds,
+            metrics=dict(reports[-1]["metrics"]) if reports else {},
+            pool=self._pool.as_json(),
+            message="" if status != "nan" else _nan_message(self._progress.step),
+        )
+
+    def _save(self, outcome: Outcome, folder: Path) -> None:
+        """Make the folder a loadable model and note how the run ended."""
+        if outcome.step > 0:
+            self._optimizer.flush()
+            self._model.save(folder)
+        save_outcome(outcome, folder, key=self._config.key)
+        if outcome.status == "finished":
+            drop_checkpoints(folder)
