@@ -1,0 +1,163 @@
+"""Word ids -> word vectors: the tables of a model, their first values, and which of them the towers share.
+
+A trained table belongs to one tower. A frozen one is made once and shared by both towers and all members that ask for
+the same vectors; it has no gradient.
+
+Source: Logeswaran and Lee, 2018 (Quick-Thoughts), section 3 and the released code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from raysent.config import StrictModel
+from raysent.errors import ConfigError
+from raysent.vocabulary import PAD_ID, UNK_ID, Vocabulary
+
+if TYPE_CHECKING:
+    from raysent.vocabulary import WordVectors
+
+# The vectors of the corpus itself, where no file is at hand.
+CORPUS_VECTORS = "ppmi"
+
+_TRAINED_LIMIT = 0.1
+
+CorpusVectors = Callable[[int], npt.NDArray[np.float32]]
+"""Dimension -> the corpus' own word vectors, float32 [vocabulary, dim]."""
+
+
+class EmbeddingConfig(StrictModel):
+    """The word vectors of an encoder.
+
+    Attributes:
+        dim: Size of a word vector.
+        vectors: File of word vectors (GloVe or word2vec text, word2vec binary, fastText `.vec`, each also gzipped),
+            or `ppmi` for vectors counted from the corpus itself; None starts from random ones.
+        trained: Whether training changes them. Fixed vectors are shared by both towers.
+    """
+
+    dim: int = pydantic.Field(default=300, ge=1)
+    vectors: str | None = None
+    trained: bool = True
+
+    @pydantic.model_validator(mode="after")
+    def _fixed_vectors_are_given(self) -> Self:
+        if not self.trained and self.vectors is None:
+            raise ValueError("fixed vectors (trained: false) need `vectors`: a file of word vectors, or ppmi")
+        return self
+
+
+class WordTable(nn.Module):
+    """Word id -> vector.
+
+    Attributes:
+        weight: One row per word of the vocabulary [vocabulary, dim].
+        sparse_gradient: Whether the gradient holds the rows in use only, as `RowAdam` wants it.
+    """
+
+    def __init__(self, weight: Tensor, *, trained: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight, requires_grad=trained)
+        self.sparse_gradient = False
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Return the vectors [distinct, dim] of distinct word ids [distinct]."""
+        return F.embedding(words, self.weight, sparse=self.sparse_gradient)
+
+
+class Tables:
+    """Makes the word tables of one model and sees to it that frozen ones exist once."""
+
+    def __init__(
+        self, vocabulary: Vocabulary, *, generator: torch.Generator, corpus_vectors: CorpusVectors | None = None
+    ) -> None:
+        """Remember where first values come from.
+
+        Args:
+            vocabulary: Words of the tables' rows.
+            generator: Source of random values.
+            corpus_vectors: Gives the vectors of `vectors: ppmi`; needed only where an encoder asks for them.
+        """
+        self._vocabulary = vocabulary
+        self.generator = generator
+        self._corpus_vectors = corpus_vectors
+        self._frozen: dict[EmbeddingConfig, WordTable] = {}
+
+    def table(self, config: EmbeddingConfig) -> WordTable:
+        """Return a new trained table, or the one frozen table of these vectors."""
+        if config.trained:
+            return WordTable(self._values(config), trained=True)
+        if config not in self._frozen:
+            self._frozen[config] = WordTable(self._values(config), trained=False)
+        return self._frozen[config]
+
+    def _values(self, config: EmbeddingConfig) -> Tensor:
+        """Return a table's first values [vocabulary, dim]."""
+        values = torch.empty(len(self._vocabulary), config.dim)
+        values.uniform_(-_TRAINED_LIMIT, _TRAINED_LIMIT, generator=self.generator)
+        if config.vectors is not None:
+            if not config.trained:
+                # The unknown word is uniform in [0, 1), as in the authors' code, and stands for every missing word.
+                values[:] = torch.rand(config.dim, generator=self.generator)
+            self._fill(values, config)
+        values[PAD_ID] = 0.0
+        return values
+
+    def _fill(self, values: Tensor, config: EmbeddingConfig) -> None:
+        """Put the given vectors into the rows of the words they name."""
+        if config.vectors == CORPUS_VECTORS:
+            given = self._from_corpus(config)
+            values[UNK_ID + 1 :] = torch.from_numpy(given[UNK_ID + 1 :])
+            return
+        from raysent.vocabulary import read_word_vectors
+
+        vectors = read_word_vectors(Path(str(config.vectors)), words=self._vocabulary.words)
+        _check_dim(vectors.vectors, config)
+        rows, sources = self._rows(vectors)
+        values[rows] = torch.from_numpy(vectors.vectors[sources])
+
+    def _from_corpus(self, config: EmbeddingConfig) -> npt.NDArray[np.float32]:
+        """Return the corpus' own vectors [vocabulary, dim]."""
+        if self._corpus_vectors is None:
+            raise ConfigError(
+                "encoder.embedding.vectors: 'ppmi' counts vectors from a corpus, and none is at hand here"
+            )
+        given = self._corpus_vectors(config.dim)
+        _check_dim(given, config)
+        return given
+
+    def _rows(self, vectors: WordVectors) -> tuple[list[int], list[int]]:
+        """Return rows of the table and, beside each, the row of the file that fills it."""
+        place = {word: row for row, word in enumerate(vectors.words)}
+        found = [(row, place[word]) for row, word in enumerate(self._vocabulary.words) if word in place]
+        found = [(row, source) for row, source in found if row > UNK_ID]
+        return [row for row, _ in found], [source for _, source in found]
+
+
+class EmptyTables(Tables):
+    """Makes tables of unset values, for a model whose saved values follow."""
+
+    def _values(self, config: EmbeddingConfig) -> Tensor:
+        return torch.empty(len(self._vocabulary), config.dim)
+
+
+def _check_dim(vectors: npt.NDArray[np.float32], config: EmbeddingConfig) -> None:
+    """Refuse vectors of another size.
+
+    Raises:
+        ConfigError: If they are not of `config.dim`.
+    """
+    dim = vectors.shape[1]
+    if dim != config.dim:
+        raise ConfigError(
+            f"encoder.embedding.dim: must be that of the vectors in {config.vectors}, {dim}; given {config.dim}"
+        )

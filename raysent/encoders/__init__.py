@@ -1,0 +1,129 @@
+"""Packed sentences -> vectors [batch, dim]; one file per encoder, and the folder is the registry.
+
+A file of this folder defines `class Config(WordEncoderConfig)` (or `EncoderConfig`), whose `type: Literal["..."]`
+names it, and `class Encoder(SentenceReader)`. Nothing else is touched: configuration, JSON Schema and `build_encoder`
+find it here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import abstractmethod
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args
+
+import pydantic
+import torch
+from torch import Tensor, nn
+
+from raysent.config import StrictModel
+from raysent.embeddings import EmbeddingConfig, Tables
+from raysent.packing import Packed
+
+
+class EncoderConfig(StrictModel):
+    """What every encoder's configuration tells about its vectors."""
+
+    type: str
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """Size of one tower's vector."""
+
+    @property
+    def block_dims(self) -> tuple[int, ...]:
+        """Sizes of the blocks that are normalised separately; they add up to `dim`."""
+        return (self.dim,)
+
+    @property
+    def loss_dims(self) -> tuple[int, ...]:
+        """Sizes of the blocks that have a loss of their own; they add up to `dim`."""
+        return (self.dim,)
+
+    def dropout_masks(self, batch: int, *, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Return factors for the vectors of f and g, each broadcastable to [batch, dim]; all ones without dropout."""
+        del batch, generator
+        return torch.ones(1, self.dim), torch.ones(1, self.dim)
+
+
+class WordEncoderConfig(EncoderConfig):
+    """An encoder that reads word vectors.
+
+    Attributes:
+        embedding: The word vectors.
+        variant: `authors` sets the defaults to the released code's behaviour; keys that are given override them.
+        dropout: Share of the sentence vector's values set to zero in training. `paper` draws them for every sentence
+            and tower and rescales the rest; `authors` draws one mask for the whole batch and both towers, and does
+            not rescale.
+    """
+
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    variant: Literal["paper", "authors"] = "paper"
+    dropout: float = pydantic.Field(default=0.0, ge=0, lt=1)
+
+    def dropout_masks(self, batch: int, *, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Return factors for the vectors of f and g, each broadcastable to [batch, dim]."""
+        if self.dropout == 0:
+            return super().dropout_masks(batch, generator=generator)
+        if self.variant == "authors":
+            mask = self._kept(1, generator)
+            return mask, mask
+        scale = 1 / (1 - self.dropout)
+        return self._kept(batch, generator) * scale, self._kept(batch, generator) * scale
+
+    def _kept(self, rows: int, generator: torch.Generator | None) -> Tensor:
+        """Return 1 where a value stays and 0 where it is dropped [rows, dim]."""
+        return (torch.rand(rows, self.dim, generator=generator) >= self.dropout).float()
+
+
+class SentenceReader(nn.Module):
+    """One tower. `project` does what depends on the word alone, `read` what depends on its place."""
+
+    @abstractmethod
+    def project(self, words: Tensor) -> Any:
+        """Return what `read` needs for each of the distinct word ids [distinct]."""
+
+    @abstractmethod
+    def read(self, packed: Packed, projected: Any) -> Tensor:
+        """Return the vectors [batch, dim] in the given order of sentences."""
+
+    def forward(self, packed: Packed) -> Tensor:
+        """Return the vectors [batch, dim]; none depends on the batch's other sentences."""
+        return self.read(packed, self.project(packed.words))
+
+
+def build_encoder(config: EncoderConfig, tables: Tables) -> SentenceReader:
+    """Return a new tower of the kind that the configuration names."""
+    encoder: SentenceReader = _MODULES[config.type].Encoder(config, tables)
+    return encoder
+
+
+def _scan() -> dict[str, ModuleType]:
+    """Import every file of this folder; the name is that of its configuration's type."""
+    found = [importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
+    return {get_args(module.Config.model_fields["type"].annotation)[0]: module for module in found}
+
+
+def _union(modules: Mapping[str, ModuleType]) -> Any:
+    """Return the type that holds any of the configurations, told apart by `type`."""
+    kinds = tuple(module.Config for module in modules.values())
+    return Annotated[Union[kinds], pydantic.Field(discriminator="type")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
+
+
+_MODULES = _scan()
+
+if TYPE_CHECKING:
+    AnyEncoder: TypeAlias = EncoderConfig
+else:
+    AnyEncoder = _union(_MODULES)
+    for _module in _MODULES.values():
+        # A composition names `AnyEncoder`, which exists only now.
+        _module.Config.model_rebuild(force=True, _types_namespace={"AnyEncoder": AnyEncoder})
+
+
+def known_encoders() -> dict[str, type[EncoderConfig]]:
+    """Return the configuration of every encoder by name."""
+    return {name: module.Config for name, module in _MODULES.items()}

@@ -1,0 +1,55 @@
+"""Bag of words: the sum or the mean of a sentence's word vectors.
+
+Source: Logeswaran and Lee, 2018, appendix B; the released code sums.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self, cast
+
+import pydantic
+import torch.nn.functional as F
+from torch import Tensor
+
+from raysent.embeddings import Tables
+from raysent.encoders import SentenceReader, WordEncoderConfig
+from raysent.packing import Packed
+
+
+class Config(WordEncoderConfig):
+    """A bag of words; its vector has the size of a word vector.
+
+    Attributes:
+        pooling: Whether word vectors are added up or averaged.
+    """
+
+    type: Literal["bag"] = "bag"
+    pooling: Literal["sum", "mean"] = "sum"
+
+    @pydantic.model_validator(mode="after")
+    def _something_is_trained(self) -> Self:
+        if not self.embedding.trained:
+            raise ValueError("a bag of words has nothing to train but its word vectors: set embedding.trained: true")
+        return self
+
+    @property
+    def dim(self) -> int:
+        """Size of one tower's vector."""
+        return self.embedding.dim
+
+
+class Encoder(SentenceReader):
+    """Distinct words' vectors -> their sums or means over the sentences."""
+
+    def __init__(self, config: Config, tables: Tables) -> None:
+        super().__init__()
+        self.words = tables.table(config.embedding)
+        self._pooling = config.pooling
+
+    def project(self, words: Tensor) -> Tensor:
+        """Return the word vectors [distinct, dim]."""
+        return cast("Tensor", self.words(words))
+
+    def read(self, packed: Packed, projected: Tensor) -> Tensor:
+        """Return the vectors [batch, dim]."""
+        return F.embedding_bag(packed.sentence_tokens, projected, packed.sentence_starts, mode=self._pooling)

@@ -1,0 +1,78 @@
+"""Several encoders side by side: their vectors, one after another.
+
+The paper's combine (uni and bi) and multichannel (fixed and trained word vectors) are two such compositions.
+
+Source: Logeswaran and Lee, 2018, section 4.2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, cast
+
+import pydantic
+import torch
+from torch import Tensor, nn
+
+from raysent.embeddings import Tables
+from raysent.encoders import EncoderConfig, SentenceReader, build_encoder
+from raysent.packing import Packed
+
+if TYPE_CHECKING:
+    from raysent.encoders import AnyEncoder
+
+
+class Config(EncoderConfig):
+    """A composition.
+
+    Attributes:
+        members: The encoders by name, each of any kind.
+        training: `separate` gives each member a loss of its own, as if it were trained alone; `joint` trains the
+            whole vector by one loss.
+    """
+
+    type: Literal["concat"] = "concat"
+    members: dict[str, AnyEncoder] = pydantic.Field(min_length=1)
+    training: Literal["separate", "joint"] = "separate"
+
+    @property
+    def dim(self) -> int:
+        """Size of one tower's vector."""
+        return sum(self.block_dims)
+
+    @property
+    def block_dims(self) -> tuple[int, ...]:
+        """Sizes of the members' blocks."""
+        return tuple(dim for member in self.members.values() for dim in member.block_dims)
+
+    @property
+    def loss_dims(self) -> tuple[int, ...]:
+        """Sizes of the blocks that have a loss of their own."""
+        if self.training == "joint":
+            return (self.dim,)
+        return tuple(dim for member in self.members.values() for dim in member.loss_dims)
+
+    def dropout_masks(self, batch: int, *, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Return the members' factors one after another."""
+        pairs = [member.dropout_masks(batch, generator=generator) for member in self.members.values()]
+        f, g = ([mask.expand(batch, -1) for mask in side] for side in zip(*pairs, strict=True))
+        return torch.cat(f, dim=1), torch.cat(g, dim=1)
+
+
+class Encoder(SentenceReader):
+    """The members' towers on one packed batch."""
+
+    def __init__(self, config: Config, tables: Tables) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(build_encoder(member, tables) for member in config.members.values())
+
+    def _readers(self) -> list[SentenceReader]:
+        return [cast("SentenceReader", member) for member in self.members]
+
+    def project(self, words: Tensor) -> list[object]:
+        """Return each member's own."""
+        return [member.project(words) for member in self._readers()]
+
+    def read(self, packed: Packed, projected: list[object]) -> Tensor:
+        """Return the vectors [batch, dim]."""
+        readers = zip(self._readers(), projected, strict=True)
+        return torch.cat([member.read(packed, one) for member, one in readers], dim=1)

@@ -1,0 +1,128 @@
+"""GRU over the words of a sentence: the state after the last word, of one direction or of both side by side.
+
+    r, z = sigmoid(W x + b + U h)         gates; z = 1 keeps the state
+    c    = tanh(W x + b + r * (U h + b'))   reset: after  (torch's and cuDNN's form)
+    c    = tanh(W x + b + U (r * h))        reset: before (TensorFlow's GRUCell, the authors')
+    h    = z * h + (1 - z) * c
+
+Source: Logeswaran and Lee, 2018, section 3 and the released code.
+Differs: the reset gate comes after the product unless `variant: authors`; first values are the released code's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Self, cast
+
+import pydantic
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from raysent.embeddings import Tables
+from raysent.encoders import SentenceReader, WordEncoderConfig
+from raysent.packing import Packed
+
+
+class Config(WordEncoderConfig):
+    """A GRU.
+
+    Attributes:
+        bidirectional: Whether a second GRU reads the sentence backwards.
+        hidden_size: Size of one tower's vector; each of two directions has half of it.
+        num_layers: GRUs on top of each other.
+        reset: Where the reset gate acts, see the module. None is what `variant` says: `after` for paper, `before`
+            for authors.
+        implementation: `packed` is our own recurrence over packed sentences, `torch` is torch's; both compute the
+            same. `auto` is `packed` on a CPU for one layer, and `torch` otherwise.
+    """
+
+    type: Literal["gru"] = "gru"
+    bidirectional: bool = False
+    hidden_size: int = pydantic.Field(default=1200, ge=1)
+    num_layers: int = pydantic.Field(default=1, ge=1)
+    reset: Literal["after", "before"] | None = None
+    implementation: Literal["auto", "packed", "torch"] = "auto"
+
+    @pydantic.model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.bidirectional and self.hidden_size % 2:
+            raise ValueError(f"hidden_size must be even when bidirectional: true; given {self.hidden_size}")
+        if self.num_layers > 1 and self.resolved_reset == "before":
+            raise ValueError("num_layers must be 1 with reset: before (variant: authors); set reset: after")
+        if self.num_layers > 1 and self.implementation == "packed":
+            raise ValueError("num_layers must be 1 with implementation: packed; set implementation: auto")
+        return self
+
+    @property
+    def dim(self) -> int:
+        """Size of one tower's vector."""
+        return self.hidden_size
+
+    @property
+    def resolved_reset(self) -> Literal["after", "before"]:
+        """The reset gate's place after the variant has had its say."""
+        return self.reset or ("before" if self.variant == "authors" else "after")
+
+
+class Encoder(SentenceReader):
+    """One tower."""
+
+    def __init__(self, config: Config, tables: Tables) -> None:
+        super().__init__()
+        self._config = config
+        self.words = tables.table(config.embedding)
+        # Made without values: torch's own first ones would be drawn from the global generator.
+        self.gru = nn.GRU(
+            config.embedding.dim,
+            config.hidden_size // (2 if config.bidirectional else 1),
+            num_layers=config.num_layers,
+            bidirectional=config.bidirectional,
+            device="meta",
+        ).to_empty(device="cpu")
+        initialize(self.gru, generator=tables.generator)
+
+    @property
+    def _is_packed(self) -> bool:
+        """Whether our own recurrence runs: where it is asked for, or where it is the faster one."""
+        if self._config.implementation != "auto":
+            return self._config.implementation == "packed"
+        return self._config.num_layers == 1 and self.gru.weight_hh_l0.device.type == "cpu"
+
+    def project(self, words: Tensor) -> Tensor:
+        """Return the word vectors [distinct, dim]."""
+        return cast("Tensor", self.words(words))
+
+    def read(self, packed: Packed, projected: Tensor) -> Tensor:
+        """Return the last states [batch, dim]."""
+        steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
+        sequence = PackedSequence(projected[packed.forward_tokens], steps)
+        last = self.gru(sequence)[1]  # [layers * directions, batch, hidden]
+        last = last[-2:] if self._config.bidirectional else last[-1:]
+        return torch.cat(tuple(last), dim=1)[packed.rank]
+
+
+def initialize(gru: nn.GRU, *, generator: torch.Generator) -> None:
+    """Set the first values of the released code.
+
+    It keeps one kernel [x; h] -> r, z and one [x; h] -> c, and draws each from Glorot's uniform range of the whole
+    kernel. Gate biases start at 1, which makes the state stay; all other biases at 0.
+
+    Args:
+        gru: Torch's parameters, blocks in the order r, z, c.
+        generator: Source of random values.
+    """
+    hidden = gru.hidden_size
+    for name, parameter in gru.named_parameters():
+        blocks = parameter.data.split(hidden)
+        if name.startswith("bias"):
+            parameter.data.zero_()
+            if name.startswith("bias_ih"):
+                blocks[0].fill_(1.0)
+                blocks[1].fill_(1.0)
+            continue
+        layer = int(name.split("_l")[1].split("_")[0])
+        inputs = gru.input_size if layer == 0 else hidden * (2 if gru.bidirectional else 1)
+        for block, outputs in zip(blocks, (2 * hidden, 2 * hidden, hidden), strict=True):
+            limit = math.sqrt(6 / (inputs + hidden + outputs))
+            block.uniform_(-limit, limit, generator=generator)

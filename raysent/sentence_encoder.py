@@ -1,0 +1,114 @@
+"""Text -> vectors: what every encoder of sentences offers, and the reference that needs no training.
+
+The names are those of sentence-transformers, so that an encoder fits where one of theirs does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from functools import lru_cache
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from raysent.errors import ConfigError, RaysentError
+
+_PREFIX = "hash:"
+_MAX_CACHED_WORDS = 100_000
+
+Float32 = npt.NDArray[np.float32]
+
+
+class SentenceEncoder(ABC):
+    """Encodes sentences as float32 vectors."""
+
+    @abstractmethod
+    def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> Float32:
+        """Encode text.
+
+        Args:
+            sentences: Text; a sentence may be empty.
+            batch_size: Sentences computed at once; without effect on the vectors.
+            normalize_embeddings: Whether each vector gets unit length.
+
+        Returns:
+            float32 [sentences, dim].
+        """
+
+    @abstractmethod
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the size of an encoded sentence."""
+
+    def similarity(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Float32:
+        """Return the cosine of every vector of `a` [rows, dim] with every one of `b` [columns, dim], [rows, columns].
+
+        A vector of zeros has cosine 0 with all.
+        """
+        first, second = (normalize_rows(np.atleast_2d(np.asarray(side, dtype=np.float32))) for side in (a, b))
+        cosine: Float32 = first @ second.T
+        return cosine
+
+
+class HashEncoder(SentenceEncoder):
+    """The mean of hash-seeded word vectors: random, yet the same on any machine. A floor for every comparison.
+
+    A word's vector is uniform in [-1, 1), seeded by the first 8 hexadecimal digits of its lowered form's MD5; words
+    are what stands between white space.
+    """
+
+    def __init__(self, dim: int) -> None:
+        self._dim = dim
+        self._vector = lru_cache(maxsize=_MAX_CACHED_WORDS)(self._hashed)
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        """Return the encoder of ``hash:DIM``.
+
+        Raises:
+            ConfigError: If DIM is not a whole number of at least 1.
+        """
+        size = name.removeprefix(_PREFIX)
+        if not (size.isascii() and size.isdigit() and int(size) >= 1):
+            raise ConfigError(f"{name}: the size after 'hash:' must be a whole number of at least 1, as in hash:50")
+        return cls(int(size))
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the size of an encoded sentence."""
+        return self._dim
+
+    def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> Float32:
+        """Return the mean of each sentence's word vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
+        del batch_size  # one sentence at a time
+        check_sentences(sentences)
+        out = np.empty((len(sentences), self._dim), dtype=np.float32)
+        for row, sentence in enumerate(sentences):
+            out[row] = np.mean([self._vector(word) for word in sentence.split() or ["."]], axis=0)
+        return normalize_rows(out) if normalize_embeddings else out
+
+    def _hashed(self, word: str) -> Float32:
+        """Return one word's vector [dim]."""
+        seed = int(hashlib.md5(word.lower().encode(), usedforsecurity=False).hexdigest()[:8], 16)
+        # The legacy generator is part of the definition.
+        return np.random.RandomState(seed).uniform(-1, 1, self._dim).astype(np.float32)
+
+
+def check_sentences(sentences: object) -> None:
+    """Refuse what is not a list of strings.
+
+    Raises:
+        RaysentError: With the first odd item's place.
+    """
+    if not isinstance(sentences, list):
+        raise RaysentError(f"sentences: must be a list of strings; given {type(sentences).__name__}; write [sentence]")
+    for row, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise RaysentError(f"sentences[{row}]: must be a string; given {type(sentence).__name__}")
+
+
+def normalize_rows(vectors: Float32) -> Float32:
+    """Return vectors [rows, dim] with unit length; zeros stay zeros."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Float32 = vectors / np.where(length == 0, 1.0, length).astype(np.float32)
+    return unit
