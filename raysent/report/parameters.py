@@ -1,0 +1,132 @@
+"""A searched name's values over the trials -> coordinates on an axis: linear, logarithmic, or one place a category."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from raysent.report.blocks import DASH, number, text_of
+from raysent.report.run_files import Run, Trial
+from raysent.report.score_files import mapping
+
+MAX_TICKS = 6
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A searched name and its values.
+
+    Attributes:
+        name: The dotted name.
+        scale: How its axis is laid out; one with a choice of numbers is a category as well.
+        values: One for each trial; None where the name did not apply.
+    """
+
+    name: str
+    scale: Literal["linear", "log", "category"]
+    values: tuple[Any, ...]
+
+    @property
+    def categories(self) -> list[str]:
+        """The texts of the distinct values, numbers in their order, what did not apply last."""
+        given = {text_of(value): value for value in self.values if value is not None}
+        if all(number(value) is not None for value in given.values()):
+            texts = sorted(given, key=lambda text: float(given[text]))
+        else:
+            texts = sorted(given)
+        return texts + [DASH] * (None in self.values)
+
+    @property
+    def is_varied(self) -> bool:
+        """Whether there is more than one value to compare."""
+        return len(self.categories) > 1
+
+    def coordinates(self) -> np.ndarray:
+        """Return [trials] places on the axis; one that did not apply stands below all others."""
+        if self.scale == "category":
+            places = {text: place for place, text in enumerate(self.categories)}
+            return np.array([places[text_of(value)] for value in self.values], dtype=float)
+        numbers = [None if value is None else self._place(value) for value in self.values]
+        known = [value for value in numbers if value is not None]
+        below = min(known) - 0.12 * ((max(known) - min(known)) or 1.0)
+        return np.array([below if value is None else value for value in numbers])
+
+    def ticks(self) -> tuple[list[float], list[str]]:
+        """Return places on the axis and the texts that stand there."""
+        if self.scale == "category":
+            return [float(place) for place in range(len(self.categories))], self.categories
+        places = self.coordinates()
+        known = sorted(
+            {(float(at), float(value)) for at, value in zip(places, self.values, strict=True) if value is not None}
+        )
+        if len(known) > MAX_TICKS:
+            known = self._round_ticks(known[0][1], known[-1][1])
+        ticks, texts = [at for at, _ in known], [_short(value) for _, value in known]
+        if None in self.values:
+            return [float(places.min()), *ticks], [DASH, *texts]
+        return ticks, texts
+
+    def _round_ticks(self, low: float, high: float) -> list[tuple[float, float]]:
+        """Return places and values of at most `MAX_TICKS` round numbers between two values."""
+        for mantissas in ((1, 2, 5), (1, 3), (1,)) if self.scale == "log" else ():
+            powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+            values = [mantissa * 10.0**power for power in powers for mantissa in mantissas]
+            values = [value for value in values if low <= value <= high]
+            if 2 <= len(values) <= MAX_TICKS:
+                return [(self._place(value), value) for value in values]
+        if self.scale == "log":
+            return [(float(at), 10.0**at) for at in np.linspace(math.log10(low), math.log10(high), MAX_TICKS)]
+        rough = (high - low) / (MAX_TICKS - 1)
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough)
+        first = math.ceil(low / step - 1e-9)
+        values = [first * step + number * step for number in range(MAX_TICKS) if first * step + number * step <= high]
+        return [(value, value) for value in values]
+
+    def _place(self, value: Any) -> float:
+        return math.log10(value) if self.scale == "log" else float(value)
+
+
+def parameters_of(run: Run, trials: Sequence[Trial]) -> list[Parameter]:
+    """Return the searched names with their values in these trials, in the order of the search space."""
+    found = []
+    for name in run.searched:
+        values = tuple(trial.params.get(name) for trial in trials)
+        if any(value is not None for value in values):
+            found.append(Parameter(name, _scale(run.domains.get(name), values), values))
+    return found
+
+
+def _scale(domain: Any, values: Sequence[Any]) -> Literal["linear", "log", "category"]:
+    """Return how the values are laid out: as the search space draws them, else as they look."""
+    form = next(iter(mapping(domain)), "")
+    numbers = [number(value) for value in values if value is not None]
+    known = [value for value in numbers if value is not None]
+    if form == "choice" or len(known) < len(numbers):
+        return "category"
+    if form == "loguniform" and min(known) > 0:
+        return "log"
+    if not form and min(known) > 0 and max(known) / min(known) >= 50:
+        return "log"
+    return "linear"
+
+
+def _short(value: float) -> str:
+    return str(int(value)) if value == int(value) and abs(value) < 1e6 else f"{value:.3g}"
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Return each dotted name's last part, or as many parts as tell it from the others."""
+    short = {}
+    for name in names:
+        parts = name.split(".")
+        for depth in range(1, len(parts) + 1):
+            tail = ".".join(parts[-depth:])
+            if sum(other == tail or other.endswith("." + tail) for other in names) == 1:
+                break
+        short[name] = tail
+    return short

@@ -1,0 +1,119 @@
+"""`evaluation/` and `ensemble.json` -> scores on tasks, weights of members, and what pooling adds.
+
+A figure that is missing or NaN is None. A folder that was never evaluated gives no scores; nothing pooled, None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raysent.artifacts import read_json
+from raysent.report.blocks import number
+
+MEAN = "mean"
+"""The name under which the scores over all tasks stand beside the tasks."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a model scores on a task, in percent (or the task's own unit), with a 95 % interval where it is known."""
+
+    model: str
+    task: str
+    protocol: str
+    validation: float | None
+    test: float | None
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """What pooling the members gives.
+
+    Attributes:
+        members: The members' names.
+        method: The rule that sets the weights.
+        weights: Task -> member -> weight.
+        scores: One for each of the ensemble, its rivals and its members on each task, and on "mean" over tasks.
+        gain: The ensemble's mean over tasks minus the best single member's, and its 95 % interval.
+    """
+
+    members: tuple[str, ...]
+    method: str
+    weights: Mapping[str, Mapping[str, float | None]]
+    scores: tuple[Score, ...]
+    gain: float | None = None
+    gain_interval: tuple[float, float] | None = None
+    rival: str = ""
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return a mapping as it is, and an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def _interval(value: Any) -> tuple[float, float] | None:
+    """Return the two ends of an interval, or None."""
+    if isinstance(value, dict):
+        value = value.get("test", [value.get("low"), value.get("high")])
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return None
+    low, high = number(value[0]), number(value[1])
+    return None if low is None or high is None else (low, high)
+
+
+def read_scores(folder: Path) -> list[Score]:
+    return [_score(mapping(read_json(path)), path) for path in sorted(folder.glob("*/*.json"))]
+
+
+def _score(values: Mapping[str, Any], path: Path) -> Score:
+    return Score(
+        model=str(values.get("model") or path.parent.name),
+        task=str(values.get("task") or path.stem),
+        protocol=str(values.get("protocol") or ""),
+        validation=number(values.get("validation")),
+        test=number(values.get("test")),
+        interval=_interval(values.get("intervals") or values.get("interval")),
+    )
+
+
+def read_ensemble(path: Path) -> Ensemble | None:
+    """Read `ensemble.json`; None where nothing was pooled yet."""
+    if not path.is_file():
+        return None
+    values = mapping(read_json(path))
+    tasks = mapping(values.get("tasks"))
+    scores = [score for task, found in tasks.items() for score in _scores_of(task, mapping(found), values)]
+    mean = mapping(values.get("mean"))
+    scores += _scores_of(MEAN, mean, values)
+    gain = mapping(mean.get("difference"))
+    return Ensemble(
+        members=tuple(map(str, values.get("members", []))),
+        method=str(values.get("method") or ""),
+        weights={task: _weights(mapping(found).get("weights")) for task, found in tasks.items()},
+        scores=tuple(scores),
+        gain=number(gain.get("value")),
+        gain_interval=_interval(gain.get("interval")),
+    )
+
+
+def _scores_of(task: str, found: Mapping[str, Any], values: Mapping[str, Any]) -> list[Score]:
+    protocol = str(values.get("protocol") or "")
+    return [
+        Score(
+            str(name),
+            task,
+            protocol,
+            None,
+            number(mapping(score).get("test")),
+            _interval(mapping(score).get("interval")),
+        )
+        for name, score in mapping(found.get("scores")).items()
+    ]
+
+
+def _weights(found: Any) -> dict[str, float | None]:
+    return {str(member): number(weight) for member, weight in mapping(found).items()}

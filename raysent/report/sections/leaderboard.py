@@ -1,0 +1,62 @@
+"""All trials from best to worst, with their searched values."""
+
+from __future__ import annotations
+
+from raysent.report.blocks import Cell, Column, Section, Table, duration, fixed, number, significant, text_of
+from raysent.report.parameters import short_names
+from raysent.report.run_files import BROKEN, Run, Trial
+
+
+def section(run: Run) -> Section | None:
+    """Return the leaderboard of a sweep."""
+    if not run.is_sweep or not run.trials:
+        return None
+    has_usd = any(trial.usd is not None for trial in run.trials)
+    others = [name for name in ("context_nll",) if name != run.metric]
+    short = short_names(run.searched)
+    columns = [
+        Column("trial"),
+        Column("status"),
+        Column(run.metric, "number", "on the validation pool that all trials share"),
+        *([Column("× chance", "number", f"{run.metric} over what guessing gives")] if run.chance else []),
+        *(Column(name, "number") for name in others),
+        Column("trained", "number", "share of a whole training"),
+        Column("time", "number", "seconds of training"),
+        *([Column("usd", "number", "dollars")] if has_usd else []),
+        *(Column(short[name], "number" if _is_numeric(run, name) else "text", name) for name in run.searched),
+    ]
+    rows = [_row(run, trial, others, has_usd=has_usd) for trial in run.ranked()]
+    lead = "Every trial is scored on the same frozen pool of sentences; press a heading to sort by it."
+    return Section(key="leaderboard", title="Leaderboard", lead=lead, blocks=[Table(columns, rows)])
+
+
+def _is_numeric(run: Run, name: str) -> bool:
+    values = [trial.params[name] for trial in run.trials if trial.params.get(name) is not None]
+    return bool(values) and all(number(value) is not None for value in values)
+
+
+def _bar(run: Run, trial: Trial) -> float | None:
+    """Return the length of the bar behind the metric: of the greatest, where more is better."""
+    value = run.value(trial)
+    top = max((v for t in run.trials if t.status not in BROKEN and (v := run.value(t)) is not None), default=0.0)
+    if value is None or top <= 0 or run.mode != "max" or trial.status in BROKEN:
+        return None
+    return min(max(value / top, 0.0), 1.0)
+
+
+def _row(run: Run, trial: Trial, others: list[str], *, has_usd: bool) -> list[Cell]:
+    value, chance = run.value(trial), run.chance
+    is_best = run.best is not None and trial.name == run.best.name
+    trained = trial.points[-1].index / run.num_reports if trial.points else None
+    ratio = value / chance if value is not None and chance else None
+    return [
+        Cell(trial.name, mark="best" if is_best else "", title="the best trial" if is_best else ""),
+        Cell(trial.status, mark=trial.status, title=trial.error),
+        Cell(significant(value), value, share=_bar(run, trial)),
+        *([Cell(fixed(ratio, 1), ratio)] if chance else []),
+        *(Cell(significant(trial.metrics.get(name)), trial.metrics.get(name)) for name in others),
+        Cell("–" if trained is None else f"{100 * trained:.0f} %", trained),
+        Cell(duration(trial.seconds), trial.seconds),
+        *([Cell(fixed(trial.usd), trial.usd)] if has_usd else []),
+        *(Cell(text_of(trial.params.get(name)), number(trial.params.get(name))) for name in run.searched),
+    ]

@@ -1,0 +1,77 @@
+"""The first lines: what came out, in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from raysent.report.blocks import DASH, Facts, Section, counted, duration, fixed, significant
+from raysent.report.run_files import Run
+
+WORDS = ("finished", "stopped", "failed", "nan", "running", "waiting")
+
+
+def section(run: Run) -> Section:
+    """Return the summary."""
+    lead = " ".join(part for part in (_best(run), _trials(run), _ensemble(run)) if part)
+    return Section(key="summary", title="Summary", lead=lead, blocks=[Facts(_figures(run))])
+
+
+def _best(run: Run) -> str:
+    """Say which trial is best and how far from chance it stands."""
+    best = run.best
+    if best is None:
+        return f"No trial has reached a {run.metric} yet."
+    subject = f"The best of {counted(len(run.trials), 'trial')} is {best.name}" if run.is_sweep else "The run is"
+    value = significant(run.value(best))
+    return f"{subject}, with {run.metric} {value}{_against_chance(run)}."
+
+
+def _against_chance(run: Run) -> str:
+    best, chance = run.best, run.chance
+    value = run.value(best) if best else None
+    if value is None or not chance:
+        return ""
+    return f", {value / chance:.1f} × chance ({significant(chance, 3)})"
+
+
+def _trials(run: Run) -> str:
+    """Count the trials by what became of them."""
+    if not run.is_sweep:
+        return ""
+    words = {"stopped": "stopped early", "nan": "ended by a loss that is not a number"}
+    counts = Counter(trial.status for trial in run.trials)
+    known = [*WORDS, *sorted(set(counts) - set(WORDS))]
+    parts = [f"{counts[word]} {words.get(word, word)}" for word in known if counts[word]]
+    return f"Of the trials, {', '.join(parts)}." if parts else ""
+
+
+def _ensemble(run: Run) -> str:
+    """Say what pooling adds, with its interval, and in plain words whether that can be told from nothing."""
+    ensemble = run.ensemble
+    if ensemble is None or ensemble.gain is None:
+        return ""
+    interval = ensemble.gain_interval
+    if interval is None:
+        return f"The ensemble's mean over tasks is {fixed(ensemble.gain, sign=True)} points from the best member's."
+    low, high = interval
+    verdict = "better than" if low > 0 else "worse than" if high < 0 else "not told apart from"
+    ends = f"95 % interval {fixed(low, sign=True)} to {fixed(high, sign=True)}"
+    return (
+        f"The ensemble of {len(ensemble.members)} is {verdict} its best single member on the mean over tasks: "
+        f"{fixed(ensemble.gain, sign=True)} points ({ends})."
+    )
+
+
+def _figures(run: Run) -> list[tuple[str, str]]:
+    """Return the few figures that stand large at the top."""
+    best, chance = run.best, run.chance
+    value = run.value(best) if best else None
+    ratio = f"{value / chance:.1f} ×" if value is not None and chance else DASH
+    figures = [("best " + run.metric.replace("_", " "), significant(value)), ("of chance", ratio)]
+    if run.is_sweep:
+        done = sum(trial.status in ("finished", "stopped") for trial in run.trials)
+        figures.append(("trials done", f"{done} of {len(run.trials)}"))
+    figures.append(("wall clock", duration(run.seconds)))
+    if run.ensemble is not None and run.ensemble.gain is not None:
+        figures.append(("ensemble over best member", f"{fixed(run.ensemble.gain, sign=True)} points"))
+    return figures

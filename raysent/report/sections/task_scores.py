@@ -1,0 +1,64 @@
+"""What every evaluated model scores on every task; one table a protocol, since protocols are never mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, fixed
+from raysent.report.run_files import Run
+from raysent.report.score_files import Score
+
+EVALUATE = "raysent evaluate"
+
+
+def section(run: Run) -> Section:
+    """Return the table of scores, or the command that makes them."""
+    key, title = "tasks", "Scores on tasks"
+    if not run.scores:
+        return Section(key, title, blocks=[Note("Not evaluated yet.", f"{EVALUATE} {run.folder}")])
+    protocols = sorted({score.protocol for score in run.scores})
+    lead = "Test scores in percent of a probe fitted on frozen vectors; the best of each task is marked."
+    return Section(key, title, lead, [_table(run.scores, protocol) for protocol in protocols])
+
+
+def _table(scores: Sequence[Score], protocol: str) -> Block:
+    chosen = {(score.model, score.task): score for score in scores if score.protocol == protocol}
+    tasks = sorted({task for _, task in chosen})
+    means = {model: mean_over(chosen, model, tasks) for model in sorted({model for model, _ in chosen})}
+    best = {task: _best([score.test for (_, name), score in chosen.items() if name == task]) for task in tasks}
+    best_mean = _best(list(means.values()))
+    models = sorted(means, key=lambda model: -(means[model] if means[model] is not None else -1e9))  # type: ignore[operator]
+    columns = [Column("model"), *(Column(task, "number") for task in tasks), Column("mean", "number", "over all tasks")]
+    rows = [
+        [
+            Cell(model),
+            *(_cell(chosen.get((model, task)), best[task]) for task in tasks),
+            Cell(fixed(means[model]), means[model], mark=_mark(means[model], best_mean)),
+        ]
+        for model in models
+    ]
+    return Table(columns, rows, caption=f"protocol {protocol}" if protocol else "")
+
+
+def mean_over(scores: Mapping[tuple[str, str], Score], model: str, tasks: Sequence[str]) -> float | None:
+    """Return a model's mean test score, or None where a task's is missing."""
+    values = [scores[model, task].test if (model, task) in scores else None for task in tasks]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _best(values: Sequence[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _mark(value: float | None, best: float | None) -> str:
+    return "best" if value is not None and best is not None and value >= best else ""
+
+
+def _cell(score: Score | None, best: float | None) -> Cell:
+    if score is None:
+        return Cell(fixed(None))
+    ends = "" if score.interval is None else f", 95 % interval {fixed(score.interval[0])} to {fixed(score.interval[1])}"
+    return Cell(
+        fixed(score.test), score.test, mark=_mark(score.test, best), title=f"validation {fixed(score.validation)}{ends}"
+    )
