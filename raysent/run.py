@@ -68,12 +68,12 @@ class TrainingConfig(StrictModel):
 class RunConfig(StrictModel):
     """One training run; the `base` of a search space is exactly this."""
 
-    corpus: CorpusConfig = CorpusConfig()
-    vocabulary: VocabularyConfig = VocabularyConfig()
+    corpus: CorpusConfig = pydantic.Field(default_factory=CorpusConfig)
+    vocabulary: VocabularyConfig = pydantic.Field(default_factory=VocabularyConfig)
     encoder: AnyEncoder
     objective: AnyObjective
-    training: TrainingConfig = TrainingConfig()
-    validation: ValidationConfig = ValidationConfig()
+    training: TrainingConfig = pydantic.Field(default_factory=TrainingConfig)
+    validation: ValidationConfig = pydantic.Field(default_factory=ValidationConfig)
     seed: int = pydantic.Field(default=0, ge=0)
 
     @property
@@ -83,8 +83,8 @@ class RunConfig(StrictModel):
 
     @property
     def key(self) -> str:
-        """16 hexadecimal digits that name the configuration."""
-        return content_key(self.model_dump(mode="json"))
+        """16 hexadecimal digits that name the configuration; where the corpus is cached does not count."""
+        return content_key(self.model_dump(mode="json", exclude={"corpus": {"cache_dir"}}))
 
 
 def save_run(config: RunConfig, folder: Path) -> None:

@@ -8,6 +8,7 @@ the last of ours.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import threading
@@ -112,8 +113,8 @@ def make_trainer(
             and the metrics of every report.
     """
     _quiet()
-    import ray.train  # late: seconds that no other command should pay
-    from ray.train.torch import TorchTrainer
+    import ray.train  # noqa: PLC0415 - late: seconds that no other command should pay
+    from ray.train.torch import TorchTrainer  # noqa: PLC0415
 
     folder = folder.absolute()
     (folder / _MISTAKE_FILE).unlink(missing_ok=True)
@@ -150,8 +151,8 @@ def train_worker(job: dict[str, Any]) -> None:
     Args:
         job: `config` as JSON, `folder`, `working_folder` and `num_threads`.
     """
-    import ray.train
-    import ray.train.torch
+    import ray.train  # noqa: PLC0415 - late, as above
+    import ray.train.torch  # noqa: PLC0415
 
     folder = Path(job["folder"])
     if (folder / _MISTAKE_FILE).exists():
@@ -224,22 +225,23 @@ def _follow(trainer: Any, folder: Path, on_report: Callable[[Report], object] | 
         if not running:
             break
     if failures and not (folder / _MISTAKE_FILE).exists():
-        told = str(failures[0]).strip().splitlines() or [type(failures[0]).__name__]
-        raise TrainingError(f"{folder}: the workers failed: {told[-1]}; resume from the last checkpoint") from failures[0]
+        [failure] = failures
+        told = str(failure).strip().splitlines() or [type(failure).__name__]
+        raise TrainingError(f"{folder}: the workers failed: {told[-1]}; resume from the last checkpoint") from failure
 
 
 @contextlib.contextmanager
 def _ray(address: str | None) -> Iterator[None]:
     """Be connected to Ray inside the block; what was started for it is ended after."""
     _quiet()
-    import ray
+    import ray  # noqa: PLC0415 - late, as above
 
     if ray.is_initialized():
         yield
         return
     try:
-        options = {"include_dashboard": False} if address is None else {}
-        ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **options)
+        options: dict[str, Any] = {"include_dashboard": False} if address is None else {}
+        ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, ValueError) as error:
         raise ConfigError(f"--address {address}: no Ray cluster answers there ({error})") from None
     try:
@@ -254,9 +256,9 @@ def _resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tu
     Raises:
         ConfigError: If the cluster has not that much.
     """
-    import ray
+    import ray  # noqa: PLC0415 - late, as above
 
-    have = ray.cluster_resources()
+    have: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     num_cpus, num_gpus = int(have.get("CPU", 0)), have.get("GPU", 0.0)
     if num_workers > num_cpus:
         raise ConfigError(f"num_workers: must be at most {num_cpus}, the cluster's CPUs; given {num_workers}")

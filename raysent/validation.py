@@ -103,7 +103,7 @@ class ValidationPool:
 
     def _documents(self, start: int) -> npt.NDArray[np.int64]:
         """Return the document of every sentence of one block, int64 [candidates]."""
-        return self._split.documents(int(start), int(start) + self.num_candidates)
+        return np.asarray(self._split.documents(int(start), int(start) + self.num_candidates))
 
     def scores(self, encode: Encode) -> dict[str, float]:
         """Score a model on the pool.
@@ -164,7 +164,8 @@ def neighbours(documents: npt.NDArray[np.int64], *, context_size: int) -> npt.ND
     """Return which sentences of a contiguous block are neighbours, bool [candidates, candidates]."""
     position = np.arange(len(documents))
     distance = np.abs(position[:, None] - position[None, :])
-    return (distance >= 1) & (distance <= context_size) & (documents[:, None] == documents[None, :])
+    near = (distance >= 1) & (distance <= context_size)
+    return np.asarray(near & (documents[:, None] == documents[None, :]))
 
 
 def block_scores(f: Tensor, g: Tensor, in_context: Tensor) -> tuple[float, float]:

@@ -1,10 +1,10 @@
 """The plain PyTorch loop: a `RunConfig` and a folder -> a trained model in that folder. No Ray in it.
 
-    outcome.py       what a run tells: `Report`, `Outcome`
-    workers.py       several processes with one loss: gather candidates, sum gradients
-    optimization.py  clip, learning rate, dense and row-exact Adam
-    checkpoint.py    everything needed to go on bit for bit, in two files that appear in one step
-    loop.py          `fit`: step, validate, save, report
+- `outcome`: what a run tells, `Report` and `Outcome`
+- `workers`: several processes with one loss: gather candidates, sum gradients
+- `optimization`: clip, learning rate, dense and row-exact Adam
+- `checkpoint`: everything needed to go on bit for bit
+- `loop`: `fit`: step, validate, save, report
 """
 
 from __future__ import annotations

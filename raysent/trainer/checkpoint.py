@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from raysent.artifacts import load_tensors, read_json, save_tensors, write_json
 from raysent.errors import ArtifactError
@@ -85,25 +84,6 @@ def load_checkpoint(folder: Path, *, key: str) -> tuple[dict[str, Tensor], Progr
     if damage is not None:
         raise damage
     return None
-
-
-def named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers by name; one that two parts share stands once."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
-
-
-def fill_tensors(module: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Copy saved values into the module's parameters and buffers.
-
-    Raises:
-        ArtifactError: If names or shapes differ.
-    """
-    own = named_tensors(module)
-    if own.keys() != tensors.keys() or any(own[name].shape != tensors[name].shape for name in own):
-        raise ArtifactError(f"{CHECKPOINT_FOLDER}: of a model of another shape; remove it to train again")
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(tensors[name])
 
 
 def drop_checkpoints(folder: Path) -> None:

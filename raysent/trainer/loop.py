@@ -8,6 +8,8 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,19 +18,18 @@ from raysent.batches import Batch, BatchStream, Sentences
 from raysent.corpus import Corpus, prepare
 from raysent.errors import ConfigError, DataError
 from raysent.model import SentenceModel
-from raysent.run import REPORTS_FILE, RunConfig, TrainingConfig, save_run
+from raysent.run import CHECKPOINT_FOLDER, REPORTS_FILE, RunConfig, TrainingConfig, save_run
 from raysent.trainer.checkpoint import (
     Progress,
     drop_checkpoints,
-    fill_tensors,
     load_checkpoint,
-    named_tensors,
     save_checkpoint,
 )
-from raysent.trainer.optimization import Optimizer
+from raysent.trainer.optimization import Optimizer, under
 from raysent.trainer.outcome import OnReport, Outcome, Report, Status, go_on, load_outcome, save_outcome
 from raysent.trainer.workers import Workers
 from raysent.validation import ValidationPool
+from raysent.vocabulary import corpus_word_vectors
 
 # Steps between two looks at the loss where looking makes the device wait.
 _STEPS_PER_LOOK = 25
@@ -69,10 +70,7 @@ def fit(
     if before is not None and before.status != "stopped":
         return before
     corpus = prepare(config.corpus, config.vocabulary)
-    # Dropout draws from torch's own generators, seeded at every step; the caller's are given back untouched.
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        training = _Training(config, corpus, device=device, workers=workers)
-        return training.run(folder, report)
+    return _Training(config, corpus, device=device, workers=workers).run(folder, report)
 
 
 def default_device() -> torch.device:
@@ -154,12 +152,12 @@ class _Training:
         """Take one batch, one gradient and one step of Adam."""
         step = self._progress.step
         batch = self._stream.batch(step)
-        # Dropout is a function of seed, step and rank, so that a resumed run draws the same masks.
-        generator = _generator(self._config.seed, step)
+        # Dropout is a function of seed, step and rank: a resumed run draws the same masks.
+        generator = _generator(self._config.seed, step, self._workers.rank)
         self._model.train()
         self._optimizer.zero_grad()
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._use_bfloat16):
-            loss = self._loss(batch)
+            loss = self._loss(batch, generator)
         loss.backward()  # type: ignore[no-untyped-call]
         loss = self._workers.combine(self._optimizer.parameters, loss.detach(), mean=not self._gathers)
         self._optimizer.step(step)
@@ -168,9 +166,12 @@ class _Training:
         num_sentences = len(batch.positions) * self._workers.world_size
         self._progress = replace(self._progress, step=step + 1, sentences=self._progress.sentences + num_sentences)
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def _loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the objective's value on this step's sentences, a scalar."""
-        f, g = self._model.vectors(batch.sentences)
+        packed = self._model.pack(batch.sentences)
+        # All workers' words on all workers, so that their tables stay the same to the last bit.
+        self._optimizer.catch_up(self._workers.gather_words(packed.words))
+        f, g = self._model.vectors(packed, generator=generator)
         if self._gathers:
             f, g = self._workers.gather_vectors(f), self._workers.gather_vectors(g)
             batch = self._workers.gather_batch(batch, self._device)
@@ -202,9 +203,7 @@ class _Training:
             seconds=seconds,
             metrics=metrics,
         )
-        self._progress = replace(
-            self._progress, seconds=seconds, reports=(*self._progress.reports, asdict(now))
-        )
+        self._progress = replace(self._progress, seconds=seconds, reports=(*self._progress.reports, asdict(now)))
         if self._workers.is_first:
             self._save_checkpoint(folder, now)
         return "finished" if self._workers.agree(int(report(now)), self._device) else "stopped"
@@ -224,7 +223,7 @@ class _Training:
 
     def _save_checkpoint(self, folder: Path, report: Report) -> None:
         """Save everything needed to go on, then tell of it."""
-        tensors = {f"model.{name}": tensor for name, tensor in named_tensors(self._model).items()}
+        tensors = {f"model.{name}": tensor for name, tensor in self._model.tensors().items()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in self._optimizer.tensors().items()}
         save_checkpoint(folder, tensors, self._progress, key=self._config.key)
         path = folder / REPORTS_FILE
@@ -240,8 +239,8 @@ class _Training:
             self._progress = Progress()
             return
         tensors, self._progress = saved
-        fill_tensors(self._model, _with_prefix(tensors, "model."))
-        self._optimizer.load_tensors(_with_prefix(tensors, "optimizer."))
+        self._model.load_tensors(under(tensors, "model."), source=folder / CHECKPOINT_FOLDER)
+        self._optimizer.load_tensors(under(tensors, "optimizer."))
         self._loss_sum.zero_()
         self._num_losses = 0
 
@@ -272,3 +271,61 @@ class _Training:
         save_outcome(outcome, folder, key=self._config.key)
         if outcome.status == "finished":
             drop_checkpoints(folder)
+
+
+def build_model(config: RunConfig, corpus: Corpus) -> SentenceModel:
+    """Return the run's model before its first step: a function of the configuration and the corpus alone."""
+
+    def vectors_of_corpus(dim: int) -> npt.NDArray[np.float32]:
+        return corpus_word_vectors(corpus, dim=dim, seed=config.seed)
+
+    return SentenceModel.build(
+        config.model,
+        corpus.vocabulary,
+        seed=config.seed,
+        word_vectors=vectors_of_corpus,
+        max_length=config.corpus.max_length,
+    )
+
+
+def _stream(config: RunConfig, corpus: Corpus, workers: Workers) -> BatchStream:
+    """Return this worker's batches.
+
+    Raises:
+        ConfigError: If the batch does not divide among the workers.
+        DataError: If the training split is smaller than one step's sentences.
+    """
+    batch_size, gathers = config.training.batch_size, config.training.gather_candidates
+    if gathers and batch_size % workers.world_size:
+        raise ConfigError(
+            f"training.batch_size: must be a multiple of the {workers.world_size} workers; given {batch_size}; "
+            f"nearest {max(1, batch_size // workers.world_size) * workers.world_size}"
+        )
+    of_step = batch_size if gathers else batch_size * workers.world_size
+    if len(corpus.train) < of_step:
+        raise DataError(
+            f"training.batch_size: must be at most the {len(corpus.train)} training sentences of the corpus; given "
+            f"{of_step}; give more text or a smaller batch"
+        )
+    return BatchStream(
+        corpus.train,
+        batch_size=of_step // workers.world_size,
+        # Objectives that know no candidates read the text in order.
+        candidates=getattr(config.objective, "candidates", "contiguous"),
+        context_size=getattr(config.objective, "context_size", 1),
+        seed=config.seed,
+        rank=workers.rank,
+        world_size=workers.world_size,
+    )
+
+
+def _generator(seed: int, step: int, rank: int) -> torch.Generator:
+    """Return the source of one step's dropout masks on one worker."""
+    mixed = np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(mixed >> np.uint64(1)))
+
+
+def _nan_message(step: int) -> str:
+    """Return what to tell of a run whose loss was no longer finite."""
+    kept = f"the model of step {step} is kept" if step else "no model could be kept"
+    return f"the loss or the weights are no longer finite; {kept}; lower training.learning_rate or training.clip"

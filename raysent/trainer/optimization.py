@@ -11,25 +11,42 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from raysent.row_adam import RowAdam
+from raysent.model import SentenceModel
+from raysent.row_adam import RowAdam, gradient_values
 from raysent.run import TrainingConfig
 
 
 class Optimizer:
-    """Adam over all trained parameters of a model, with the clipping and the schedule of a run."""
+    """Adam over all trained parameters of a model, with the clipping and the schedule of a run.
 
-    def __init__(self, model: nn.Module, config: TrainingConfig, *, num_steps: int) -> None:
+    A step is: `catch_up` the rows to be read, forward, backward, `step`. `flush` before all weights are read.
+
+    Attributes:
+        parameters: All trained parameters in a fixed order.
+    """
+
+    def __init__(self, model: SentenceModel, config: TrainingConfig, *, num_steps: int) -> None:
         """Divide the parameters between dense and row-exact Adam; `num_steps` is the whole run's."""
         self._config = config
         self._num_steps = num_steps
-        tables = table_names(model)
-        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        self._rows = {name: p for name, p in trained.items() if config.row_exact_adam and name in tables}
-        self._dense = {name: p for name, p in trained.items() if name not in self._rows}
-        self.parameters = list(trained.values())
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        tables = [table.weight for table in model.tables] if config.row_exact_adam else []
+        model.use_sparse_gradients(config.row_exact_adam)
+        by_row = {id(weight) for weight in tables}
+        self._dense = [parameter for parameter in self.parameters if id(parameter) not in by_row]
         rate = config.learning_rate
-        self._dense_adam = torch.optim.Adam(self._dense.values(), lr=rate, fused=True) if self._dense else None
-        self._row_adam = RowAdam(list(self._rows.values()), lr=rate) if self._rows else None
+        self._row_adams = [RowAdam(weight, learning_rate=rate) for weight in tables]
+        self._dense_adam = torch.optim.Adam(self._dense, lr=rate, fused=True) if self._dense else None
+
+    def catch_up(self, words: Tensor) -> None:
+        """Bring the rows of these words, int64 [words], to where they are read from."""
+        for adam in self._row_adams:
+            adam.catch_up(words)
+
+    def flush(self) -> None:
+        """Bring all rows to where they are read from."""
+        for adam in self._row_adams:
+            adam.flush()
 
     def zero_grad(self) -> None:
         """Forget the gradients of the step before."""
@@ -45,14 +62,50 @@ class Optimizer:
         if self._config.clip is not None:
             clip_gradients(self.parameters, limit=self._config.clip, per=self._config.clip_per)
         rate = learning_rate(self._config, step, num_steps=self._num_steps)
-        for parameter in self._dense.values():
-            if parameter.grad is not None and parameter.grad.is_sparse:
-                parameter.grad = parameter.grad.to_dense()
-        for adam in (self._dense_adam, self._row_adam):
-            if adam is not None:
-                for group in adam.param_groups:
-                    group["lr"] = rate
-                adam.step()
+        for adam in self._row_adams:
+            adam.learning_rate = rate
+            adam.step()
+        if self._dense_adam is not None:
+            for group in self._dense_adam.param_groups:
+                group["lr"] = rate
+            self._dense_adam.step()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything that the next step depends on beside the weights, by name."""
+        named: dict[str, Tensor] = {}
+        for number, adam in enumerate(self._row_adams):
+            for name, value in adam.state_dict().items():
+                named[f"row.{number}.{name}"] = value if isinstance(value, Tensor) else _number(value)
+        if self._dense_adam is not None:
+            for number, parameter in enumerate(self._dense):
+                for name, value in self._dense_adam.state[parameter].items():
+                    named[f"dense.{number}.{name}"] = value
+        return named
+
+    def load_tensors(self, named: dict[str, Tensor]) -> None:
+        """Take over what `tensors` returned.
+
+        Raises:
+            ArtifactError: If it is of another model.
+        """
+        for number, adam in enumerate(self._row_adams):
+            state = under(named, f"row.{number}.")
+            numbers = {name: state[name].item() for name in ("num_steps", "learning_rate")}
+            adam.load_state_dict({**state, **numbers})
+        if self._dense_adam is not None:
+            states = {number: under(named, f"dense.{number}.") for number in range(len(self._dense))}
+            whole = self._dense_adam.state_dict()
+            self._dense_adam.load_state_dict({**whole, "state": {n: state for n, state in states.items() if state}})
+
+
+def _number(value: float) -> Tensor:
+    """Return a number as a tensor that holds it exactly."""
+    return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
+
+
+def under(named: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors under a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
 def learning_rate(config: TrainingConfig, step: int, *, num_steps: int) -> float:
@@ -71,23 +124,12 @@ def clip_gradients(parameters: list[nn.Parameter], *, limit: float, per: Literal
 
     Source: Quick-Thoughts' released code clips every tensor by itself.
     """
-    gradients = [_values(parameter) for parameter in parameters if parameter.grad is not None]
+    gradients = [values for values in map(gradient_values, parameters) if values is not None]
     if not gradients:
         return
     norms = torch.stack(torch._foreach_norm(gradients))
     if per == "global":
         norms = torch.linalg.vector_norm(norms).expand_as(norms)
-    # No test of the norm's value: that would make a GPU wait. A NaN stays one, and ends the run.
+    # No look at the norm's value: that would make a GPU wait. A NaN stays one, and ends the run.
     factors = (limit / norms).clamp(max=1.0)
     torch._foreach_mul_(gradients, list(factors.unbind()))
-
-
-def _values(parameter: nn.Parameter) -> Tensor:
-    """Return a gradient's numbers; the rows of a sparse one are summed up first."""
-    gradient = parameter.grad
-    if gradient is None:
-        raise ValueError("no gradient")
-    if not gradient.is_sparse:
-        return gradient
-    parameter.grad = gradient.coalesce()
-    return parameter.grad._values()

@@ -71,6 +71,10 @@ class Workers:
         sentences = Sentences(ids=np.zeros(0, dtype=np.int32), lengths=lengths)
         return Batch(sentences=sentences, positions=positions, documents=documents)
 
+    def gather_words(self, words: Tensor) -> Tensor:
+        """Return the distinct words of all ranks' sentences, ascending, int64 [words]."""
+        return words if self.world_size == 1 else torch.unique(self._gather_ragged(words))
+
     def combine(self, parameters: Iterable[nn.Parameter], loss: Tensor, *, mean: bool) -> Tensor:
         """Sum (or average) the gradients over the ranks, in place.
 
@@ -113,19 +117,22 @@ class Workers:
     def _sum_rows(self, parameter: nn.Parameter, scale: float) -> Tensor:
         """Return the sum of the ranks' row gradients, sparse and coalesced."""
         rows, values = _rows_of(parameter)
-        counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(self.world_size)]
-        dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
-        longest = max(int(count) for count in counts)
-        # all_gather wants equal shapes: pad to the longest, cut again after.
-        all_rows = [rows.new_zeros(longest) for _ in counts]
-        all_values = [values.new_zeros(longest, values.shape[1]) for _ in counts]
-        dist.all_gather(all_rows, _padded(rows, longest))
-        dist.all_gather(all_values, _padded(values, longest))
-        index = torch.cat([r[: int(count)] for r, count in zip(all_rows, counts, strict=True)])
-        value = torch.cat([v[: int(count)] for v, count in zip(all_values, counts, strict=True)])
+        index, value = self._gather_ragged(rows), self._gather_ragged(values)
         return torch.sparse_coo_tensor(
             index[None], value * scale, parameter.shape, check_invariants=False, is_coalesced=False
         ).coalesce()
+
+    def _gather_ragged(self, rows: Tensor) -> Tensor:
+        """Return all ranks' rows in rank order; the ranks may have different numbers of them."""
+        counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(self.world_size)]
+        dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
+        # all_gather wants equal shapes: pad to the longest, cut again after.
+        longest = max(int(count) for count in counts)
+        padded = rows.new_zeros(longest, *rows.shape[1:])
+        padded[: len(rows)] = rows
+        blocks = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(blocks, padded)
+        return torch.cat([block[: int(count)] for block, count in zip(blocks, counts, strict=True)])
 
     def _any(self, flags: list[bool], device: torch.device) -> list[bool]:
         """Return which of the flags is set on any rank."""
@@ -162,10 +169,3 @@ def _rows_of(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
         return empty, parameter.detach().new_zeros(0, parameter.shape[1])
     gradient = gradient.coalesce()
     return gradient.indices()[0], gradient.values()
-
-
-def _padded(tensor: Tensor, length: int) -> Tensor:
-    """Return the tensor with rows of zeros up to `length`."""
-    padded = tensor.new_zeros(length, *tensor.shape[1:])
-    padded[: len(tensor)] = tensor
-    return padded.contiguous()

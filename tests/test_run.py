@@ -1,0 +1,63 @@
+"""The configuration of one run and its record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny_run import tiny_run
+
+from raysent.config import parse_yaml, validate
+from raysent.errors import ArtifactError, ConfigError
+from raysent.run import RUN_FILE, RunConfig, describe, load_run, save_run
+
+
+def test_run_config_reads_a_base_of_yaml() -> None:
+    """The two parts without a default are enough."""
+    document = parse_yaml("encoder: {type: gru, hidden_size: 16}\nobjective: {type: context_prediction}\nseed: 3\n")
+    config = validate(RunConfig, document)
+    assert (config.encoder.dim, config.training.batch_size, config.validation.num_candidates, config.seed) == (
+        16,
+        400,
+        1000,
+        3,
+    )
+
+
+def test_run_config_names_the_nearest_known_name() -> None:
+    """A slip of the pen is answered with its line and the name that was meant."""
+    text = "encoder: {type: gru}\nobjective: {type: context_prediction}\ntraining:\n  batch_sise: 3\n"
+    with pytest.raises(ConfigError, match=r"x\.yaml:4: training\.batch_sise: unknown name; did you mean 'batch_size'"):
+        validate(RunConfig, parse_yaml(text, source="x.yaml"))
+
+
+def test_save_run_round_trip_gives_the_same_configuration(tmp_path: Path) -> None:
+    """What is written is read back, compositions included."""
+    members = {"uni": {"type": "gru", "hidden_size": 4}, "words": {"type": "bag"}}
+    config = tiny_run(tmp_path, encoder={"type": "concat", "members": members})
+    save_run(config, tmp_path / "run")
+    assert load_run(tmp_path / "run") == config
+    assert load_run(tmp_path / "run").key == config.key
+
+
+def test_run_key_ignores_where_the_corpus_is_cached(tmp_path: Path) -> None:
+    """A run may be resumed with another cache, but not with another seed."""
+    config = tiny_run(tmp_path)
+    assert tiny_run(tmp_path, corpus__cache_dir=None).key == config.key
+    assert tiny_run(tmp_path, seed=1).key != config.key
+
+
+def test_load_run_refuses_a_foreign_record(tmp_path: Path) -> None:
+    """JSON of another kind is one clear line."""
+    (tmp_path / RUN_FILE).write_text("[]")
+    with pytest.raises(ArtifactError, match=r"run\.json: not the record of a run"):
+        load_run(tmp_path)
+
+
+def test_describe_tells_what_departs_from_the_defaults(tmp_path: Path) -> None:
+    """The text names the parts and their changed values only."""
+    text = describe(tiny_run(tmp_path, objective__context_size=2))
+    assert text == (
+        "gru(embedding.dim 6, hidden_size 8), context_prediction(context_size 2), "
+        "batch 24, learning rate 0.01, 1 epochs"
+    )

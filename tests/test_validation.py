@@ -1,0 +1,103 @@
+"""The frozen validation pool: what it holds, how it scores, and what it does not depend on."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_run import tiny_run, write_corpus
+from torch import Tensor
+
+from raysent.batches import Sentences
+from raysent.corpus import prepare
+from raysent.errors import DataError
+from raysent.validation import ValidationConfig, ValidationPool, block_scores, block_starts, neighbours
+
+
+def test_block_starts_lie_apart_and_depend_on_the_seed_alone() -> None:
+    """Blocks do not overlap, and the same seed chooses the same ones."""
+    config = ValidationConfig(num_candidates=10, num_sentences=45)
+    starts, num_candidates = block_starts(1000, config)
+    assert (len(starts), num_candidates) == (4, 10)
+    assert (np.diff(starts) >= 10).all()
+    assert (starts == block_starts(1000, config)[0]).all()
+    assert (starts != block_starts(1000, ValidationConfig(num_candidates=10, num_sentences=45, seed=1))[0]).any()
+
+
+def test_block_starts_of_a_small_split_are_one_smaller_block() -> None:
+    """A split smaller than a block is a block of its own."""
+    starts, num_candidates = block_starts(7, ValidationConfig(num_candidates=10, num_sentences=100))
+    assert (starts.tolist(), num_candidates) == ([0], 7)
+
+
+def test_neighbours_stay_in_their_document() -> None:
+    """Nothing across a boundary, and never the sentence itself."""
+    found = neighbours(np.array([0, 0, 0, 1, 1]), context_size=1)
+    assert np.argwhere(found).tolist() == [[0, 1], [1, 0], [1, 2], [2, 1], [3, 4], [4, 3]]
+
+
+def test_block_scores_equal_the_slow_definition() -> None:
+    """The sums over rows are those of loops over sentences."""
+    generator = torch.Generator().manual_seed(0)
+    f, g = torch.randn(6, 3, generator=generator), torch.randn(6, 3, generator=generator)
+    near = neighbours(np.array([0, 0, 0, 0, 1, 2]), context_size=2)
+    correct, nll = 0.0, 0.0
+    for i in range(6):
+        others = [j for j in range(6) if j != i]
+        inside = [j for j in others if near[i, j]]
+        if inside:
+            scores = {j: float(f[i] @ g[j]) for j in others}
+            total = math.log(sum(math.exp(score) for score in scores.values()))
+            correct += max(scores, key=lambda j: scores[j]) in inside
+            nll -= sum(scores[j] - total for j in inside) / len(inside)
+    assert block_scores(f, g, torch.from_numpy(near)) == pytest.approx((correct, nll), rel=1e-5)
+
+
+def test_pool_scores_equal_vectors_at_exactly_chance(tmp_path: Path) -> None:
+    """A collapsed model reaches chance and no more."""
+    config = tiny_run(tmp_path)
+    pool = ValidationPool(prepare(config.corpus, config.vocabulary), config.validation)
+    scores = pool.scores(lambda sentences: (torch.zeros(len(sentences.lengths), 2),) * 2)
+    assert scores["context_accuracy"] == pytest.approx(pool.record.chance_accuracy)
+    assert scores["context_nll"] == pytest.approx(pool.record.chance_nll) == pytest.approx(math.log(19))
+
+
+def test_pool_scores_do_not_depend_on_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encoding three sentences at a time gives the same scores."""
+    config = tiny_run(tmp_path)
+    pool = ValidationPool(prepare(config.corpus, config.vocabulary), config.validation)
+
+    def encode(sentences: Sentences) -> tuple[Tensor, Tensor]:
+        starts = np.cumsum(sentences.lengths) - sentences.lengths
+        sums = np.add.reduceat(np.sin(sentences.ids.astype(np.float64)), starts)
+        vectors = torch.from_numpy(np.stack([sums, sums**2], axis=1)).float()
+        return vectors, vectors
+
+    whole = pool.scores(encode)
+    monkeypatch.setattr("raysent.validation._CHUNK", 3)
+    assert pool.scores(encode) == whole
+
+
+def test_pool_hash_is_of_the_text_not_of_the_trial(tmp_path: Path) -> None:
+    """Batch, context and vocabulary of a trial leave it alone; its own seed does not."""
+    hashes = []
+    for changes in (
+        {},
+        {"training__batch_size": 12, "objective__context_size": 3},
+        {"vocabulary__size": 10},
+        {"validation__seed": 1},
+    ):
+        config = tiny_run(tmp_path, **changes)
+        hashes.append(ValidationPool(prepare(config.corpus, config.vocabulary), config.validation).record.hash)
+    assert hashes[0] == hashes[1] == hashes[2] != hashes[3]
+
+
+def test_pool_without_neighbours_is_one_clear_line(tmp_path: Path) -> None:
+    """Documents of one sentence each cannot be validated on."""
+    write_corpus(tmp_path, num_documents=30, num_sentences=1)
+    config = tiny_run(tmp_path)
+    with pytest.raises(DataError, match="holds no two neighbouring sentences"):
+        ValidationPool(prepare(config.corpus, config.vocabulary), config.validation)
