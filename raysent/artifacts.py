@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-import boto3
-import botocore.exceptions
 import numpy as np
 import safetensors
 import torch
@@ -190,6 +188,8 @@ def list_s3(address: str) -> list[RemoteObject]:
     Raises:
         DataError: If the bucket is missing or may not be read.
     """
+    import boto3  # noqa: PLC0415 - a third of a second that only a remote path needs
+
     bucket, _, prefix = address.removeprefix("s3://").partition("/")
     with s3_errors(address):
         pages = boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
@@ -205,6 +205,8 @@ def list_s3(address: str) -> list[RemoteObject]:
 @contextlib.contextmanager
 def s3_errors(address: str) -> Iterator[None]:
     """Turn the object store's refusals inside the block into one clear line about `address`."""
+    import botocore.exceptions  # noqa: PLC0415 - as above
+
     try:
         yield
     except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as error:

@@ -90,7 +90,9 @@ class Source:
         except UnicodeDecodeError as error:
             line = number + data.count(b"\n", 0, error.start)
             byte = f"0x{data[error.start]:02x}"
-            raise DataError(f"{self.path}:{line}: must be UTF-8; given the byte {byte}; convert it with iconv") from None
+            raise DataError(
+                f"{self.path}:{line}: must be UTF-8; given the byte {byte}; convert it with iconv"
+            ) from None
         lines = text.split("\n")
         if lines[-1] == "":
             lines.pop()

@@ -49,7 +49,7 @@ class TextWriter:
     def write(self, pieces: Iterable[Piece]) -> None:
         """Write everything, up to the limit."""
         with self._files() as (tokens, offsets):
-            np.zeros(1, dtype=np.int64).tofile(offsets)
+            offsets.write(np.zeros(1, dtype=np.int64).data)
             for piece in pieces:
                 self._block += piece.sentences
                 num_read = self.num_sentences + len(self._block)
@@ -75,8 +75,8 @@ class TextWriter:
         if not block:
             return
         encoded = self._table.encode(block)
-        encoded.ids.tofile(tokens)
-        (self.num_tokens + np.cumsum(encoded.lengths)).tofile(offsets)
+        tokens.write(encoded.ids.data)
+        offsets.write((self.num_tokens + np.cumsum(encoded.lengths)).data)
         self.num_sentences += len(block)
         self.num_tokens += len(encoded.ids)
         counts = np.bincount(encoded.ids, minlength=len(self._words))

@@ -1,0 +1,224 @@
+"""Text -> a prepared corpus in the cache. Two stages, each a folder that appears whole or not at all.
+
+Stage 1 (`text_store`) is keyed by the content of the files and how they are read; stage 2 (`store`) adds the
+vocabulary and the splits, so that another vocabulary costs a pass over numbers and not over text. A file lock lets one
+process build while the others of the machine wait. Memory holds a block of sentences and the distinct words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import filelock
+import numpy as np
+import platformdirs
+
+from raysent import artifacts
+from raysent.corpus.config import CorpusConfig
+from raysent.corpus.docs import docs_source
+from raysent.corpus.documents import read_documents
+from raysent.corpus.sources import Source, find_sources
+from raysent.corpus.splits import Run, choose_splits
+from raysent.corpus.splitting import SPLITTING_VERSION
+from raysent.corpus.store import Corpus
+from raysent.corpus.text_store import Progress, TextStore, TextWriter
+from raysent.errors import ArtifactError, DataError
+from raysent.vocabulary import (
+    TOKENIZER_VERSION,
+    UNK_ID,
+    Sentences,
+    Vocabulary,
+    VocabularyConfig,
+    as_rows,
+    build_vocabulary,
+)
+
+FORMAT_VERSION = 1
+_SUMMARY = "corpus.json"
+_BLOCK_SENTENCES = 50_000
+# Files up to this size are compared with their hash when a corpus is opened; larger ones with their size.
+_HASHED_BYTES = 32 << 20
+
+
+def prepare(config: CorpusConfig, vocabulary: VocabularyConfig, *, progress: Progress | None = None) -> Corpus:
+    """Build the corpus, or open it where the cache has it.
+
+    Args:
+        config: Which text, and how it is read and split.
+        vocabulary: Which words get an id.
+        progress: Told a stage's name (``reading``, ``encoding``), what is done and, where known, of how much.
+
+    Raises:
+        DataError: If the text cannot be read or leaves nothing to train on or to validate with.
+        ArtifactError: If the cache cannot be written.
+    """
+    cache = cache_folder(config.cache_dir)
+    with artifacts.storage_errors(cache):
+        (cache / "locks").mkdir(parents=True, exist_ok=True)
+    sources = [docs_source(cache, progress)] if config.path == "docs" else find_sources(config.path)
+    text_key = _text_key(sources, config)
+    settings = config.model_dump(include={"across_documents", "validation_fraction", "max_length", "seed"})
+    key = artifacts.content_key(FORMAT_VERSION, text_key, vocabulary.model_dump(), settings)
+
+    def build_text(folder: Path) -> dict[str, Any]:
+        return _build_text(folder, sources, config, progress)
+
+    def build_corpus(folder: Path) -> dict[str, Any]:
+        text = TextStore(_built(cache, f"text/{text_key}", build_text))
+        keys = {"key": key, "text_key": text_key}
+        return keys | _build_corpus(folder, text, config, vocabulary, text_key, progress)
+
+    return Corpus(_built(cache, f"corpora/{key}", build_corpus))
+
+
+def cache_folder(cache_dir: str | None) -> Path:
+    """Return where prepared corpora are kept."""
+    named = cache_dir or os.environ.get("RAYSENT_CACHE")
+    return Path(named).expanduser().absolute() if named else Path(platformdirs.user_cache_dir("raysent"))
+
+
+def _text_key(sources: list[Source], config: CorpusConfig) -> str:
+    """Return what names the sentences: the files' content, wherever they lie, and how they are read."""
+    reading = config.model_dump(include={"format", "text_field", "max_sentences"})
+    versions = [FORMAT_VERSION, SPLITTING_VERSION, TOKENIZER_VERSION]
+    contents = [[source.is_json, source.fingerprint()] for source in sources]
+    return artifacts.content_key(versions, contents, reading)
+
+
+def _built(cache: Path, name: str, build: Callable[[Path], dict[str, Any]]) -> Path:
+    """Return the folder `name` of the cache, building it if it is missing or damaged.
+
+    Args:
+        cache: The cache.
+        name: The folder's path inside it.
+        build: Fills an empty folder and returns the summary to keep with it.
+    """
+    folder = cache / name
+    if _is_intact(folder):
+        return folder
+    lock = cache / "locks" / (name.replace("/", "-") + ".lock")
+    with artifacts.storage_errors(folder), filelock.FileLock(lock):
+        if _is_intact(folder):
+            return folder
+        # Whoever holds the lock is the only builder: what lies here was left by one that was killed.
+        unfinished = folder.with_name(f".{folder.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        try:
+            summary = build(unfinished)
+            artifacts.write_json(unfinished / _SUMMARY, summary | {"files": _describe(unfinished)})
+            shutil.rmtree(folder, ignore_errors=True)
+            unfinished.rename(folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def _describe(folder: Path) -> dict[str, list[Any]]:
+    """Return the size and, for the smaller ones, the hash of each file of a folder."""
+    files = sorted(file for file in folder.iterdir() if file.name != _SUMMARY)
+    return {file.name: [file.stat().st_size, _hash(file)] for file in files}
+
+
+def _hash(file: Path) -> str | None:
+    if file.stat().st_size > _HASHED_BYTES:
+        return None
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _is_intact(folder: Path) -> bool:
+    """Whether the folder is there and its files are those that were written."""
+    try:
+        summary = artifacts.read_json(folder / _SUMMARY)
+        return bool(summary["files"] == _describe(folder))
+    except (ArtifactError, OSError, KeyError, TypeError):
+        return False
+
+
+def _build_text(folder: Path, sources: list[Source], config: CorpusConfig, progress: Progress | None) -> dict[str, Any]:
+    """Stage 1: write all sentences as ids of distinct words."""
+    writer = TextWriter(folder, max_sentences=config.max_sentences, progress=progress)
+    for_reading = {"format": config.format, "text_field": config.text_field}
+    writer.write(piece for source in sources for piece in read_documents(source, **for_reading))
+    if writer.num_sentences == 0:
+        raise DataError(f"corpus.path: {_shown(config)}: must hold sentences; given none")
+    return {"num_sentences": writer.num_sentences, "num_tokens": writer.num_tokens}
+
+
+def _shown(config: CorpusConfig) -> str:
+    return config.path if isinstance(config.path, str) else ", ".join(config.path)
+
+
+def _build_corpus(
+    folder: Path,
+    text: TextStore,
+    config: CorpusConfig,
+    vocabulary_config: VocabularyConfig,
+    text_key: str,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """Stage 2: write the ids of the vocabulary's words, the training documents first."""
+    splits = choose_splits(text.documents, fraction=config.validation_fraction, seed=config.seed, name=_shown(config))
+    vocabulary = build_vocabulary(zip(text.words, text.counts.tolist(), strict=True), vocabulary_config)
+    vocabulary.save(folder / "vocabulary.txt")
+    writer = _IdWriter(folder, text, vocabulary, config.max_length, progress)
+    runs = splits.train + splits.validation
+    writer.write(runs)
+    num_train = sum(run.stop - run.start for run in splits.train)
+    num_validation = writer.num_sentences - num_train
+    np.save(folder / "documents.npy", np.cumsum([0, *(size for run in runs for size in run.document_sizes)]))
+    return {
+        "num_sentences": writer.num_sentences,
+        "num_tokens": writer.num_tokens,
+        "num_documents": sum(len(run.document_sizes) for run in runs),
+        "unknown_share": writer.num_unknown / writer.num_tokens,
+        "across_documents": config.across_documents,
+        "train": _describe_split(text_key, splits.train, 0, num_train),
+        "validation": _describe_split(text_key, splits.validation, num_train, num_validation),
+    }
+
+
+def _describe_split(text_key: str, runs: list[Run], first: int, num_sentences: int) -> dict[str, Any]:
+    # The text key names every sentence of the text, so the sentences' places in it name the split's own.
+    places = [[run.start, run.stop] for run in runs]
+    return {"first": first, "num_sentences": num_sentences, "text_hash": artifacts.content_key(text_key, places)}
+
+
+class _IdWriter:
+    """Writes runs of sentences as ids of a vocabulary, block by block."""
+
+    def __init__(
+        self, folder: Path, text: TextStore, vocabulary: Vocabulary, max_length: int, progress: Progress | None
+    ) -> None:
+        self._folder = folder
+        self._text = text
+        self._max_length = max_length
+        self._progress = progress
+        words = (word.lower() for word in text.words) if vocabulary.lowercase else text.words
+        self._ids = np.fromiter(map(vocabulary.id, words), dtype=np.int32, count=len(text.words))
+        self.num_sentences = self.num_tokens = self.num_unknown = 0
+
+    def write(self, runs: list[Run]) -> None:
+        total = sum(run.stop - run.start for run in runs)
+        with (self._folder / "ids.bin").open("wb") as ids, (self._folder / "offsets.bin").open("wb") as offsets:
+            offsets.write(np.zeros(1, dtype=np.int64).data)
+            for run in runs:
+                for start in range(run.start, run.stop, _BLOCK_SENTENCES):
+                    rows = self._rows(start, min(start + _BLOCK_SENTENCES, run.stop))
+                    ids.write(rows.ids.data)
+                    offsets.write((self.num_tokens + np.cumsum(rows.lengths)).data)
+                    self.num_sentences += len(rows.lengths)
+                    self.num_tokens += len(rows.ids)
+                    self.num_unknown += int(np.count_nonzero(rows.ids == UNK_ID))
+                if self._progress:
+                    self._progress("encoding", self.num_sentences, total)
+
+    def _rows(self, start: int, stop: int) -> Sentences:
+        offsets = self._text.offsets[start : stop + 1]
+        ids = self._ids[self._text.tokens[offsets[0] : offsets[-1]]]
+        return as_rows(Sentences(ids, cast(np.ndarray, np.diff(offsets))), max_length=self._max_length)
