@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from raysent.config import StrictModel
 from raysent.errors import ConfigError
@@ -71,7 +71,7 @@ class WordTable(nn.Module):
 
     def forward(self, words: Tensor) -> Tensor:
         """Return the vectors [distinct, dim] of distinct word ids [distinct]."""
-        return F.embedding(words, self.weight, sparse=self.sparse_gradient)
+        return functional.embedding(words, self.weight, sparse=self.sparse_gradient)
 
 
 class Tables:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Literal, Self, cast
 
 import pydantic
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from raysent.embeddings import Tables
 from raysent.encoders import SentenceReader, WordEncoderConfig
@@ -52,4 +52,4 @@ class Encoder(SentenceReader):
 
     def read(self, packed: Packed, projected: Tensor) -> Tensor:
         """Return the vectors [batch, dim]."""
-        return F.embedding_bag(packed.sentence_tokens, projected, packed.sentence_starts, mode=self._pooling)
+        return functional.embedding_bag(packed.sentence_tokens, projected, packed.sentence_starts, mode=self._pooling)

@@ -17,10 +17,12 @@ from typing import Literal, Self, cast
 import pydantic
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from raysent.embeddings import Tables
 from raysent.encoders import SentenceReader, WordEncoderConfig
+from raysent.packed_gru import WORDS, packed_gru, reset_before_gru
 from raysent.packing import Packed
 
 
@@ -34,7 +36,8 @@ class Config(WordEncoderConfig):
         reset: Where the reset gate acts, see the module. None is what `variant` says: `after` for paper, `before`
             for authors.
         implementation: `packed` is our own recurrence over packed sentences, `torch` is torch's; both compute the
-            same. `auto` is `packed` on a CPU for one layer, and `torch` otherwise.
+            same. `auto` is `packed` on a CPU for one layer, and `torch` otherwise. With `reset: before`, which torch
+            has not, all three are one plain loop.
     """
 
     type: Literal["gru"] = "gru"
@@ -81,25 +84,60 @@ class Encoder(SentenceReader):
             device="meta",
         ).to_empty(device="cpu")
         initialize(self.gru, generator=tables.generator)
+        if config.resolved_reset == "before":
+            # TensorFlow's cell has one bias; a second one would learn at its side and double its rate.
+            for name, parameter in self.gru.named_parameters():
+                parameter.requires_grad_(not name.startswith("bias_hh"))
 
     @property
-    def _is_packed(self) -> bool:
-        """Whether our own recurrence runs: where it is asked for, or where it is the faster one."""
-        if self._config.implementation != "auto":
-            return self._config.implementation == "packed"
-        return self._config.num_layers == 1 and self.gru.weight_hh_l0.device.type == "cpu"
+    def _is_torch(self) -> bool:
+        """Whether torch's recurrence runs: where it is asked for, or where it is the faster one or the only one."""
+        if self._config.resolved_reset == "before":
+            return False
+        if self._config.implementation == "auto":
+            return self._config.num_layers > 1 or self.gru.weight_hh_l0.device.type != "cpu"
+        return self._config.implementation == "torch"
 
-    def project(self, words: Tensor) -> Tensor:
-        """Return the word vectors [distinct, dim]."""
-        return cast("Tensor", self.words(words))
+    def project(self, words: Tensor) -> list[Tensor]:
+        """Return each direction's input projections [distinct, 3 * hidden], or the word vectors for torch's GRU."""
+        vectors = self.words(words)
+        if self._is_torch:
+            return [vectors]
+        vectors = functional.pad(vectors, (0, 0, 0, -len(vectors) % WORDS))
+        return [functional.linear(vectors, weight, _input_bias(*biases)) for weight, _, *biases in self._directions()]
 
-    def read(self, packed: Packed, projected: Tensor) -> Tensor:
+    def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
         """Return the last states [batch, dim]."""
+        if self._is_torch:
+            return self._read_by_torch(packed, projected[0])
+        run = reset_before_gru if self._config.resolved_reset == "before" else packed_gru
+        hidden = self.gru.hidden_size
+        last = [
+            run(inputs, weight, bias_hh[2 * hidden :], packed, backwards=backwards == 1)
+            for backwards, (inputs, (_, weight, _, bias_hh)) in enumerate(
+                zip(projected, self._directions(), strict=True)
+            )
+        ]
+        return torch.cat(last, dim=1)[packed.rank]
+
+    def _read_by_torch(self, packed: Packed, vectors: Tensor) -> Tensor:
+        """Return the last states [batch, dim] of torch's own recurrence; the oracle, and cuDNN's on a GPU."""
         steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
-        sequence = PackedSequence(projected[packed.forward_tokens], steps)
-        last = self.gru(sequence)[1]  # [layers * directions, batch, hidden]
+        last = self.gru(PackedSequence(vectors[packed.forward_tokens], steps))[
+            1
+        ]  # [layers * directions, batch, hidden]
         last = last[-2:] if self._config.bidirectional else last[-1:]
         return torch.cat(tuple(last), dim=1)[packed.rank]
+
+    def _directions(self) -> list[list[Tensor]]:
+        """Return weight_ih, weight_hh, bias_ih and bias_hh of each direction of the only layer."""
+        return cast("list[list[Tensor]]", self.gru.all_weights)
+
+
+def _input_bias(bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
+    """Return what is added to the projected input: all biases but the candidate's recurrent one [3 * hidden]."""
+    hidden = len(bias_hh) // 3
+    return bias_ih + functional.pad(bias_hh[: 2 * hidden], (0, hidden))
 
 
 def initialize(gru: nn.GRU, *, generator: torch.Generator) -> None:

@@ -1,0 +1,178 @@
+"""Dense Adam on a word table at the price of the rows in use: the same weights, without touching the others.
+
+Dense Adam moves every row at every step, as its moments fade after a gradient. Between two gradients of a row, at
+steps l and l + k, nothing new enters, so the whole way is known in closed form:
+
+    w -= m * S / (sqrt(v) + eps'),   m *= beta1^k,   v *= beta2^k
+    S     = sum_{j=1..k} c_{l+j} rho^j,   rho = beta1 / sqrt(beta2),   c_s = lr_s sqrt(1 - beta2^s) / (1 - beta1^s)
+    eps'  = eps * the mean of sqrt(1 - beta2^{l+j}) / beta2^{j/2} under the same weights c_{l+j} rho^j
+
+S and eps' depend on l alone, so two numbers per step serve all rows, under any learning rate schedule. A row is
+caught up when it is about to be read; `flush` catches up all rows.
+
+Source: Kingma and Ba, 2015, algorithm 1, summed over the steps without a gradient.
+Differs: eps is replaced by its weighted mean between two gradients; the sum ends after 320 steps (rho^320 < 1e-14).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from raysent.errors import ArtifactError
+
+_WINDOW = 320
+_FIRST_ROOM = 1024
+
+
+class RowAdam:
+    """Adam for one table whose gradient is sparse; call `catch_up`, backward, `step`, and `flush` before reading all.
+
+    Attributes:
+        learning_rate: May be set anew before every step.
+        num_steps: Steps done.
+    """
+
+    def __init__(
+        self,
+        weight: nn.Parameter,
+        *,
+        learning_rate: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        """Begin with moments of zero.
+
+        Args:
+            weight: The table [rows, dim].
+            learning_rate: Step size.
+            betas: How much of the first and second moment stays at each step.
+            eps: Added to the root of the second moment.
+        """
+        self.weight = weight
+        self.learning_rate = learning_rate
+        self.num_steps = 0
+        self._betas, self._eps = betas, eps
+        self._rho = betas[0] / math.sqrt(betas[1])
+        self._mean = torch.zeros_like(weight.data)
+        self._square = torch.zeros_like(weight.data)
+        self._last = torch.zeros(len(weight), dtype=torch.int64, device=weight.device)
+        # By the step of a row's last gradient: S, and S weighted by eps' / eps.
+        self._drift = torch.zeros(2, _FIRST_ROOM, dtype=torch.float64)
+        lags = torch.arange(_WINDOW, 0, -1, dtype=torch.float64)
+        self._fading = torch.stack([self._rho**lags, self._rho**lags * betas[1] ** (-lags / 2)])
+
+    @torch.no_grad()
+    def catch_up(self, rows: Tensor) -> None:
+        """Bring rows to where dense Adam has them now; needed before they are read.
+
+        Args:
+            rows: Row numbers, int64 [rows]; repeats do no harm.
+        """
+        behind = rows[self._last[rows] < self.num_steps]
+        if len(behind) == 0:
+            return
+        last = self._last[behind]
+        lag = (self.num_steps - last).double()
+        drift = self._drift.to(self.weight.device)[:, last]
+        mean, square = self._mean[behind], self._square[behind]
+        step_size = drift[0].to(mean.dtype)[:, None]
+        eps = (self._eps * drift[1] / drift[0].clamp(min=torch.finfo(torch.float64).tiny)).to(mean.dtype)[:, None]
+        self.weight.data[behind] -= step_size * mean / (square.sqrt() + eps)
+        self._mean[behind] = mean * (self._betas[0] ** lag).to(mean.dtype)[:, None]
+        self._square[behind] = square * (self._betas[1] ** lag).to(mean.dtype)[:, None]
+        self._last[behind] = self.num_steps
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take one step with the table's gradient, sparse or none; the gradient is left as it is."""
+        rows, gradient = self._rows_and_gradient()
+        self.catch_up(rows)
+        self.num_steps += 1
+        beta1, beta2 = self._betas
+        correction1 = 1 - beta1**self.num_steps
+        correction2 = math.sqrt(1 - beta2**self.num_steps)
+        self._extend_drift(self.learning_rate * correction2 / correction1, correction2)
+        mean = self._mean[rows].mul_(beta1).add_(gradient, alpha=1 - beta1)
+        square = self._square[rows].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        self._mean[rows], self._square[rows] = mean, square
+        root = square.sqrt_().div_(correction2).add_(self._eps)
+        self.weight.data[rows] = self.weight.data[rows].addcdiv_(mean, root, value=-self.learning_rate / correction1)
+        self._last[rows] = self.num_steps
+
+    def flush(self) -> None:
+        """Bring all rows to where dense Adam has them now."""
+        self.catch_up(torch.arange(len(self.weight), device=self.weight.device))
+
+    def zero_grad(self) -> None:
+        """Forget the gradient."""
+        self.weight.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return tensors and numbers with which a new `RowAdam` on the same weights goes on to the last bit."""
+        return {
+            "mean": self._mean,
+            "square": self._square,
+            "last": self._last,
+            "drift": self._drift[:, : self.num_steps + 1].clone(),
+            "num_steps": self.num_steps,
+            "learning_rate": self.learning_rate,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned; the weights of the same moment are not part of it.
+
+        Raises:
+            ArtifactError: If the state is of a table of another shape.
+        """
+        if state["mean"].shape != self._mean.shape:
+            given, own = tuple(state["mean"].shape), tuple(self._mean.shape)
+            raise ArtifactError(f"optimizer state: must be of a table of {own}; given {given}; name the run it is of")
+        self.num_steps, self.learning_rate = int(state["num_steps"]), float(state["learning_rate"])
+        self._mean.copy_(state["mean"])
+        self._square.copy_(state["square"])
+        self._last.copy_(state["last"])
+        self._drift = torch.zeros(2, max(_FIRST_ROOM, 2 * self.num_steps), dtype=torch.float64)
+        self._drift[:, : self.num_steps + 1] = state["drift"]
+
+    def _rows_and_gradient(self) -> tuple[Tensor, Tensor]:
+        """Return distinct rows [rows] and their gradient [rows, dim]."""
+        gradient = self.weight.grad
+        if gradient is None:
+            empty = torch.empty(0, dtype=torch.int64, device=self.weight.device)
+            return empty, self.weight.data[empty]
+        if not gradient.is_sparse:
+            return torch.arange(len(self.weight), device=self.weight.device), gradient
+        rows = gradient._indices()[0]
+        # Rows of one look-up of ascending distinct words need no sorting and adding up.
+        if not bool((rows[1:] > rows[:-1]).all()):
+            gradient = gradient.coalesce()
+            rows = gradient._indices()[0]
+        return rows, gradient._values()
+
+    def _extend_drift(self, size: float, correction2: float) -> None:
+        """Add the step just begun, of size c_s, to the drift of rows last touched within the window before it."""
+        step = self.num_steps
+        if step >= self._drift.shape[1]:
+            self._drift = torch.cat([self._drift, torch.zeros_like(self._drift)], dim=1)
+        first = max(0, step - _WINDOW)
+        weights = torch.tensor([size, size * correction2], dtype=torch.float64)[:, None]
+        self._drift[:, first:step] += weights * self._fading[:, _WINDOW - (step - first) :]
+
+
+def gradient_values(parameter: nn.Parameter) -> Tensor | None:
+    """Return the values of a gradient, dense or sparse, to be measured or scaled in place; None where there is none.
+
+    A sparse gradient with repeated rows is added up first, since its norm is that of the sums.
+    """
+    gradient = parameter.grad
+    if gradient is None or not gradient.is_sparse:
+        return gradient
+    rows = gradient._indices()[0]
+    if not bool((rows[1:] > rows[:-1]).all()):
+        gradient = gradient.coalesce()
+        parameter.grad = gradient
+    return gradient._values()

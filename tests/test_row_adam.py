@@ -1,0 +1,111 @@
+"""Row-exact Adam against dense Adam."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from raysent.errors import ArtifactError
+from raysent.row_adam import RowAdam, gradient_values
+
+ROWS, DIM = 120, 6
+
+
+def learning_rate_at(step):
+    """A schedule with a warm-up and a fall."""
+    return 5e-4 * min(1.0, (step + 1) / 20) * (1 - step / 800)
+
+
+def gradients(scale, num_steps=400):
+    """Rows and gradients as of words: few are frequent, most are rare."""
+    random = np.random.default_rng(0)
+    for _ in range(num_steps):
+        rows = np.unique(np.minimum(random.zipf(1.5, size=25) - 1, ROWS - 1))
+        yield torch.from_numpy(rows), torch.from_numpy(random.normal(0.2, 1.0, (len(rows), DIM)) * scale).float()
+
+
+def sparse(rows, values):
+    """The gradient of a look-up."""
+    return torch.sparse_coo_tensor(rows[None], values, (ROWS, DIM), check_invariants=False)
+
+
+def table():
+    """First values."""
+    return torch.rand(ROWS, DIM, generator=torch.Generator().manual_seed(0)) * 0.2 - 0.1
+
+
+def run_row_adam(steps, weight, optimizer):
+    """Train a table by rows, reading only the rows in use."""
+    for step, (rows, values) in enumerate(steps, start=optimizer.num_steps):
+        optimizer.learning_rate = learning_rate_at(step)
+        optimizer.catch_up(rows)
+        weight.grad = sparse(rows, values)
+        optimizer.step()
+
+
+def run_dense(steps, dtype):
+    """Train a table by torch's Adam."""
+    weight = nn.Parameter(table().to(dtype))
+    optimizer = torch.optim.Adam([weight], lr=1.0)
+    for step, (rows, values) in enumerate(steps):
+        optimizer.param_groups[0]["lr"] = learning_rate_at(step)
+        weight.grad = torch.zeros_like(weight)
+        weight.grad[rows] = values.to(dtype)
+        optimizer.step()
+    return weight.detach()
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1e-4, 1e-6])
+def test_row_adam_ends_where_dense_adam_does(scale):
+    """The error is a small part of the total update, against float64."""
+    exact = run_dense(gradients(scale), torch.float64)
+    weight = nn.Parameter(table())
+    optimizer = RowAdam(weight, learning_rate=1.0)
+    run_row_adam(gradients(scale), weight, optimizer)
+    optimizer.flush()
+    error = (weight.detach().double() - exact).norm() / (exact - table().double()).norm()
+    assert error < 2e-4
+
+
+def test_catch_up_gives_the_weights_dense_adam_reads():
+    """Rows are right when they are read, not only at the end."""
+    steps = list(gradients(1e-3, 60))
+    weight = nn.Parameter(table())
+    optimizer = RowAdam(weight, learning_rate=1.0)
+    run_row_adam(steps, weight, optimizer)
+    rows = torch.tensor([0, 7, 50, 7])
+    optimizer.catch_up(rows)
+    exact = run_dense(steps, torch.float64)
+    torch.testing.assert_close(weight.detach()[rows], exact[rows].float(), rtol=0, atol=1e-6)
+
+
+def test_row_adam_resumes_to_the_last_bit():
+    """Half, saved and resumed, then the other half equals the whole."""
+    steps = list(gradients(1e-2, 60))
+    whole = nn.Parameter(table())
+    run_row_adam(steps, whole, RowAdam(whole, learning_rate=1.0))
+    weight = nn.Parameter(table())
+    first = RowAdam(weight, learning_rate=1.0)
+    run_row_adam(steps[:30], weight, first)
+    second = RowAdam(weight, learning_rate=9.0)
+    second.load_state_dict(first.state_dict())
+    run_row_adam(steps[30:], weight, second)
+    assert torch.equal(weight, whole)
+
+
+def test_row_adam_adds_up_repeated_rows():
+    """A gradient that names a row twice counts once, with the sum."""
+    weight, twin = nn.Parameter(table()), nn.Parameter(table())
+    weight.grad = sparse(torch.tensor([3, 1, 3]), torch.ones(3, DIM))
+    twin.grad = sparse(torch.tensor([1, 3]), torch.tensor([[1.0], [2.0]]).expand(2, DIM))
+    for one in (weight, twin):
+        RowAdam(one, learning_rate=0.1).step()
+    assert torch.equal(weight, twin)
+    assert gradient_values(weight).norm() == gradient_values(twin).norm()
+
+
+def test_load_state_dict_refuses_another_table():
+    """A state of other shape is one clear line."""
+    state = RowAdam(nn.Parameter(torch.zeros(2, 3)), learning_rate=1.0).state_dict()
+    with pytest.raises(ArtifactError, match=r"^optimizer state: must be of a table of \(120, 6\); given \(2, 3\)"):
+        RowAdam(nn.Parameter(table()), learning_rate=1.0).load_state_dict(state)
