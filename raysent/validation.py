@@ -93,7 +93,14 @@ class ValidationPool:
             )
         rivals = self.num_candidates - 1
         self.record = PoolRecord(
-            hash=content_key(corpus.text_key, self.starts.tolist(), self.num_candidates, config.model_dump()),
+            hash=content_key(
+                corpus.text_key,
+                self._split.text_hash,
+                corpus.across_documents,
+                self.starts.tolist(),
+                self.num_candidates,
+                config.model_dump(),
+            ),
             num_blocks=len(self.starts),
             num_candidates=self.num_candidates,
             num_sources=num_sources,

@@ -16,7 +16,7 @@ from torch import Tensor
 from raysent.artifacts import append_json_line, storage_errors, write_text
 from raysent.batches import Batch, BatchStream, Sentences
 from raysent.corpus import Corpus, prepare
-from raysent.errors import ConfigError, DataError
+from raysent.errors import ConfigError
 from raysent.model import SentenceModel
 from raysent.run import CHECKPOINT_FOLDER, REPORTS_FILE, RunConfig, TrainingConfig, save_run
 from raysent.trainer.checkpoint import (
@@ -29,7 +29,6 @@ from raysent.trainer.optimization import Optimizer, under
 from raysent.trainer.outcome import OnReport, Outcome, Report, Status, go_on, load_outcome, save_outcome
 from raysent.trainer.workers import Workers
 from raysent.validation import ValidationPool
-from raysent.vocabulary import corpus_word_vectors
 
 # Steps between two looks at the loss where looking makes the device wait.
 _STEPS_PER_LOOK = 25
@@ -277,6 +276,8 @@ def build_model(config: RunConfig, corpus: Corpus) -> SentenceModel:
     """Return the run's model before its first step: a function of the configuration and the corpus alone."""
 
     def vectors_of_corpus(dim: int) -> npt.NDArray[np.float32]:
+        from raysent.vocabulary import corpus_word_vectors
+
         return corpus_word_vectors(corpus, dim=dim, seed=config.seed)
 
     return SentenceModel.build(
@@ -301,15 +302,9 @@ def _stream(config: RunConfig, corpus: Corpus, workers: Workers) -> BatchStream:
             f"training.batch_size: must be a multiple of the {workers.world_size} workers; given {batch_size}; "
             f"nearest {max(1, batch_size // workers.world_size) * workers.world_size}"
         )
-    of_step = batch_size if gathers else batch_size * workers.world_size
-    if len(corpus.train) < of_step:
-        raise DataError(
-            f"training.batch_size: must be at most the {len(corpus.train)} training sentences of the corpus; given "
-            f"{of_step}; give more text or a smaller batch"
-        )
     return BatchStream(
         corpus.train,
-        batch_size=of_step // workers.world_size,
+        batch_size=batch_size // workers.world_size if gathers else batch_size,
         # Objectives that know no candidates read the text in order.
         candidates=getattr(config.objective, "candidates", "contiguous"),
         context_size=getattr(config.objective, "context_size", 1),

@@ -1,0 +1,304 @@
+"""The training loop: it learns, ends well in every way it can end, and resumes to the last bit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from tiny_run import tiny_run, write_corpus
+
+from raysent import artifacts
+from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.model import SentenceModel, load
+from raysent.run import RunConfig, TrainingConfig, load_run
+from raysent.trainer import Report, Workers, fit, load_outcome, load_reports
+from raysent.trainer.loop import count_steps, report_index
+from raysent.trainer.optimization import clip_gradients, learning_rate
+
+
+class KilledError(Exception):
+    """Stands for a process that dies in the middle of a run."""
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the values of the model that a run left."""
+    return SentenceModel.load(folder).tensors()
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    """Return whether two runs left the same model to the last bit."""
+    pairs = weights(one), weights(other)
+    return all(torch.equal(value, pairs[1][name]) for name, value in pairs[0].items())
+
+
+def die_after(index: int) -> Callable[[Report], bool]:
+    """Return an answer to reports that kills the run at the report `index`."""
+
+    def report(now: Report) -> bool:
+        if now.index == index:
+            raise KilledError
+        return True
+
+    return report
+
+
+def test_fit_learns_and_leaves_a_loadable_model(tmp_path: Path) -> None:
+    """Scores pass chance clearly, and the folder holds everything a run leaves."""
+    config = tiny_run(tmp_path, training__epochs=8.0, training__num_reports=4)
+    outcome = fit(config, tmp_path / "run")
+    assert outcome.status == "finished"
+    assert outcome.metrics["context_accuracy"] > 1.5 * outcome.pool["chance_accuracy"]
+    assert outcome.metrics["context_nll"] < outcome.pool["chance_nll"]
+    assert load(tmp_path / "run").encode(["w1 w2 .", ""]).shape == (2, 16)
+    assert load_run(tmp_path / "run") == config
+    assert [report.index for report in load_reports(tmp_path / "run")] == [1, 2, 3, 4]
+    assert load_outcome(tmp_path / "run", key=config.key) == outcome
+
+
+def test_fit_reports_after_equal_shares_of_sentences(tmp_path: Path) -> None:
+    """Whatever the batch size, the same report comes after about the same number of sentences."""
+    sentences = []
+    for batch_size in (12, 24):
+        config = tiny_run(tmp_path, training__batch_size=batch_size)
+        fit(config, tmp_path / str(batch_size))
+        sentences.append([report.sentences for report in load_reports(tmp_path / str(batch_size))])
+    assert len(sentences[0]) == len(sentences[1]) == 4
+    assert max(abs(np.subtract(*sentences))) <= 24
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"encoder__dropout": 0.3, "encoder__bidirectional": True},
+        {"training__row_exact_adam": False},
+        {"objective__candidates": "random", "training__schedule": "linear", "training__warmup_steps": 3},
+    ],
+)
+def test_fit_killed_and_resumed_gives_the_same_weights(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Dying after the second report changes nothing in the end."""
+    config = tiny_run(tmp_path, **changes)
+    straight = fit(config, tmp_path / "straight")
+    with pytest.raises(KilledError):
+        fit(config, tmp_path / "killed", report=die_after(2))
+    resumed = fit(config, tmp_path / "killed")
+    assert same_weights(tmp_path / "straight", tmp_path / "killed")
+    assert resumed.metrics == straight.metrics
+    assert [report.index for report in load_reports(tmp_path / "killed")] == [1, 2, 3, 4]
+
+
+def test_fit_stopped_by_a_report_keeps_the_model_of_that_step(tmp_path: Path) -> None:
+    """An answer of False ends the run with a loadable model, and it can go on later."""
+    config = tiny_run(tmp_path)
+    stopped = fit(config, tmp_path / "run", report=lambda report: report.index < 2)
+    assert (stopped.status, stopped.step) == ("stopped", math.ceil(stopped.num_steps / 2))
+    assert load(tmp_path / "run").encode(["w1"]).shape == (1, 16)
+    assert fit(config, tmp_path / "run").status == "finished"
+    fit(config, tmp_path / "straight")
+    assert same_weights(tmp_path / "straight", tmp_path / "run")
+
+
+def test_fit_does_not_train_a_finished_run_again(tmp_path: Path) -> None:
+    """The second call only tells how the first one ended."""
+    config = tiny_run(tmp_path)
+    first = fit(config, tmp_path / "run")
+    assert fit(config, tmp_path / "run", report=die_after(1)) == first
+    assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_fit_ends_with_nan_and_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss that is no number ends the run; the model is that of the report before."""
+    config = tiny_run(tmp_path)
+    good = fit(config, tmp_path / "good", report=lambda report: report.index < 2)
+    real = SentenceModel.loss
+    calls = iter(range(1000))
+
+    def loss(self: SentenceModel, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return real(self, *args, **kwargs) * (math.nan if next(calls) == good.step + 1 else 1.0)
+
+    monkeypatch.setattr(SentenceModel, "loss", loss)
+    outcome = fit(config, tmp_path / "run")
+    assert (outcome.status, outcome.step, outcome.metrics) == ("nan", good.step, good.metrics)
+    assert f"the model of step {good.step} is kept; lower training.learning_rate" in outcome.message
+    assert same_weights(tmp_path / "run", tmp_path / "good")
+
+
+def test_fit_ends_with_nan_where_the_weights_overflow(tmp_path: Path) -> None:
+    """A learning rate beyond all measure is a status, not a crash."""
+    config = tiny_run(tmp_path, training__learning_rate=1e30, encoder={"type": "bag"})
+    outcome = fit(config, tmp_path / "run")
+    assert (outcome.status, outcome.step, outcome.metrics) == ("nan", 0, {})
+    assert "no model could be kept" in outcome.message
+
+
+def test_fit_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
+    """A folder belongs to one configuration."""
+    with pytest.raises(KilledError):
+        fit(tiny_run(tmp_path), tmp_path / "run", report=die_after(1))
+    with pytest.raises(ArtifactError, match=r"\.json: of a run with another configuration; name another folder"):
+        fit(tiny_run(tmp_path, seed=1), tmp_path / "run")
+
+
+def test_fit_falls_back_from_a_truncated_checkpoint(tmp_path: Path) -> None:
+    """The checkpoint before the damaged one leads to the same end."""
+    config = tiny_run(tmp_path)
+    with pytest.raises(KilledError):
+        fit(config, tmp_path / "run", report=die_after(3))
+    last = sorted((tmp_path / "run" / "checkpoint").glob("*.safetensors"))[-1]
+    last.write_bytes(last.read_bytes()[:100])
+    fit(config, tmp_path / "run")
+    fit(config, tmp_path / "straight")
+    assert same_weights(tmp_path / "straight", tmp_path / "run")
+
+
+def test_fit_with_no_whole_checkpoint_is_one_clear_line(tmp_path: Path) -> None:
+    """Work is never thrown away in silence."""
+    config = tiny_run(tmp_path)
+    with pytest.raises(KilledError):
+        fit(config, tmp_path / "run", report=die_after(1))
+    for path in (tmp_path / "run" / "checkpoint").glob("*.safetensors"):
+        path.write_bytes(b"")
+    with pytest.raises(ArtifactError, match=r"safetensors: truncated; remove .*checkpoint to train again"):
+        fit(config, tmp_path / "run")
+
+
+def test_fit_on_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint before stays whole."""
+    config = tiny_run(tmp_path)
+
+    def full(tensors: object, path: Path, metadata: object = None) -> None:
+        raise OSError(28, "No space left on device")
+
+    def fill_disk(report: Report) -> bool:
+        monkeypatch.setattr(artifacts, "save_file", full)
+        return True
+
+    with pytest.raises(ArtifactError, match=r"safetensors: the disk is full; free some space"):
+        fit(config, tmp_path / "run", report=fill_disk)
+    monkeypatch.undo()
+    assert fit(config, tmp_path / "run").status == "finished"
+
+
+def test_fit_on_too_little_text_is_one_clear_line(tmp_path: Path) -> None:
+    """A training split smaller than one batch cannot be trained on."""
+    with pytest.raises(DataError, match=r"training\.batch_size: must be at most \d+ for the \d+ train"):
+        fit(tiny_run(tmp_path, training__batch_size=4000), tmp_path / "run")
+
+
+def test_fit_refuses_a_batch_that_does_not_divide(tmp_path: Path) -> None:
+    """Gathered candidates need equal blocks."""
+    with pytest.raises(ConfigError, match=r"batch_size: must be a multiple of the 5 workers; given 24; nearest 20"):
+        fit(tiny_run(tmp_path), tmp_path / "run", workers=Workers(rank=0, world_size=5))
+
+
+def test_row_exact_adam_follows_dense_adam(tmp_path: Path) -> None:
+    """The two optimisers leave the same weights."""
+    for exact in (True, False):
+        fit(tiny_run(tmp_path, training__row_exact_adam=exact), tmp_path / str(exact))
+    dense = weights(tmp_path / "False")
+    for name, value in weights(tmp_path / "True").items():
+        torch.testing.assert_close(value, dense[name], atol=1e-4, rtol=0)
+
+
+def test_bfloat16_training_reaches_like_scores(tmp_path: Path) -> None:
+    """Mixed precision is a matter of speed."""
+    outcomes = [
+        fit(tiny_run(tmp_path, training__precision=word, training__epochs=4.0), tmp_path / word)
+        for word in ("float32", "bfloat16")
+    ]
+    assert outcomes[1].metrics["context_nll"] == pytest.approx(outcomes[0].metrics["context_nll"], rel=0.05)
+
+
+def test_clip_gradients_per_tensor_and_global() -> None:
+    """Each tensor by itself, or all by their common norm; a small one is left alone."""
+    for per, expected in (("tensor", [1.0, 0.5]), ("global", [10 / math.sqrt(100.25), 0.5 / math.sqrt(100.25)])):
+        parameters = [torch.nn.Parameter(torch.zeros(4)) for _ in range(2)]
+        parameters[0].grad = torch.full((4,), 5.0)
+        parameters[1].grad = torch.full((4,), 0.25)
+        clip_gradients(parameters, limit=1.0, per=per)
+        assert [float(p.grad.norm()) for p in parameters] == pytest.approx(expected)
+
+
+def test_clip_gradients_sums_repeated_rows_first() -> None:
+    """The norm of a table's gradient is that of the summed rows."""
+    table = torch.nn.Parameter(torch.zeros(5, 2))
+    table.grad = torch.sparse_coo_tensor([[3, 1, 3]], torch.ones(3, 2), (5, 2), check_invariants=True)
+    clip_gradients([table], limit=1.0, per="tensor")
+    assert float(table.grad.to_dense().norm()) == pytest.approx(1.0)
+    assert float(table.grad.to_dense()[3, 0] / table.grad.to_dense()[1, 0]) == pytest.approx(2.0)
+
+
+def test_learning_rate_warms_up_and_falls() -> None:
+    """Rising over the warm-up, then straight down; constant by default."""
+    config = TrainingConfig(learning_rate=1.0, schedule="linear", warmup_steps=2)
+    assert [learning_rate(config, step, num_steps=6) for step in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    assert learning_rate(TrainingConfig(learning_rate=1.0), 5, num_steps=6) == 1.0
+
+
+def test_count_steps_is_at_least_one() -> None:
+    """A fraction of an epoch, its rounding and its limit."""
+    assert count_steps(TrainingConfig(epochs=0.001), steps_per_epoch=10) == 1
+    assert count_steps(TrainingConfig(epochs=1.5), steps_per_epoch=10) == 15
+    assert count_steps(TrainingConfig(epochs=1.5, max_steps=4), steps_per_epoch=10) == 4
+
+
+def test_report_index_passes_over_shares_that_no_step_ends() -> None:
+    """Three steps and ten reports: three reports, of the shares that are done by then."""
+    assert [report_index(step, num_steps=3, num_reports=10) for step in (1, 2, 3)] == [3, 6, 10]
+
+
+def _worker(rank: int, port: int, config_json: str, folder: str) -> None:
+    """Be one of two processes of a gloo group."""
+    torch.set_num_threads(1)
+    address = f"tcp://127.0.0.1:{port}"
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    outcome = fit(RunConfig.model_validate_json(config_json), Path(folder), workers=Workers.of_group())
+    dist.destroy_process_group()
+    Path(f"{folder}-outcome-{rank}.json").write_text(json.dumps(dataclasses.asdict(outcome)))
+
+
+def _fit_with_two(config: RunConfig, folder: Path) -> None:
+    """Train in two processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(_worker, args=(port, config.model_dump_json(), str(folder)), nprocs=2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"encoder": {"type": "bag", "embedding": {"dim": 6}}}],
+    ids=["gru", "bag"],
+)
+def test_two_workers_equal_one_on_the_same_sentences(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """With gathered candidates the number of processes is a matter of speed alone."""
+    config = tiny_run(tmp_path, training__max_steps=5, training__learning_rate=0.001, **changes)
+    fit(config, tmp_path / "one")
+    _fit_with_two(config, tmp_path / "two")
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, atol=1e-6, rtol=0)
+    outcomes = [json.loads((tmp_path / f"two-outcome-{rank}.json").read_text()) for rank in (0, 1)]
+    assert outcomes[0] == outcomes[1]
+
+
+def test_two_workers_without_gathering_share_the_mean_gradient(tmp_path: Path) -> None:
+    """Local candidates train too, and take twice the sentences of one worker."""
+    config = tiny_run(tmp_path, training__max_steps=2, training__gather_candidates=False)
+    _fit_with_two(config, tmp_path / "two")
+    outcome = json.loads((tmp_path / "two-outcome-1.json").read_text())
+    assert (outcome["status"], outcome["sentences"]) == ("finished", 2 * 2 * 24)
+
+
+def test_write_corpus_is_what_the_tests_take_it_for(tmp_path: Path) -> None:
+    """Twelve documents of thirty sentences."""
+    assert write_corpus(tmp_path).read_text().count("\n\n") == 11
