@@ -1,0 +1,154 @@
+"""Encode, fit probes, save. In: models and tasks. Out: scores, and per task a record with log-probabilities.
+
+A record is `evaluation/<model>/<task>.json` (protocol, settings, versions, hashes, scores, seconds) and `.npz`
+(labels, and per fold rows and log-probabilities; the fitted probe). It is named by the content of the model, the
+rows and the settings, so evaluating again what has not changed costs reading it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from raysent import probes
+from raysent.artifacts import content_key
+from raysent.evaluate.features import Encode, features_of, task_features
+from raysent.evaluate.members import Member, expand
+from raysent.evaluate.records import Record, read_record, record_of, write_record
+from raysent.model import load as load_model
+from raysent.sentence_encoder import SentenceEncoder
+from raysent.tasks import TaskData, default_tasks, find_task, load_task
+
+__all__ = [
+    "Load",
+    "Member",
+    "Progress",
+    "Record",
+    "Score",
+    "evaluate",
+    "expand",
+    "features_of",
+    "read_record",
+    "records",
+    "task_features",
+]
+
+Load = Callable[[str], SentenceEncoder]
+# What is being done, how much of it is done, and how much there is.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Score:
+    """A model's figures on a task, in percent of rows right.
+
+    Attributes:
+        model: The member's name in this evaluation.
+        task: The task's name.
+        protocol: How it was judged.
+        validation: On rows that chose C.
+        test: On rows that chose nothing.
+    """
+
+    model: str
+    task: str
+    protocol: str
+    validation: float
+    test: float
+
+
+def evaluate(
+    models: Sequence[str | Path],
+    *,
+    output: Path,
+    tasks: Sequence[str] | None = None,
+    data_dir: Path | None = None,
+    protocol: str = "fast",
+    load: Load | None = None,
+    progress: Progress | None = None,
+) -> list[Score]:
+    """Score models on tasks.
+
+    Args:
+        models: Models' folders, ``hash:DIM``, or a sweep's folder, which stands for its trials that have a model.
+        output: Folder of the records; `<model>/<task>.json` go below it.
+        tasks: Names of tasks; by default what the data folder holds, without one the embedded tasks.
+        data_dir: Folder in SentEval's layout.
+        protocol: How to judge.
+        load: Path -> encoder; `raysent.model.load` by default.
+        progress: Called with what is being done.
+
+    Returns:
+        One score per model and task, in the order given.
+
+    Raises:
+        ConfigError: If a task or the protocol is unknown.
+        DataError: If a task's files are missing or wrong, or a model gives NaN.
+        ArtifactError: If a model cannot be loaded or a record cannot be written.
+    """
+    found = records(
+        models, output=output, tasks=tasks, data_dir=data_dir, protocol=protocol, load=load, progress=progress
+    )
+    return [
+        Score(record.model, record.task, record.protocol, record.validation, record.test)
+        for of_member in found.values()
+        for record in of_member
+    ]
+
+
+def records(
+    names: Sequence[str | Path],
+    *,
+    output: Path,
+    tasks: Sequence[str] | None = None,
+    data_dir: Path | None = None,
+    protocol: str = "fast",
+    load: Load | None = None,
+    progress: Progress | None = None,
+) -> dict[Member, list[Record]]:
+    """Return the records behind `evaluate`, made or read, by member; arguments as there."""
+    probes.check_protocol(protocol)
+    members = expand(names)
+    rows = _load_tasks(tasks, data_dir)
+    row_hashes = {data.task: data.row_hash for data in rows}
+    report = progress or (lambda *_: None)
+    found: dict[Member, list[Record]] = {member: [] for member in members}
+    for number, member in enumerate(members):
+        encoder: SentenceEncoder | None = None
+        for position, data in enumerate(rows):
+            report(f"{member.name}: {data.task}", number * len(rows) + position, len(members) * len(rows))
+            key = content_key(member.key, row_hashes[data.task], protocol, probes.settings(protocol))
+            record = read_record(output / member.folder, data.task, key=key)
+            if record is None:
+                encoder = encoder or (load or load_model)(member.path)
+                record = _judge(member, encoder, data, row_hashes[data.task], protocol, key)
+                write_record(output / member.folder, record)
+            found[member].append(record)
+    report("done", len(members) * len(rows), len(members) * len(rows))
+    return found
+
+
+def _load_tasks(names: Sequence[str] | None, data_dir: Path | None) -> list[TaskData]:
+    """Return the rows of the named tasks, or of the default ones; a task named twice is judged once."""
+    wanted = default_tasks(data_dir) if names is None else [find_task(name).name for name in names]
+    return [load_task(name, data_dir) for name in dict.fromkeys(wanted)]
+
+
+def _judge(member: Member, encoder: Encode, data: TaskData, row_hash: str, protocol: str, key: str) -> Record:
+    started = time.perf_counter()
+    features = task_features(encoder, data)
+    encoded = time.perf_counter()
+    result = probes.fit_probe(features, data, protocol=protocol, source=member.path)
+    seconds = {"encode_s": encoded - started, "probe_s": time.perf_counter() - encoded}
+    return record_of(
+        result,
+        data,
+        model=member.name,
+        model_key=member.key,
+        row_hash=row_hash,
+        protocol=protocol,
+        key=key,
+        seconds=seconds,
+    )

@@ -1,0 +1,129 @@
+"""Names on the command line -> models: their folders, short names, and a key of what they hold."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from raysent.artifacts import content_key, read_json
+from raysent.errors import ArtifactError
+from raysent.model import MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE
+
+ENSEMBLE_FILE = "ensemble.json"
+TRIALS_FOLDER = "trials"
+REFERENCE = "hash:"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A model to judge.
+
+    Attributes:
+        name: Short and unique among its fellows.
+        path: What `load` takes.
+        key: Names the model's content: the same key, the same vectors.
+    """
+
+    name: str
+    path: str
+    key: str
+
+    @property
+    def folder(self) -> str:
+        """Return the name of its folder of records."""
+        return folder_name(self.name)
+
+
+def folder_name(name: str) -> str:
+    """Return a member's name as a folder may be called on every system."""
+    return name.replace(":", "-")
+
+
+def expand(models: Sequence[str | Path]) -> list[Member]:
+    """Return the models behind the names: a sweep's folder stands for its trials that have a model.
+
+    Raises:
+        ArtifactError: If a name is no model and no sweep with a trained trial, or none is given.
+    """
+    paths = [path for name in models for path in _paths(str(name))]
+    if not paths:
+        raise ArtifactError("MODEL: needs at least one run, model or hash:DIM; given none")
+    paths = list(dict.fromkeys(paths))
+    return [Member(name, path, model_key(path)) for name, path in zip(_names(paths), paths, strict=True)]
+
+
+def model_key(path: str) -> str:
+    """Return the key of a model's content: its configuration, values and vocabulary; an ensemble's, its members'."""
+    if path.startswith(REFERENCE):
+        return content_key(path)
+    folder = model_folder(Path(path))
+    if folder is None:
+        base = Path(path)
+        return content_key([model_key(member) for member in ensemble_members(base)])
+    return content_key(*(_digest(folder / name) for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)))
+
+
+def model_folder(path: Path) -> Path | None:
+    """Return the folder that holds the model's files, the path itself or `model` in it; None if there is none."""
+    return next((place for place in (path, path / "model") if (place / MODEL_FILE).is_file()), None)
+
+
+def ensemble_members(folder: Path) -> list[str]:
+    """Return the paths of an ensemble's members, as `load` takes them.
+
+    Raises:
+        ArtifactError: If the ensemble's file is missing or of another kind.
+    """
+    about = read_json(folder / ENSEMBLE_FILE)
+    try:
+        paths = [str(about["paths"][name]) for name in about["members"]]
+    except (KeyError, TypeError):
+        raise ArtifactError(f"{folder / ENSEMBLE_FILE}: not an ensemble of this version; make it again") from None
+    return [path if path.startswith(REFERENCE) else str((folder / path).resolve()) for path in paths]
+
+
+def _paths(name: str) -> list[str]:
+    """Return the models behind one name."""
+    path = Path(name)
+    if name.startswith(REFERENCE) or model_folder(path) is not None:
+        return [name]
+    if (path / TRIALS_FOLDER).is_dir():
+        trials = sorted(trial for trial in (path / TRIALS_FOLDER).iterdir() if model_folder(trial) is not None)
+        if not trials:
+            raise ArtifactError(
+                f"{path / TRIALS_FOLDER}: must hold a trained trial; found none; finish the sweep first"
+            )
+        return [str(trial) for trial in trials]
+    if (path / ENSEMBLE_FILE).is_file():
+        return [name]
+    if not path.exists():
+        raise ArtifactError(f"{name}: no such run or model; name a run, a trial, a model, an ensemble or hash:DIM")
+    raise ArtifactError(f"{name}: holds no {MODEL_FILE}, {TRIALS_FOLDER} or {ENSEMBLE_FILE}; name a run or a model")
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """Return short unique names: the folder's; with its sweep's where two would be the same; numbered if still."""
+    names = [path if path.startswith(REFERENCE) else Path(path).resolve().name for path in paths]
+    counts = Counter(names)
+    for index, path in enumerate(paths):
+        if counts[names[index]] > 1:
+            folder = Path(path).resolve()
+            above = folder.parent.parent if folder.parent.name == TRIALS_FOLDER else folder.parent
+            names[index] = f"{above.name}-{names[index]}"
+    seen: Counter[str] = Counter()
+    for index, name in enumerate(names):
+        seen[name] += 1
+        if seen[name] > 1:
+            names[index] = f"{name}-{seen[name]}"
+    return names
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: no such file; the model is not whole, restore it or train again") from None

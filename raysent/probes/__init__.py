@@ -1,0 +1,78 @@
+"""Classifiers on frozen vectors. In: features [rows, dim] and a task's rows. Out: scores, log-probabilities, a probe.
+
+A protocol says how rows are divided, what is fitted and how its strength is chosen; figures of different protocols
+are never put in one table. `PROTOCOLS` is their registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from raysent.errors import ConfigError, DataError, did_you_mean
+from raysent.probes.fast import fast, fast_settings
+from raysent.probes.results import FoldResult, Probe, ProbeResult, accuracy
+from raysent.tasks import TaskData
+
+__all__ = ["PROTOCOLS", "FoldResult", "Probe", "ProbeResult", "accuracy", "check_protocol", "fit_probe", "settings"]
+
+# Name -> (the fit, its settings as plain values, which name the result in the cache).
+PROTOCOLS: Mapping[str, tuple[Callable[[np.ndarray, TaskData], ProbeResult], Callable[[], dict[str, object]]]] = {
+    "fast": (fast, fast_settings),
+}
+
+
+def check_protocol(name: str) -> None:
+    """Check that a protocol of that name is known.
+
+    Raises:
+        ConfigError: If it is not.
+    """
+    if name not in PROTOCOLS:
+        raise ConfigError(f"--protocol {name}: unknown protocol{did_you_mean(name, PROTOCOLS)}")
+
+
+def settings(protocol: str) -> dict[str, object]:
+    """Return a protocol's settings: plain values that change whenever its figures may."""
+    return PROTOCOLS[protocol][1]()
+
+
+def fit_probe(features: np.ndarray, data: TaskData, *, protocol: str = "fast", source: str = "features") -> ProbeResult:
+    """Fit and score the probe of a task.
+
+    Args:
+        features: The rows' features, float32 [rows, dim]; read in place, never copied.
+        data: The task's rows.
+        protocol: A name in `PROTOCOLS`.
+        source: What gave the features, for messages.
+
+    Raises:
+        ConfigError: If the protocol is unknown.
+        DataError: If a feature is not finite, or the training rows are all of one class.
+    """
+    check_protocol(protocol)
+    if features.shape[0] != len(data.labels):
+        raise DataError(f"{source}: {data.task} has {len(data.labels)} rows; given features of {features.shape[0]}")
+    _check_finite(features, source, data.task)
+    _check_classes(data)
+    return PROTOCOLS[protocol][0](features, data)
+
+
+def _check_finite(features: np.ndarray, source: str, task: str) -> None:
+    broken = 0
+    for start in range(0, len(features), 4096):
+        broken += int((~np.isfinite(features[start : start + 4096]).all(axis=1)).sum())
+    if broken:
+        raise DataError(
+            f"{source}: vectors must be finite; given NaN or infinity in {broken} of {len(features)} rows of {task}; "
+            "the model is damaged or diverged, train it again with a lower learning rate"
+        )
+
+
+def _check_classes(data: TaskData) -> None:
+    labels = data.labels[data.train] if len(data.train) else data.labels
+    present = np.unique(labels)
+    if len(present) < 2:
+        names = ", ".join(data.label_names[label] for label in present) or "none"
+        raise DataError(f"{data.task}: needs training rows of at least two classes; given {names}")

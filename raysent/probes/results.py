@@ -1,0 +1,73 @@
+"""What a protocol hands back: per fold log-probabilities, the scores, and a probe for new sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from raysent.probes.logistic import log_probabilities
+
+
+@dataclass(frozen=True)
+class FoldResult:
+    """The predictions of one fold of rows, none made by a probe that saw their labels.
+
+    Attributes:
+        validation_rows: Rows used to choose, int64 [validation rows].
+        validation_log_probabilities: Of probes that did not train on the row, float32 [validation rows, classes].
+        test_rows: Rows scored, int64 [test rows]; no choice saw them.
+        test_log_probabilities: Of the probe chosen, float32 [test rows, classes].
+        strength: The C chosen on the validation rows.
+    """
+
+    validation_rows: np.ndarray
+    validation_log_probabilities: np.ndarray
+    test_rows: np.ndarray
+    test_log_probabilities: np.ndarray
+    strength: float
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A fitted linear classifier; with two classes there is one output, the second class's.
+
+    Attributes:
+        weights: float32 [dim, outputs].
+        intercepts: float32 [outputs].
+        strength: Its C.
+    """
+
+    weights: np.ndarray
+    intercepts: np.ndarray
+    strength: float
+
+    def log_probabilities(self, features: np.ndarray) -> np.ndarray:
+        """Return log-probabilities [rows, classes] of features [rows, dim]."""
+        margins = np.asarray(features, dtype=np.float32) @ self.weights + self.intercepts
+        return log_probabilities(torch.from_numpy(margins)).numpy()
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """A task's outcome.
+
+    Attributes:
+        validation: Percent of validation rows right, the mean over folds.
+        test: Percent of test rows right, over the rows of all folds together.
+        folds: One per outer fold; a single one where the test rows are given.
+        probe: Fitted on all rows that may train, for new sentences.
+        num_unfinished: Fits that ended at the limit of iterations instead of the tolerance.
+    """
+
+    validation: float
+    test: float
+    folds: tuple[FoldResult, ...]
+    probe: Probe
+    num_unfinished: int = 0
+
+
+def accuracy(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Return the share of rows [rows, classes] whose likeliest class is the label, from 0 to 1."""
+    return float((log_probabilities.argmax(axis=1) == labels).mean())

@@ -1,0 +1,173 @@
+r"""The transfer tasks of SentEval's folder layout. In: `data_dir/MR/rt-polarity.pos`, ... Out: `TaskData`.
+
+Lines end at "\n" only: `str.splitlines` also breaks at U+0085 and the like, which gives MR and SUBJ phantom rows.
+The number of rows is checked against the published one. Empty lines are rows too (MPQA has three, and its
+published count includes them).
+
+Source: Conneau and Kiela, 2018, SentEval, https://github.com/facebookresearch/SentEval.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from raysent.errors import DataError
+from raysent.tasks import Task, TaskData
+
+SENTEVAL = "https://github.com/facebookresearch/SentEval, data/downstream"
+
+# Rows of every file as published.
+NUM_ROWS = {
+    "MR/rt-polarity.pos": 5331,
+    "MR/rt-polarity.neg": 5331,
+    "CR/custrev.pos": 2407,
+    "CR/custrev.neg": 1368,
+    "SUBJ/subj.subjective": 5000,
+    "SUBJ/subj.objective": 5000,
+    "MPQA/mpqa.pos": 3312,
+    "MPQA/mpqa.neg": 7294,
+    "SST/binary/sentiment-train": 67349,
+    "SST/binary/sentiment-dev": 872,
+    "SST/binary/sentiment-test": 1821,
+    "TREC/train_5500.label": 5452,
+    "TREC/TREC_10.label": 500,
+}
+
+
+def read_lines(task: Task, data_dir: Path, name: str, *, encoding: str) -> list[str]:
+    """Return a file's lines without surrounding blanks, checked against the published number.
+
+    Args:
+        task: The task, for messages.
+        data_dir: The data folder.
+        name: The file, relative to the folder.
+        encoding: The file's encoding.
+
+    Raises:
+        DataError: If the file is missing, unreadable, or holds another number of lines.
+    """
+    path = data_dir / name
+    try:
+        text = path.read_bytes().decode(encoding)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file; {task.name} needs it, published at {task.source}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path}: cannot be read as {encoding} text ({error}); fetch it again for {task.name}"
+        ) from None
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if len(lines) != NUM_ROWS[name]:
+        raise DataError(
+            f"{path}: {task.name} must have {NUM_ROWS[name]} lines as published; given {len(lines)}; "
+            f"fetch it again from {task.source}"
+        )
+    return [line.strip(" \t\r") for line in lines]
+
+
+def read_two_files(task: Task, data_dir: Path | None) -> TaskData:
+    """Read a binary task of one sentence a line and one file a class, the positive class first."""
+    assert data_dir is not None
+    positive, negative = (read_lines(task, data_dir, name, encoding="latin-1") for name in task.files)
+    names = tuple(Path(name).name.rpartition(".")[2] for name in task.files)
+    labels = np.repeat(np.array([1, 0], dtype=np.int64), [len(positive), len(negative)])
+    return TaskData(
+        task=task.name,
+        kind=task.kind,
+        split=task.split,
+        label_names=(names[1], names[0]),
+        sentences=(positive + negative,),
+        labels=labels,
+    )
+
+
+def read_sst2(task: Task, data_dir: Path | None) -> TaskData:
+    """Read three files of `sentence<TAB>label`: train (phrases), validation, test (sentences)."""
+    assert data_dir is not None
+    parts = [_labelled(task, data_dir, name, "\t", last=True) for name in task.files]
+    return _divided(task, parts, label_names=("0", "1"), shown=("negative", "positive"))
+
+
+def read_trec(task: Task, data_dir: Path | None) -> TaskData:
+    """Read two files of `COARSE:fine question`; the coarse class is the label."""
+    assert data_dir is not None
+    parts = [_labelled(task, data_dir, name, " ", last=False) for name in task.files]
+    coarse = [[(label.partition(":")[0], text) for label, text in part] for part in parts]
+    names = tuple(sorted({label for label, _ in coarse[0]}))
+    return _divided(task, coarse, label_names=names, shown=names)
+
+
+def _labelled(task: Task, data_dir: Path, name: str, separator: str, *, last: bool) -> list[tuple[str, str]]:
+    """Return a file's (label, sentence) rows; the label is the last or the first field of a line."""
+    encoding = "utf-8" if last else "latin-1"
+    rows = []
+    for number, line in enumerate(read_lines(task, data_dir, name, encoding=encoding), start=1):
+        before, found, after = line.rpartition(separator) if last else line.partition(separator)
+        if not found:
+            raise DataError(
+                f"{data_dir / name}:{number}: {task.name} needs a label and a sentence; given {line[:40]!r}"
+            )
+        rows.append((after, before) if last else (before, after))
+    return [(label, text.strip(" \t")) for label, text in rows]
+
+
+def _divided(
+    task: Task, parts: list[list[tuple[str, str]]], *, label_names: tuple[str, ...], shown: tuple[str, ...]
+) -> TaskData:
+    """Join the files of a task that comes divided: train and test, or train, validation and test."""
+    rows = [row for part in parts for row in part]
+    numbers = {name: number for number, name in enumerate(label_names)}
+    unknown = next((label for label, _ in rows if label not in numbers), None)
+    if unknown is not None:
+        raise DataError(
+            f"{task.files[0]}: the labels of {task.name} must be {', '.join(label_names)}; given {unknown!r}"
+        )
+    ends = np.cumsum([len(part) for part in parts])
+    ranges = np.split(np.arange(len(rows), dtype=np.int64), ends[:-1])
+    return TaskData(
+        task=task.name,
+        kind=task.kind,
+        split=task.split,
+        label_names=shown,
+        sentences=([text for _, text in rows],),
+        labels=np.array([numbers[label] for label, _ in rows], dtype=np.int64),
+        train=ranges[0],
+        validation=ranges[1] if len(parts) == 3 else np.empty(0, dtype=np.int64),
+        test=ranges[-1],
+    )
+
+
+def _two_files(name: str, positive: str, negative: str) -> Task:
+    files = (f"{name}/{positive}", f"{name}/{negative}")
+    return Task(
+        name=name, kind="sentence", split="nested", reader=read_two_files, needs_data=True, files=files, source=SENTEVAL
+    )
+
+
+TASKS = (
+    _two_files("MR", "rt-polarity.pos", "rt-polarity.neg"),
+    _two_files("CR", "custrev.pos", "custrev.neg"),
+    _two_files("SUBJ", "subj.subjective", "subj.objective"),
+    _two_files("MPQA", "mpqa.pos", "mpqa.neg"),
+    Task(
+        name="SST-2",
+        kind="sentence",
+        split="train-validation-test",
+        reader=read_sst2,
+        needs_data=True,
+        files=tuple(f"SST/binary/sentiment-{part}" for part in ("train", "dev", "test")),
+        source=SENTEVAL,
+    ),
+    Task(
+        name="TREC",
+        kind="sentence",
+        split="train-test",
+        reader=read_trec,
+        needs_data=True,
+        files=("TREC/train_5500.label", "TREC/TREC_10.label"),
+        source=SENTEVAL,
+    ),
+)
