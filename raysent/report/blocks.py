@@ -54,11 +54,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plotly figure as JSON, with its height in pixels and a sentence for those who cannot see it."""
+    """A plotly figure as JSON, with its height in pixels and a sentence (`label`) for those who cannot see it."""
 
     json: str
     height: int
     label: str
+    title: str = ""
     caption: str = ""
     narrow: bool = False
 

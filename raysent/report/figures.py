@@ -16,7 +16,14 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 
 
 def drawn(
-    traces: Sequence[Any], *, height: int, label: str, caption: str = "", narrow: bool = False, **layout: Any
+    traces: Sequence[Any],
+    *,
+    height: int,
+    label: str,
+    title: str = "",
+    caption: str = "",
+    narrow: bool = False,
+    **layout: Any,
 ) -> Figure:
     """Return the traces as a figure of the report.
 
@@ -24,6 +31,7 @@ def drawn(
         traces: Plotly traces, in drawing order.
         height: Pixels.
         label: One sentence for those who cannot see the figure.
+        title: A few words above it.
         caption: One sentence below it.
         narrow: True for a small figure that stands beside others.
         layout: Plotly's layout, over the shared look.
@@ -34,7 +42,7 @@ def drawn(
         "zeroline": False,
         "ticks": "",
         "automargin": True,
-        "title": {"standoff": 8},
+        "title": {"standoff": 8, "font": {"size": 12, "color": QUIET}},
     }
     figure = go.Figure(
         data=list(traces),
@@ -53,4 +61,4 @@ def drawn(
         },
     )
     figure.update_layout(**layout)
-    return Figure(json=figure.to_json() or "", height=height, label=label, caption=caption, narrow=narrow)
+    return Figure(json=figure.to_json() or "", height=height, label=label, title=title, caption=caption, narrow=narrow)

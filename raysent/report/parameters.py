@@ -63,7 +63,7 @@ class Parameter:
         known = sorted(
             {(float(at), float(value)) for at, value in zip(places, self.values, strict=True) if value is not None}
         )
-        if len(known) > MAX_TICKS:
+        if len(known) > MAX_TICKS or _is_crowded([at for at, _ in known]):
             known = self._round_ticks(known[0][1], known[-1][1])
         ticks, texts = [at for at, _ in known], [_short(value) for _, value in known]
         if None in self.values:
@@ -89,6 +89,12 @@ class Parameter:
 
     def _place(self, value: Any) -> float:
         return math.log10(value) if self.scale == "log" else float(value)
+
+
+def _is_crowded(places: Sequence[float]) -> bool:
+    """Return whether two neighbours are too near each other for their texts."""
+    gaps = np.diff(places)
+    return len(gaps) > 0 and bool(gaps.min() < 0.12 * (places[-1] - places[0]))
 
 
 def parameters_of(run: Run, trials: Sequence[Trial]) -> list[Parameter]:

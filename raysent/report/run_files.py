@@ -1,4 +1,4 @@
-"""A run's folder -> one frozen view of everything that the report shows. Nothing else here but `score_files` reads a file.
+"""A run's folder -> one frozen view of everything that the report shows; only this and `score_files` read.
 
 A sweep's folder holds `sweep.json`, `journal.jsonl`, `trials.csv`, and once they are made `evaluation/` and
 `ensemble.json`; the folder of a single training holds `reports.jsonl`. What is not there yet is empty in the view.
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from raysent.artifacts import read_json, read_json_lines
-from raysent.config import get_dotted
 from raysent.errors import ArtifactError
 from raysent.report.blocks import number
 from raysent.report.score_files import Ensemble, Score, mapping, read_ensemble, read_scores
@@ -68,6 +67,7 @@ class Run:
     mode: str
     num_reports: int
     settings: Mapping[str, Any]
+    pool: Mapping[str, Any]
     domains: Mapping[str, Any]
     trials: tuple[Trial, ...]
     scores: tuple[Score, ...]
@@ -83,11 +83,18 @@ class Run:
 
     @property
     def chance(self) -> float | None:
-        """What guessing scores on the validation pool; it is known for the accuracy alone."""
-        if self.metric != DEFAULT_METRIC:
-            return None
-        found = (get_dotted(self.settings, name) for name in ("pool.chance", "validation_pool.chance", "chance"))
-        return next((value for value in map(number, found) if value is not None), None)
+        """What scores that are all equal reach on the validation pool, where it is known."""
+        return number(self.pool.get(self.metric.replace("context_", "chance_")))
+
+    def against_chance(self, value: float | None) -> float | None:
+        """Return how many times chance a value is; of a loss there is no such figure."""
+        chance = self.chance if self.mode == "max" else None
+        return value / chance if value is not None and chance else None
+
+    def title(self, name: str) -> str:
+        """Return a trial's name with the words it was searched by, as in `0003 bi`; any other name as it is."""
+        params = next((trial.params for trial in self.trials if trial.name == name), {})
+        return " ".join([name, *(value for value in params.values() if isinstance(value, str))])
 
     def value(self, trial: Trial) -> float | None:
         """Return the trial's metric, or None."""
@@ -138,10 +145,11 @@ def _read_sweep(folder: Path) -> Run:
         is_sweep=True,
         name=str(settings.get("name") or folder.name),
         metric=str(settings.get("metric") or DEFAULT_METRIC),
-        mode=str(settings.get("metric_mode") or settings.get("mode") or "max"),
-        num_reports=_num_reports(settings, trials),
+        mode=str(settings.get("metric_mode") or "max"),
+        num_reports=_num_reports(event for event in events if event.get("event") == "report"),
         settings=settings,
-        domains=mapping(settings.get("search") or get_dotted(settings, "space.search")),
+        pool=mapping(settings.get("pool")),
+        domains=mapping(settings.get("search")),
         trials=tuple(trials),
         scores=tuple(read_scores(folder / "evaluation")),
         ensemble=read_ensemble(folder / "ensemble.json"),
@@ -150,17 +158,16 @@ def _read_sweep(folder: Path) -> Run:
 
 
 def _read_training(folder: Path) -> Run:
-    run_file = folder / "run.json"
-    settings = mapping(read_json(run_file)) if run_file.is_file() else {}
-    points = tuple(_point(line) for line in read_json_lines(folder / "reports.jsonl") if isinstance(line, dict))
-    last = points[-1] if points else None
-    wanted = _num_reports(settings, [])
+    settings, outcome = _read_if_there(folder / "run.json"), _read_if_there(folder / "outcome.json")
+    lines = [line for line in read_json_lines(folder / "reports.jsonl") if isinstance(line, dict)]
+    points = tuple(map(_point, lines))
     trial = Trial(
         name=folder.name,
-        status="finished" if last and last.index >= wanted else "running",
-        metrics=last.metrics if last else {},
+        status=str(outcome.get("status") or "running"),
+        metrics=points[-1].metrics if points else {},
         points=points,
-        seconds=last.seconds if last else None,
+        seconds=number(outcome.get("seconds")) or (points[-1].seconds if points else None),
+        error=str(outcome.get("message") or ""),
     )
     return Run(
         folder=folder,
@@ -168,8 +175,9 @@ def _read_training(folder: Path) -> Run:
         name=folder.name,
         metric=DEFAULT_METRIC,
         mode="max",
-        num_reports=max(wanted, last.index if last else 1),
+        num_reports=_num_reports(lines),
         settings=settings,
+        pool=mapping(outcome.get("pool")),
         domains={},
         trials=(trial,),
         scores=tuple(read_scores(folder / "evaluation")),
@@ -230,13 +238,14 @@ def _with_costs(trials: list[Trial], table: Path) -> list[Trial]:
     return [replace(trial, usd=usd.get(trial.name, trial.usd)) for trial in trials]
 
 
-def _num_reports(settings: Mapping[str, Any], trials: Iterable[Trial]) -> int:
-    """Return how many reports a whole training makes: as configured, else the most that was seen."""
-    names = ("num_reports", "base.training.num_reports", "space.base.training.num_reports", "training.num_reports")
-    names += ("config.training.num_reports",)
-    configured = next((value for value in (number(get_dotted(settings, name)) for name in names) if value), None)
-    seen = max((point.index for trial in trials for point in trial.points), default=1)
-    return max(int(configured) if configured else 1, seen, 1)
+def _num_reports(reports: Iterable[Mapping[str, Any]]) -> int:
+    """Return how many reports a whole training makes: as the reports say, else the highest that was made."""
+    said = [number(report.get(name)) for report in reports for name in ("num_reports", "index")]
+    return int(max((value for value in said if value is not None), default=1.0))
+
+
+def _read_if_there(path: Path) -> Mapping[str, Any]:
+    return mapping(read_json(path)) if path.is_file() else {}
 
 
 def _wall_clock(events: Iterable[Mapping[str, Any]]) -> float | None:

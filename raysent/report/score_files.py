@@ -38,7 +38,9 @@ class Ensemble:
         method: The rule that sets the weights.
         weights: Task -> member -> weight.
         scores: One for each of the ensemble, its rivals and its members on each task, and on "mean" over tasks.
-        gain: The ensemble's mean over tasks minus the best single member's, and its 95 % interval.
+        gain: The ensemble's mean over tasks minus the rival's.
+        gain_interval: Its paired 95 % interval.
+        rival: The best single member, chosen by validation.
     """
 
     members: tuple[str, ...]
@@ -66,6 +68,7 @@ def _interval(value: Any) -> tuple[float, float] | None:
 
 
 def read_scores(folder: Path) -> list[Score]:
+    """Read the scores of every model on every task; none where nothing was evaluated."""
     return [_score(mapping(read_json(path)), path) for path in sorted(folder.glob("*/*.json"))]
 
 
@@ -97,6 +100,7 @@ def read_ensemble(path: Path) -> Ensemble | None:
         scores=tuple(scores),
         gain=number(gain.get("value")),
         gain_interval=_interval(gain.get("interval")),
+        rival=str(values.get("best_member") or ""),
     )
 
 

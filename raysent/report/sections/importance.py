@@ -16,14 +16,14 @@ import numpy as np
 import plotly.graph_objects as go
 from sklearn.ensemble import RandomForestRegressor
 
-from raysent.report.blocks import Note, Section, fixed, label
+from raysent.report.blocks import Figure, Note, Section, fixed, label
 from raysent.report.figures import ACCENT, QUIET, drawn
-from raysent.report.parameters import Parameter, parameters_of, short_names
+from raysent.report.parameters import parameters_of, short_names
 from raysent.report.run_files import BROKEN, Run, Trial
 
 MIN_TRIALS = 4
 NUM_RESAMPLES = 40
-NUM_TREES = 24
+NUM_TREES = 16
 NUM_DRAWS = 8
 
 
@@ -55,9 +55,7 @@ def section(run: Run) -> Section | None:
         text = f"Too few trials: {len(trials)} can be compared with each other, {MIN_TRIALS} are needed."
         return Section(key, title, blocks=[Note(text)])
     if np.ptp(metric) == 0:
-        return Section(
-            key, title, blocks=[Note(f"All trials have the same {run.metric}: there is nothing to explain.")]
-        )
+        return Section(key, title, blocks=[Note(f"All trials have the same {run.metric}; nothing is to be explained.")])
     found = importance(np.stack([p.coordinates() for p in parameters], axis=1), metric, seed=0)
     when = "at the end of training" if share >= 1 else f"after {100 * share:.0f} % of training"
     lead = (
@@ -132,14 +130,14 @@ def _total_shares(forest: RandomForestRegressor, values: np.ndarray, generator: 
     return np.asarray(np.square(after - before).mean(axis=(1, 2)) / (2 * variance))
 
 
-def _figure(found: Importance, names: Sequence[str]) -> object:
+def _figure(found: Importance, names: Sequence[str]) -> Figure:
     order = np.argsort(found.shares)
     shares = found.shares[order]
     bars = go.Bar(
         x=shares,
         y=[label(names[index]) for index in order],
         orientation="h",
-        marker={"color": ACCENT, "opacity": 0.85},
+        marker={"color": ACCENT, "opacity": 0.85 if found.explained > 0 else 0.35},
         width=0.55,
         error_x={
             "type": "data",

@@ -11,21 +11,22 @@ def section(run: Run) -> Section | None:
     """Return the leaderboard of a sweep."""
     if not run.is_sweep or not run.trials:
         return None
-    has_usd = any(trial.usd is not None for trial in run.trials)
+    has_usd = any(trial.usd for trial in run.trials)
+    has_ratio = any(run.against_chance(run.value(trial)) is not None for trial in run.trials)
     others = [name for name in ("context_nll",) if name != run.metric]
     short = short_names(run.searched)
     columns = [
         Column("trial"),
         Column("status"),
         Column(run.metric, "number", "on the validation pool that all trials share"),
-        *([Column("× chance", "number", f"{run.metric} over what guessing gives")] if run.chance else []),
+        *([Column("× chance", "number", f"{run.metric} over what guessing gives")] if has_ratio else []),
         *(Column(name, "number") for name in others),
         Column("trained", "number", "share of a whole training"),
         Column("time", "number", "seconds of training"),
         *([Column("usd", "number", "dollars")] if has_usd else []),
         *(Column(short[name], "number" if _is_numeric(run, name) else "text", name) for name in run.searched),
     ]
-    rows = [_row(run, trial, others, has_usd=has_usd) for trial in run.ranked()]
+    rows = [_row(run, trial, others, has_ratio=has_ratio, has_usd=has_usd) for trial in run.ranked()]
     lead = "Every trial is scored on the same frozen pool of sentences; press a heading to sort by it."
     return Section(key="leaderboard", title="Leaderboard", lead=lead, blocks=[Table(columns, rows)])
 
@@ -44,16 +45,16 @@ def _bar(run: Run, trial: Trial) -> float | None:
     return min(max(value / top, 0.0), 1.0)
 
 
-def _row(run: Run, trial: Trial, others: list[str], *, has_usd: bool) -> list[Cell]:
-    value, chance = run.value(trial), run.chance
+def _row(run: Run, trial: Trial, others: list[str], *, has_ratio: bool, has_usd: bool) -> list[Cell]:
+    value = run.value(trial)
+    ratio = run.against_chance(value)
     is_best = run.best is not None and trial.name == run.best.name
     trained = trial.points[-1].index / run.num_reports if trial.points else None
-    ratio = value / chance if value is not None and chance else None
     return [
         Cell(trial.name, mark="best" if is_best else "", title="the best trial" if is_best else ""),
         Cell(trial.status, mark=trial.status, title=trial.error),
         Cell(significant(value), value, share=_bar(run, trial)),
-        *([Cell(fixed(ratio, 1), ratio)] if chance else []),
+        *([Cell(fixed(ratio, 1), ratio)] if has_ratio else []),
         *(Cell(significant(trial.metrics.get(name)), trial.metrics.get(name)) for name in others),
         Cell("–" if trained is None else f"{100 * trained:.0f} %", trained),
         Cell(duration(trial.seconds), trial.seconds),

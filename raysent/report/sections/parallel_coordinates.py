@@ -30,18 +30,16 @@ def section(run: Run) -> Section | None:
         [_traces(parameters, metric, names, run)],
         height=400,
         label=f"Parallel coordinates of {len(parameters)} searched names and {run.metric} over {len(trials)} trials.",
-        caption="Drag along an axis to keep only the lines through that stretch; a dash marks where a name did not apply.",
+        caption="Drag along an axis to keep only the lines through that stretch; a dash: the name did not apply.",
         margin={"l": 70, "r": 60, "t": 64, "b": 24},
     )
-    lead = (
-        f"One line a trial; the darker, the better its {run.metric}. Trials that stopped early carry their last figure."
-    )
+    lead = f"One line a trial, stronger the better its {run.metric}; trials stopped early carry their last figure."
     return Section(key, title, lead, [figure])
 
 
 def _traces(parameters: Sequence[Parameter], metric: list[float], names: dict[str, str], run: Run) -> Any:
     low, high = min(metric), max(metric)
-    better = [[0, FAINT], [0.75, ACCENT], [1, BEST]]
+    better = [[0, FAINT], [0.999, ACCENT], [1, BEST]]
     if run.mode == "min":
         better = [[1 - place, colour] for place, colour in reversed(better)]  # type: ignore[operator]
     return go.Parcoords(

@@ -9,18 +9,17 @@ from typing import Any
 
 from raysent import __version__
 from raysent.config import get_dotted
-from raysent.report.blocks import Facts, Section, number, text_of
+from raysent.report.blocks import Facts, Section, fixed, number, significant, text_of
 from raysent.report.run_files import Run
 from raysent.report.score_files import mapping
 
 PLACES = {
-    "command": ("command", "command_line", "argv"),
-    "started": ("started", "started_at"),
+    "command": ("command",),
+    "started": ("started",),
     "seed": ("seed", "config.seed"),
-    "corpus": ("corpus.path", "base.corpus.path", "config.corpus.path"),
-    "corpus key": ("corpus.key", "corpus_key"),
-    "validation pool": ("pool.hash", "validation_pool.hash", "pool_hash", "pool.key"),
-    "candidates": ("pool.num_candidates", "base.validation.num_candidates", "config.validation.num_candidates"),
+    "corpus": ("corpus.path", "config.corpus.path"),
+    "corpus key": ("corpus.key",),
+    "search space": ("source",),
 }
 
 
@@ -28,7 +27,7 @@ def section(run: Run) -> Section:
     """Return what is known of how the run was made."""
     items = [(name, _found(run.settings, places)) for name, places in PLACES.items()]
     facts = [(name, _as_text(name, value)) for name, value in items if value is not None]
-    facts += _sizes(run.settings) + _versions(run.settings)
+    facts += _sizes(run.settings) + _pool(run) + _versions(run.settings)
     facts.append(("report written by", f"raysent {__version__}, Python {sys.version.split()[0]}"))
     lead = "The same command, versions, corpus and seed give the same trials in the same order."
     return Section("reproduce", "To do it again", lead if run.is_sweep else "", [Facts(facts, code=True)])
@@ -51,16 +50,23 @@ def _as_text(name: str, value: Any) -> str:
 def _sizes(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the sizes of the corpus, wherever they stand in its record."""
     corpus = mapping(settings.get("corpus"))
-    sizes = {**corpus, **mapping(corpus.get("sizes"))}
-    found = {name.removeprefix("num_"): number(value) for name, value in sizes.items() if name.startswith("num_")}
+    found = {name.removeprefix("num_"): number(value) for name, value in corpus.items() if name.startswith("num_")}
     texts = [f"{value:,.0f} {name}" for name, value in found.items() if value is not None]
     return [("corpus size", ", ".join(texts))] if texts else []
 
 
+def _pool(run: Run) -> list[tuple[str, str]]:
+    """Return what names the frozen pool that scores are taken on."""
+    if not run.pool:
+        return []
+    sources, candidates = (number(run.pool.get(name)) for name in ("num_sources", "num_candidates"))
+    size = f"{fixed(sources, 0)} sentences, each among {fixed(candidates, 0)} candidates"
+    return [
+        ("validation pool", text_of(run.pool.get("hash"))),
+        ("pool size", f"{size}; chance {significant(run.chance)}"),
+    ]
+
+
 def _versions(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    versions = dict(mapping(settings.get("versions")))
-    for name in ("raysent", "torch", "ray"):
-        value = settings.get(f"{name}_version")
-        if value is not None:
-            versions.setdefault(name, value)
+    versions = mapping(settings.get("versions"))
     return [("versions", ", ".join(f"{name} {text_of(value)}" for name, value in versions.items()))] if versions else []

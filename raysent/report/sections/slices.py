@@ -23,7 +23,7 @@ def section(run: Run) -> Section | None:
         return Section(key, title, blocks=[Note("Too few trials: two with different searched values are needed.")])
     names = short_names(run.searched)
     lead = (
-        f"{run.metric} against each name; filled marks finished, hollow marks stopped early, the best trial is ringed."
+        f"{run.metric} against each name; filled marks finished, hollow ones stopped early; the best trial stands out."
     )
     return Section(key, title, lead, [_slice(run, trials, p, names[p.name]) for p in parameters])
 
@@ -34,6 +34,8 @@ def _slice(run: Run, trials: Sequence[Trial], parameter: Parameter, name: str) -
     ticks, texts = parameter.ticks()
     places = parameter.coordinates()
     pad = 0.08 * ((places.max() - places.min()) or 1.0)
+    told = [f"{label(trial.name)} ({label(trial.status)})" for trial in trials]
+    given = [f"{label(name)} {label(trial.params.get(parameter.name))}" for trial in trials]
     marks = go.Scatter(
         x=places,
         y=values,
@@ -43,12 +45,9 @@ def _slice(run: Run, trials: Sequence[Trial], parameter: Parameter, name: str) -
             "color": [BEST if trial.name == best else ACCENT for trial in trials],
             "symbol": ["circle" if trial.status == "finished" else "circle-open" for trial in trials],
             "opacity": 0.85,
-            "line": {"width": 1.5},
+            "line": {"width": [0 if trial.status == "finished" else 1.5 for trial in trials]},
         },
-        text=[
-            f"{label(t.name)} ({label(t.status)})<br>{label(name)} {label(t.params.get(parameter.name))}"
-            for t in trials
-        ],
+        text=[f"{first}<br>{second}" for first, second in zip(told, given, strict=True)],
         hovertemplate="%{text}: %{y:.4g}<extra></extra>",
     )
     return drawn(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from raysent.report.blocks import DASH, Facts, Section, counted, duration, fixed, significant
+from raysent.report.blocks import Facts, Section, counted, duration, fixed, significant
 from raysent.report.run_files import Run
 
 WORDS = ("finished", "stopped", "failed", "nan", "running", "waiting")
@@ -21,17 +21,17 @@ def _best(run: Run) -> str:
     best = run.best
     if best is None:
         return f"No trial has reached a {run.metric} yet."
-    subject = f"The best of {counted(len(run.trials), 'trial')} is {best.name}" if run.is_sweep else "The run is"
+    subject = f"The best of {counted(len(run.trials), 'trial')} is {run.title(best.name)}, with"
     value = significant(run.value(best))
-    return f"{subject}, with {run.metric} {value}{_against_chance(run)}."
+    return f"{subject if run.is_sweep else 'The run reaches'} {run.metric} {value}{_against_chance(run)}."
 
 
 def _against_chance(run: Run) -> str:
-    best, chance = run.best, run.chance
-    value = run.value(best) if best else None
-    if value is None or not chance:
+    if run.chance is None:
         return ""
-    return f", {value / chance:.1f} × chance ({significant(chance, 3)})"
+    ratio = run.against_chance(run.value(run.best) if run.best else None)
+    chance = significant(run.chance, 3)
+    return f" (chance: {chance})" if ratio is None else f", {ratio:.1f} × chance ({chance})"
 
 
 def _trials(run: Run) -> str:
@@ -50,24 +50,25 @@ def _ensemble(run: Run) -> str:
     ensemble = run.ensemble
     if ensemble is None or ensemble.gain is None:
         return ""
-    interval = ensemble.gain_interval
-    if interval is None:
-        return f"The ensemble's mean over tasks is {fixed(ensemble.gain, sign=True)} points from the best member's."
-    low, high = interval
+    rival = f"its best single member ({run.title(ensemble.rival)})" if ensemble.rival else "its best single member"
+    if ensemble.gain_interval is None:
+        return f"The ensemble's mean over tasks is {fixed(ensemble.gain, sign=True)} points from {rival}."
+    low, high = ensemble.gain_interval
     verdict = "better than" if low > 0 else "worse than" if high < 0 else "not told apart from"
     ends = f"95 % interval {fixed(low, sign=True)} to {fixed(high, sign=True)}"
     return (
-        f"The ensemble of {len(ensemble.members)} is {verdict} its best single member on the mean over tasks: "
+        f"The ensemble of {len(ensemble.members)} is {verdict} {rival} on the mean over tasks: "
         f"{fixed(ensemble.gain, sign=True)} points ({ends})."
     )
 
 
 def _figures(run: Run) -> list[tuple[str, str]]:
     """Return the few figures that stand large at the top."""
-    best, chance = run.best, run.chance
-    value = run.value(best) if best else None
-    ratio = f"{value / chance:.1f} ×" if value is not None and chance else DASH
-    figures = [("best " + run.metric.replace("_", " "), significant(value)), ("of chance", ratio)]
+    value = run.value(run.best) if run.best else None
+    ratio = run.against_chance(value)
+    figures = [("best " + run.metric.replace("_", " "), significant(value))]
+    if ratio is not None:
+        figures.append(("of chance", f"{ratio:.1f} ×"))
     if run.is_sweep:
         done = sum(trial.status in ("finished", "stopped") for trial in run.trials)
         figures.append(("trials done", f"{done} of {len(run.trials)}"))

@@ -15,14 +15,14 @@ def section(run: Run) -> Section:
     """Return the table of scores, or the command that makes them."""
     key, title = "tasks", "Scores on tasks"
     if not run.scores:
-        return Section(key, title, blocks=[Note("Not evaluated yet.", f"{EVALUATE} {run.folder}")])
+        return Section(key, title, blocks=[Note("Not evaluated yet; this does it:", f"{EVALUATE} {run.folder}")])
     protocols = sorted({score.protocol for score in run.scores})
     lead = "Test scores in percent of a probe fitted on frozen vectors; the best of each task is marked."
-    return Section(key, title, lead, [_table(run.scores, protocol) for protocol in protocols])
+    return Section(key, title, lead, [_table(run, protocol) for protocol in protocols])
 
 
-def _table(scores: Sequence[Score], protocol: str) -> Block:
-    chosen = {(score.model, score.task): score for score in scores if score.protocol == protocol}
+def _table(run: Run, protocol: str) -> Block:
+    chosen = {(score.model, score.task): score for score in run.scores if score.protocol == protocol}
     tasks = sorted({task for _, task in chosen})
     means = {model: mean_over(chosen, model, tasks) for model in sorted({model for model, _ in chosen})}
     best = {task: _best([score.test for (_, name), score in chosen.items() if name == task]) for task in tasks}
@@ -31,7 +31,7 @@ def _table(scores: Sequence[Score], protocol: str) -> Block:
     columns = [Column("model"), *(Column(task, "number") for task in tasks), Column("mean", "number", "over all tasks")]
     rows = [
         [
-            Cell(model),
+            Cell(run.title(model)),
             *(_cell(chosen.get((model, task)), best[task]) for task in tasks),
             Cell(fixed(means[model]), means[model], mark=_mark(means[model], best_mean)),
         ]

@@ -1,0 +1,99 @@
+"""The README: short, and its annotated tree names exactly what is there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+MAX_LINES = 250
+# Folders whose contents the tree names; of the others it names the folder alone, or what it likes.
+COMPLETE = ("raysent", "search_spaces", "benchmarks")
+UNNAMED = {"__init__.py", "py.typed"}
+
+
+def tree_block() -> list[str]:
+    """Return the lines of the fenced block whose first line begins with `raysent/`."""
+    blocks = re.findall(r"^```[a-z]*\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return next((block.splitlines() for block in blocks if block.startswith("raysent/")), [])
+
+
+def paths_in(lines: list[str]) -> set[str]:
+    """Return the paths that a tree names: an entry is its line's first word, below the entry it is indented under."""
+    paths: set[str] = set()
+    parents: list[tuple[int, str]] = []
+    for line in lines:
+        bare = re.sub(
+            r"^(\s*)([A-Z]{4,})\b", lambda found: found[1] + " " * len(found[2]), re.sub(r"[│├└─]", " ", line)
+        )
+        # Several entries may share a line when each is a file or a folder: `bag.py gru.py  the encoders`.
+        entries = re.match(r"\s*((?:[\w.-]+(?:/|\.\w+) ?)+)", bare)
+        if entries is None:
+            continue
+        depth = len(bare) - len(bare.lstrip())
+        parents = [(at, name) for at, name in parents if at < depth]
+        above = "".join(name for _, name in parents)
+        names = entries[1].split()
+        paths.update(above + name for name in names)
+        if names[-1].endswith("/"):
+            parents.append((depth, names[-1]))
+    return paths
+
+
+def tracked() -> set[str]:
+    """Return the files that git tracks."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    return set(listed.stdout.split("\n")) - {""}
+
+
+def expected(files: set[str]) -> set[str]:
+    """Return the modules and folders that stand directly in the folders which the tree names in full."""
+    names = set()
+    for path in files:
+        top, *rest = path.split("/")
+        if top in COMPLETE and rest and rest[0] not in UNNAMED:
+            names.add(f"{top}/{rest[0]}" + ("/" if len(rest) > 1 else ""))
+    return names
+
+
+def test_readme_is_short() -> None:
+    """The README can be read in one sitting."""
+    assert len(README.read_text(encoding="utf-8").splitlines()) < MAX_LINES
+
+
+def test_readme_tree_names_all_that_is_there() -> None:
+    """Every tracked module, folder, search space and benchmark stands in the tree."""
+    named = paths_in(tree_block())
+    assert named, "README.md: holds no fenced block whose first line begins with 'raysent/'"
+    assert sorted(expected(tracked()) - named) == []
+
+
+def test_readme_tree_names_nothing_that_is_not_there() -> None:
+    """Every name in the tree is a file or a folder that exists."""
+    missing = [path for path in sorted(paths_in(tree_block())) if not (ROOT / path).exists()]
+    assert missing == []
+
+
+def test_paths_in_follows_indentation() -> None:
+    """An entry belongs to the nearest entry above it that stands further left."""
+    lines = [
+        "raysent/",
+        "  errors.py   the tree; see config.py",
+        "  encoders/",
+        "    bag.py gru.py  two",
+        "tests/  all",
+    ]
+    found = {"raysent/", "raysent/errors.py", "raysent/encoders/", "raysent/encoders/bag.py"}
+    assert paths_in(lines) == found | {"raysent/encoders/gru.py", "tests/"}
+
+
+def test_paths_in_passes_over_layer_words() -> None:
+    """A layer's name in capitals may stand before the first of its entries."""
+    lines = ["raysent/", "  GROUND  errors.py  what may go wrong", "          config.py  YAML"]
+    assert paths_in(lines) == {"raysent/", "raysent/errors.py", "raysent/config.py"}
