@@ -188,7 +188,9 @@ class _Training:
 
     def _report(self, index: int, folder: Path, report: OnReport, *, seconds: float) -> Status:
         """Validate, save and report; `finished` means: go on."""
-        metrics = self._workers.share(self._metrics() if self._workers.is_first else {}, self._device)
+        mine = {**self._metrics(), "seconds": seconds} if self._workers.is_first else {}
+        metrics = self._workers.share(mine, self._device)
+        seconds = metrics.pop("seconds")
         self._loss_sum.zero_()
         self._num_losses = 0
         if not all(math.isfinite(value) for value in metrics.values()):
