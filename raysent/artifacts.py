@@ -158,7 +158,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file")
     try:
-        with np.load(path, allow_pickle=False) as loaded:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as loaded:
             return {name: loaded[name] for name in loaded.files}
     except Exception as error:  # zipfile, zlib and numpy each raise their own for a torn file
         raise ArtifactError(f"{path}: truncated or not .npz ({error}); evaluate again") from None

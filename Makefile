@@ -1,0 +1,39 @@
+# make quickstart and make test do all their own set-up; nothing but Python 3.11+ and make is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup quickstart test lint types docs bench clean
+.DEFAULT_GOAL := help
+
+help:  ## What can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
+
+setup: $(READY)  ## Make .venv and install raysent into it
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"raysent needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}; try make PYTHON=python3.12 setup")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+quickstart: setup  ## A sweep, an ensemble and a report from text that is already on this machine
+	$(BIN)/raysent sweep search_spaces/quickstart.yaml --run runs/quickstart-$$(date +%Y%m%d-%H%M%S) --yes
+
+test: setup  ## Every test
+	$(BIN)/python -m pytest
+
+lint: setup  ## Style, names, docstrings
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup  ## mypy --strict
+	$(BIN)/mypy
+
+bench: setup  ## Every benchmark, as ratios against a peer or a plain version in the same run
+	$(BIN)/python -m benchmarks
+
+clean:  ## Remove what make made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

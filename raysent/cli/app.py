@@ -1,0 +1,273 @@
+"""The commands. Each parses its options, calls one verb and prints; torch and Ray are imported only by those that run.
+
+Standard output carries results (with `--json` exactly one object); progress and errors go to standard error.
+Exit codes: 0 done, 2 a mistake in what was asked, 5 some trials failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import click
+import typer
+
+from raysent import __version__
+from raysent.errors import RaysentError
+
+app = typer.Typer(
+    name="raysent",
+    help="Train sentence encoders, search their hyperparameters across a cluster, and combine the best into ensembles.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+space_app = typer.Typer(help="Check search spaces.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(space_app, name="space")
+
+SpaceArgument = Annotated[
+    str, typer.Argument(metavar="SPACE", help="A search-space file, or the bare name of one in search_spaces/.")
+]
+ModelsArgument = Annotated[
+    list[str], typer.Argument(metavar="RUN|MODEL...", help="Run folders, trial folders, ensembles, or hash:DIM.")
+]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+CorpusOption = Annotated[
+    Optional[str],
+    typer.Option(
+        "--corpus", metavar="PATH", help="Text to train on: file, folder, glob, s3://, or 'docs', the embedded one."
+    ),
+]
+RunOption = Annotated[
+    Optional[Path], typer.Option("--run", metavar="DIR", help="Run folder to make.  [default: runs/NAME-DATE]")
+]
+SetOption = Annotated[
+    Optional[list[str]],
+    typer.Option("--set", metavar="A.B=C", help="Set a value of the base run; ends the search over it. Repeatable."),
+]
+SeedOption = Annotated[
+    Optional[int], typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.  [default: 0]")
+]
+DataOption = Annotated[
+    Optional[Path],
+    typer.Option("--data", metavar="DIR", help="Task files in SentEval's layout.  [default: the embedded tasks]"),
+]
+TasksOption = Annotated[
+    Optional[str],
+    typer.Option("--tasks", metavar="A,B", help="Tasks to judge on.  [default: all whose files are there]"),
+]
+AddressOption = Annotated[
+    Optional[str], typer.Option("--address", metavar="ADDR", help="A Ray cluster that already stands.")
+]
+GpusOption = Annotated[
+    Optional[float],
+    typer.Option("--gpus-per-worker", metavar="X", min=0, help="GPUs of each worker, may be a fraction."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if version:
+        typer.echo(f"raysent {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def sweep(
+    space: SpaceArgument,
+    corpus: CorpusOption = None,
+    run: RunOption = None,
+    trials: Annotated[Optional[int], typer.Option("--trials", metavar="N", min=1, help="Trials in all.")] = None,
+    concurrent: Annotated[
+        Optional[int],
+        typer.Option("--concurrent", metavar="N", min=1, help="Trials at once.  [default: as many as fit]"),
+    ] = None,
+    workers_per_trial: Annotated[
+        Optional[int], typer.Option("--workers-per-trial", metavar="N", min=1, help="Ray Train workers of each trial.")
+    ] = None,
+    gpus_per_worker: GpusOption = None,
+    time: Annotated[
+        Optional[str],
+        typer.Option("--time", metavar="30m", help="Wall-clock limit; running trials stop at their next report."),
+    ] = None,
+    seed: SeedOption = None,
+    address: AddressOption = None,
+    overrides: SetOption = None,
+    data: DataOption = None,
+    tasks: TasksOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and say what would be done.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before starting.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Search a space: many runs, the poor ones stopped early, then evaluation, ensemble and report."""
+    from raysent.cli import sweeping  # torch and Ray come with it
+
+    limits = {
+        "trials": trials,
+        "concurrent": concurrent,
+        "workers_per_trial": workers_per_trial,
+        "gpus_per_worker": gpus_per_worker,
+        "time": time,
+    }
+    raise typer.Exit(
+        sweeping.sweep(
+            space,
+            overrides=[
+                *(f"limits.{name}={value}" for name, value in limits.items() if value is not None),
+                *([] if corpus is None else [f"corpus.path={corpus}"]),
+                *(overrides or []),
+            ],
+            run=run,
+            seed=seed,
+            address=address,
+            data=data,
+            tasks=tasks,
+            is_dry=dry_run,
+            is_agreed=yes,
+            as_json=as_json,
+        )
+    )
+
+
+@app.command()
+def resume(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Go on with a sweep that was interrupted or killed; no finished trial is trained again."""
+    from raysent.cli import sweeping  # torch and Ray come with it
+
+    raise typer.Exit(sweeping.resume(run, as_json=as_json))
+
+
+@app.command()
+def train(
+    space: SpaceArgument,
+    corpus: CorpusOption = None,
+    run: RunOption = None,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Ray Train workers.")] = 1,
+    gpus_per_worker: GpusOption = None,
+    seed: SeedOption = None,
+    address: AddressOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train the base run of a space on Ray Train workers; goes on where the run folder holds a checkpoint."""
+    from raysent.cli import training  # torch and Ray come with it
+
+    raise typer.Exit(
+        training.train(
+            space,
+            overrides=[
+                *([] if corpus is None else [f"corpus.path={corpus}"]),
+                *([] if seed is None else [f"seed={seed}"]),
+                *(overrides or []),
+            ],
+            run=run,
+            num_workers=workers,
+            gpus_per_worker=gpus_per_worker,
+            address=address,
+            as_json=as_json,
+        )
+    )
+
+
+@app.command()
+def evaluate(
+    models: ModelsArgument, data: DataOption = None, tasks: TasksOption = None, as_json: JsonOption = False
+) -> None:
+    """Judge models on tasks: encode, fit a probe per task, keep scores and log-probabilities."""
+    from raysent.cli import judging  # torch comes with it
+
+    raise typer.Exit(judging.evaluate(models, data=data, tasks=tasks, as_json=as_json))
+
+
+@app.command()
+def ensemble(
+    models: ModelsArgument,
+    data: DataOption = None,
+    tasks: TasksOption = None,
+    method: Annotated[
+        str, typer.Option("--method", help="How members are weighted: validation, uniform or best.")
+    ] = "validation",
+    top: Annotated[
+        Optional[int], typer.Option("--top", metavar="K", min=1, help="Only the K best members on validation.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Combine models: pool their log-probabilities on each task, beside the best member and equal shares."""
+    from raysent.cli import judging  # torch comes with it
+
+    raise typer.Exit(judging.ensemble(models, data=data, tasks=tasks, method=method, top=top, as_json=as_json))
+
+
+@app.command()
+def report(run: RunArgument) -> None:
+    """Write RUN/report.html, one page that needs no network."""
+    from raysent.cli import judging  # torch comes with it
+
+    raise typer.Exit(judging.report(run))
+
+
+@app.command()
+def encode(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A run folder, trial folder, ensemble, or hash:DIM.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the vectors go, float32 [sentences, dim].")
+    ],
+    file: Annotated[
+        Optional[Path], typer.Argument(metavar="[FILE]", help="One sentence a line.  [default: standard input]")
+    ] = None,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", metavar="N", min=1, help="Sentences encoded at once.")
+    ] = 512,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Give every vector length 1.")] = False,
+) -> None:
+    """Encode sentences into a .npy file."""
+    from raysent.cli import judging  # torch comes with it
+
+    raise typer.Exit(judging.encode(model, file, output=output, batch_size=batch_size, normalize=normalize))
+
+
+@space_app.command("lint")
+def space_lint(files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Search-space files.")]) -> None:
+    """Check search spaces at every edge value."""
+    from raysent.cli import sweeping  # torch comes with the models that values are checked against
+
+    raise typer.Exit(sweeping.lint(files))
+
+
+@space_app.command("schema")
+def space_schema() -> None:
+    """Print the JSON Schema of a search space, for editors."""
+    from raysent.cli import sweeping  # as above
+
+    raise typer.Exit(sweeping.print_schema())
+
+
+def main() -> None:
+    """Run the command line; every mistake of the user's is one line on standard error, and exit code 2."""
+    try:
+        status = app(standalone_mode=False)
+    except RaysentError as error:
+        status = _refuse(str(error))
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx is not None else "raysent"
+        status = _refuse(f"{' '.join(error.format_message().split())} (see '{command} --help')")
+    except click.exceptions.Exit as error:
+        status = error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        status = 130
+    except BrokenPipeError:
+        # The reader of our output has gone, as in `raysent … | head`; that is its right.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    sys.exit(status)
+
+
+def _refuse(message: str) -> int:
+    """Print one line and return the exit code of a user's mistake."""
+    typer.echo(f"error: {message}", err=True)
+    return 2

@@ -1,0 +1,66 @@
+"""Where text goes: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+messages = Console(stderr=True, highlight=False)
+results = Console(highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object on standard output; NaN has no place in it."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, num_text: int = 1) -> None:
+    """Print a table on standard output; all but the first `num_text` columns are figures."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for position, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if position < num_text else "right", no_wrap=position >= num_text)
+    for row in rows:
+        table.add_row(*row)
+    results.print(table)
+
+
+class ProgressLines:
+    """Shows how far something is: a bar on a terminal, a line every few seconds elsewhere."""
+
+    INTERVAL_S = 10.0
+
+    def __init__(self, *, is_quiet: bool = False) -> None:
+        self._is_quiet = is_quiet
+        self._told_at = time.monotonic()
+        self._task: Any = None
+        self._bar = Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=messages, transient=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> ProgressLines:
+        if messages.is_terminal and not self._is_quiet:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        """Show that `done` of `total` (None where it is not known) of `what` are done."""
+        if self._is_quiet:
+            return
+        if messages.is_terminal:
+            if self._task is None:
+                self._task = self._bar.add_task(what)
+            self._bar.update(self._task, description=what, completed=done, total=total)
+        elif time.monotonic() - self._told_at > self.INTERVAL_S:
+            self._told_at = time.monotonic()
+            messages.print(f"{what}: {done:,}{f' of {total:,}' if total else ''}")

@@ -1,0 +1,170 @@
+"""What a person sees while a sweep runs: a live table on a terminal, plain lines elsewhere. Fed by journal events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+NUM_SHOWN = 12
+_STYLES = {"running": "cyan", "finished": "green", "stopped": "dim", "failed": "red", "nan": "red"}
+_ENDED = ("finished", "stopped", "failed", "nan")
+
+
+def format_duration(seconds: float) -> str:
+    """Return seconds as 45s, 3m20s or 2h05m."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def format_value(value: Any) -> str:
+    """Return a searched value or a metric as short text."""
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+class SweepView:
+    """Shows a sweep's events. Use as a context manager; its `hear` is the sweep's listener."""
+
+    def __init__(self, console: Console, *, title: str, metric: str, mode: str, is_quiet: bool = False) -> None:
+        self._console = console
+        self._title, self._metric, self._mode = title, metric, mode
+        self._is_quiet = is_quiet
+        self._trials: dict[str, dict[str, Any]] = {}
+        self._num_trials = self._concurrent = 1
+        self._begun = time.monotonic()
+        self._heard = 0
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=2, transient=True)
+
+    @property
+    def _is_live(self) -> bool:
+        return self._console.is_terminal and not self._is_quiet
+
+    def __enter__(self) -> SweepView:
+        if self._is_live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_live:
+            self._live.stop()
+            self._console.print(self._render())
+
+    def recall(self, events: list[dict[str, Any]]) -> None:
+        """Take in what happened before this sitting, without a word."""
+        for event in events:
+            self._take(event)
+        for trial in self._trials.values():
+            if trial["status"] not in _ENDED:
+                trial["status"] = "waiting"
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Show one event as it is written."""
+        self._take(event)
+        if not self._is_live and not self._is_quiet:
+            line = self._line(event)
+            if line:
+                self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        """Take an event into the view's state."""
+        match event["event"]:
+            case "session":
+                self._num_trials, self._concurrent = event["trials"], event["concurrent"]
+            case "suggested":
+                self._trials[event["trial"]] = {
+                    "params": event["params"], "status": "waiting", "index": 0, "num_reports": 0, "seconds": 0.0, "metrics": {}
+                }  # fmt: skip
+            case "started":
+                self._trials[event["trial"]]["status"] = "running"
+            case "report":
+                fields = ("index", "num_reports", "metrics", "seconds")
+                self._trials[event["trial"]].update({name: event[name] for name in fields})
+                self._heard += 1
+            case "ended":
+                self._trials[event["trial"]].update(status=event["status"], seconds=event["seconds"])
+
+    def _line(self, event: Mapping[str, Any]) -> str:
+        """Return the plain line for an event, empty for those that say nothing new."""
+        match event["event"]:
+            case "session":
+                return f"{self._title}: {event['trials']} trials, {event['concurrent']} at a time"
+            case "started":
+                params = self._trials[event["trial"]]["params"]
+                drawn = " ".join(f"{name}={format_value(value)}" for name, value in params.items())
+                return f"trial {event['trial']} started  {drawn}"
+            case "report":
+                score = format_value(event["metrics"].get(self._metric))
+                return (
+                    f"trial {event['trial']} {event['index']}/{event['num_reports']}  {self._metric} {score}  "
+                    f"{format_duration(event['seconds'])}"
+                )
+            case "decision" if event["decision"] == "stop":
+                return f"trial {event['trial']} stopped: {event['reason']}"
+            case "ended":
+                why = f": {event['error']}" if event["error"] else ""
+                return f"trial {event['trial']} {event['status']}{why}  [{self._summary()}]"
+        return ""
+
+    def _score(self, trial: Mapping[str, Any]) -> float | None:
+        score = trial["metrics"].get(self._metric)
+        return None if score is None else float(score)
+
+    def _ranked(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return the trials that have reported, best first."""
+        sign = -1 if self._mode == "max" else 1
+        scored = [(name, trial) for name, trial in self._trials.items() if self._score(trial) is not None]
+        return sorted(scored, key=lambda item: sign * (self._score(item[1]) or 0.0))
+
+    def _summary(self) -> str:
+        """Return best so far, counts and time in one line."""
+        counts = {status: 0 for status in ("running", "finished", "stopped", "failed", "nan")}
+        for trial in self._trials.values():
+            if trial["status"] in counts:
+                counts[trial["status"]] += 1
+        told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+        ranked = self._ranked()
+        best = f"best {format_value(self._score(ranked[0][1]))} (trial {ranked[0][0]})" if ranked else "no report yet"
+        left = self._time_left()
+        time_left = f", about {format_duration(left)} left" if left is not None else ""
+        elapsed = format_duration(time.monotonic() - self._begun)
+        return f"{best} | {told or 'starting'} of {self._num_trials} | {elapsed}{time_left}"
+
+    def _time_left(self) -> float | None:
+        """Return the seconds left at this sitting's pace; None while there is too little to judge by."""
+        if self._heard < 3:
+            return None
+        ended = [trial for trial in self._trials.values() if trial["status"] in _ENDED]
+        per_trial = max((trial["num_reports"] for trial in self._trials.values()), default=0)
+        mean = sum(trial["index"] for trial in ended) / len(ended) if ended else per_trial
+        begun = sum(trial["index"] for trial in self._trials.values() if trial["status"] not in _ENDED)
+        reports_left = max(0.0, (self._num_trials - len(ended)) * mean - begun)
+        return (time.monotonic() - self._begun) / self._heard * reports_left
+
+    def _render(self) -> Group:
+        """Return the live table: running trials first, then the best that have ended."""
+        names = sorted({name for trial in self._trials.values() for name in trial["params"]})
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in ("trial", "status", "done", self._metric, "time", *(name.split(".")[-1] for name in names)):
+            table.add_column(heading, justify="right" if heading in ("done", self._metric, "time") else "left")
+        running = [item for item in self._trials.items() if item[1]["status"] == "running"]
+        ended = [item for item in self._ranked() if item[1]["status"] in _ENDED]
+        for name, trial in (running + ended)[:NUM_SHOWN]:
+            done = f"{trial['index']}/{trial['num_reports'] or '?'}"
+            drawn = [format_value(trial["params"].get(searched)) for searched in names]
+            cells = [name, trial["status"], done, format_value(self._score(trial)), format_duration(trial["seconds"])]
+            table.add_row(*cells, *drawn, style=_STYLES.get(trial["status"], ""))
+        return Group(Text(f"{self._title}  {self._summary()}", style="bold"), table)

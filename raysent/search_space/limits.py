@@ -1,0 +1,93 @@
+"""How much a sweep may use, how it searches, and what is judged when it has ended."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+import pydantic
+
+from raysent.config import StrictModel
+from raysent.errors import ConfigError
+
+_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds that ``90s``, ``30m``, ``2h``, ``1d`` or ``1h30m`` stands for.
+
+    Raises:
+        ConfigError: If the text is none of these.
+    """
+    parts = list(_DURATION.finditer(text.strip()))
+    if not parts or "".join(part.group(0) for part in parts) != text.strip():
+        raise ConfigError(f"a duration must look like 90s, 30m, 2h or 1h30m; given '{text}'")
+    return sum(float(part["number"]) * _SECONDS[part["unit"]] for part in parts)
+
+
+def _check_duration(text: str) -> str:
+    """Return the text of a duration that can be parsed."""
+    try:
+        parse_duration(text)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+class SchedulerConfig(StrictModel):
+    """How trials are stopped early.
+
+    Attributes:
+        type: `asha` (asynchronous successive halving) or `none`.
+        reduction_factor: Of the trials that reach a rung, one in this many goes on.
+        grace_reports: No trial is stopped before this many reports.
+    """
+
+    type: Literal["asha", "none"] = "asha"
+    reduction_factor: int = pydantic.Field(default=3, ge=2)
+    grace_reports: int = pydantic.Field(default=1, ge=1)
+
+
+class Limits(StrictModel):
+    """How much a sweep may use, and how it searches.
+
+    Attributes:
+        trials: Trials in all.
+        concurrent: Trials at once; None for as many as fit.
+        workers_per_trial: Ray Train workers of each trial.
+        gpus_per_worker: GPUs of each worker, may be a fraction; None for one where there are GPUs, else none.
+        time: Wall-clock after which no trial is started and each running one stops at its next report.
+        backend: `actor` trains inside reused Tune actors, `train` on Ray Train workers; `auto` takes the actors for one
+            worker without a GPU.
+        sampler: Optuna's sampler.
+        scheduler: How trials are stopped early.
+    """
+
+    trials: int = pydantic.Field(default=12, ge=1)
+    concurrent: int | None = pydantic.Field(default=None, ge=1)
+    workers_per_trial: int = pydantic.Field(default=1, ge=1)
+    gpus_per_worker: float | None = pydantic.Field(default=None, ge=0)
+    time: Annotated[str, pydantic.AfterValidator(_check_duration)] | None = None
+    backend: Literal["auto", "actor", "train"] = "auto"
+    sampler: Literal["tpe", "random", "qmc", "gp"] = "tpe"
+    scheduler: SchedulerConfig = SchedulerConfig()
+
+    @property
+    def time_s(self) -> float | None:
+        """The wall-clock limit in seconds."""
+        return None if self.time is None else parse_duration(self.time)
+
+
+class JudgeConfig(StrictModel):
+    """What happens to the trials when all have ended.
+
+    Attributes:
+        tasks: Names of downstream tasks; None for every task whose files are there, or the embedded ones.
+        members: How many of the best trials are evaluated and may join the ensemble.
+        each: A searched name: the best trial of each of its values is taken before the list is filled by metric.
+    """
+
+    tasks: list[str] | None = None
+    members: int = pydantic.Field(default=6, ge=1)
+    each: str | None = None

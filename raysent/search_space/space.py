@@ -1,0 +1,301 @@
+"""search_spaces/*.yaml -> a checked search space. In: a file and overrides. Out: domains, and a `RunConfig` per trial.
+
+A space has a `base` (a complete run), a `search` (dotted name -> domain), and optionally `when` (names that are
+searched only under a condition), `constraints` (what must hold between values), `limits` and `judge`. It is checked
+against the models at every edge value, so that a mistake is found before any process is started.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+import simpleeval
+
+from raysent.config import Document, KeyPath, StrictModel, explain, parse_override, read_yaml, set_dotted
+from raysent.config import validate as validate_document
+from raysent.errors import ConfigError, did_you_mean
+from raysent.run import RunConfig
+from raysent.search_space.domains import FORMS, Choice, Domain, parse_domain
+from raysent.search_space.limits import JudgeConfig, Limits
+
+Params = dict[str, Any]
+"""Searched name -> what was drawn: a number, or the label of a choice."""
+
+FOLDER = "search_spaces"
+MAX_CHECKED = 4096
+METRICS: dict[str, Literal["max", "min"]] = {"context_accuracy": "max", "context_nll": "min"}
+
+
+class _Sections(StrictModel):
+    """The top level of a search-space file."""
+
+    name: str | None = None
+    description: str = ""
+    metric: Literal["context_accuracy", "context_nll"] = "context_accuracy"
+    base: dict[str, Any] = pydantic.Field(default_factory=dict)
+    search: dict[str, Any] = pydantic.Field(default_factory=dict)
+    when: dict[str, dict[str, Any]] = pydantic.Field(default_factory=dict)
+    constraints: list[str] = pydantic.Field(default_factory=list)
+    limits: Limits = Limits()
+    judge: JudgeConfig = JudgeConfig()
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """A checked search space.
+
+    Attributes:
+        name: The space's name.
+        document: What was read, for messages and for the sweep's record.
+        metric: What trials are ranked by.
+        mode: Whether the metric is to be maximised (`max`) or minimised (`min`).
+        domains: Searched name -> domain, in the file's order.
+        conditions: Searched name -> (other searched name -> labels under which it is searched).
+        constraints: Expressions over dotted names that every trial satisfies.
+        limits: How much a sweep may use.
+        judge: What happens when all trials have ended.
+    """
+
+    name: str
+    document: Document
+    metric: str
+    mode: Literal["max", "min"]
+    domains: Mapping[str, Domain]
+    conditions: Mapping[str, Mapping[str, Sequence[Any]]]
+    constraints: Sequence[str]
+    limits: Limits
+    judge: JudgeConfig
+
+    def is_active(self, name: str, params: Params) -> bool:
+        """Return whether `name` is searched, given what has been drawn for the names before it."""
+        return all(params.get(other) in labels for other, labels in self.conditions.get(name, {}).items())
+
+    def first_params(self) -> Params:
+        """Return the parameters at each domain's first edge, or, where constraints forbid them, the next allowed."""
+        return next((params for params in _edge_params(self) if self.violated(params) is None), {})
+
+    def values(self, params: Params) -> dict[str, Any]:
+        """Return the run that `params` describes, as plain nested values; wider names are set before narrower ones."""
+        values = copy.deepcopy(self.document.values.get("base", {}))
+        for name in sorted(params, key=lambda name: name.count(".")):
+            set_dotted(values, name, self.domains[name].value(params[name]))
+        return values
+
+    def config(self, params: Params) -> RunConfig:
+        """Return the checked run that `params` describes.
+
+        Raises:
+            ConfigError: With file, line and path of the value that is at fault.
+        """
+        return _validated(self, params)
+
+    def violated(self, params: Params) -> str | None:
+        """Return the first constraint that `params` breaks, or None.
+
+        Raises:
+            ConfigError: If a constraint cannot be evaluated.
+        """
+        if not self.constraints:
+            return None
+        values = self.config(params).model_dump()
+        for index, expression in enumerate(self.constraints):
+            if not _holds(self, index, expression, values):
+                return expression
+        return None
+
+
+def find_space(name: str) -> Path:
+    """Return the file that a path or a bare name (`quick_thoughts`) of the folder `search_spaces` means.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    folders = [Path(FOLDER), Path(__file__).parent.parent / FOLDER]
+    candidates = [folder / f"{name}.yaml" for folder in folders]
+    found = next((candidate for candidate in candidates if path.suffix == "" and candidate.is_file()), None)
+    if found is not None:
+        return found
+    known = sorted({file.stem for folder in folders for file in folder.glob("*.yaml")})
+    raise ConfigError(f"{name}: no such search space{did_you_mean(path.stem, known)}")
+
+
+def read_space(path: Path, *, overrides: Sequence[str] = ()) -> SearchSpace:
+    """Read and check a search-space file.
+
+    Args:
+        path: The file.
+        overrides: ``a.b=c`` as on the command line. A name of a run replaces the `base` value and ends the search
+            over it; `limits.x`, `judge.x` and `metric` reach the sections of that name.
+
+    Raises:
+        ConfigError: With file, line, path and nearest fix.
+    """
+    return parse_space(apply_overrides(read_yaml(path), overrides), name=path.stem)
+
+
+def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
+    """Return the document with ``a.b=c`` applied."""
+    values = copy.deepcopy(document.values)
+    for text in overrides:
+        name, value = parse_override(text)
+        section = name.split(".")[0]
+        if section in {"limits", "judge", "metric", "name"}:
+            set_dotted(values, name, value)
+            continue
+        set_dotted(values.setdefault("base", {}), name.removeprefix("base."), value)
+        for table in ("search", "when"):
+            if isinstance(values.get(table), dict):
+                values[table].pop(name.removeprefix("base."), None)
+    return Document(values=values, source=document.source, lines=document.lines)
+
+
+def parse_space(document: Document, *, name: str) -> SearchSpace:
+    """Check a document that has been read.
+
+    Raises:
+        ConfigError: With file, line, path and nearest fix.
+    """
+    sections = validate_document(_Sections, document)
+    space = SearchSpace(
+        name=sections.name or name,
+        document=document,
+        metric=sections.metric,
+        mode=METRICS[sections.metric],
+        domains={key: _domain(document, key, written) for key, written in sections.search.items()},
+        conditions=_conditions(document, sections),
+        constraints=sections.constraints,
+        limits=sections.limits,
+        judge=sections.judge,
+    )
+    if space.judge.each is not None and space.judge.each not in space.domains:
+        raise document.error(
+            ("judge", "each"),
+            f"must be a searched name; given {space.judge.each!r}" + did_you_mean(space.judge.each, space.domains),
+        )
+    _check_edges(space)
+    return space
+
+
+def _domain(document: Document, name: str, written: Any) -> Domain:
+    """Return a searched name's domain, or the error at its line."""
+    try:
+        return parse_domain(written)
+    except ConfigError as error:
+        raise document.error(("search", name), str(error)) from None
+
+
+def _conditions(document: Document, sections: _Sections) -> dict[str, dict[str, list[Any]]]:
+    """Return the `when` section with every condition as a list of labels."""
+    conditions: dict[str, dict[str, list[Any]]] = {}
+    order = list(sections.search)
+    for name, tests in sections.when.items():
+        if name not in sections.search:
+            raise document.error(("when", name), "is not searched" + did_you_mean(name, order))
+        for other, labels in tests.items():
+            if other not in sections.search:
+                raise document.error(("when", name, other), "is not searched" + did_you_mean(other, order))
+            if order.index(other) > order.index(name):
+                raise document.error(("when", name, other), f"must stand before '{name}' in search")
+            wanted = labels if isinstance(labels, list) else [labels]
+            domain = _domain(document, other, sections.search[other])
+            known = domain.edges() if isinstance(domain, Choice) else wanted
+            missing = [label for label in wanted if label not in known]
+            if missing:
+                raise document.error(
+                    ("when", name, other),
+                    f"no such value: {missing[0]!r}" + did_you_mean(str(missing[0]), map(str, known)),
+                )
+            conditions.setdefault(name, {})[other] = wanted
+    return conditions
+
+
+def _check_edges(space: SearchSpace) -> None:
+    """Validate the run at every edge value, under every combination of the names that others depend on."""
+    if not space.domains:
+        _validated(space, {})
+    satisfied = False
+    for params in _edge_params(space):
+        satisfied |= space.violated(params) is None
+        _validated(space, params)
+    if space.domains and space.constraints and not satisfied:
+        raise space.document.error(("constraints",), "no edge of the search space satisfies them all")
+
+
+def _edge_params(space: SearchSpace) -> Iterator[Params]:
+    """Yield parameters that together show every edge of every domain, conditions respected."""
+    switches = [
+        name
+        for name, domain in space.domains.items()
+        if any(name in tests for tests in space.conditions.values())
+        or (isinstance(domain, Choice) and any(isinstance(value, Mapping) for value in domain.options.values()))
+    ]
+    combinations = itertools.product(*(space.domains[name].edges() for name in switches))
+    for labels in itertools.islice(combinations, MAX_CHECKED):
+        chosen = dict(zip(switches, labels, strict=True))
+        for varied in [name for name in space.domains if name not in switches] or [""]:
+            for edge in space.domains[varied].edges() if varied else [None]:
+                params: Params = {}
+                for name, domain in space.domains.items():
+                    if space.is_active(name, params):
+                        params[name] = chosen.get(name, edge if name == varied else domain.edges()[0])
+                yield params
+
+
+def _validated(space: SearchSpace, params: Params) -> RunConfig:
+    """Return the checked run, or the error at the line that the faulty value came from."""
+    try:
+        values = space.values(params)
+    except ConfigError as error:
+        raise space.document.error(("search",), str(error)) from None
+    try:
+        return RunConfig.model_validate(values)
+    except pydantic.ValidationError as error:
+        path, message = explain(error, values, RunConfig)
+        raise space.document.error(_origin(space, params, path), message) from None
+
+
+def _origin(space: SearchSpace, params: Params, path: KeyPath) -> KeyPath:
+    """Return where in the file the value at `path` of a run was written."""
+    for end in range(len(path), 0, -1):
+        name = ".".join(path[:end])
+        if name in params:
+            inside = path[end:]
+            domain = space.domains[name]
+            is_mapping = isinstance(domain, Choice) and isinstance(domain.options[params[name]], Mapping)
+            label = (str(params[name]),) if is_mapping else ()
+            return ("search", name, *(("choice", *label, *inside) if is_mapping else inside))
+    return ("base", *path)
+
+
+def _holds(space: SearchSpace, index: int, expression: str, values: dict[str, Any]) -> bool:
+    """Evaluate one constraint over a run's values."""
+    try:
+        return bool(simpleeval.EvalWithCompoundTypes(names=values).eval(expression))
+    except (simpleeval.InvalidExpression, SyntaxError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
+        reason = " ".join(str(error).split())
+        raise space.document.error(
+            ("constraints", str(index)), f"'{expression}' cannot be evaluated: {reason}"
+        ) from None
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of a search-space file, for editors."""
+    sections = _Sections.model_json_schema()
+    run = RunConfig.model_json_schema()
+    sections.setdefault("$defs", {}).update(run.pop("$defs", {}))
+    forms = [
+        {"type": "object", "required": [form], "additionalProperties": False, "properties": {form: {}}}
+        for form in FORMS
+    ]
+    sections["properties"]["base"] = run
+    sections["properties"]["search"] = {"type": "object", "additionalProperties": {"oneOf": forms}}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "raysent search space", **sections}

@@ -1,0 +1,53 @@
+"""Asynchronous successive halving: which trials go on. Plain values in and out, so a simulator can drive it.
+
+Source: Li et al. 2020, "A system for massively parallel hyperparameter tuning", algorithm 2 (the stopping form).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+
+class SuccessiveHalving:
+    """Decides at rungs whether a trial is among the best that have come so far.
+
+    A rung is a report index: `grace_reports` times a power of `reduction_factor`. Reports come after equal shares of
+    a run's training, so trials of different batch sizes meet at a rung with the same number of sentences behind them.
+    """
+
+    def __init__(self, *, mode: Literal["max", "min"], reduction_factor: int = 3, grace_reports: int = 1) -> None:
+        self._sign = 1.0 if mode == "max" else -1.0
+        self._factor = reduction_factor
+        self._grace = grace_reports
+        self.rungs: dict[int, dict[str, float]] = {}
+
+    def is_rung(self, index: int) -> bool:
+        """Return whether trials are compared after report `index`."""
+        rung = self._grace
+        while rung < index:
+            rung *= self._factor
+        return rung == index
+
+    def goes_on(self, trial: str, *, index: int, score: float) -> tuple[bool, str]:
+        """Record a trial's score at a report and say whether it goes on.
+
+        Args:
+            trial: The trial's name.
+            index: The report's index, from 1.
+            score: The metric's value; NaN never goes on.
+
+        Returns:
+            Whether the trial goes on, and why not.
+        """
+        if math.isnan(score):
+            return False, "its score is not a number"
+        if not self.is_rung(index):
+            return True, ""
+        rung = self.rungs.setdefault(index, {})
+        rung[trial] = score
+        better = sum(self._sign * other > self._sign * score for other in rung.values())
+        kept = math.ceil(len(rung) / self._factor)
+        if better < kept:
+            return True, ""
+        return False, f"place {better + 1} of {len(rung)} after report {index}; the best {kept} go on"

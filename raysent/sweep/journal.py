@@ -1,0 +1,103 @@
+"""The append-only record of a sweep: every suggestion, report, decision and outcome, written before it takes effect.
+
+One JSON object a line. What a line says is all that a resumed sweep needs; nothing of Ray's or Optuna's own state is
+read back.
+
+    session    a driver took up the sweep            session, versions
+    suggested  a trial was drawn                     trial, number, attempts, params, seed
+    started    a trial was handed to a worker        trial
+    report     a trial came to a share of its run    trial, index, num_reports, metrics, seconds
+    decision   what the scheduler said to it         trial, index, decision, reason
+    ended      a trial is over                       trial, status, metrics, seconds, error
+    interrupted  the driver was asked to stop
+    completed  every trial has ended                 reason
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from filelock import FileLock, Timeout
+
+from raysent.artifacts import append_json_line, read_json_lines, storage_errors
+from raysent.errors import ArtifactError
+
+JOURNAL_FILE = "journal.jsonl"
+LOCK_FILE = ".lock"
+
+Event = dict[str, Any]
+Listener = Callable[[Event], None]
+
+
+class Journal:
+    """A journal that one driver at a time may append to."""
+
+    def __init__(self, folder: Path, *, listener: Listener | None = None) -> None:
+        """Open the journal of a run folder, taking its lock.
+
+        Raises:
+            ArtifactError: If another process is at work on the run, or the folder cannot be written.
+        """
+        self.path = folder / JOURNAL_FILE
+        self._listener = listener
+        self._lock = FileLock(folder / LOCK_FILE)
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._lock.acquire(timeout=0)
+            except Timeout:
+                raise ArtifactError(
+                    f"{folder}: another process is at work on this run; wait for it or stop it"
+                ) from None
+        self.past = list(read_events(folder))
+        _drop_torn_line(self.path)
+        self._stream: IO[str] = self.path.open("a", encoding="utf-8")
+
+    def write(self, event: str, **values: Any) -> Event:
+        """Append one event, push it to the disk, and tell the listener; NaN and infinity are written as null."""
+        line = {"event": event, "time": round(time.time(), 3), **_finite(values)}
+        with storage_errors(self.path):
+            append_json_line(self._stream, line)
+        if self._listener is not None:
+            self._listener(line)
+        return line
+
+    def close(self) -> None:
+        """Close the file and give the lock back."""
+        self._stream.close()
+        self._lock.release()
+
+
+def read_events(folder: Path) -> Iterator[Event]:
+    """Yield the events of a run folder; none where nothing has been written.
+
+    Raises:
+        ArtifactError: If a line other than a torn last one is not JSON.
+    """
+    path = folder / JOURNAL_FILE
+    if path.exists():
+        yield from read_json_lines(path)
+
+
+def _drop_torn_line(path: Path) -> None:
+    """Cut what a killed writer left after the last whole line, so that the next event starts a line of its own."""
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        with path.open("r+b") as stream:
+            stream.truncate(whole)
+
+
+def _finite(value: Any) -> Any:
+    """Return a value in which numbers that JSON has no word for are None."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

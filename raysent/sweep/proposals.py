@@ -1,0 +1,135 @@
+"""Which values to try next, by Optuna's samplers through its ask-and-tell interface.
+
+Each draw is made by a sampler seeded from (sweep seed, trial number, attempt), never by one that carries random state
+from draw to draw: the same events give the same proposals, in a sweep that was killed and resumed too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState
+
+from raysent.search_space import Choice, Domain, Params, SearchSpace
+
+# A sampler that is sure of its optimum proposes it again and again: after some tries the draw is blind.
+MAX_SAMPLED, MAX_ATTEMPTS = 10, 300
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def derived_seed(*parts: int | str) -> int:
+    """Return a seed of 31 bits that depends on every part and on nothing else."""
+    digest = hashlib.sha256(":".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:4], "little") & 0x7FFFFFFF
+
+
+class Proposals:
+    """The searcher: proposes parameters and learns from what they gave."""
+
+    def __init__(self, space: SearchSpace, *, seed: int) -> None:
+        self._space = space
+        self._seed = seed
+        self._study = optuna.create_study(
+            direction="maximize" if space.mode == "max" else "minimize", sampler=optuna.samplers.RandomSampler(seed=0)
+        )
+        self._asked: dict[int, optuna.trial.Trial] = {}
+        self._seen: set[str] = set()
+
+    def propose(self, number: int) -> tuple[Params, int] | None:
+        """Draw the parameters of trial `number`.
+
+        Returns:
+            Parameters that satisfy every constraint and were not tried before, and how many draws that took; None if
+            none was found, which for a small space means that all of it has been tried.
+        """
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            trial, params = self._draw(number, attempt)
+            if repr(sorted(params.items())) not in self._seen and self._space.violated(params) is None:
+                self._take(number, trial, params)
+                return params, attempt
+            self._study.tell(trial, state=TrialState.FAIL)
+        return None
+
+    def repeat(self, number: int, params: Params, *, attempts: int) -> None:
+        """Take the parameters of a draw that the journal recorded, leaving the searcher as it was after that draw."""
+        for attempt in range(1, attempts):
+            trial, _ = self._draw(number, attempt)
+            self._study.tell(trial, state=TrialState.FAIL)
+        self._study.enqueue_trial({name: self._index(name, drawn) for name, drawn in params.items()})
+        trial, _ = self._draw(number, attempts)
+        self._take(number, trial, params)
+
+    def observe(self, number: int, *, index: int, score: float) -> None:
+        """Learn a trial's score at one of its reports."""
+        self._asked[number].report(score, index)
+
+    def settle(self, number: int, *, status: str, score: float | None) -> None:
+        """Learn how a trial ended; a stopped trial counts by its last report, a failed one not at all."""
+        trial = self._asked.pop(number)
+        if status == "finished" and score is not None:
+            self._study.tell(trial, score)
+        elif status == "stopped":
+            self._study.tell(trial, state=TrialState.PRUNED)
+        else:
+            self._study.tell(trial, state=TrialState.FAIL)
+
+    def _take(self, number: int, trial: optuna.trial.Trial, params: Params) -> None:
+        self._asked[number] = trial
+        self._seen.add(repr(sorted(params.items())))
+
+    def _draw(self, number: int, attempt: int) -> tuple[optuna.trial.Trial, Params]:
+        """Ask the study for one trial and draw every active name in the file's order."""
+        with warnings.catch_warnings():
+            # Optuna warns that some samplers are experimental and that labels may not be strings.
+            warnings.simplefilter("ignore")
+            self._study.sampler = self._sampler(number, attempt)
+            trial = self._study.ask()
+            params: Params = {}
+            for name, domain in self._space.domains.items():
+                if self._space.is_active(name, params):
+                    params[name] = _suggest(trial, name, domain)
+        return trial, params
+
+    def _sampler(self, number: int, attempt: int) -> optuna.samplers.BaseSampler:
+        """Return the sampler of one draw."""
+        seed = derived_seed(self._seed, number, attempt)
+        # The first trials are drawn blindly; more of them pay only where many will follow.
+        num_blind = max(4, min(10, self._space.limits.trials // 4))
+        kind = self._space.limits.sampler if attempt <= MAX_SAMPLED else "random"
+        match kind:
+            case "tpe":
+                return optuna.samplers.TPESampler(seed=seed, n_startup_trials=num_blind, constant_liar=True)
+            case "random":
+                return optuna.samplers.RandomSampler(seed=seed)
+            case "qmc":
+                # One sequence for the whole sweep: its position is kept by the study.
+                blind = optuna.samplers.RandomSampler(seed=seed)
+                return optuna.samplers.QMCSampler(
+                    seed=derived_seed(self._seed),
+                    scramble=True,
+                    independent_sampler=blind,
+                    warn_independent_sampling=False,
+                )
+            case "gp":
+                blind = optuna.samplers.RandomSampler(seed=seed)
+                return optuna.samplers.GPSampler(seed=seed, n_startup_trials=num_blind, independent_sampler=blind)
+
+    def _index(self, name: str, drawn: Any) -> Any:
+        """Return what Optuna calls a drawn value: a choice's position, or the number."""
+        domain = self._space.domains[name]
+        return list(domain.options).index(drawn) if isinstance(domain, Choice) else drawn
+
+
+def _suggest(trial: optuna.trial.Trial, name: str, domain: Domain) -> Any:
+    """Draw one name from its domain."""
+    if isinstance(domain, Choice):
+        # Positions, not labels: labels of mixed types would not compare.
+        return list(domain.options)[trial.suggest_categorical(name, range(len(domain.options)))]
+    if domain.is_integer:
+        step = int(domain.step) if domain.step else 1
+        return trial.suggest_int(name, int(domain.low), int(domain.high), step=step)
+    return trial.suggest_float(name, domain.low, domain.high, step=domain.step, log=domain.is_log)

@@ -1,0 +1,223 @@
+"""The conductor on Ray Tune: thin adapters that carry its answers to Tune's search, scheduler and stopper.
+
+Tune starts the actors, moves the messages and notices the dead; every decision is the conductor's. Tune's own state
+and pickles are never read back.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+from ray.tune.stopper import Stopper
+
+from raysent.errors import ConfigError
+from raysent.search_space import Limits
+from raysent.sweep.conductor import Conductor, Trial
+from raysent.sweep.trainables import ReusedActor, nested_train
+
+MAX_RESTARTS = 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How trials share the cluster.
+
+    Attributes:
+        concurrent: Trials at once.
+        workers_per_trial: Ray Train workers of each.
+        cpus_per_worker: Cores of each worker.
+        gpus_per_worker: GPUs of each worker.
+        is_nested: Whether a trial trains on Ray Train workers of its own, else inside a reused Tune actor.
+    """
+
+    concurrent: int
+    workers_per_trial: int
+    cpus_per_worker: int
+    gpus_per_worker: float
+    is_nested: bool
+
+
+def layout(limits: Limits, *, cpus: int, gpus: float, num_trials: int) -> Layout:
+    """Share a cluster's cores and GPUs among trials: as many at once as fit, one core each, more where cores are left.
+
+    Raises:
+        ConfigError: If one trial alone does not fit.
+    """
+    gpus_per_worker = (1.0 if gpus else 0.0) if limits.gpus_per_worker is None else limits.gpus_per_worker
+    workers = limits.workers_per_trial
+    fit_by_cpu = cpus // workers
+    fit_by_gpu = math.floor(gpus / (workers * gpus_per_worker)) if gpus_per_worker else fit_by_cpu
+    at_once = min(fit_by_cpu, fit_by_gpu, num_trials)
+    if min(fit_by_cpu, fit_by_gpu) < 1:
+        raise ConfigError(
+            f"limits: one trial needs {workers} cores and {workers * gpus_per_worker:g} GPUs; there are {cpus} cores "
+            f"and {gpus:g} GPUs; lower --workers-per-trial or --gpus-per-worker"
+        )
+    at_once = max(1, at_once if limits.concurrent is None else min(at_once, limits.concurrent))
+    nested = limits.backend == "train" or (limits.backend == "auto" and (workers > 1 or gpus_per_worker > 0))
+    return Layout(at_once, workers, max(1, cpus // (at_once * workers)), gpus_per_worker, nested)
+
+
+class _Search(Searcher):  # type: ignore[misc]
+    """Asks the conductor for trials."""
+
+    def __init__(self, conductor: Conductor, describe: Callable[[Trial], dict[str, Any]], is_over: Callable[[], bool]):
+        super().__init__()
+        self._conductor, self._describe, self._is_over = conductor, describe, is_over
+
+    def set_search_properties(self, metric: Any, mode: Any, config: Any, **spec: Any) -> bool:
+        return True
+
+    def suggest(self, trial_id: str) -> Any:
+        trial = None if self._is_over() else self._conductor.suggest()
+        return Searcher.FINISHED if trial is None else self._describe(trial)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Nothing to do: the scheduler has heard it."""
+
+    def save_to_dir(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to save: the journal has it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class _Scheduler(FIFOScheduler):  # type: ignore[misc]
+    """Carries reports to the conductor, and its decisions back."""
+
+    def __init__(self, conductor: Conductor, is_over: Callable[[], bool]) -> None:
+        super().__init__()
+        self._conductor, self._is_over = conductor, is_over
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        name = trial.config["trial"]
+        if "status" in result:
+            self._hear_end(name, result)
+            return str(TrialScheduler.CONTINUE)
+        metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
+        goes_on = self._conductor.report(
+            name,
+            index=result["index"],
+            num_reports=result["num_reports"],
+            metrics=metrics,
+            seconds=result["seconds"],
+        )
+        is_last = result["index"] >= result["num_reports"]
+        if goes_on and (is_last or not self._is_over()):
+            return str(TrialScheduler.CONTINUE)
+        self._conductor.end(name, status="stopped", seconds=result["seconds"], error=None if not goes_on else "time")
+        return str(TrialScheduler.STOP)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        if "status" in result:
+            self._hear_end(trial.config["trial"], result)
+
+    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        self._conductor.end(trial.config["trial"], status="failed", error=_last_line(trial))
+
+    def _hear_end(self, name: str, result: dict[str, Any]) -> None:
+        self._conductor.end(
+            name, status=result["status"], seconds=result.get("seconds"), error=result.get("error") or None
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class _Interrupt(Stopper):  # type: ignore[misc]
+    """Ends the experiment, trials included, when the user asks."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self.requested
+
+
+def run_trials(
+    conductor: Conductor, plan: Layout, *, describe: Callable[[Trial], dict[str, Any]], is_over: Callable[[], bool]
+) -> bool:
+    """Train until the conductor has no more trials, time is over, or the user interrupts.
+
+    Args:
+        conductor: Decides everything.
+        plan: How trials share the cluster.
+        describe: Trial -> what its process needs: the run, its folder.
+        is_over: Whether time is over: no trial is started, running ones stop at their next report.
+
+    Returns:
+        Whether the user interrupted.
+    """
+    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
+    os.environ["TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S"] = "0"
+    interrupt = _Interrupt()
+    with tempfile.TemporaryDirectory(prefix="raysent-tune-") as scratch, _signals_caught(interrupt):
+        tune.Tuner(
+            _trainable(plan),
+            tune_config=tune.TuneConfig(
+                search_alg=_Search(
+                    conductor, lambda trial: {**describe(trial), "num_threads": plan.cpus_per_worker}, is_over
+                ),
+                scheduler=_Scheduler(conductor, is_over),
+                num_samples=-1,
+                max_concurrent_trials=plan.concurrent,
+                reuse_actors=not plan.is_nested,
+            ),
+            run_config=tune.RunConfig(
+                storage_path=str(Path(scratch).resolve()),
+                name="sweep",
+                verbose=0,
+                stop=interrupt,
+                failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
+            ),
+        ).fit()
+    return interrupt.requested
+
+
+def _trainable(plan: Layout) -> Any:
+    """Return the trainable with the resources that Tune has to reserve for it."""
+    if plan.is_nested:
+        driver = nested_train(num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
+        on_head = "node:__internal_head__"
+        return tune.with_resources(driver, {"CPU": 0, on_head: 0.001 if on_head in ray.cluster_resources() else 0})
+    return tune.with_resources(ReusedActor, {"CPU": plan.cpus_per_worker, "GPU": plan.gpus_per_worker})
+
+
+@contextmanager
+def _signals_caught(interrupt: _Interrupt) -> Iterator[None]:
+    """Take the first Ctrl-C or SIGTERM as a wish to stop cleanly; a second one as an order."""
+
+    def handle(number: int, frame: Any) -> None:
+        if interrupt.requested:
+            raise KeyboardInterrupt
+        interrupt.requested = True
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _last_line(trial: Any) -> str:
+    """Return why Tune gave a trial up, in one line."""
+    text = str(trial.get_error() or "its process died")
+    lines = [line for line in text.splitlines() if line.strip()]
+    return " ".join(lines[-1].split())[:500] if lines else "its process died"

@@ -1,0 +1,121 @@
+"""What a sweep leaves beside its journal: `sweep.json` at the start, `trials.csv` whenever it ends or pauses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from raysent.artifacts import read_json, write_json, write_text
+from raysent.config import Document
+from raysent.errors import ArtifactError
+from raysent.search_space import SearchSpace, parse_space
+from raysent.sweep.conductor import Conductor, trial_name
+
+SWEEP_FILE = "sweep.json"
+TRIALS_FILE = "trials.csv"
+TRIALS_FOLDER = "trials"
+_PACKAGES = ("raysent", "ray", "optuna", "torch", "numpy")
+
+
+@dataclass(frozen=True)
+class SweepRecord:
+    """What `sweep.json` says.
+
+    Attributes:
+        space: The checked search space.
+        seed: The sweep's seed.
+        command: The command line that started it.
+        address: The Ray cluster it ran on; None for one of its own.
+        judging: Options of the commands that follow the sweep (folder of task files), as given.
+    """
+
+    space: SearchSpace
+    seed: int
+    command: Sequence[str] = ()
+    address: str | None = None
+    judging: dict[str, Any] | None = None
+
+
+def save_record(folder: Path, record: SweepRecord, *, facts: dict[str, Any]) -> None:
+    """Write `sweep.json`.
+
+    Args:
+        folder: The run folder.
+        record: What is swept.
+        facts: What was found before the first trial: `corpus` and `pool`.
+    """
+    space = record.space
+    write_json(
+        folder / SWEEP_FILE,
+        {
+            "kind": "sweep",
+            "name": space.name,
+            "metric": space.metric,
+            "metric_mode": space.mode,
+            "seed": record.seed,
+            "search": space.document.values.get("search", {}),
+            "space": space.document.values,
+            "source": space.document.source,
+            "command": list(record.command),
+            "address": record.address,
+            "judging": record.judging or {},
+            "started": round(time.time(), 3),
+            "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+            **facts,
+        },
+    )
+
+
+def load_record(folder: Path) -> SweepRecord:
+    """Read `sweep.json`.
+
+    Raises:
+        ArtifactError: If the folder is no sweep's, or the file is truncated.
+    """
+    path = folder / SWEEP_FILE
+    if not path.is_file():
+        raise ArtifactError(f"{folder}: not a sweep's folder, there is no {SWEEP_FILE} in it; name what --run named")
+    values = read_json(path)
+    if not isinstance(values, dict) or values.get("kind") != "sweep":
+        raise ArtifactError(f"{path}: not the record of a sweep")
+    space = parse_space(Document(values=values["space"], source=str(path)), name=values["name"])
+    return SweepRecord(space, values["seed"], values["command"], values["address"], values["judging"])
+
+
+def trial_folder(folder: Path, number: int) -> Path:
+    """Return the folder of the trial with this number."""
+    return folder / TRIALS_FOLDER / trial_name(number)
+
+
+def write_trials_table(folder: Path, conductor: Conductor, *, usd_per_hour: float = 0.0) -> None:
+    """Write `trials.csv`: a row a trial, best first.
+
+    Args:
+        folder: The run folder.
+        conductor: Knows the trials.
+        usd_per_hour: What one trial's resources cost an hour; own machines cost nothing.
+    """
+    space = conductor.space
+    buffer = io.StringIO()
+    table = csv.writer(buffer, lineterminator="\n")
+    table.writerow(["trial", "status", "context_accuracy", "context_nll", "seconds", "usd", *space.domains])
+    sign = -1 if space.mode == "max" else 1
+
+    def rank(name: str) -> tuple[bool, float]:
+        score = conductor.score(conductor.trials[name])
+        return score is None, 0.0 if score is None else sign * score
+
+    for name in sorted(conductor.trials, key=rank):
+        trial = conductor.trials[name]
+        figures = [trial.metrics.get("context_accuracy"), trial.metrics.get("context_nll"), round(trial.seconds, 1)]
+        usd = round(trial.seconds / 3600 * usd_per_hour, 4)
+        drawn = [trial.params.get(searched) for searched in space.domains]
+        table.writerow([name, trial.status, *("" if cell is None else cell for cell in [*figures, usd, *drawn])])
+    write_text(folder / TRIALS_FILE, buffer.getvalue())

@@ -1,0 +1,126 @@
+"""What Tune runs for one trial, in two forms with the same numbers.
+
+`ReusedActor` trains inside a Tune actor that takes trial after trial: for short trials of one worker, where starting
+processes would cost more than training. `nested_train` trains on Ray Train workers of its own: for several workers,
+or GPUs. Both tell the driver the same plain values: a report's, and in the end a status.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from ray import tune
+
+from raysent.artifacts import write_text
+from raysent.errors import RaysentError
+from raysent.run import RunConfig
+from raysent.train import make_trainer
+from raysent.trainer import Outcome, Report, fit, load_outcome
+
+ERROR_FILE = "error.txt"
+Message = dict[str, Any]
+
+
+def failure(error: BaseException, folder: Path) -> Message:
+    """Return the message of a trial that raised; its traceback is kept in the trial's folder."""
+    line = str(error) if isinstance(error, RaysentError) else f"{type(error).__name__}: {error}"
+    write_text(folder / ERROR_FILE, "".join(traceback.format_exception(error)))
+    return {"status": "failed", "error": " ".join(line.split())[:500], "done": True}
+
+
+def ending(outcome: Outcome) -> Message:
+    """Return the message of a trial whose training ended."""
+    return {"status": outcome.status, "seconds": outcome.seconds, "error": outcome.message or None, "done": True}
+
+
+class ReusedActor(tune.Trainable):  # type: ignore[misc]
+    """A Tune actor in which one trial after the other trains.
+
+    The loop runs in a thread of its own and hands over each report; it waits there for the answer, so a trial that is
+    stopped at a report ends well, with its model saved, before the actor takes the next one.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Start training the trial that `config` names; its folder may hold a checkpoint to go on from."""
+        torch.set_num_threads(config["num_threads"])
+        self._folder = Path(config["folder"])
+        self._waits_for_answer = False
+        # Queues of this trial alone: a thread that was left behind cannot speak into the next one.
+        self._messages: queue.Queue[Message] = queue.Queue()
+        self._answers: queue.Queue[bool] = queue.Queue()
+        self._thread = threading.Thread(
+            target=_train_in_thread,
+            args=(RunConfig.model_validate(config["run"]), self._folder, self._messages, self._answers),
+            daemon=True,
+        )
+        self._thread.start()
+
+    def step(self) -> Message:
+        """Let training go on to its next report, or its end."""
+        if self._waits_for_answer:
+            self._answers.put(True)
+        message = self._messages.get()
+        self._waits_for_answer = "status" not in message
+        return message
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """End the trial at hand and start another one in this process."""
+        self.cleanup()
+        self.setup(new_config)
+        return True
+
+    def cleanup(self) -> None:
+        """Let a trial that waits for an answer end; one in the middle of a share is left, its checkpoint is whole."""
+        if self._waits_for_answer:
+            self._waits_for_answer = False
+            self._answers.put(False)
+            self._thread.join()
+
+
+def _train_in_thread(
+    config: RunConfig, folder: Path, messages: queue.Queue[Message], answers: queue.Queue[bool]
+) -> None:
+    """Train, handing every report over and waiting for its answer."""
+
+    def tell(report: Report) -> bool:
+        messages.put(asdict(report))
+        return answers.get()
+
+    try:
+        messages.put(ending(fit(config, folder, report=tell)))
+    except Exception as error:  # one trial's failure is recorded, whatever it is, and the sweep goes on
+        messages.put(failure(error, folder))
+
+
+def nested_train(*, num_workers: int, gpus_per_worker: float) -> Callable[[dict[str, Any]], None]:
+    """Return the Tune function that trains a trial on Ray Train workers and forwards their reports.
+
+    It holds none of the scarce resources itself: drivers that held the cores which their own workers wait for would
+    wait for ever.
+    """
+
+    def driver(config: dict[str, Any]) -> None:
+        from ray.tune.integration.ray_train import TuneReportCallback  # noqa: PLC0415 - only inside a Tune session
+
+        folder = Path(config["folder"])
+        run = RunConfig.model_validate(config["run"])
+        try:
+            make_trainer(
+                run, folder, num_workers=num_workers, gpus_per_worker=gpus_per_worker, callbacks=[TuneReportCallback()]
+            ).fit()
+            outcome = load_outcome(folder, key=run.key)
+            if outcome is None:
+                raise RuntimeError("the workers ended without an outcome")
+            message = ending(outcome)
+        except Exception as error:  # as above
+            message = failure(error, folder)
+        tune.report({key: value for key, value in message.items() if key != "done"})
+
+    return driver

@@ -1,0 +1,78 @@
+"""Files are written whole or not at all, and damaged ones are told in one line."""
+
+from __future__ import annotations
+
+import errno
+
+import numpy as np
+import pytest
+import torch
+
+from raysent.artifacts import (
+    append_json_line,
+    content_key,
+    load_arrays,
+    load_tensors,
+    read_json,
+    read_json_lines,
+    save_arrays,
+    save_tensors,
+    storage_errors,
+    write_json,
+    written_whole,
+)
+from raysent.errors import ArtifactError
+
+
+def test_written_whole_leaves_the_old_file_when_the_writer_fails(tmp_path):
+    """A writer that fails half-way changes nothing and leaves no litter."""
+    path = tmp_path / "a.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(RuntimeError), written_whole(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert read_json(path) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_storage_errors_names_a_full_disk():
+    """A full disk is one clear line."""
+    with pytest.raises(ArtifactError, match="^/x: the disk is full"), storage_errors("/x"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_write_json_refuses_nan(tmp_path):
+    """NaN is never turned into something else, and never written."""
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "a.json", {"a": float("nan")})
+
+
+def test_read_json_lines_drops_a_torn_last_line_only(tmp_path):
+    """A killed writer costs its last line; any other damage is an error."""
+    path = tmp_path / "journal.jsonl"
+    with path.open("w") as stream:
+        append_json_line(stream, {"a": 1})
+        stream.write('{"a": 2')
+    assert read_json_lines(path) == [{"a": 1}]
+    path.write_text('{"a"\n{"a": 3}\n')
+    with pytest.raises(ArtifactError, match=r"journal.jsonl:1: not JSON"):
+        read_json_lines(path)
+
+
+def test_tensors_and_arrays_round_trip_and_refuse_truncated_files(tmp_path):
+    """What was saved comes back; half a file is told as such."""
+    save_tensors(tmp_path / "t", {"w": torch.arange(6.0).view(2, 3)})
+    save_arrays(tmp_path / "a", {"x": np.arange(3)})
+    assert load_tensors(tmp_path / "t")["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert load_arrays(tmp_path / "a")["x"].tolist() == [0, 1, 2]
+    for name, load in (("t", load_tensors), ("a", load_arrays)):
+        data = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(data[: len(data) // 2])
+        with pytest.raises(ArtifactError, match="truncated or not"):
+            load(tmp_path / name)
+
+
+def test_content_key_depends_on_the_parts_and_their_borders():
+    """Two texts that join to the same bytes have different keys."""
+    assert content_key(b"ab", b"c") != content_key(b"a", b"bc")
+    assert content_key({"a": 1, "b": 2}) == content_key({"b": 2, "a": 1})

@@ -1,0 +1,191 @@
+"""The sweep's mind without Ray: halving, proposals, journal, and rebuilding from the journal."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raysent.config import parse_yaml
+from raysent.errors import ArtifactError
+from raysent.search_space import parse_space
+from raysent.sweep.conductor import Conductor
+from raysent.sweep.halving import SuccessiveHalving
+from raysent.sweep.journal import JOURNAL_FILE, Journal
+from raysent.sweep.proposals import Proposals, derived_seed
+
+NUM_REPORTS = 9
+
+
+def _space(*, trials: int = 8, sampler: str = "tpe", scheduler: str = "asha", search: str = ""):
+    text = f"""
+base:
+  encoder: {{type: gru, hidden_size: 8}}
+  objective: {{type: context_prediction}}
+search:
+  encoder.bidirectional: {{choice: [false, true]}}
+  training.batch_size: {{choice: [10, 20, 40]}}
+{search or "  training.learning_rate: {loguniform: [1e-4, 1e-2]}"}
+limits: {{trials: {trials}, sampler: {sampler}, scheduler: {{type: {scheduler}}}}}
+"""
+    return parse_space(parse_yaml(text), name="toy")
+
+
+def _train(conductor: Conductor, *, stop_after: int | None = None, log: list | None = None) -> None:
+    """Drive every trial to its end in turn; give up after `stop_after` calls, as a killed driver does."""
+    calls = 0
+
+    def called() -> bool:
+        nonlocal calls
+        calls += 1
+        return stop_after is not None and calls > stop_after
+
+    while (trial := conductor.suggest()) is not None:
+        if called():
+            return
+        rate = trial.params["training.learning_rate"]
+        for index in range(max(1, trial.index), NUM_REPORTS + 1):
+            score = random.Random(f"{trial.name}{index}").random() * rate
+            goes_on = conductor.report(
+                trial.name, index=index, num_reports=NUM_REPORTS, metrics={"context_accuracy": score}, seconds=index
+            )
+            if log is not None:
+                log.append((trial.name, index, goes_on))
+            if called():
+                return
+            if not goes_on:
+                conductor.end(trial.name, status="stopped")
+                break
+        else:
+            conductor.end(trial.name, status="finished")
+        if called():
+            return
+
+
+def _state(conductor: Conductor) -> list:
+    return [(t.name, t.params, t.seed, t.status, t.index, t.metrics, t.decisions) for t in conductor.trials.values()]
+
+
+def test_halving_keeps_the_best_share_at_rungs():
+    """At a rung one in three goes on; between rungs everybody does."""
+    halving = SuccessiveHalving(mode="max", reduction_factor=3, grace_reports=1)
+    assert [index for index in range(1, 30) if halving.is_rung(index)] == [1, 3, 9, 27]
+    answers = [halving.goes_on(name, index=1, score=score)[0] for name, score in zip("abcd", [5, 4, 6, 1], strict=True)]
+    assert answers == [True, False, True, False]
+    assert halving.goes_on("b", index=2, score=-9.0)[0]
+    assert not halving.goes_on("e", index=2, score=float("nan"))[0]
+
+
+def test_halving_minimises_when_told_to():
+    """With mode min the smallest score is the best."""
+    halving = SuccessiveHalving(mode="min", reduction_factor=2)
+    assert halving.goes_on("a", index=1, score=2.0)[0]
+    assert not halving.goes_on("b", index=1, score=3.0)[0]
+    assert halving.goes_on("c", index=1, score=1.0)[0]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc", "gp"])
+def test_proposals_are_a_function_of_seed_and_events(sampler):
+    """Every sampler proposes the same again, and stays inside the domains."""
+    drawn = []
+    for _ in range(2):
+        proposals = Proposals(_space(trials=16, sampler=sampler), seed=3)
+        drawn.append([])
+        for number in range(6):
+            params, _ = proposals.propose(number)
+            assert 1e-4 <= params["training.learning_rate"] <= 1e-2
+            drawn[-1].append(params)
+            proposals.observe(number, index=1, score=params["training.learning_rate"])
+            proposals.settle(number, status="finished", score=params["training.learning_rate"])
+    assert drawn[0] == drawn[1]
+    assert len({repr(params) for params in drawn[0]}) == 6
+
+
+def test_proposals_exhaust_a_small_space():
+    """A space of six combinations gives six trials, none twice, and then none."""
+    proposals = Proposals(_space(search="  objective.context_size: {choice: [1]}"), seed=0)
+    drawn = [proposals.propose(number) for number in range(7)]
+    assert drawn[6] is None
+    assert len({repr(params) for params, _ in drawn[:6]}) == 6
+
+
+def test_proposals_respect_constraints():
+    """No proposal breaks a constraint."""
+    space = _space(search="constraints: ['training.batch_size < 30']\n")
+    proposals = Proposals(space, seed=0)
+    assert all(proposals.propose(number)[0]["training.batch_size"] < 30 for number in range(4))
+
+
+def test_conductor_ends_with_every_trial_and_stops_the_poor():
+    """A sweep ends with the trials asked for, some of them stopped early."""
+    conductor = Conductor(_space(), seed=1, write=lambda event, **values: None)
+    _train(conductor)
+    statuses = [trial.status for trial in conductor.trials.values()]
+    assert len(statuses) == 8
+    assert set(statuses) == {"finished", "stopped"}
+    assert conductor.is_complete
+    assert conductor.best.status == "finished"
+
+
+@settings(max_examples=15, deadline=None)
+@given(kill=st.integers(0, 60), sampler=st.sampled_from(["tpe", "random"]))
+def test_conductor_killed_at_any_event_goes_on_as_if_it_had_not(tmp_path_factory, kill, sampler):
+    """Whatever call the driver is killed after, resuming gives the trials and decisions of an unbroken sweep."""
+    space = _space(sampler=sampler)
+    whole = Conductor(space, seed=5, write=lambda event, **values: None)
+    _train(whole)
+
+    folder = tmp_path_factory.mktemp("run")
+    journal = Journal(folder)
+    _train(Conductor(space, seed=5, write=journal.write), stop_after=kill)
+    journal.close()
+    journal = Journal(folder)
+    resumed = Conductor(space, seed=5, write=journal.write, past=journal.past)
+    _train(resumed)
+    journal.close()
+    assert _state(resumed) == _state(whole)
+
+
+def test_conductor_answers_a_repeated_report_as_before():
+    """A resumed trial tells its last report again and is not judged twice."""
+    events = []
+    conductor = Conductor(_space(), seed=1, write=lambda event, **values: events.append((event, values)))
+    trial = conductor.suggest()
+    told = {"index": 1, "num_reports": 9, "metrics": {"context_accuracy": 0.5}, "seconds": 1.0}
+    assert conductor.report(trial.name, **told) is conductor.report(trial.name, **told)
+    assert [event for event, _ in events] == ["suggested", "started", "report", "decision"]
+
+
+def test_conductor_records_a_failure_and_goes_on():
+    """One trial's failure neither ends the sweep nor counts as a score."""
+    conductor = Conductor(_space(trials=2, scheduler="none"), seed=1, write=lambda event, **values: None)
+    failed = conductor.suggest()
+    conductor.end(failed.name, status="failed", error="MemoryError")
+    _train(conductor)
+    assert [trial.status for trial in conductor.trials.values()] == ["failed", "finished"]
+
+
+def test_journal_drops_a_torn_line_and_refuses_a_second_driver(tmp_path):
+    """A killed writer's half line is cut off; two drivers cannot write one journal."""
+    journal = Journal(tmp_path)
+    journal.write("session", value=float("nan"))
+    with pytest.raises(ArtifactError, match="another process is at work"):
+        Journal(tmp_path)
+    journal.close()
+    with (tmp_path / JOURNAL_FILE).open("a") as stream:
+        stream.write('{"event": "sugg')
+    journal = Journal(tmp_path)
+    journal.write("completed")
+    journal.close()
+    events = [line.split('"event": ')[1].split(",")[0] for line in (tmp_path / JOURNAL_FILE).read_text().splitlines()]
+    assert events == ['"session"', '"completed"']
+
+
+def test_derived_seed_depends_on_every_part():
+    """Seeds of two trials, or of two sweeps, differ; the same parts give the same seed."""
+    assert derived_seed(1, 2) == derived_seed(1, 2)
+    assert (
+        len({derived_seed(0, "run", 1), derived_seed(0, "run", 2), derived_seed(1, "run", 1), derived_seed(0, 1)}) == 4
+    )

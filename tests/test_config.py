@@ -1,0 +1,74 @@
+"""YAML to strict models: lines, nearest names, overrides."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from raysent.config import Document, StrictModel, get_dotted, parse_override, parse_yaml, set_dotted, validate
+from raysent.errors import ConfigError
+
+
+class _Inner(StrictModel):
+    type: Literal["inner"] = "inner"
+    dropout: float = 0.0
+
+
+class _Outer(StrictModel):
+    inner: _Inner = _Inner()
+    size: int = 3
+
+
+def test_parse_yaml_numbers_follow_yaml_1_2():
+    """Exponents without a point are numbers, and `no` is a word."""
+    values = parse_yaml("a: 5e-4\nb: no\nc: [1, 2.5, true]\n").values
+    assert values == {"a": 5e-4, "b": "no", "c": [1, 2.5, True]}
+    assert type(values["a"]) is float
+
+
+def test_validate_unknown_name_gives_file_line_and_nearest():
+    """An unknown name is answered with where it stands and what is near."""
+    document = parse_yaml("size: 2\ninner:\n  droput: 0.1\n", source="space.yaml")
+    with pytest.raises(ConfigError, match=r"^space.yaml:3: inner.droput: unknown name; did you mean 'dropout'\?$"):
+        validate(_Outer, document)
+
+
+def test_validate_wrong_type_says_what_was_given():
+    """A text where a number belongs is not coerced."""
+    with pytest.raises(ConfigError, match=r"^space.yaml:1: size: must be a valid integer; given '3'$"):
+        validate(_Outer, parse_yaml("size: '3'\n", source="space.yaml"))
+
+
+def test_validate_at_prefixes_the_path():
+    """A part of a document is named by its whole path."""
+    document = Document(values={"size": 1.5}, source="a.yaml", lines={("base",): 7})
+    with pytest.raises(ConfigError, match=r"^a.yaml:7: base.size: "):
+        validate(_Outer, document, at=("base",))
+
+
+def test_parse_yaml_refuses_what_is_not_a_mapping_or_not_yaml():
+    """The top level is a mapping; broken YAML is told by line."""
+    with pytest.raises(ConfigError, match=r"^x.yaml: must be a mapping of names to values; given nothing$"):
+        parse_yaml("", source="x.yaml")
+    with pytest.raises(ConfigError, match=r"^x.yaml:2: not valid YAML: "):
+        parse_yaml("a: 1\n  b: 2\n", source="x.yaml")
+
+
+def test_parse_override_reads_the_value_as_yaml():
+    """Values of --set are numbers, lists and texts as in a file."""
+    assert parse_override("a.b=1e-3") == ("a.b", 1e-3)
+    assert parse_override("a=[1, 2]") == ("a", [1, 2])
+    assert parse_override("path=x=y") == ("path", "x=y")
+    with pytest.raises(ConfigError, match="must be NAME=VALUE"):
+        parse_override("a.b")
+
+
+def test_set_dotted_makes_mappings_and_refuses_single_values():
+    """A dotted name reaches inside mappings, not inside values."""
+    values: dict = {"a": {"b": 1}}
+    set_dotted(values, "a.c.d", 2)
+    assert get_dotted(values, "a.c.d") == 2
+    assert get_dotted(values, "a.x", "none") == "none"
+    with pytest.raises(ConfigError, match=r"a.b.c: 'a.b' is a single value"):
+        set_dotted(values, "a.b.c", 3)

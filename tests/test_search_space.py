@@ -1,0 +1,144 @@
+"""Search spaces: domains, conditions, constraints, and mistakes told with file and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raysent.config import parse_yaml
+from raysent.errors import ConfigError
+from raysent.search_space import Choice, Interval, find_space, parse_duration, parse_space, read_space, schema
+
+SPACES = sorted((Path(__file__).parent.parent / "search_spaces").glob("*.yaml"))
+BASE = """
+base:
+  encoder: {type: gru, hidden_size: 64}
+  objective: {type: context_prediction}
+search:
+"""
+
+
+def _space(search: str):
+    return parse_space(parse_yaml(BASE + search, source="s.yaml"), name="s")
+
+
+@pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
+def test_every_shipped_space_is_valid(path):
+    """Each file of search_spaces/ passes the check at every edge."""
+    space = read_space(path)
+    assert space.name == path.stem
+    assert space.config(space.first_params())
+
+
+def test_find_space_takes_a_bare_name_and_suggests_the_nearest():
+    """`quick_thoughts` will do for its path; a wrong name is answered with the nearest."""
+    assert find_space("quick_thoughts").stem == "quick_thoughts"
+    with pytest.raises(ConfigError, match=r"^quick_thought: no such search space; did you mean 'quick_thoughts'\?$"):
+        find_space("quick_thought")
+
+
+def test_parse_domain_understands_every_form():
+    """Each form gives its bounds or labels; a quniform ends on its grid."""
+    space = _space(
+        "  training.learning_rate: {loguniform: [1e-4, 1e-2]}\n"
+        "  training.batch_size: {quniform: [100, 450, 100]}\n"
+        "  objective.context_size: {randint: [1, 3]}\n"
+        "  encoder.dropout: {uniform: [0.0, 0.5]}\n"
+        "  encoder.bidirectional: {choice: [false, true]}\n"
+    )
+    assert space.domains["training.learning_rate"] == Interval(1e-4, 1e-2, is_log=True)
+    assert space.domains["training.batch_size"] == Interval(100, 400, step=100, is_integer=True)
+    assert space.domains["objective.context_size"].edges() == [1, 3]
+    assert space.domains["encoder.bidirectional"] == Choice({False: False, True: True})
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ("  encoder.droput: {uniform: [0, 0.5]}\n", r"^s.yaml:6: search.encoder.droput: unknown name; did you mean 'dropout'\?"),
+        ("  encoder.hidden_size: {choice: [64, many]}\n", r"^s.yaml:6: search.encoder.hidden_size: must be a valid integer; given 'many'"),
+        ("  training.batch_size: {randint: [0, 9]}\n", r"^s.yaml:6: search.training.batch_size: must be greater than or equal to 2; given 0"),
+        ("  encoder.dropout: {unifrom: [0, 1]}\n", r"^s.yaml:6: search.encoder.dropout: unknown kind of domain 'unifrom'; did you mean 'uniform'\?"),
+        ("  encoder.dropout: {loguniform: [0, 1]}\n", r"with 0 < low with low <= high; given \[0, 1\]"),
+        ("  encoder.dropout: {uniform: [0.5, 0.1]}\n", r"low <= high; given \[0.5, 0.1\]"),
+        ("  encoder.dropout: 0.5\n", r"^s.yaml:6: search.encoder.dropout: must be one of \{choice \|"),
+        ("  encoder: {choice: {a: {type: gruu}}}\n", r"^s.yaml:6: search.encoder.choice.a.type: unknown type 'gruu'; did you mean 'gru'\?"),
+    ],
+)  # fmt: skip
+def test_parse_space_tells_a_mistake_with_its_line(search, message):
+    """A mistake in a domain is told at its line, checked against the models at every edge."""
+    with pytest.raises(ConfigError, match=message):
+        _space(search)
+
+
+def test_parse_space_mistake_in_base_has_its_own_line():
+    """A wrong value in `base` is told there."""
+    text = "base:\n  encoder: {type: gru}\n  objective:\n    type: context_prediction\n    context_size: two\n"
+    with pytest.raises(
+        ConfigError, match=r"^s.yaml:5: base.objective.context_size: must be a valid integer; given 'two'$"
+    ):
+        parse_space(parse_yaml(text, source="s.yaml"), name="s")
+
+
+def test_conditions_leave_a_name_out_and_refuse_what_is_not_there():
+    """A name under `when` is searched only with the values named."""
+    search = (
+        "  encoder.bidirectional: {choice: [false, true]}\n  encoder.hidden_size: {choice: [32, 64]}\n"
+        "when:\n  encoder.hidden_size: {encoder.bidirectional: %s}\n"
+    )
+    space = _space(search % "true")
+    assert space.is_active("encoder.hidden_size", {"encoder.bidirectional": True})
+    assert not space.is_active("encoder.hidden_size", {"encoder.bidirectional": False})
+    with pytest.raises(
+        ConfigError, match=r"^s.yaml:9: when.encoder.hidden_size.encoder.bidirectional: no such value: 'maybe'"
+    ):
+        _space(search % "maybe")
+
+
+def test_constraints_are_checked_and_evaluated():
+    """A constraint over dotted names rules combinations out; nonsense is told."""
+    search = "  training.batch_size: {choice: [2, 8]}\n  objective.context_size: {choice: [1, 2]}\n"
+    space = _space(search + "constraints: ['training.batch_size > 2 * objective.context_size']\n")
+    assert space.violated({"training.batch_size": 2, "objective.context_size": 1}) is not None
+    assert space.violated({"training.batch_size": 8, "objective.context_size": 2}) is None
+    with pytest.raises(ConfigError, match=r"constraints.0: 'training.bach_size > 2' cannot be evaluated"):
+        _space(search + "constraints: ['training.bach_size > 2']\n")
+    with pytest.raises(ConfigError, match="no edge of the search space satisfies them all"):
+        _space(search + "constraints: ['training.batch_size > 100']\n")
+
+
+def test_structured_choice_is_set_before_narrower_names(tmp_path):
+    """A choice of whole encoders is set first; a name inside it then departs from it."""
+    space = _space(
+        "  encoder: {choice: {small: {type: gru, hidden_size: 8}, bag: {type: bag}}}\n"
+        "  encoder.embedding.dim: {choice: [5, 7]}\n"
+    )
+    config = space.config({"encoder.embedding.dim": 7, "encoder": "small"})
+    assert (config.encoder.hidden_size, config.encoder.embedding.dim) == (8, 7)
+
+
+def test_overrides_replace_the_base_and_end_the_search(tmp_path):
+    """--set reaches the base, the limits, and takes the name out of the search."""
+    path = tmp_path / "s.yaml"
+    path.write_text(BASE + "  training.batch_size: {choice: [2, 8]}\n")
+    space = read_space(path, overrides=["training.batch_size=50", "limits.trials=3"])
+    assert space.config({}).training.batch_size == 50
+    assert (space.domains, space.limits.trials) == ({}, 3)
+    with pytest.raises(ConfigError, match=r"base.encoder.hidden_sise: unknown name; did you mean 'hidden_size'\?"):
+        read_space(path, overrides=["encoder.hidden_sise=3"])
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("1.5 h", 5400)])
+def test_parse_duration_reads_units(text, seconds):
+    """Durations carry their unit."""
+    assert parse_duration(text) == seconds
+    with pytest.raises(ConfigError, match="a duration must look like"):
+        parse_duration(text + "x")
+
+
+def test_schema_describes_base_and_domains():
+    """Editors get the run's own schema, and every form of a domain."""
+    described = schema()
+    assert "encoder" in described["properties"]["base"]["properties"]
+    assert len(described["properties"]["search"]["additionalProperties"]["oneOf"]) == 5
