@@ -1,7 +1,8 @@
 """How exactly this process multiplies float32 matrices on its CPU; set once at the start and kept in the run's record.
 
 With precision "medium" torch hands float32 products to oneDNN, which is about twice as fast as its default library on
-AMD. Where the CPU has matrix tiles (AMX) that mode multiplies in bfloat16, so it is left off there.
+AMD. Where the CPU has matrix tiles (AMX) that mode multiplies in bfloat16, and where there is a GPU it rounds the
+GPU's float32 products, so it is left off there.
 """
 
 from __future__ import annotations
@@ -19,10 +20,8 @@ def set_matmul_precision() -> str:
     Returns:
         The word that was set, for the record: `medium` (oneDNN, float32 accuracy) or `highest`.
     """
-    word = "medium" if _is_exact_with_onednn() else "highest"
+    word = "medium" if _is_exact_with_onednn() and not torch.cuda.is_available() else "highest"
     torch.set_float32_matmul_precision(word)
-    # The word also governs CUDA, where "medium" would round to bfloat16.
-    torch.backends.cuda.matmul.allow_tf32 = False
     return word
 
 

@@ -165,7 +165,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         positions = torch.from_numpy(batch.positions).to(f.device)
         documents = torch.from_numpy(batch.documents).to(f.device)
         dims = list(self.config.encoder.loss_dims)
-        blocks = zip(f.float().split(dims, dim=1), g.float().split(dims, dim=1), strict=True)
+        blocks = zip(torch.split(f.float(), dims, dim=1), torch.split(g.float(), dims, dim=1), strict=True)
         # Scores are a thousandth of a step's work: they stay in float32 under mixed precision.
         with torch.autocast(f.device.type, enabled=False):
             losses = [self._objective(one, other, positions=positions, documents=documents) for one, other in blocks]
@@ -225,7 +225,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
 
     def _unit_blocks(self, vectors: Tensor) -> Tensor:
         """Give every block of vectors [batch, dim] unit length; a zero block stays zero."""
-        blocks = vectors.float().split(list(self.config.encoder.block_dims), dim=1)
+        blocks = torch.split(vectors.float(), list(self.config.encoder.block_dims), dim=1)
         return torch.cat([nn.functional.normalize(block, dim=1) for block in blocks], dim=1)
 
     def tensors(self) -> dict[str, Tensor]:

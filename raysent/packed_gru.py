@@ -260,8 +260,8 @@ def reset_before_gru(projected: Tensor, weight: Tensor, bias: Tensor, packed: Pa
     tokens = packed.backward_tokens if backwards else packed.forward_tokens
     state = projected.new_zeros(packed.batch, hidden, dtype=torch.float32)
     ended = []
-    for inputs in projected[tokens].split(list(packed.batch_sizes)):
-        state, over = state.split([len(inputs), len(state) - len(inputs)])
+    for inputs in torch.split(projected[tokens], list(packed.batch_sizes)):
+        state, over = torch.split(state, [len(inputs), len(state) - len(inputs)])
         ended.append(over)
         gates = torch.sigmoid(inputs[:, : 2 * hidden] + functional.linear(state, weight[: 2 * hidden]))
         reset, update = gates.chunk(2, dim=1)

@@ -110,5 +110,4 @@ def check_sentences(sentences: object) -> None:
 def normalize_rows(vectors: Float32) -> Float32:
     """Return vectors [rows, dim] with unit length; zeros stay zeros."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Float32 = vectors / np.where(length == 0, 1.0, length).astype(np.float32)
-    return unit
+    return (vectors / np.where(length == 0, 1.0, length)).astype(np.float32, copy=False)

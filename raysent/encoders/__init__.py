@@ -101,24 +101,24 @@ def build_encoder(config: EncoderConfig, tables: Tables) -> SentenceReader:
     return encoder
 
 
-def _scan() -> dict[str, ModuleType]:
+def scan() -> dict[str, ModuleType]:
     """Import every file of this folder; the name is that of its configuration's type."""
     found = [importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
     return {get_args(module.Config.model_fields["type"].annotation)[0]: module for module in found}
 
 
-def _union(modules: Mapping[str, ModuleType]) -> Any:
+def union(modules: Mapping[str, ModuleType]) -> Any:
     """Return the type that holds any of the configurations, told apart by `type`."""
     kinds = tuple(module.Config for module in modules.values())
     return Annotated[Union[kinds], pydantic.Field(discriminator="type")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
 
 
-_MODULES = _scan()
+_MODULES = scan()
 
 if TYPE_CHECKING:
     AnyEncoder: TypeAlias = EncoderConfig
 else:
-    AnyEncoder = _union(_MODULES)
+    AnyEncoder = union(_MODULES)
     for _module in _MODULES.values():
         # A composition names `AnyEncoder`, which exists only now.
         _module.Config.model_rebuild(force=True, _types_namespace={"AnyEncoder": AnyEncoder})

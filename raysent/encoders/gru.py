@@ -152,7 +152,7 @@ def initialize(gru: nn.GRU, *, generator: torch.Generator) -> None:
     """
     hidden = gru.hidden_size
     for name, parameter in gru.named_parameters():
-        blocks = parameter.data.split(hidden)
+        blocks = torch.split(parameter.data, hidden)
         if name.startswith("bias"):
             parameter.data.zero_()
             if name.startswith("bias_ih"):

@@ -60,24 +60,24 @@ def build_objective(config: ObjectiveConfig) -> Loss:
     return objective
 
 
-def _scan() -> dict[str, ModuleType]:
+def scan() -> dict[str, ModuleType]:
     """Import every file of this folder; the name is that of its configuration's type."""
     found = [importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
     return {get_args(module.Config.model_fields["type"].annotation)[0]: module for module in found}
 
 
-def _union(modules: Mapping[str, ModuleType]) -> Any:
+def union(modules: Mapping[str, ModuleType]) -> Any:
     """Return the type that holds any of the configurations, told apart by `type`."""
     kinds = tuple(module.Config for module in modules.values())
     return Annotated[Union[kinds], pydantic.Field(discriminator="type")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
 
 
-_MODULES = _scan()
+_MODULES = scan()
 
 if TYPE_CHECKING:
     AnyObjective: TypeAlias = ObjectiveConfig
 else:
-    AnyObjective = _union(_MODULES)
+    AnyObjective = union(_MODULES)
 
 
 def known_objectives() -> dict[str, type[ObjectiveConfig]]:

@@ -1,0 +1,64 @@
+"""Slow and obvious NumPy restatements of the formulas: the oracles of the tests."""
+
+import numpy as np
+
+
+def sigmoid(x):
+    """Return 1 / (1 + exp(-x))."""
+    return 1 / (1 + np.exp(-x))
+
+
+def gru_last_state(vectors, parameters, *, reset="after", backwards=False):
+    """Return the state [hidden] after the last of one sentence's word vectors [time, dim].
+
+    Args:
+        vectors: Word vectors in reading order.
+        parameters: weight_ih, weight_hh, bias_ih, bias_hh; blocks r, z, c.
+        reset: Whether the reset gate acts after or before the product with the state.
+        backwards: Whether the sentence is read from its end.
+    """
+    weight_ih, weight_hh, bias_ih, bias_hh = (np.asarray(parameter, dtype=np.float64) for parameter in parameters)
+    hidden = weight_hh.shape[1]
+    state = np.zeros(hidden)
+    for vector in vectors[::-1] if backwards else vectors:
+        x_r, x_z, x_c = np.split(weight_ih @ vector + bias_ih, 3)
+        u_r, u_z, u_c = np.split(weight_hh, 3)
+        b_r, b_z, b_c = np.split(bias_hh, 3)
+        r, z = sigmoid(x_r + u_r @ state + b_r), sigmoid(x_z + u_z @ state + b_z)
+        product = r * (u_c @ state + b_c) if reset == "after" else u_c @ (r * state) + b_c
+        state = z * state + (1 - z) * np.tanh(x_c + product)
+    return state
+
+
+def bag(vectors, *, pooling="sum"):
+    """Return the sum or the mean [dim] of one sentence's word vectors [time, dim]."""
+    return vectors.sum(axis=0) if pooling == "sum" else vectors.mean(axis=0)
+
+
+def context_prediction(f, g, positions, documents, *, context_size=1, diagonal="exclude", target="mean"):
+    """Return the loss of vectors f and g [batch, dim], sentence by sentence and candidate by candidate."""
+    losses = []
+    for i in range(len(f)):
+        scores = {}
+        for j in range(len(g)):
+            if positions[i] == positions[j]:
+                if diagonal == "zero":
+                    scores[j] = 0.0
+                continue
+            scores[j] = float(f[i] @ g[j])
+        neighbours = [
+            j
+            for j in range(len(g))
+            if documents[i] == documents[j] and 1 <= abs(positions[i] - positions[j]) <= context_size
+        ]
+        if not neighbours:
+            continue
+        total = np.logaddexp.reduce(list(scores.values()))
+        share = 1 / len(neighbours) if target == "mean" else 1.0
+        losses.append(sum(share * (total - scores[j]) for j in neighbours))
+    return float(np.mean(losses))
+
+
+def unit(vector):
+    """Return a vector of length 1."""
+    return vector / np.linalg.norm(vector)

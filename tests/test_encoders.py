@@ -1,0 +1,338 @@
+"""Encoders: contracts over all that the folder holds, and each against its restatement."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pydantic
+import pytest
+import reference
+import torch
+
+import raysent.encoders as registry
+from raysent.config import Document, StrictModel, validate
+from raysent.embeddings import EmbeddingConfig, Tables
+from raysent.encoders import AnyEncoder, build_encoder, known_encoders
+from raysent.encoders.bag import Config as Bag
+from raysent.encoders.concat import Config as Concat
+from raysent.encoders.gru import Config as Gru
+from raysent.errors import ConfigError
+from raysent.packing import block_rows, pack, pack_blocks
+from raysent.vocabulary import PAD_ID, UNK_ID, Sentences, Vocabulary
+
+NUM_WORDS = 40
+WORDS = EmbeddingConfig(dim=5)
+VOCABULARY = Vocabulary(["<pad>", "<unk>", *(f"w{number}" for number in range(2, NUM_WORDS))])
+
+VARIANTS = {
+    "bag sum": Bag(embedding=WORDS),
+    "bag mean": Bag(embedding=WORDS, pooling="mean"),
+    "gru uni": Gru(embedding=WORDS, hidden_size=6),
+    "gru bi": Gru(embedding=WORDS, hidden_size=6, bidirectional=True),
+    "gru uni torch": Gru(embedding=WORDS, hidden_size=6, implementation="torch"),
+    "gru bi torch": Gru(embedding=WORDS, hidden_size=6, bidirectional=True, implementation="torch"),
+    "gru layers": Gru(embedding=WORDS, hidden_size=6, bidirectional=True, num_layers=2),
+    "gru before": Gru(embedding=WORDS, hidden_size=6, bidirectional=True, variant="authors"),
+    "concat": Concat(members={"uni": Gru(embedding=WORDS, hidden_size=4), "bag": Bag(embedding=WORDS)}),
+    "nested": Concat(members={"one": Concat(members={"bag": Bag(embedding=WORDS)}), "bag": Bag(embedding=WORDS)}),
+}
+
+
+class Holder(StrictModel):
+    """A place for any encoder."""
+
+    encoder: AnyEncoder
+
+
+def holder(**encoder):
+    """The encoder that YAML would give."""
+    return validate(Holder, Document({"encoder": encoder})).encoder
+
+
+def tables(seed=0, **settings):
+    """Word tables from a seed."""
+    return Tables(VOCABULARY, generator=torch.Generator().manual_seed(seed), **settings)
+
+
+def batch_of(*rows):
+    """Ragged ids."""
+    ids = np.concatenate([np.asarray(row, dtype=np.int32) for row in rows])
+    return Sentences(ids, np.array([len(row) for row in rows], dtype=np.int64))
+
+
+def random_rows(count=9, longest=7, seed=0):
+    """Sentences of several lengths, with repeated words and sentences, and single words."""
+    random = np.random.default_rng(seed)
+    rows = [random.integers(1, NUM_WORDS, size=random.integers(1, longest + 1)).tolist() for _ in range(count)]
+    return [*rows, rows[0], [3], [3], [UNK_ID]]
+
+
+@pytest.fixture(params=VARIANTS)
+def config(request):
+    """Every encoder in every form."""
+    return VARIANTS[request.param]
+
+
+def test_every_encoder_of_the_folder_is_tested():
+    """Whoever adds a file adds a form of it above, or the defaults must do."""
+    files = {path.stem for path in Path(registry.__file__).parent.glob("*.py")} - {"__init__"}
+    assert set(known_encoders()) == files
+    assert {config.type for config in VARIANTS.values()} == files
+
+
+def test_encoder_gives_one_finite_vector_a_sentence(config):
+    """[batch, dim], and the blocks add up to dim."""
+    vectors = build_encoder(config, tables())(pack(batch_of(*random_rows())))
+    assert vectors.shape == (len(random_rows()), config.dim)
+    assert torch.isfinite(vectors).all()
+    assert sum(config.block_dims) == sum(config.loss_dims) == config.dim
+
+
+def test_encoder_is_blind_to_the_rest_of_the_batch(config):
+    """A sentence alone and in a batch has the same vector."""
+    encoder, rows = build_encoder(config, tables()), random_rows()
+    together = encoder(pack(batch_of(*rows)))
+    alone = torch.cat([encoder(pack(batch_of(row))) for row in rows])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-6)
+
+
+def test_encoder_reads_blocks_that_share_their_words(config):
+    """Projected once for several blocks, as `encode` does, the vectors are the same."""
+    encoder, sentences = build_encoder(config, tables()), batch_of(*random_rows())
+    expected = encoder(pack(sentences))
+    blocks = list(pack_blocks(sentences, batch_size=4))
+    projected = encoder.project(blocks[0].words)
+    for rows, packed in zip(block_rows(sentences.lengths, batch_size=4), blocks, strict=True):
+        torch.testing.assert_close(encoder.read(packed, projected), expected[rows], rtol=0, atol=1e-6)
+
+
+def test_encoder_is_fixed_by_the_seed_and_leaves_the_global_one(config):
+    """Two builds are equal, and nothing is drawn from torch's own generator."""
+    state = torch.get_rng_state()
+    first, second = (dict(build_encoder(config, tables()).named_parameters()) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_encoder_config_survives_json(config):
+    """Written and read back it is the same."""
+    assert Holder.model_validate_json(Holder(encoder=config).model_dump_json()).encoder == config
+
+
+def test_encoder_schema_names_every_type():
+    """The JSON Schema tells encoders apart by `type`."""
+    schema = Holder.model_json_schema()
+    assert set(schema["properties"]["encoder"]["discriminator"]["mapping"]) == set(known_encoders())
+
+
+def test_file_dropped_into_the_folder_is_an_encoder(tmp_path, monkeypatch):
+    """Configuration and building find it without another line."""
+    (tmp_path / "first_word.py").write_text(
+        "from typing import Literal\n"
+        "from raysent.encoders import SentenceReader, WordEncoderConfig\n"
+        "class Config(WordEncoderConfig):\n"
+        "    type: Literal['first'] = 'first'\n"
+        "    @property\n"
+        "    def dim(self): return self.embedding.dim\n"
+        "class Encoder(SentenceReader):\n"
+        "    def __init__(self, config, tables):\n"
+        "        super().__init__()\n"
+        "        self.words = tables.table(config.embedding)\n"
+        "    def project(self, words): return self.words(words)\n"
+        "    def read(self, packed, projected): return projected[packed.sentence_tokens[packed.sentence_starts]]\n"
+    )
+    monkeypatch.setattr(registry, "__path__", [*registry.__path__, str(tmp_path)])
+    modules = registry.scan()
+    monkeypatch.setattr(registry, "_MODULES", modules)
+    members = pydantic.TypeAdapter(registry.union(modules)).validate_python({"type": "first", "embedding": {"dim": 3}})
+    vectors = build_encoder(members, tables())(pack(batch_of([5, 6], [7])))
+    assert vectors.shape == (2, 3)
+    sys.modules.pop("raysent.encoders.first_word")
+
+
+@pytest.mark.parametrize("reset", ["after", "before"])
+@pytest.mark.parametrize("implementation", ["packed", "torch"])
+def test_gru_is_its_restatement(implementation, reset):
+    """Both directions, sentence by sentence, against loops over words."""
+    config = Gru(embedding=WORDS, hidden_size=6, bidirectional=True, implementation=implementation, reset=reset)
+    encoder, rows = build_encoder(config, tables()), random_rows()
+    for parameter in encoder.gru.parameters():  # biases that tell the gates apart
+        parameter.data += torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.3
+    vectors = encoder(pack(batch_of(*rows))).detach().numpy()
+    table = encoder.words.weight.detach().double().numpy()
+    for row, vector in zip(rows, vectors, strict=True):
+        both = [
+            reference.gru_last_state(
+                table[row], [p.detach().numpy() for p in parameters], reset=reset, backwards=backwards == 1
+            )
+            for backwards, parameters in enumerate(encoder.gru.all_weights)
+        ]
+        np.testing.assert_allclose(vector, np.concatenate(both), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("pooling", ["sum", "mean"])
+def test_bag_is_its_restatement(pooling):
+    """Sums and means over each sentence."""
+    encoder, rows = build_encoder(Bag(embedding=WORDS, pooling=pooling), tables()), random_rows()
+    vectors = encoder(pack(batch_of(*rows))).detach().numpy()
+    table = encoder.words.weight.detach().numpy()
+    expected = [reference.bag(table[row], pooling=pooling) for row in rows]
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [random_rows(), [[3]], [[3], [4], [3]], random_rows(60, 20)], ids=len)
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("trained", [True, False])
+def test_packed_gru_has_torchs_gradients(trained, bidirectional, rows):
+    """Within 1e-5 of each gradient's size."""
+    embedding = EmbeddingConfig(dim=5, trained=trained, vectors=None if trained else "ppmi")
+    gradients = {}
+    for implementation in ("packed", "torch"):
+        config = Gru(embedding=embedding, hidden_size=8, bidirectional=bidirectional, implementation=implementation)
+        encoder = build_encoder(config, tables(corpus_vectors=lambda dim: _random_vectors(dim)))
+        vectors = encoder(pack(batch_of(*rows)))
+        (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+        gradients[implementation] = {name: p.grad for name, p in encoder.named_parameters() if p.requires_grad}
+    assert ("words.weight" in gradients["packed"]) == trained
+    for name, expected in gradients["torch"].items():
+        error = (gradients["packed"][name] - expected).norm()
+        assert error <= 1e-5 * expected.norm(), name
+
+
+def _random_vectors(dim):
+    return np.random.default_rng(0).normal(size=(NUM_WORDS, dim)).astype(np.float32)
+
+
+def test_packed_gru_in_bfloat16_stays_near():
+    """Under autocast the products lose digits, and no more."""
+    config = Gru(embedding=WORDS, hidden_size=16, bidirectional=True)
+    gradients = []
+    for enabled in (False, True):
+        encoder = build_encoder(config, tables())
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            vectors = encoder(pack(batch_of(*random_rows(30))))
+        vectors.float().pow(2).sum().backward()
+        gradients.append(encoder.gru.weight_hh_l0.grad)
+    assert 0 < (gradients[0] - gradients[1]).norm() < 0.02 * gradients[0].norm()
+
+
+def test_packed_gru_does_not_mix_two_passes():
+    """Two forwards before their backwards, and one whose graph is dropped, keep apart."""
+    encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6), tables())
+    first, second = pack(batch_of(*random_rows(seed=1))), pack(batch_of(*random_rows(seed=2)))
+    encoder(first).sum().backward()
+    expected = encoder.gru.weight_hh_l0.grad.clone()
+    encoder.zero_grad()
+    waiting = encoder(first).sum()
+    encoder(second).sum()
+    with torch.inference_mode():
+        encoder(second)
+    waiting.backward()
+    assert torch.equal(encoder.gru.weight_hh_l0.grad, expected)
+
+
+def test_packed_gru_refuses_a_second_backward():
+    """Its room is given to the next step."""
+    encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6), tables())
+    total = encoder(pack(batch_of([3, 4]))).sum()
+    total.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="keeps nothing after a backward"):
+        total.backward()
+
+
+def test_gru_first_values_are_the_released_codes():
+    """Glorot's ranges of the whole kernels, gate bias 1."""
+    gru = build_encoder(Gru(embedding=EmbeddingConfig(dim=620), hidden_size=600), tables()).gru
+    for weight in (gru.weight_ih_l0, gru.weight_hh_l0):
+        gates, candidate = weight[:1200].abs().max().item(), weight[1200:].abs().max().item()
+        assert 0.0497 < gates <= 0.0498
+        assert 0.0573 < candidate <= 0.0575
+    assert gru.bias_ih_l0.tolist() == [1.0] * 1200 + [0.0] * 600
+    assert not gru.bias_hh_l0.any()
+
+
+def test_authors_gru_has_one_bias():
+    """TensorFlow's cell keeps one; the second is not trained."""
+    encoder = build_encoder(VARIANTS["gru before"], tables())
+    assert not any(p.requires_grad for name, p in encoder.gru.named_parameters() if name.startswith("bias_hh"))
+
+
+def test_dropout_of_the_paper_differs_and_rescales():
+    """One mask per sentence and tower; values that stay are scaled up."""
+    config = Gru(hidden_size=400, dropout=0.5)
+    f, g = config.dropout_masks(50, generator=torch.Generator().manual_seed(0))
+    assert f.shape == (50, 400)
+    assert set(f.unique().tolist()) == {0.0, 2.0}
+    assert f.mean().item() == pytest.approx(1.0, abs=0.03)
+    assert not torch.equal(f, g)
+
+
+def test_dropout_of_the_authors_is_one_mask_without_rescaling():
+    """Shared by the batch and by both towers."""
+    config = Concat(members={"a": Gru(hidden_size=40, dropout=0.3, variant="authors"), "b": Bag(embedding=WORDS)})
+    f, g = config.dropout_masks(3, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(f, g)
+    assert torch.equal(f[0], f[2])
+    assert set(f.unique().tolist()) == {0.0, 1.0}
+    assert f[:, 40:].all()
+
+
+def test_trained_tables_are_apart_and_frozen_ones_shared():
+    """Two towers, one frozen matrix without gradient."""
+    made = tables(corpus_vectors=_random_vectors)
+    assert made.table(WORDS).weight is not made.table(WORDS).weight
+    frozen = EmbeddingConfig(dim=5, vectors="ppmi", trained=False)
+    assert made.table(frozen) is made.table(frozen)
+    assert not made.table(frozen).weight.requires_grad
+
+
+def test_trained_table_starts_uniform():
+    """Within 0.1 of zero; the padding is zero."""
+    weight = tables().table(EmbeddingConfig(dim=50)).weight.detach()
+    assert 0.099 < weight.abs().max() <= 0.1
+    assert not weight[PAD_ID].any()
+
+
+def test_fixed_vectors_of_a_file_leave_missing_words_unknown(tmp_path):
+    """Missing words share the unknown word's vector, uniform in [0, 1)."""
+    path = tmp_path / "vectors.txt"
+    path.write_text("w3 1 2 3\nelsewhere 9 9 9\nw5 4 5 6\n")
+    weight = tables().table(EmbeddingConfig(dim=3, vectors=str(path), trained=False)).weight
+    assert weight[3].tolist() == [1, 2, 3]
+    assert weight[5].tolist() == [4, 5, 6]
+    assert torch.equal(weight[4], weight[UNK_ID])
+    assert 0 <= weight[UNK_ID].min() < weight[UNK_ID].max() < 1
+
+
+def test_vectors_of_another_size_are_one_clear_line(tmp_path):
+    """The file's size is named."""
+    path = tmp_path / "vectors.txt"
+    path.write_text("w3 1 2 3\nw4 1 2 3\n")
+    with pytest.raises(ConfigError, match=r"^encoder\.embedding\.dim: must be that of the vectors in .*, 3; given 5$"):
+        tables().table(EmbeddingConfig(dim=5, vectors=str(path)))
+
+
+def test_vectors_of_a_corpus_need_one():
+    """`ppmi` without a corpus."""
+    with pytest.raises(ConfigError, match=r"^encoder\.embedding\.vectors: 'ppmi' counts vectors from a corpus"):
+        tables().table(EmbeddingConfig(dim=5, vectors="ppmi"))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        ({"type": "gruu"}, r"^encoder\.type: unknown type 'gruu'; did you mean 'gru'\?"),
+        ({"type": "gru", "droput": 0.1}, r"^encoder\.droput: unknown name; did you mean 'dropout'\?"),
+        ({"type": "gru", "hidden_size": 5, "bidirectional": True}, r"^encoder: hidden_size must be even"),
+        ({"type": "gru", "num_layers": 2, "variant": "authors"}, r"^encoder: num_layers must be 1 with reset: before"),
+        ({"type": "gru", "num_layers": 2, "implementation": "packed"}, r"^encoder: num_layers must be 1 with impl"),
+        ({"type": "gru", "embedding": {"trained": False}}, r"^encoder\.embedding: fixed vectors .* need `vectors`"),
+        ({"type": "bag", "embedding": {"trained": False, "vectors": "ppmi"}}, r"^encoder: a bag of words has nothing"),
+        ({"type": "concat", "members": {}}, r"^encoder\.members: "),
+        ({"type": "concat", "members": {"a": {"type": "bag", "poling": "sum"}}}, r"^encoder\.members\.a\.poling: unkn"),
+    ],
+)
+def test_encoder_mistakes_are_one_clear_line(encoder, message):
+    """Path, what must hold, nearest fix."""
+    with pytest.raises(ConfigError, match=message):
+        holder(**encoder)

@@ -1,0 +1,308 @@
+"""The whole model: losses over blocks, encoding, saving and loading."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from raysent import matmul
+from raysent.artifacts import load_tensors, read_json, save_tensors, write_json
+from raysent.batches import Batch
+from raysent.config import Document, validate
+from raysent.errors import ArtifactError, ConfigError, RaysentError
+from raysent.model import ModelConfig, SentenceModel, load, register_loader
+from raysent.objectives import build_objective
+from raysent.row_adam import RowAdam, gradient_values
+from raysent.sentence_encoder import HashEncoder
+from raysent.vocabulary import Vocabulary
+
+WORDS = [f"word{number}" for number in range(40)]
+VOCABULARY = Vocabulary(["<pad>", "<unk>", *WORDS])
+TEXT = ["word1 word2 word3", "", "word4", "word9 nobody word9 word1 word1", "word2", "word2 word7 word8 word5"]
+
+GRU = {"type": "gru", "hidden_size": 6, "bidirectional": True, "embedding": {"dim": 5}}
+BAG = {"type": "bag", "embedding": {"dim": 4}}
+FIXED = {"type": "gru", "hidden_size": 4, "embedding": {"dim": 3, "vectors": "ppmi", "trained": False}}
+CONCAT = {"type": "concat", "members": {"gru": GRU, "bag": BAG, "fixed": FIXED}}
+
+
+def corpus_vectors(dim):
+    """The same vectors every time."""
+    return np.random.default_rng(0).normal(size=(len(VOCABULARY), dim)).astype(np.float32)
+
+
+def build(encoder=CONCAT, seed=0, **objective):
+    """A small model."""
+    values = {"encoder": encoder, "objective": {"type": "context_prediction", **objective}}
+    config = validate(ModelConfig, Document(values))
+    return SentenceModel.build(config, VOCABULARY, seed=seed, word_vectors=corpus_vectors)
+
+
+def batch(step=0, size=12):
+    """Contiguous sentences of random words."""
+    random = np.random.default_rng(step)
+    text = [" ".join(random.choice(WORDS, size=random.integers(1, 8))) for _ in range(size)]
+    return Batch(VOCABULARY.ids(text, max_length=50), np.arange(size) + 100 * step, np.arange(size) // 7)
+
+
+def train(model, steps=4):
+    """Adam with a clip on each tensor; returns the weights by name."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam(parameters, lr=1e-2)
+    for step in range(steps):
+        optimizer.zero_grad()
+        model.loss(batch(step)).backward()
+        for parameter in parameters:
+            torch.nn.utils.clip_grad_norm_([parameter], 0.05)
+        optimizer.step()
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def test_vectors_are_of_both_towers_with_gradient():
+    """F and g differ and have parameters of their own."""
+    model = build()
+    f, g = model.vectors(batch().sentences)
+    assert f.shape == g.shape == (12, 6 + 4 + 4)
+    assert not torch.allclose(f, g)
+    assert f.requires_grad
+
+
+def test_frozen_table_is_one_and_has_no_gradient():
+    """Both towers read the same matrix."""
+    model = build(FIXED)
+    model.loss(batch()).backward()
+    assert model.f.words is model.g.words
+    assert model.f.words.weight.grad is None
+    assert model.tables == []
+
+
+def test_loss_of_separate_members_is_the_sum_of_theirs():
+    """Each block has a loss of its own; jointly they have one."""
+    separate = build(CONCAT)
+    f, g = separate.vectors(batch().sentences)
+    blocks = zip(f.split([6, 4, 4], dim=1), g.split([6, 4, 4], dim=1), strict=True)
+    where = {"positions": torch.from_numpy(batch().positions), "documents": torch.from_numpy(batch().documents)}
+    objective = build_objective(separate.config.objective)
+    alone = [objective(*block, **where) for block in blocks]
+    assert separate.loss(batch(), f, g).item() == pytest.approx(sum(alone).item(), rel=1e-6)
+    joint = build({**CONCAT, "training": "joint"})
+    assert joint.loss(batch(), f, g).item() == pytest.approx(objective(f, g, **where).item(), rel=1e-6)
+
+
+def test_separate_training_equals_each_member_alone():
+    """With per-tensor clipping and Adam a member does not feel the others."""
+    together, alone = build({"type": "concat", "members": {"bag": BAG, "gru": GRU}}), build(GRU)
+    with torch.no_grad():  # the same first values
+        for tower in "fg":
+            for name, parameter in getattr(alone, tower).named_parameters():
+                parameter.copy_(together.get_parameter(f"{tower}.members.1.{name}"))
+    whole, single = train(together), train(alone)
+    for name, expected in single.items():
+        member = whole[f"{name[0]}.members.1.{name[2:]}"]
+        torch.testing.assert_close(member, expected, rtol=0, atol=1e-6, msg=name)
+
+
+def test_row_exact_training_equals_dense_training():
+    """Sparse gradients and `RowAdam` on the tables, against Adam on all."""
+    dense, model = train(build()), build()
+    model.use_sparse_gradients()
+    tables = [RowAdam(table.weight, learning_rate=1e-2) for table in model.tables]
+    weights = {id(table.weight) for table in model.tables}
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam([p for p in trained if id(p) not in weights], lr=1e-2)
+    for step in range(4):
+        packed = model.pack(batch(step).sentences)
+        for adam in tables:
+            adam.catch_up(packed.words)
+        model.zero_grad()
+        model.loss(batch(step), packed=packed).backward()
+        for parameter in trained:
+            values = gradient_values(parameter)
+            values.mul_((0.05 / (values.norm() + 1e-6)).clamp(max=1.0))
+        for one in [*tables, optimizer]:
+            one.step()
+    for adam in tables:
+        adam.flush()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.detach(), dense[name], rtol=0, atol=2e-5, msg=name)
+
+
+def test_dropout_is_of_training_alone_and_of_its_generator():
+    """The same generator gives the same masks; evaluation has none."""
+    model, sentences = build({**BAG, "dropout": 0.5}), batch().sentences
+    first, second = (model.vectors(sentences, generator=torch.Generator().manual_seed(3))[0] for _ in range(2))
+    assert torch.equal(first, second)
+    assert (first == 0).any()
+    assert not (model.eval().vectors(sentences)[0] == 0).any()
+
+
+def test_encode_gives_unit_blocks_of_both_towers():
+    """Three blocks of two towers, each of length 1."""
+    vectors = build().encode(TEXT)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (len(TEXT), 28) == (len(TEXT), build().get_sentence_embedding_dimension())
+    for block in np.split(vectors, [6, 10, 14, 20, 24], axis=1):
+        np.testing.assert_allclose(np.linalg.norm(block, axis=1), 1, atol=1e-6)
+
+
+def test_encode_options_choose_towers_and_length():
+    """F alone is the first half; the whole may have length 1."""
+    model = build()
+    both = model.encode(TEXT)
+    np.testing.assert_array_equal(model.encode(TEXT, towers="f"), both[:, :14])
+    whole = model.encode(TEXT, normalize_embeddings=True)
+    np.testing.assert_allclose(whole, both / np.sqrt(6), atol=1e-6)
+
+
+def test_encode_is_blind_to_order_batch_and_company():
+    """Alone, in other order and in other blocks the vectors are the same."""
+    model = build()
+    expected = model.encode(TEXT)
+    np.testing.assert_allclose(np.concatenate([model.encode([text]) for text in TEXT]), expected, atol=1e-6)
+    np.testing.assert_allclose(model.encode(TEXT[::-1])[::-1], expected, atol=1e-6)
+    np.testing.assert_allclose(model.encode(TEXT * 9, batch_size=4)[:6], expected, atol=1e-6)
+
+
+def test_encode_agrees_with_vectors():
+    """The training path and the encoding path compute the same."""
+    model = build(GRU).eval()
+    f = model.vectors(VOCABULARY.ids(TEXT, max_length=50))[0].detach()
+    expected = torch.nn.functional.normalize(f, dim=1).numpy()
+    np.testing.assert_allclose(model.encode(TEXT, towers="f"), expected, atol=1e-6)
+
+
+def test_encode_takes_an_empty_list_and_leaves_the_mode():
+    """No sentence, no row."""
+    model = build()
+    assert model.encode([]).shape == (0, 28)
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        ("one sentence", r"^sentences: must be a list of strings; given str; write \[sentence\]$"),
+        (["good", 3], r"^sentences\[1\]: must be a string; given int$"),
+        ([None], r"^sentences\[0\]: must be a string; given NoneType$"),
+    ],
+)
+@pytest.mark.parametrize("encoder", [build(BAG), HashEncoder(4)], ids=["model", "hash"])
+def test_encode_refuses_what_is_no_list_of_strings(encoder, sentences, message):
+    """One line says what was given."""
+    with pytest.raises(RaysentError, match=message):
+        encoder.encode(sentences)
+
+
+def test_similarity_is_the_cosine():
+    """Of every row with every row; zeros are alike to nothing."""
+    cosine = HashEncoder(2).similarity([[1, 0], [0, 0]], [[2, 0], [0, 3], [1, 1]])
+    np.testing.assert_allclose(cosine, [[1, 0, np.sqrt(0.5)], [0, 0, 0]], atol=1e-6)
+
+
+def test_loaded_model_encodes_to_the_last_bit(tmp_path):
+    """Also by `load`, of the folder or of one above."""
+    model = build()
+    train(model)
+    model.save(tmp_path / "model")
+    expected = model.encode(TEXT)
+    for loaded in (SentenceModel.load(tmp_path / "model"), load(tmp_path), load(str(tmp_path / "model"))):
+        np.testing.assert_array_equal(loaded.encode(TEXT), expected)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json", "vocabulary.txt"])
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_truncated_file_is_one_clear_line(tmp_path, name, share):
+    """The file is named."""
+    build().save(tmp_path)
+    whole = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(ArtifactError, match=name) as caught:
+        load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("encoder", [BAG, {**CONCAT, "members": {"gru": {**GRU, "hidden_size": 8}}}])
+def test_tensors_of_another_model_are_refused(tmp_path, encoder):
+    """Other names, or other shapes."""
+    build(GRU if encoder is BAG else {**CONCAT, "members": {"gru": GRU}}).save(tmp_path / "one")
+    build(encoder).save(tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "model.safetensors", tmp_path / "one")
+    with pytest.raises(ArtifactError, match=r"model\.safetensors: of another model"):
+        load(tmp_path / "one")
+
+
+def test_json_of_another_kind_is_refused(tmp_path):
+    """A file that only has the name."""
+    build().save(tmp_path)
+    write_json(tmp_path / "model.json", {"architectures": ["BertModel"]})
+    with pytest.raises(ArtifactError, match=r"model\.json: not a model of this version of raysent"):
+        load(tmp_path)
+
+
+def test_json_with_an_unknown_name_is_refused(tmp_path):
+    """The name is given."""
+    build(BAG).save(tmp_path)
+    about = read_json(tmp_path / "model.json")
+    about["config"]["encoder"]["pole"] = 1
+    write_json(tmp_path / "model.json", about)
+    with pytest.raises(ArtifactError, match=r"model\.json: changed or of another version \(.*encoder\.pole"):
+        load(tmp_path)
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path):
+    """NaN never becomes a number."""
+    build(BAG).save(tmp_path)
+    tensors = load_tensors(tmp_path / "model.safetensors")
+    tensors["f.words.weight"][3, 1] = torch.nan
+    save_tensors(tmp_path / "model.safetensors", tensors)
+    with pytest.raises(ArtifactError, match=r"'f\.words\.weight' holds values that are not finite"):
+        load(tmp_path)
+
+
+def test_load_says_what_it_looked_for(tmp_path):
+    """An empty folder, and none."""
+    with pytest.raises(ArtifactError, match=r"holds no model\.json"):
+        load(tmp_path)
+    with pytest.raises(ArtifactError, match=r"nowhere: no such folder; name a run, a trial, a model, an ensemble or"):
+        load(tmp_path / "nowhere")
+
+
+def test_load_reads_whatever_has_a_loader(tmp_path, monkeypatch):
+    """A kind is known by its file."""
+    monkeypatch.setattr("raysent.model._LOADERS", {})
+    register_loader("thing.json", lambda folder: HashEncoder(7))
+    write_json(tmp_path / "thing.json", {})
+    assert load(tmp_path).get_sentence_embedding_dimension() == 7
+
+
+def test_hash_encoder_is_its_definition():
+    """The mean of seeded vectors; an empty sentence is a full stop."""
+    vectors = load("hash:50").encode(["The cat", "the CAT", "", ".", "cat"])
+    assert vectors.dtype == np.float32
+    cat = np.random.RandomState(int("d077f244", 16)).uniform(-1, 1, 50).astype(np.float32)  # md5 of "cat"
+    np.testing.assert_array_equal(vectors[4], cat)
+    np.testing.assert_array_equal(vectors[0], vectors[1])
+    np.testing.assert_array_equal(vectors[2], vectors[3])
+
+
+@pytest.mark.parametrize("name", ["hash:", "hash:0", "hash:-3", "hash:five"])
+def test_hash_encoder_needs_a_size(name):
+    """One clear line."""
+    with pytest.raises(ConfigError, match=rf"^{name}: the size after 'hash:' must be a whole number of at least 1"):
+        load(name)
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [("fpu avx512_bf16", "medium"), ("fpu avx512_bf16 amx_tile", "highest"), ("fpu avx2", "highest")],
+)
+def test_matmul_precision_is_exact_on_any_cpu(tmp_path, monkeypatch, flags, word):
+    """OneDNN where it keeps float32, not where it would use tiles."""
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags\t\t: {flags}\n")
+    monkeypatch.setattr(matmul, "_CPU_DESCRIPTION", tmp_path / "cpuinfo")
+    before = torch.get_float32_matmul_precision()
+    try:
+        assert matmul.set_matmul_precision() == word == torch.get_float32_matmul_precision()
+    finally:
+        torch.set_float32_matmul_precision(before)

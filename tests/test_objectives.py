@@ -1,0 +1,154 @@
+"""Objectives: the registry, and context prediction against its restatement and its constants."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from reference import context_prediction as reference_loss
+
+from raysent.config import Document, validate
+from raysent.errors import ConfigError
+from raysent.objectives import AnyObjective, build_objective, known_objectives
+from raysent.objectives.context_prediction import Config
+
+N = 400
+
+
+def loss_of(f, g, documents=None, **settings):
+    """The loss of contiguous sentences."""
+    documents = torch.zeros(len(f), dtype=torch.int64) if documents is None else torch.as_tensor(documents)
+    return build_objective(Config(**settings))(f, g, positions=torch.arange(len(f)), documents=documents)
+
+
+def random_vectors(count, dim=8, seed=0):
+    """Two towers' vectors."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, dim, generator=generator), torch.randn(count, dim, generator=generator)
+
+
+def perfect_vectors(count, context_size):
+    """Vectors whose scores are large and equal for the neighbours alone."""
+    distance = (torch.arange(count)[:, None] - torch.arange(count)[None, :]).abs()
+    return 60.0 * ((distance >= 1) & (distance <= context_size)).float(), torch.eye(count)
+
+
+@pytest.mark.parametrize("name", known_objectives())
+def test_objective_is_a_scalar_with_a_gradient(name):
+    """Every objective of the folder gives a finite number and a finite gradient."""
+    f, g = (side.requires_grad_() for side in random_vectors(12))
+    objective = build_objective(known_objectives()[name]())
+    loss = objective(f, g, positions=torch.arange(12), documents=torch.arange(12) // 6)
+    loss.backward()
+    assert loss.shape == ()
+    assert all(torch.isfinite(value).all() for value in (loss, f.grad, g.grad))
+
+
+@pytest.mark.parametrize(("diagonal", "candidates"), [("exclude", N - 1), ("zero", N)])
+def test_loss_of_zero_vectors_is_the_log_of_the_candidates(diagonal, candidates):
+    """Ln 399 without the sentence itself, ln 400 with it."""
+    zeros = torch.zeros(N, 4)
+    assert loss_of(zeros, zeros, diagonal=diagonal).item() == pytest.approx(math.log(candidates), abs=1e-5)
+
+
+def test_loss_constants_are_those_of_the_released_code():
+    """5.98896 and 5.99146."""
+    zeros = torch.zeros(N, 4)
+    assert loss_of(zeros, zeros).item() == pytest.approx(5.98896, abs=1e-5)
+    assert loss_of(zeros, zeros, variant="authors").item() == pytest.approx(5.99146, abs=1e-5)
+
+
+@pytest.mark.parametrize(("context_size", "bound"), [(1, 0.68968), (2, 1.38139), (3, 1.78535)])
+def test_loss_is_bounded_by_the_entropy_of_the_target(context_size, bound):
+    """Perfect scores reach the bound."""
+    f, g = perfect_vectors(N, context_size)
+    assert loss_of(f, g, context_size=context_size).item() == pytest.approx(bound, abs=1e-4)
+
+
+@pytest.mark.parametrize(("context_size", "supports"), [(1, [1, 2, 2, 2, 2]), (3, [3, 4, 5, 6, 6])])
+def test_target_support_grows_from_the_edge(context_size, supports):
+    """The gradient p - T is negative at the neighbours alone, of which the first rows have fewer."""
+    f = torch.zeros(N, N, requires_grad=True)
+    loss_of(f, torch.eye(N), context_size=context_size).backward()
+    assert (f.grad < 0).sum(dim=1)[:5].tolist() == supports
+
+
+@pytest.mark.parametrize("target", ["mean", "sum"])
+@pytest.mark.parametrize("diagonal", ["exclude", "zero"])
+@pytest.mark.parametrize("context_size", [1, 3])
+def test_loss_is_its_restatement(context_size, diagonal, target):
+    """Documents, edges and switches, against loops over sentences and candidates."""
+    f, g = random_vectors(17)
+    documents = np.array([0] * 6 + [1] + [2] * 8 + [3] * 2)
+    settings = {"context_size": context_size, "diagonal": diagonal, "target": target}
+    expected = reference_loss(f.double().numpy(), g.double().numpy(), np.arange(17), documents, **settings)
+    assert loss_of(f, g, documents, **settings).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_sentences_without_a_neighbour_are_left_out():
+    """A lone sentence changes the candidates, not the mean's count."""
+    zeros = torch.zeros(5, 3)
+    assert loss_of(zeros, zeros, [0, 0, 1, 2, 2]).item() == pytest.approx(math.log(4))
+
+
+def test_loss_without_any_neighbour_is_zero_with_a_zero_gradient():
+    """No row to learn from is no NaN."""
+    f, g = (side.requires_grad_() for side in random_vectors(3))
+    loss = loss_of(f, g, [0, 1, 2])
+    loss.backward()
+    assert loss.item() == 0
+    assert not f.grad.any()
+
+
+def test_loss_of_a_single_sentence_is_zero():
+    """A batch of one has no candidate at all."""
+    f, g = (side.requires_grad_() for side in random_vectors(1))
+    loss_of(f, g).backward()
+    assert not f.grad.any()
+
+
+def test_rows_against_gathered_candidates_add_up_to_the_whole():
+    """Two workers' rows against all candidates give the one worker's loss."""
+    f, g = random_vectors(10)
+    positions, documents = torch.arange(10), torch.zeros(10, dtype=torch.int64)
+    objective = build_objective(Config())
+    halves = [
+        objective(
+            f[rows],
+            g,
+            positions=positions[rows],
+            documents=documents[rows],
+            candidate_positions=positions,
+            candidate_documents=documents,
+        )
+        for rows in (slice(0, 5), slice(5, 10))
+    ]
+    assert torch.stack(halves).mean().item() == pytest.approx(loss_of(f, g).item(), rel=1e-6)
+
+
+def test_one_answer_cannot_be_right_twice():
+    """Forward and backward accuracy of one ranking add up to at most the rows' number."""
+    f, g = perfect_vectors(50, 1)
+    scores = (f @ g.T).fill_diagonal_(-torch.inf)
+    best = scores.argmax(dim=1)
+    forward, backward = (best == torch.arange(50) + 1).sum(), (best == torch.arange(50) - 1).sum()
+    assert forward + backward == 50
+
+
+def test_explicit_key_overrides_the_variant():
+    """`variant: authors` sets defaults only."""
+    assert Config(variant="authors").resolved_diagonal == "zero"
+    assert Config(variant="authors", diagonal="exclude").resolved_diagonal == "exclude"
+    assert Config().resolved_target == "mean"
+
+
+def test_unknown_objective_is_one_clear_line():
+    """The known name is given."""
+    from raysent.config import StrictModel
+
+    class Holder(StrictModel):
+        objective: AnyObjective
+
+    document = Document({"objective": {"type": "context_predicton"}})
+    with pytest.raises(ConfigError, match=r"^objective\.type: .*context_prediction"):
+        validate(Holder, document)
