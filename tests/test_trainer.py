@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from tiny_run import tiny_run, write_corpus
+from tiny_run import tiny_run
 
 from raysent import artifacts
 from raysent.errors import ArtifactError, ConfigError, DataError
@@ -256,49 +256,47 @@ def test_report_index_passes_over_shares_that_no_step_ends() -> None:
     assert [report_index(step, num_steps=3, num_reports=10) for step in (1, 2, 3)] == [3, 6, 10]
 
 
-def _worker(rank: int, port: int, config_json: str, folder: str) -> None:
-    """Be one of two processes of a gloo group."""
+def _worker(rank: int, port: int, runs: list[tuple[str, str]]) -> None:
+    """Be one of two processes of a gloo group, and train each run."""
     torch.set_num_threads(1)
-    address = f"tcp://127.0.0.1:{port}"
-    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
-    outcome = fit(RunConfig.model_validate_json(config_json), Path(folder), workers=Workers.of_group())
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    for config_json, folder in runs:
+        outcome = fit(RunConfig.model_validate_json(config_json), Path(folder), workers=Workers.of_group())
+        Path(f"{folder}-outcome-{rank}.json").write_text(json.dumps(dataclasses.asdict(outcome)))
     dist.destroy_process_group()
-    Path(f"{folder}-outcome-{rank}.json").write_text(json.dumps(dataclasses.asdict(outcome)))
 
 
-def _fit_with_two(config: RunConfig, folder: Path) -> None:
-    """Train in two processes."""
+_RUNS: dict[str, dict[str, Any]] = {
+    "gru": {"training__max_steps": 5},
+    "bag": {"training__max_steps": 5, "encoder": {"type": "bag", "embedding": {"dim": 6}}},
+    "local": {"training__max_steps": 2, "training__gather_candidates": False},
+}
+
+
+@pytest.fixture(scope="module")
+def by_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train all runs in two processes, which are started only once; a folder for each run."""
+    folder = tmp_path_factory.mktemp("two")
+    runs = [(tiny_run(folder, **changes).model_dump_json(), str(folder / name)) for name, changes in _RUNS.items()]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_worker, args=(port, config.model_dump_json(), str(folder)), nprocs=2)
+    torch.multiprocessing.spawn(_worker, args=(port, runs), nprocs=2)
+    return folder
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"encoder": {"type": "bag", "embedding": {"dim": 6}}}],
-    ids=["gru", "bag"],
-)
-def test_two_workers_equal_one_on_the_same_sentences(tmp_path: Path, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", ["gru", "bag"])
+def test_two_workers_equal_one_on_the_same_sentences(tmp_path: Path, by_two_workers: Path, name: str) -> None:
     """With gathered candidates the number of processes is a matter of speed alone."""
-    config = tiny_run(tmp_path, training__max_steps=5, training__learning_rate=0.001, **changes)
-    fit(config, tmp_path / "one")
-    _fit_with_two(config, tmp_path / "two")
-    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
-    for name, value in one.items():
-        torch.testing.assert_close(two[name], value, atol=1e-6, rtol=0)
-    outcomes = [json.loads((tmp_path / f"two-outcome-{rank}.json").read_text()) for rank in (0, 1)]
+    fit(tiny_run(tmp_path, **_RUNS[name]), tmp_path / "one")
+    one, two = weights(tmp_path / "one"), weights(by_two_workers / name)
+    for name_of_value, value in one.items():
+        torch.testing.assert_close(two[name_of_value], value, atol=1e-6, rtol=0)
+    outcomes = [json.loads((by_two_workers / f"{name}-outcome-{rank}.json").read_text()) for rank in (0, 1)]
     assert outcomes[0] == outcomes[1]
 
 
-def test_two_workers_without_gathering_share_the_mean_gradient(tmp_path: Path) -> None:
+def test_two_workers_without_gathering_share_the_mean_gradient(by_two_workers: Path) -> None:
     """Local candidates train too, and take twice the sentences of one worker."""
-    config = tiny_run(tmp_path, training__max_steps=2, training__gather_candidates=False)
-    _fit_with_two(config, tmp_path / "two")
-    outcome = json.loads((tmp_path / "two-outcome-1.json").read_text())
+    outcome = json.loads((by_two_workers / "local-outcome-1.json").read_text())
     assert (outcome["status"], outcome["sentences"]) == ("finished", 2 * 2 * 24)
-
-
-def test_write_corpus_is_what_the_tests_take_it_for(tmp_path: Path) -> None:
-    """Twelve documents of thirty sentences."""
-    assert write_corpus(tmp_path).read_text().count("\n\n") == 11

@@ -17,6 +17,7 @@ from raysent.artifacts import append_json_line, storage_errors, write_text
 from raysent.batches import Batch, BatchStream, Sentences
 from raysent.corpus import Corpus, prepare
 from raysent.errors import ConfigError
+from raysent.matmul import set_matmul_precision
 from raysent.model import SentenceModel
 from raysent.run import CHECKPOINT_FOLDER, REPORTS_FILE, RunConfig, TrainingConfig, save_run
 from raysent.trainer.checkpoint import (
@@ -63,6 +64,7 @@ def fit(
         DataError: If the corpus cannot be read, or is smaller than one batch.
         ArtifactError: If the folder cannot be written, or holds another run's files.
     """
+    set_matmul_precision()
     workers = workers or Workers()
     device = device or default_device()
     before = load_outcome(folder, key=config.key)
