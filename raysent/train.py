@@ -14,6 +14,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def train(
         return before
     # Read the text here: once for all workers, and a mistake in it is told before Ray starts.
     prepare(config.corpus, config.vocabulary)
-    with _ray(address):
+    with ray_session(address):
         cpus, gpus = _resources_per_worker(num_workers, gpus_per_worker)
         trainer = make_trainer(config, folder, num_workers=num_workers, cpus_per_worker=cpus, gpus_per_worker=gpus)
         _follow(trainer, folder, on_report)
@@ -109,8 +110,7 @@ def make_trainer(
         cpus_per_worker: Cores of each, and its threads.
         gpus_per_worker: GPUs of each; may be a fraction.
         max_failures: How often lost workers are started again.
-        callbacks: Ray Train's, such as `TuneReportCallback`; they see `report_index`, `step`, `sentences`, `seconds`
-            and the metrics of every report.
+        callbacks: Ray Train's, such as `TuneReportCallback`; they see every `Report` as plain values.
     """
     _quiet()
     import ray.train  # noqa: PLC0415 - late: seconds that no other command should pay
@@ -163,8 +163,7 @@ def train_worker(job: dict[str, Any]) -> None:
     workers = Workers.of_group()
 
     def report(now: Report) -> bool:
-        place = {"report_index": now.index, "step": now.step, "sentences": now.sentences, "seconds": now.seconds}
-        ray.train.report({**now.metrics, **place})
+        ray.train.report(asdict(now))
         return True
 
     config = RunConfig.model_validate_json(job["config"])
@@ -231,7 +230,7 @@ def _follow(trainer: Any, folder: Path, on_report: Callable[[Report], object] | 
 
 
 @contextlib.contextmanager
-def _ray(address: str | None) -> Iterator[None]:
+def ray_session(address: str | None) -> Iterator[None]:
     """Be connected to Ray inside the block; what was started for it is ended after."""
     _quiet()
     import ray  # noqa: PLC0415 - late, as above

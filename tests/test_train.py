@@ -1,0 +1,99 @@
+"""One run on Ray Train workers."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from tiny_run import tiny_run
+
+from raysent import train as training
+from raysent.errors import ArtifactError, DataError, TrainingError
+from raysent.model import SentenceModel
+from raysent.train import ray_session, train, trained
+from raysent.trainer import Report, fit, load_reports
+
+
+def same_weights(one: Path, other: Path, *, atol: float) -> None:
+    """Assert that two runs left the same model."""
+    values = SentenceModel.load(other).tensors()
+    for name, value in SentenceModel.load(one).tensors().items():
+        torch.testing.assert_close(values[name], value, atol=atol, rtol=0)
+
+
+def test_train_tells_a_mistake_in_the_corpus_before_ray_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No seconds of start-up before the one clear line."""
+    monkeypatch.setattr(training, "ray_session", lambda _: pytest.fail("Ray was started"))
+    with pytest.raises(DataError, match="nowhere"):
+        train(tiny_run(tmp_path, corpus__path=str(tmp_path / "nowhere.txt")), tmp_path / "run")
+
+
+def test_train_does_not_start_ray_for_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outcome is read from the folder."""
+    monkeypatch.setattr(training, "ray_session", lambda _: pytest.fail("Ray was started"))
+    outcome = fit(tiny_run(tmp_path), tmp_path / "run")
+    assert train(tiny_run(tmp_path), tmp_path / "run") == outcome
+
+
+def test_trained_raises_the_mistake_that_a_worker_met(tmp_path: Path) -> None:
+    """It comes out as it went in, and only once."""
+    told = {"kind": "ArtifactError", "text": "x: the disk is full"}
+    (tmp_path / "mistake.json").write_text(json.dumps(told))
+    with pytest.raises(ArtifactError, match=r"^x: the disk is full$"):
+        trained(tiny_run(tmp_path), tmp_path)
+    with pytest.raises(TrainingError, match="the workers ended before the run did; resume it"):
+        trained(tiny_run(tmp_path), tmp_path)
+
+
+@pytest.fixture(scope="module")
+def one_ray() -> Iterator[None]:
+    """Start Ray once for the tests below."""
+    import ray
+
+    with ray_session(None):
+        yield
+    assert not ray.is_initialized()
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore")  # Ray's own, of its imports and of its sockets
+def test_two_ray_workers_equal_one_process(tmp_path: Path, one_ray: None) -> None:
+    """The reports come as they are written, and the weights are those of one process."""
+    config = tiny_run(tmp_path, training__learning_rate=0.001, training__max_steps=6, training__num_reports=3)
+    seen: list[Report] = []
+    outcome = train(config, tmp_path / "two", num_workers=2, on_report=seen.append)
+    alone = fit(config, tmp_path / "one")
+    assert dataclasses.replace(outcome, seconds=0, metrics={}) == dataclasses.replace(alone, seconds=0, metrics={})
+    assert outcome.metrics == pytest.approx(alone.metrics, rel=1e-4)
+    assert seen == load_reports(tmp_path / "two")
+    same_weights(tmp_path / "one", tmp_path / "two", atol=1e-6)
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore")
+def test_killed_ray_worker_goes_on_and_equals_the_plain_loop(tmp_path: Path, one_ray: None) -> None:
+    """A worker that dies is started again from the last checkpoint; the weights are those of the plain loop."""
+    config = tiny_run(tmp_path, training__epochs=60.0)
+
+    def kill(report: Report) -> None:
+        if report.index == 1:
+            [worker] = [process for process in psutil.Process().children(recursive=True) if _is_worker(process)]
+            worker.kill()
+
+    outcome = train(config, tmp_path / "ray", on_report=kill)
+    assert outcome.metrics == fit(config, tmp_path / "plain").metrics
+    same_weights(tmp_path / "plain", tmp_path / "ray", atol=0)
+    assert not (tmp_path / "ray" / ".ray_train").exists()
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    """Whether a process is a Ray Train worker."""
+    with contextlib.suppress(psutil.Error):
+        return "RayTrainWorker" in " ".join(process.cmdline())
+    return False
