@@ -40,7 +40,7 @@ VOCABULARY_FILE = "vocabulary.txt"
 _KIND = "raysent model"
 _FORMAT = 1
 # Sentences whose distinct words are projected together; a bound on memory.
-_CHUNK = 8192
+_CHUNK = 4096
 
 Float32 = npt.NDArray[np.float32]
 

@@ -26,6 +26,7 @@ from raysent.errors import ArtifactError
 
 _WINDOW = 320
 _FIRST_ROOM = 1024
+_TINY = 1e-30  # stands for zero below a fraction, in float32 as well
 
 
 class RowAdam:
@@ -61,8 +62,8 @@ class RowAdam:
         self._square = torch.zeros_like(weight.data)
         self._last = torch.zeros(len(weight), dtype=torch.int64, device=weight.device)
         # By the step of a row's last gradient: S, and S weighted by eps' / eps.
-        self._drift = torch.zeros(2, _FIRST_ROOM, dtype=torch.float64)
-        lags = torch.arange(_WINDOW, 0, -1, dtype=torch.float64)
+        self._drift = torch.zeros(2, _FIRST_ROOM, dtype=torch.float64, device=weight.device)
+        lags = torch.arange(_WINDOW, 0, -1, dtype=torch.float64, device=weight.device)
         self._fading = torch.stack([self._rho**lags, self._rho**lags * betas[1] ** (-lags / 2)])
 
     @torch.no_grad()
@@ -72,19 +73,23 @@ class RowAdam:
         Args:
             rows: Row numbers, int64 [rows]; repeats do no harm.
         """
-        behind = rows[self._last[rows] < self.num_steps]
-        if len(behind) == 0:
-            return
-        last = self._last[behind]
+        if rows.device.type == "cpu":
+            # For a row that is up to date all that follows changes nothing; on a GPU to look would be to wait.
+            rows = rows[self._last.index_select(0, rows) < self.num_steps]
+            if len(rows) == 0:
+                return
+        last = self._last.index_select(0, rows)
         lag = (self.num_steps - last).double()
-        drift = self._drift.to(self.weight.device)[:, last]
-        mean, square = self._mean[behind], self._square[behind]
-        step_size = drift[0].to(mean.dtype)[:, None]
-        eps = (self._eps * drift[1] / drift[0].clamp(min=torch.finfo(torch.float64).tiny)).to(mean.dtype)[:, None]
-        self.weight.data[behind] -= step_size * mean / (square.sqrt() + eps)
-        self._mean[behind] = mean * (self._betas[0] ** lag).to(mean.dtype)[:, None]
-        self._square[behind] = square * (self._betas[1] ** lag).to(mean.dtype)[:, None]
-        self._last[behind] = self.num_steps
+        size, size_of_eps = self._drift.index_select(1, last)
+        eps = self._eps * size_of_eps / size.clamp(min=_TINY)
+        mean, square = self._mean.index_select(0, rows), self._square.index_select(0, rows)
+        root = square.sqrt().add_(eps.clamp(min=_TINY).to(mean.dtype)[:, None])
+        weight = self.weight.data.index_select(0, rows)
+        weight.sub_(mean.div(root).mul_(size.to(mean.dtype)[:, None]))
+        self.weight.data.index_copy_(0, rows, weight)
+        self._mean.index_copy_(0, rows, mean.mul_((self._betas[0] ** lag).to(mean.dtype)[:, None]))
+        self._square.index_copy_(0, rows, square.mul_((self._betas[1] ** lag).to(mean.dtype)[:, None]))
+        self._last.index_fill_(0, rows, self.num_steps)
 
     @torch.no_grad()
     def step(self) -> None:
@@ -96,12 +101,14 @@ class RowAdam:
         correction1 = 1 - beta1**self.num_steps
         correction2 = math.sqrt(1 - beta2**self.num_steps)
         self._extend_drift(self.learning_rate * correction2 / correction1, correction2)
-        mean = self._mean[rows].mul_(beta1).add_(gradient, alpha=1 - beta1)
-        square = self._square[rows].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        self._mean[rows], self._square[rows] = mean, square
+        mean = self._mean.index_select(0, rows).mul_(beta1).add_(gradient, alpha=1 - beta1)
+        square = self._square.index_select(0, rows).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        self._mean.index_copy_(0, rows, mean)
+        self._square.index_copy_(0, rows, square)
         root = square.sqrt_().div_(correction2).add_(self._eps)
-        self.weight.data[rows] = self.weight.data[rows].addcdiv_(mean, root, value=-self.learning_rate / correction1)
-        self._last[rows] = self.num_steps
+        weight = self.weight.data.index_select(0, rows).addcdiv_(mean, root, value=-self.learning_rate / correction1)
+        self.weight.data.index_copy_(0, rows, weight)
+        self._last.index_fill_(0, rows, self.num_steps)
 
     def flush(self) -> None:
         """Bring all rows to where dense Adam has them now."""
@@ -135,7 +142,7 @@ class RowAdam:
         self._mean.copy_(state["mean"])
         self._square.copy_(state["square"])
         self._last.copy_(state["last"])
-        self._drift = torch.zeros(2, max(_FIRST_ROOM, 2 * self.num_steps), dtype=torch.float64)
+        self._drift = self._drift.new_zeros(2, max(_FIRST_ROOM, 2 * self.num_steps))
         self._drift[:, : self.num_steps + 1] = state["drift"]
 
     def _rows_and_gradient(self) -> tuple[Tensor, Tensor]:
@@ -159,8 +166,9 @@ class RowAdam:
         if step >= self._drift.shape[1]:
             self._drift = torch.cat([self._drift, torch.zeros_like(self._drift)], dim=1)
         first = max(0, step - _WINDOW)
-        weights = torch.tensor([size, size * correction2], dtype=torch.float64)[:, None]
-        self._drift[:, first:step] += weights * self._fading[:, _WINDOW - (step - first) :]
+        fading = self._fading[:, _WINDOW - (step - first) :]
+        self._drift[0, first:step].add_(fading[0], alpha=size)
+        self._drift[1, first:step].add_(fading[1], alpha=size * correction2)
 
 
 def gradient_values(parameter: nn.Parameter) -> Tensor | None:

@@ -189,7 +189,7 @@ def test_packed_gru_has_torchs_gradients(trained, bidirectional, rows):
     gradients = {}
     for implementation in ("packed", "torch"):
         config = Gru(embedding=embedding, hidden_size=8, bidirectional=bidirectional, implementation=implementation)
-        encoder = build_encoder(config, tables(corpus_vectors=lambda dim: _random_vectors(dim)))
+        encoder = build_encoder(config, tables(corpus_vectors=_random_vectors))
         vectors = encoder(pack(batch_of(*rows)))
         (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
         gradients[implementation] = {name: p.grad for name, p in encoder.named_parameters() if p.requires_grad}
