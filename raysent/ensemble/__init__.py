@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from raysent.artifacts import write_json
-from raysent.ensemble.intervals import Interval, mean_interval
 from raysent.ensemble.outcomes import RIVALS, Outcome, TaskOutcome, check_mixable, task_outcome
 from raysent.ensemble.pooling import METHODS, Weights, check_method, fit, pool
 from raysent.ensemble.saved import EVALUATION_FOLDER, KIND, SentenceEnsemble, load_ensemble, relative_path
@@ -23,6 +22,7 @@ from raysent.errors import ConfigError
 from raysent.evaluate import Load, Member, Progress, Record, records
 from raysent.evaluate.members import ENSEMBLE_FILE
 from raysent.model import register_loader
+from raysent.probes.intervals import Interval, mean_interval
 
 __all__ = [
     "METHODS",
@@ -65,7 +65,7 @@ class Combined:
     path: Path
 
 
-def combine(
+def combine(  # noqa: PLR0913 - what evaluate takes, and the rule
     models: Sequence[str | Path],
     *,
     output: Path,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysent.ensemble.intervals import Interval, mean_interval
 from raysent.ensemble.pooling import fit, pool
 from raysent.errors import ArtifactError
 from raysent.evaluate import Record
+from raysent.probes.intervals import Interval, mean_interval
 
 # Always shown beside the method that was asked for.
 RIVALS = ("uniform", "best")

@@ -14,6 +14,7 @@ from raysent import __version__, probes
 from raysent.artifacts import load_arrays, read_json, save_arrays, write_json
 from raysent.errors import ArtifactError
 from raysent.probes import FoldResult, Probe, ProbeResult
+from raysent.probes.intervals import score_interval
 from raysent.tasks import TaskData
 
 KIND = "raysent evaluation"
@@ -37,7 +38,7 @@ class Record:
         test: Percent right on rows that chose nothing.
         folds: Log-probabilities per outer fold.
         probe: Fitted on all rows that may train.
-        about: Settings, versions and seconds.
+        about: Settings, 95 % interval of `test`, versions and seconds.
     """
 
     model: str
@@ -70,6 +71,7 @@ def record_of(
     """Return the record of a probe's result, with the versions that made it."""
     about = {
         "settings": probes.settings(protocol),
+        "interval": list(score_interval(result, data.labels)),
         "num_unfinished_fits": result.num_unfinished,
         "versions": {"raysent": __version__, **{name: version(name) for name in ("numpy", "torch")}},
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
@@ -151,7 +153,7 @@ def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
     )
     probe = Probe(arrays["probe_weights"], arrays["probe_intercepts"], about["probe_strength"])
     names = ("model", "model_key", "task", "kind", "protocol", "row_hash", "key", "validation", "test")
-    rest = {name: about[name] for name in ("settings", "num_unfinished_fits", "versions", "seconds")}
+    rest = {name: about[name] for name in ("settings", "interval", "num_unfinished_fits", "versions", "seconds")}
     return Record(
         **{name: about[name] for name in names},
         label_names=tuple(about["label_names"]),

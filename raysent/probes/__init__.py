@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from raysent.errors import ConfigError, DataError, did_you_mean
-from raysent.probes.fast import fast, fast_settings
+from raysent.probes.fast import fast_settings, fit_fast
 from raysent.probes.results import FoldResult, Probe, ProbeResult, accuracy
 from raysent.tasks import TaskData
 
@@ -19,7 +19,7 @@ __all__ = ["PROTOCOLS", "FoldResult", "Probe", "ProbeResult", "accuracy", "check
 
 # Name -> (the fit, its settings as plain values, which name the result in the cache).
 PROTOCOLS: Mapping[str, tuple[Callable[[np.ndarray, TaskData], ProbeResult], Callable[[], dict[str, object]]]] = {
-    "fast": (fast, fast_settings),
+    "fast": (fit_fast, fast_settings),
 }
 
 

@@ -58,7 +58,7 @@ def fast_settings() -> dict[str, object]:
     }
 
 
-def fast(features: np.ndarray, data: TaskData) -> ProbeResult:
+def fit_fast(features: np.ndarray, data: TaskData) -> ProbeResult:
     """Fit and score a task's probe; features [rows, dim] are finite and hold at least two training classes."""
     match data.split:
         case "nested":

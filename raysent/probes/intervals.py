@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from raysent.probes.results import ProbeResult
+
 NUM_RESAMPLES = 10_000
 PERCENTILES = (2.5, 97.5)
 
@@ -35,3 +37,9 @@ def mean_interval(outcomes: Sequence[np.ndarray], *, seed: int = 0) -> Interval:
         total += (counts[:, 0] - counts[:, 1]) / len(values)
     low, high = np.percentile(100 * total / len(outcomes), PERCENTILES)
     return float(low), float(high)
+
+
+def score_interval(result: ProbeResult, labels: np.ndarray) -> Interval:
+    """Return the interval of a probe's test score; labels [rows] are the task's."""
+    right = [fold.test_log_probabilities.argmax(axis=1) == labels[fold.test_rows] for fold in result.folds]
+    return mean_interval([np.concatenate(right)])
