@@ -224,7 +224,7 @@ def edit(path: Path, change: Any) -> None:
 def test_leaderboard_ranks_finished_trials_first(rich: Path) -> None:
     """Finished trials come by their metric, then those stopped early, then those that broke."""
     run = read_run(rich)
-    ranked = run.ranked()
+    ranked = run.ranked
     finished = [run.value(trial) or 0.0 for trial in ranked if trial.status == "finished"]
     assert finished == sorted(finished, reverse=True)
     order = {"finished": 0, "stopped": 1, "failed": 2, "nan": 2}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ class Run:
     ensemble: Ensemble | None
     seconds: float | None
 
-    @property
+    @cached_property
     def searched(self) -> list[str]:
         """The searched names, in the order of the search space."""
         names = dict.fromkeys(self.domains)
@@ -91,6 +92,12 @@ class Run:
         chance = self.chance if self.mode == "max" else None
         return value / chance if value is not None and chance else None
 
+    @cached_property
+    def highest(self) -> float | None:
+        """The highest figure of a trial that did not break; what bars are measured by."""
+        values = (self.value(trial) for trial in self.trials if trial.status not in BROKEN)
+        return max((value for value in values if value is not None), default=None)
+
     def title(self, name: str) -> str:
         """Return a trial's name with the words it was searched by, as in `0003 bi`; any other name as it is."""
         params = next((trial.params for trial in self.trials if trial.name == name), {})
@@ -100,8 +107,9 @@ class Run:
         """Return the trial's metric, or None."""
         return number(trial.metrics.get(self.metric))
 
+    @cached_property
     def ranked(self) -> list[Trial]:
-        """Return the trials from best to worst.
+        """The trials from best to worst.
 
         Finished ones come first, since a figure taken earlier in training says less; those that broke come last.
         """
@@ -114,10 +122,10 @@ class Run:
 
         return sorted(self.trials, key=place)
 
-    @property
+    @cached_property
     def best(self) -> Trial | None:
         """The best trial that has a figure and did not break."""
-        return next((t for t in self.ranked() if self.value(t) is not None and t.status not in BROKEN), None)
+        return next((t for t in self.ranked if self.value(t) is not None and t.status not in BROKEN), None)
 
 
 def read_run(folder: Path) -> Run:

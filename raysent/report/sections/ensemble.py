@@ -28,7 +28,7 @@ def section(run: Run) -> Section:
     method = f", by the rule '{ensemble.method}'" if ensemble.method else ""
     lead = (
         f"{len(ensemble.members)} members pooled{method}: test scores in percent, whiskers are 95 % intervals. "
-        "Where whiskers overlap widely, the order may be luck."
+        "The difference in the summary is paired over rows, so it can be plain where whiskers overlap."
     )
     return Section(key, title, lead, [*plots, *_weights(run, ensemble)])
 

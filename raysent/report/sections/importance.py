@@ -24,7 +24,7 @@ from raysent.report.run_files import BROKEN, Run, Trial
 MIN_TRIALS = 4
 NUM_RESAMPLES = 40
 NUM_TREES = 16
-NUM_DRAWS = 8
+MAX_DRAWN = 2000
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,13 @@ def importance(values: np.ndarray, metric: np.ndarray, *, seed: int) -> Importan
 def _total_shares(forest: RandomForestRegressor, values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Return [parameters] total effects: half the mean square change under a fresh draw, over the variance."""
     rows, num_parameters = values.shape
-    changed = np.tile(values, (num_parameters, NUM_DRAWS, 1, 1))  # [parameters, draws, rows, parameters]
+    num_draws = max(1, min(8, MAX_DRAWN // rows))
+    changed = np.tile(values, (num_parameters, num_draws, 1, 1))  # [parameters, draws, rows, parameters]
     for column in range(num_parameters):
-        drawn_rows = generator.integers(rows, size=(NUM_DRAWS, rows))
+        drawn_rows = generator.integers(rows, size=(num_draws, rows))
         changed[column, :, :, column] = values[drawn_rows, column]
     before = forest.predict(values)
-    after = forest.predict(changed.reshape(-1, num_parameters)).reshape(num_parameters, NUM_DRAWS, rows)
+    after = forest.predict(changed.reshape(-1, num_parameters)).reshape(num_parameters, num_draws, rows)
     variance = before.var()
     if variance == 0:
         return np.zeros(num_parameters)

@@ -26,7 +26,7 @@ def section(run: Run) -> Section | None:
         *([Column("usd", "number", "dollars")] if has_usd else []),
         *(Column(short[name], "number" if _is_numeric(run, name) else "text", name) for name in run.searched),
     ]
-    rows = [_row(run, trial, others, has_ratio=has_ratio, has_usd=has_usd) for trial in run.ranked()]
+    rows = [_row(run, trial, others, has_ratio=has_ratio, has_usd=has_usd) for trial in run.ranked]
     lead = "Every trial is scored on the same frozen pool of sentences; press a heading to sort by it."
     return Section(key="leaderboard", title="Leaderboard", lead=lead, blocks=[Table(columns, rows)])
 
@@ -39,10 +39,9 @@ def _is_numeric(run: Run, name: str) -> bool:
 def _bar(run: Run, trial: Trial) -> float | None:
     """Return the length of the bar behind the metric: of the greatest, where more is better."""
     value = run.value(trial)
-    top = max((v for t in run.trials if t.status not in BROKEN and (v := run.value(t)) is not None), default=0.0)
-    if value is None or top <= 0 or run.mode != "max" or trial.status in BROKEN:
+    if value is None or not run.highest or run.mode != "max" or trial.status in BROKEN:
         return None
-    return min(max(value / top, 0.0), 1.0)
+    return min(max(value / run.highest, 0.0), 1.0)
 
 
 def _row(run: Run, trial: Trial, others: list[str], *, has_ratio: bool, has_usd: bool) -> list[Cell]:

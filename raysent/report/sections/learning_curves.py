@@ -11,20 +11,24 @@ from raysent.report.blocks import Note, Section, label, significant
 from raysent.report.figures import ACCENT, BEST, QUIET, drawn
 from raysent.report.run_files import BROKEN, Run, Trial
 
+# More lines than these hide each other, and make the page heavy.
+MAX_LINES = 150
+
 
 def section(run: Run) -> Section:
     """Return the learning curves: the best trial stands out, those stopped early are faded, chance is dotted."""
-    trials = [trial for trial in reversed(run.ranked()) if any(y is not None for y in _values(run, trial))]
+    trials = [trial for trial in reversed(run.ranked) if any(y is not None for y in _values(run, trial))]
     if not trials:
         return Section("curves", "Learning curves", blocks=[Note("No trial has made a report yet.")])
-    traces = [_line(run, trial) for trial in trials]
+    shown = trials[-MAX_LINES:]
     lead = f"{run.metric} on the frozen pool against the share of training done."
     if run.is_sweep:
         lead += " The best trial is the thick line; trials that were stopped early or broke are faded."
     figure = drawn(
-        traces,
+        [_line(run, trial) for trial in shown],
         height=420,
-        label=f"Lines of {run.metric} against the share of training, one for each of {len(trials)} trials.",
+        label=f"Lines of {run.metric} against the share of training, one for each of {len(shown)} trials.",
+        caption=f"the {len(shown)} best of {len(trials)} trials" if len(shown) < len(trials) else "",
         xaxis_title_text="share of training",
         xaxis_tickformat=".0%",
         xaxis_range=[0, 1.02],

@@ -18,7 +18,7 @@ def section(run: Run) -> Section | None:
     if not run.is_sweep:
         return None
     key, title = "parallel", "Searched values side by side"
-    trials = [t for t in run.ranked() if run.value(t) is not None and t.status not in BROKEN]
+    trials = [t for t in run.ranked if run.value(t) is not None and t.status not in BROKEN]
     parameters = [parameter for parameter in parameters_of(run, trials) if parameter.is_varied]
     if len(trials) < 2 or not parameters:
         return Section(key, title, blocks=[Note("Too few trials: two with different searched values are needed.")])

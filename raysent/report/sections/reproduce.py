@@ -26,7 +26,7 @@ PLACES = {
 def section(run: Run) -> Section:
     """Return what is known of how the run was made."""
     items = [(name, _found(run.settings, places)) for name, places in PLACES.items()]
-    facts = [(name, _as_text(name, value)) for name, value in items if value is not None]
+    facts = [(name, _as_text(name, value)) for name, value in items if value not in (None, [], "")]
     facts += _sizes(run.settings) + _pool(run) + _versions(run.settings)
     facts.append(("report written by", f"raysent {__version__}, Python {sys.version.split()[0]}"))
     lead = "The same command, versions, corpus and seed give the same trials in the same order."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -17,7 +18,7 @@ def section(run: Run) -> Section | None:
     if not run.is_sweep:
         return None
     key, title = "slices", "What each searched name does"
-    trials = [t for t in run.ranked() if run.value(t) is not None and t.status not in BROKEN]
+    trials = [t for t in run.ranked if run.value(t) is not None and t.status not in BROKEN]
     parameters = [parameter for parameter in parameters_of(run, trials) if parameter.is_varied]
     if len(trials) < 2 or not parameters:
         return Section(key, title, blocks=[Note("Too few trials: two with different searched values are needed.")])
@@ -29,29 +30,19 @@ def section(run: Run) -> Section | None:
 
 
 def _slice(run: Run, trials: Sequence[Trial], parameter: Parameter, name: str) -> Figure:
-    values = [run.value(trial) for trial in trials]
-    best = run.best.name if run.best else ""
     ticks, texts = parameter.ticks()
     places = parameter.coordinates()
     pad = 0.08 * ((places.max() - places.min()) or 1.0)
-    told = [f"{label(trial.name)} ({label(trial.status)})" for trial in trials]
-    given = [f"{label(name)} {label(trial.params.get(parameter.name))}" for trial in trials]
-    marks = go.Scatter(
-        x=places,
-        y=values,
-        mode="markers",
-        marker={
-            "size": [11 if trial.name == best else 8 for trial in trials],
-            "color": [BEST if trial.name == best else ACCENT for trial in trials],
-            "symbol": ["circle" if trial.status == "finished" else "circle-open" for trial in trials],
-            "opacity": 0.85,
-            "line": {"width": [0 if trial.status == "finished" else 1.5 for trial in trials]},
-        },
-        text=[f"{first}<br>{second}" for first, second in zip(told, given, strict=True)],
-        hovertemplate="%{text}: %{y:.4g}<extra></extra>",
-    )
+    best = [trial for trial in trials if run.best is not None and trial.name == run.best.name]
+    finished = [trial for trial in trials if trial.status == "finished" and trial not in best]
+    others = [trial for trial in trials if trial.status != "finished" and trial not in best]
+    at = dict(zip((trial.name for trial in trials), places.round(6).tolist(), strict=True))
     return drawn(
-        [marks],
+        [
+            _marks(run, others, parameter, at, {"size": 8, "color": ACCENT, "symbol": "circle-open"}),
+            _marks(run, finished, parameter, at, {"size": 8, "color": ACCENT}),
+            _marks(run, best, parameter, at, {"size": 11, "color": BEST}),
+        ],
         height=260,
         label=f"{run.metric} against {parameter.name} over {len(trials)} trials.",
         narrow=True,
@@ -61,4 +52,18 @@ def _slice(run: Run, trials: Sequence[Trial], parameter: Parameter, name: str) -
         xaxis_range=[places.min() - pad, places.max() + pad],
         xaxis_tickfont={"size": 11, "color": QUIET},
         yaxis_tickfont={"size": 11, "color": QUIET},
+    )
+
+
+def _marks(
+    run: Run, trials: Sequence[Trial], parameter: Parameter, at: Mapping[str, float], marker: Mapping[str, Any]
+) -> Any:
+    """Return the marks of some trials; `at` holds every trial's place on the axis."""
+    return go.Scatter(
+        x=[at[trial.name] for trial in trials],
+        y=[round(run.value(trial) or 0.0, 6) for trial in trials],
+        mode="markers",
+        marker={"opacity": 0.85, "line": {"width": 1.5 if "symbol" in marker else 0}, **marker},
+        text=[f"{label(trial.name)}, {label(trial.params.get(parameter.name))}" for trial in trials],
+        hovertemplate="%{text}: %{y:.4g}<extra></extra>",
     )
