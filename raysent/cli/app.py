@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
-import click
 import typer
 
 from raysent import __version__
 from raysent.errors import RaysentError
+
+# Typer keeps a copy of click for itself; its public BadParameter is the way to what all misuse descends from.
+UsageError: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 
 app = typer.Typer(
     name="raysent",
@@ -24,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 space_app = typer.Typer(help="Check search spaces.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(space_app, name="space")
@@ -37,34 +39,34 @@ ModelsArgument = Annotated[
 ]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 CorpusOption = Annotated[
-    Optional[str],
+    str | None,
     typer.Option(
         "--corpus", metavar="PATH", help="Text to train on: file, folder, glob, s3://, or 'docs', the embedded one."
     ),
 ]
 RunOption = Annotated[
-    Optional[Path], typer.Option("--run", metavar="DIR", help="Run folder to make.  [default: runs/NAME-DATE]")
+    Path | None, typer.Option("--run", metavar="DIR", help="Run folder to make.  [default: runs/NAME-DATE]")
 ]
 SetOption = Annotated[
-    Optional[list[str]],
+    list[str] | None,
     typer.Option("--set", metavar="A.B=C", help="Set a value of the base run; ends the search over it. Repeatable."),
 ]
 SeedOption = Annotated[
-    Optional[int], typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.  [default: 0]")
+    int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.  [default: 0]")
 ]
 DataOption = Annotated[
-    Optional[Path],
+    Path | None,
     typer.Option("--data", metavar="DIR", help="Task files in SentEval's layout.  [default: the embedded tasks]"),
 ]
 TasksOption = Annotated[
-    Optional[str],
+    str | None,
     typer.Option("--tasks", metavar="A,B", help="Tasks to judge on.  [default: all whose files are there]"),
 ]
 AddressOption = Annotated[
-    Optional[str], typer.Option("--address", metavar="ADDR", help="A Ray cluster that already stands.")
+    str | None, typer.Option("--address", metavar="ADDR", help="A Ray cluster that already stands.")
 ]
 GpusOption = Annotated[
-    Optional[float],
+    float | None,
     typer.Option("--gpus-per-worker", metavar="X", min=0, help="GPUs of each worker, may be a fraction."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
@@ -82,17 +84,17 @@ def sweep(
     space: SpaceArgument,
     corpus: CorpusOption = None,
     run: RunOption = None,
-    trials: Annotated[Optional[int], typer.Option("--trials", metavar="N", min=1, help="Trials in all.")] = None,
+    trials: Annotated[int | None, typer.Option("--trials", metavar="N", min=1, help="Trials in all.")] = None,
     concurrent: Annotated[
-        Optional[int],
+        int | None,
         typer.Option("--concurrent", metavar="N", min=1, help="Trials at once.  [default: as many as fit]"),
     ] = None,
     workers_per_trial: Annotated[
-        Optional[int], typer.Option("--workers-per-trial", metavar="N", min=1, help="Ray Train workers of each trial.")
+        int | None, typer.Option("--workers-per-trial", metavar="N", min=1, help="Ray Train workers of each trial.")
     ] = None,
     gpus_per_worker: GpusOption = None,
     time: Annotated[
-        Optional[str],
+        str | None,
         typer.Option("--time", metavar="30m", help="Wall-clock limit; running trials stop at their next report."),
     ] = None,
     seed: SeedOption = None,
@@ -104,7 +106,10 @@ def sweep(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before starting.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Search a space: many runs, the poor ones stopped early, then evaluation, ensemble and report."""
+    """Search a space; then evaluate, combine and report.
+
+    Many runs are trained, the poor ones are stopped early; the best are judged on tasks and combined.
+    """
     from raysent.cli import sweeping  # torch and Ray come with it
 
     limits = {
@@ -136,7 +141,10 @@ def sweep(
 
 @app.command()
 def resume(run: RunArgument, as_json: JsonOption = False) -> None:
-    """Go on with a sweep that was interrupted or killed; no finished trial is trained again."""
+    """Go on with an interrupted or killed sweep.
+
+    No finished trial is trained again; running ones go on from their last checkpoint.
+    """
     from raysent.cli import sweeping  # torch and Ray come with it
 
     raise typer.Exit(sweeping.resume(run, as_json=as_json))
@@ -154,7 +162,10 @@ def train(
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train the base run of a space on Ray Train workers; goes on where the run folder holds a checkpoint."""
+    """Train the base run of a space.
+
+    Runs on Ray Train workers, and goes on where the run folder holds a checkpoint.
+    """
     from raysent.cli import training  # torch and Ray come with it
 
     raise typer.Exit(
@@ -178,7 +189,10 @@ def train(
 def evaluate(
     models: ModelsArgument, data: DataOption = None, tasks: TasksOption = None, as_json: JsonOption = False
 ) -> None:
-    """Judge models on tasks: encode, fit a probe per task, keep scores and log-probabilities."""
+    """Judge models on tasks.
+
+    Encodes, fits a probe per task, and keeps scores and log-probabilities beside the first model named.
+    """
     from raysent.cli import judging  # torch comes with it
 
     raise typer.Exit(judging.evaluate(models, data=data, tasks=tasks, as_json=as_json))
@@ -193,11 +207,14 @@ def ensemble(
         str, typer.Option("--method", help="How members are weighted: validation, uniform or best.")
     ] = "validation",
     top: Annotated[
-        Optional[int], typer.Option("--top", metavar="K", min=1, help="Only the K best members on validation.")
+        int | None, typer.Option("--top", metavar="K", min=1, help="Only the K best members on validation.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Combine models: pool their log-probabilities on each task, beside the best member and equal shares."""
+    """Combine models into one.
+
+    Pools their log-probabilities on each task, and shows that beside the best member and equal shares.
+    """
     from raysent.cli import judging  # torch comes with it
 
     raise typer.Exit(judging.ensemble(models, data=data, tasks=tasks, method=method, top=top, as_json=as_json))
@@ -205,7 +222,10 @@ def ensemble(
 
 @app.command()
 def report(run: RunArgument) -> None:
-    """Write RUN/report.html, one page that needs no network."""
+    """Write RUN/report.html.
+
+    One page that needs no network.
+    """
     from raysent.cli import judging  # torch comes with it
 
     raise typer.Exit(judging.report(run))
@@ -218,7 +238,7 @@ def encode(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the vectors go, float32 [sentences, dim].")
     ],
     file: Annotated[
-        Optional[Path], typer.Argument(metavar="[FILE]", help="One sentence a line.  [default: standard input]")
+        Path | None, typer.Argument(metavar="[FILE]", help="One sentence a line.  [default: standard input]")
     ] = None,
     batch_size: Annotated[
         int, typer.Option("--batch-size", metavar="N", min=1, help="Sentences encoded at once.")
@@ -253,12 +273,12 @@ def main() -> None:
         status = app(standalone_mode=False)
     except RaysentError as error:
         status = _refuse(str(error))
-    except click.UsageError as error:
+    except UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "raysent"
         status = _refuse(f"{' '.join(error.format_message().split())} (see '{command} --help')")
-    except click.exceptions.Exit as error:
+    except typer.Exit as error:
         status = error.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         status = 130
     except BrokenPipeError:
         # The reader of our output has gone, as in `raysent … | head`; that is its right.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import click
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -18,7 +18,7 @@ results = Console(highlight=False)
 
 def print_json(value: Any) -> None:
     """Print one JSON object on standard output; NaN has no place in it."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, num_text: int = 1) -> None:

@@ -85,9 +85,8 @@ class SweepView:
             case "session":
                 self._num_trials, self._concurrent = event["trials"], event["concurrent"]
             case "suggested":
-                self._trials[event["trial"]] = {
-                    "params": event["params"], "status": "waiting", "index": 0, "num_reports": 0, "seconds": 0.0, "metrics": {}
-                }  # fmt: skip
+                blank = {"status": "waiting", "index": 0, "num_reports": 0, "seconds": 0.0, "metrics": {}}
+                self._trials[event["trial"]] = {"params": event["params"], **blank}
             case "started":
                 self._trials[event["trial"]]["status"] = "running"
             case "report":
@@ -131,7 +130,7 @@ class SweepView:
 
     def _summary(self) -> str:
         """Return best so far, counts and time in one line."""
-        counts = {status: 0 for status in ("running", "finished", "stopped", "failed", "nan")}
+        counts = dict.fromkeys(("running", "finished", "stopped", "failed", "nan"), 0)
         for trial in self._trials.values():
             if trial["status"] in counts:
                 counts[trial["status"]] += 1
@@ -152,7 +151,7 @@ class SweepView:
         mean = sum(trial["index"] for trial in ended) / len(ended) if ended else per_trial
         begun = sum(trial["index"] for trial in self._trials.values() if trial["status"] not in _ENDED)
         reports_left = max(0.0, (self._num_trials - len(ended)) * mean - begun)
-        return (time.monotonic() - self._begun) / self._heard * reports_left
+        return float((time.monotonic() - self._begun) / self._heard * reports_left)
 
     def _render(self) -> Group:
         """Return the live table: running trials first, then the best that have ended."""

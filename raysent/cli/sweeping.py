@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import click
+import typer
 
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
 from raysent.cli.judging import Judgement, judge_sweep, print_judgement, task_names
@@ -24,7 +24,7 @@ from raysent.sweep import start as start_sweep
 SOME_TRIALS_FAILED, INTERRUPTED = 5, 130
 
 
-def sweep(  # noqa: PLR0913 - one argument an option
+def sweep(
     name: str,
     *,
     overrides: Sequence[str],
@@ -46,7 +46,7 @@ def sweep(  # noqa: PLR0913 - one argument an option
         return _print_plan(space, folder, wanted, as_json=as_json)
     if not is_agreed and sys.stdin.isatty() and not as_json:
         _print_plan(space, folder, wanted, as_json=False)
-        click.confirm("Start?", default=True, abort=True, err=True)
+        typer.confirm("Start?", default=True, abort=True, err=True)
     judging = {"data": None if data is None else str(data.resolve()), "tasks": wanted}
     record = SweepRecord(space, seed or 0, ["raysent", *sys.argv[1:]], address, judging)
     with ProgressLines(is_quiet=as_json) as progress, _view(space, as_json=as_json) as view:
@@ -103,7 +103,7 @@ def _print_plan(space: SearchSpace, folder: Path, tasks: Sequence[str], *, as_js
     results.print(f"first corner: {describe(base)}", soft_wrap=True)
     print_table(
         ["searched", "domain"], [(name, _domain_text(entry)) for name, entry in plan["searched"].items()], num_text=2
-    )  # type: ignore[attr-defined]
+    )
     return 0
 
 

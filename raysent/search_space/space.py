@@ -82,7 +82,7 @@ class SearchSpace:
 
     def values(self, params: Params) -> dict[str, Any]:
         """Return the run that `params` describes, as plain nested values; wider names are set before narrower ones."""
-        values = copy.deepcopy(self.document.values.get("base", {}))
+        values: dict[str, Any] = copy.deepcopy(self.document.values.get("base", {}))
         for name in sorted(params, key=lambda name: name.count(".")):
             set_dotted(values, name, self.domains[name].value(params[name]))
         return values

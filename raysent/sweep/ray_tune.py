@@ -6,6 +6,7 @@ and pickles are never read back.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -27,7 +28,19 @@ from raysent.search_space import Limits
 from raysent.sweep.conductor import Conductor, Trial
 from raysent.sweep.trainables import ReusedActor, nested_train
 
+# What a trial's process needs to know; whether time is over.
+Describe = Callable[[Trial], dict[str, Any]]
+IsOver = Callable[[], bool]
+
+# How often a trial whose process died is started again, from its last checkpoint.
 MAX_RESTARTS = 1
+
+_QUIET = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
 
 
 @dataclass(frozen=True)
@@ -70,38 +83,38 @@ def layout(limits: Limits, *, cpus: int, gpus: float, num_trials: int) -> Layout
     return Layout(at_once, workers, max(1, cpus // (at_once * workers)), gpus_per_worker, nested)
 
 
-class _Search(Searcher):  # type: ignore[misc]
+class _Search(Searcher):
     """Asks the conductor for trials."""
 
-    def __init__(self, conductor: Conductor, describe: Callable[[Trial], dict[str, Any]], is_over: Callable[[], bool]):
+    def __init__(self, conductor: Conductor, describe: Describe, is_over: IsOver) -> None:
         super().__init__()
         self._conductor, self._describe, self._is_over = conductor, describe, is_over
 
-    def set_search_properties(self, metric: Any, mode: Any, config: Any, **spec: Any) -> bool:
+    def set_search_properties(self, *_: Any, **__: Any) -> bool:
         return True
 
-    def suggest(self, trial_id: str) -> Any:
+    def suggest(self, trial_id: str) -> Any:  # noqa: ARG002 - Tune's name for the trial
         trial = None if self._is_over() else self._conductor.suggest()
         return Searcher.FINISHED if trial is None else self._describe(trial)
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(self, *_: Any, **__: Any) -> None:
         """Nothing to do: the scheduler has heard it."""
 
-    def save_to_dir(self, *args: Any, **kwargs: Any) -> None:
+    def save_to_dir(self, *_: Any, **__: Any) -> None:
         """Nothing to save: the journal has it."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
-class _Scheduler(FIFOScheduler):  # type: ignore[misc]
+class _Scheduler(FIFOScheduler):
     """Carries reports to the conductor, and its decisions back."""
 
-    def __init__(self, conductor: Conductor, is_over: Callable[[], bool]) -> None:
-        super().__init__()
+    def __init__(self, conductor: Conductor, is_over: IsOver) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
         self._conductor, self._is_over = conductor, is_over
 
-    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+    def on_trial_result(self, _: Any, trial: Any, result: dict[str, Any]) -> str:
         name = trial.config["trial"]
         if "status" in result:
             self._hear_end(name, result)
@@ -120,11 +133,11 @@ class _Scheduler(FIFOScheduler):  # type: ignore[misc]
         self._conductor.end(name, status="stopped", seconds=result["seconds"], error=None if not goes_on else "time")
         return str(TrialScheduler.STOP)
 
-    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+    def on_trial_complete(self, _: Any, trial: Any, result: dict[str, Any]) -> None:
         if "status" in result:
             self._hear_end(trial.config["trial"], result)
 
-    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+    def on_trial_error(self, _: Any, trial: Any) -> None:
         self._conductor.end(trial.config["trial"], status="failed", error=_last_line(trial))
 
     def _hear_end(self, name: str, result: dict[str, Any]) -> None:
@@ -136,22 +149,20 @@ class _Scheduler(FIFOScheduler):  # type: ignore[misc]
         return {}
 
 
-class _Interrupt(Stopper):  # type: ignore[misc]
+class _Interrupt(Stopper):
     """Ends the experiment, trials included, when the user asks."""
 
     def __init__(self) -> None:
         self.requested = False
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, *_: Any) -> bool:
         return False
 
     def stop_all(self) -> bool:
         return self.requested
 
 
-def run_trials(
-    conductor: Conductor, plan: Layout, *, describe: Callable[[Trial], dict[str, Any]], is_over: Callable[[], bool]
-) -> bool:
+def run_trials(conductor: Conductor, plan: Layout, *, describe: Describe, is_over: IsOver) -> bool:
     """Train until the conductor has no more trials, time is over, or the user interrupts.
 
     Args:
@@ -163,9 +174,8 @@ def run_trials(
     Returns:
         Whether the user interrupted.
     """
-    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
-    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
-    os.environ["TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S"] = "0"
+    os.environ.update(_QUIET)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     interrupt = _Interrupt()
     with tempfile.TemporaryDirectory(prefix="raysent-tune-") as scratch, _signals_caught(interrupt):
         tune.Tuner(
@@ -185,6 +195,8 @@ def run_trials(
                 verbose=0,
                 stop=interrupt,
                 failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
+                # A trial's own checkpoints are the truth; Tune's are neither made nor read.
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         ).fit()
     return interrupt.requested
@@ -203,7 +215,7 @@ def _trainable(plan: Layout) -> Any:
 def _signals_caught(interrupt: _Interrupt) -> Iterator[None]:
     """Take the first Ctrl-C or SIGTERM as a wish to stop cleanly; a second one as an order."""
 
-    def handle(number: int, frame: Any) -> None:
+    def handle(*_: Any) -> None:
         if interrupt.requested:
             raise KeyboardInterrupt
         interrupt.requested = True

@@ -40,7 +40,7 @@ def ending(outcome: Outcome) -> Message:
     return {"status": outcome.status, "seconds": outcome.seconds, "error": outcome.message or None, "done": True}
 
 
-class ReusedActor(tune.Trainable):  # type: ignore[misc]
+class ReusedActor(tune.Trainable):
     """A Tune actor in which one trial after the other trains.
 
     The loop runs in a thread of its own and hands over each report; it waits there for the answer, so a trial that is

@@ -1,0 +1,240 @@
+"""`raysent evaluate`, `ensemble`, `report`, `encode`: what is typed, and what is seen."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import raysent
+from raysent.artifacts import storage_errors, written_whole
+from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
+from raysent.ensemble import Combined, combine
+from raysent.ensemble.pooling import check_method
+from raysent.errors import DataError
+from raysent.evaluate import Score
+from raysent.evaluate import evaluate as evaluate_models
+from raysent.report import write as write_report
+from raysent.sweep import SweepRecord, SweepResult, trial_folder
+from raysent.sweep.selection import select_members
+from raysent.tasks import absent_tasks, default_tasks, find_task, known_tasks
+
+EVALUATION_FOLDER = "evaluation"
+ELSEWHERE = Path("runs") / "judged"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was found after a sweep: scores of its members, their ensemble, and the page about it all."""
+
+    combined: Combined | None
+    report: Path
+
+    def values(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        ensemble = None if self.combined is None else ensemble_values(self.combined)
+        return {"ensemble": ensemble, "report": str(self.report)}
+
+
+def task_names(tasks: str | None, *, data: Path | None, configured: Sequence[str] | None = None) -> list[str]:
+    """Return the tasks to judge on: those named, else those whose files are there; every name is checked.
+
+    Raises:
+        RaysentError: If a name is unknown, or its files are missing.
+    """
+    named = [name for name in tasks.split(",") if name] if tasks is not None else configured
+    if named is None:
+        return default_tasks(data)
+    found = list(dict.fromkeys(find_task(name).name for name in named))
+    for name in found:
+        task = known_tasks()[name]
+        if task.needs_data and (data is None or not task.is_present(data)):
+            task.load(data)  # raises, saying what to put where
+    return found
+
+
+def evaluate(models: Sequence[str], *, data: Path | None, tasks: str | None, as_json: bool) -> int:
+    """Judge models and print their scores."""
+    names = task_names(tasks, data=data)
+    with ProgressLines(is_quiet=as_json) as progress:
+        scores = evaluate_models(
+            models, output=home(models) / EVALUATION_FOLDER, tasks=names, data_dir=data, progress=progress
+        )
+    if as_json:
+        print_json({"results": [asdict(score) for score in scores]})
+        return 0
+    _say_absent(tasks, data)
+    _print_scores(scores)
+    return 0
+
+
+def ensemble(
+    models: Sequence[str], *, data: Path | None, tasks: str | None, method: str, top: int | None, as_json: bool
+) -> int:
+    """Combine models and print what that gives."""
+    check_method(method)
+    names = task_names(tasks, data=data)
+    with ProgressLines(is_quiet=as_json) as progress:
+        combined = combine(
+            models, output=home(models), tasks=names, data_dir=data, method=method, top=top, progress=progress
+        )
+    if as_json:
+        print_json(ensemble_values(combined))
+    else:
+        _print_ensemble(combined)
+        results.print(f"ensemble: {combined.path}", soft_wrap=True)
+    return 0
+
+
+def report(run: Path) -> int:
+    """Write a run's page and say where it is."""
+    results.print(str(write_report(run)), soft_wrap=True)
+    return 0
+
+
+def encode(model: str, file: Path | None, *, output: Path, batch_size: int, normalize: bool) -> int:
+    """Encode the lines of a file, or of standard input."""
+    encoder = raysent.load(model)
+    sentences = _lines(file)
+    vectors = encoder.encode(sentences, batch_size=batch_size, normalize_embeddings=normalize)
+    with storage_errors(output), written_whole(output) as temporary, temporary.open("wb") as stream:
+        np.save(stream, vectors)
+    messages.print(f"{output}: {vectors.shape[0]:,} sentences, {vectors.shape[1]:,} dimensions", soft_wrap=True)
+    return 0
+
+
+def judge_sweep(result: SweepResult, record: SweepRecord, *, is_quiet: bool) -> Judgement:
+    """Evaluate a sweep's best trials, combine them and write its report."""
+    space, judging = record.space, record.judging or {}
+    members = select_members(space, result.trials)
+    data = None if judging.get("data") is None else Path(judging["data"])
+    combined = None
+    if members:
+        with ProgressLines(is_quiet=is_quiet) as progress:
+            combined = combine(
+                [trial_folder(result.folder, trial.number) for trial in members],
+                output=result.folder,
+                tasks=judging.get("tasks"),
+                data_dir=data,
+                progress=progress,
+            )
+    return Judgement(combined, write_report(result.folder))
+
+
+def print_judgement(judgement: Judgement) -> None:
+    """Print an ensemble beside its members, and where the page is."""
+    if judgement.combined is None:
+        messages.print("no trial has a model, so there is nothing to evaluate")
+    else:
+        results.print()
+        _print_ensemble(judgement.combined)
+    results.print(f"\nreport: {judgement.report}", soft_wrap=True)
+
+
+def ensemble_values(combined: Combined) -> dict[str, Any]:
+    """Return an ensemble's outcome as plain values."""
+    names = [member.name for member in combined.members]
+    rows = _ensemble_rows(combined)
+    return {
+        "path": str(combined.path),
+        "method": combined.method,
+        "members": names,
+        "best_member": names[combined.best_member],
+        "difference": combined.difference,
+        "interval": list(combined.interval),
+        "results": [
+            {
+                "model": name,
+                "task": task.task,
+                "protocol": combined.protocol,
+                "validation": outcome.validation,
+                "test": outcome.test,
+                "interval": list(outcome.interval),
+            }
+            for name, outcomes in rows.items()
+            for task, outcome in zip(combined.tasks, outcomes, strict=True)
+        ],
+        "weights": {task.task: dict(zip(names, task.weights.tolist(), strict=True)) for task in combined.tasks},
+    }
+
+
+def home(models: Sequence[str]) -> Path:
+    """Return the folder that keeps what is found about models: the first that is a folder of its own."""
+    folders = [Path(model) for model in models if Path(model).is_dir()]
+    return folders[0] if folders else ELSEWHERE
+
+
+def _ensemble_rows(combined: Combined) -> dict[str, list[Any]]:
+    """Return the outcomes on every task by name: members, rivals, the ensemble."""
+    rows: dict[str, list[Any]] = {
+        member.name: [task.members[place] for task in combined.tasks] for place, member in enumerate(combined.members)
+    }
+    for rival in combined.tasks[0].rivals:
+        rows[rival] = [task.rivals[rival] for task in combined.tasks]
+    rows["ensemble"] = [task.ensemble for task in combined.tasks]
+    return rows
+
+
+def _print_ensemble(combined: Combined) -> None:
+    """Print test scores of members, rivals and the ensemble, and what the ensemble adds."""
+    names = [task.task for task in combined.tasks]
+    rows = [
+        (name, *(f"{outcome.test:.2f}" for outcome in outcomes), f"{np.mean([o.test for o in outcomes]):.2f}")
+        for name, outcomes in _ensemble_rows(combined).items()
+    ]
+    print_table([f"test, protocol {combined.protocol}", *names, "mean"], rows)
+    low, high = combined.interval
+    best = combined.members[combined.best_member].name
+    results.print(
+        f"ensemble against the best member on validation ({best}): {combined.difference:+.2f} points of mean test "
+        f"score, 95 % interval [{low:+.2f}, {high:+.2f}]",
+        soft_wrap=True,
+    )
+
+
+def _print_scores(scores: Sequence[Score]) -> None:
+    """Print test scores, a row a model and a column a task."""
+    tasks = list(dict.fromkeys(score.task for score in scores))
+    by_model: dict[str, dict[str, Score]] = {}
+    for score in scores:
+        by_model.setdefault(score.model, {})[score.task] = score
+    rows = [
+        (
+            model,
+            *(f"{found[task].test:.2f}" for task in tasks),
+            f"{np.mean([found[task].test for task in tasks]):.2f}",
+        )
+        for model, found in by_model.items()
+    ]
+    print_table([f"test, protocol {scores[0].protocol}", *tasks, "mean"], rows)
+
+
+def _say_absent(tasks: str | None, data: Path | None) -> None:
+    """Name the tasks that were left out because their files are not there."""
+    if tasks is None and data is not None and (absent := absent_tasks(data)):
+        messages.print(f"not in {data}: {', '.join(absent)}", soft_wrap=True)
+
+
+def _lines(file: Path | None) -> list[str]:
+    r"""Return the sentences of a file or of standard input, split on "\n" only.
+
+    Raises:
+        DataError: If the file is missing, unreadable or not text.
+    """
+    name = "standard input" if file is None else str(file)
+    try:
+        data = sys.stdin.buffer.read() if file is None else file.read_bytes()
+        lines = data.decode("utf-8").split("\n")
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: must be UTF-8 text; byte {error.start} is not; convert it first") from None
+    if lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise DataError(f"{name}: must hold one sentence a line; it is empty")
+    return [line.rstrip("\r") for line in lines]

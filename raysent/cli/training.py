@@ -1,0 +1,64 @@
+"""`raysent train`: what is typed, and what is seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from raysent.cli.console import ProgressLines, messages, print_json, results
+from raysent.cli.live import format_duration, format_value
+from raysent.corpus import prepare
+from raysent.report import write as write_report
+from raysent.run import describe
+from raysent.search_space import find_space, read_space
+from raysent.train import train as train_run
+from raysent.trainer import Report
+
+NOT_FINITE = 5
+
+
+def train(
+    name: str,
+    *,
+    overrides: Sequence[str],
+    run: Path | None,
+    num_workers: int,
+    gpus_per_worker: float | None,
+    address: str | None,
+    as_json: bool,
+) -> int:
+    """Train the base run of a space and say how it goes; returns the exit code."""
+    space = read_space(find_space(name), overrides=overrides)
+    config = space.config({})
+    folder = run or Path("runs") / f"train-{space.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    with ProgressLines(is_quiet=as_json) as progress:
+        prepare(config.corpus, config.vocabulary, progress=progress)
+
+    def tell(report: Report) -> None:
+        scores = "  ".join(f"{key} {format_value(value)}" for key, value in report.metrics.items())
+        messages.print(
+            f"{report.index}/{report.num_reports}  {scores}  {report.sentences:,} sentences  "
+            f"{format_duration(report.seconds)}",
+            soft_wrap=True,
+        )
+
+    if not as_json:
+        messages.print(f"{describe(config)}, into {folder}", soft_wrap=True)
+    outcome = train_run(
+        config,
+        folder,
+        num_workers=num_workers,
+        gpus_per_worker=gpus_per_worker,
+        address=address,
+        on_report=None if as_json else tell,
+    )
+    page = write_report(folder)
+    if as_json:
+        print_json({"run": str(folder), **asdict(outcome), "report": str(page)})
+    else:
+        results.print(f"{outcome.status}: {folder}  report: {page}", soft_wrap=True)
+        if outcome.message:
+            messages.print(outcome.message, style="red", soft_wrap=True)
+    return NOT_FINITE if outcome.status == "nan" else 0
