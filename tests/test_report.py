@@ -13,12 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raysent.config import parse_yaml
+from raysent.ensemble import combine
 from raysent.errors import ArtifactError
 from raysent.report import write
 from raysent.report.blocks import duration, fixed, number, significant
 from raysent.report.parameters import Parameter, short_names
 from raysent.report.run_files import read_run
 from raysent.report.sections.importance import comparable, importance
+from raysent.search_space import parse_space
+from raysent.sweep.conductor import Conductor
+from raysent.sweep.journal import Journal
+from raysent.sweep.record import SweepRecord, save_record, write_trials_table
+from raysent.tasks import senteval
 
 CHANCE = 0.002
 NUM_REPORTS = 10
@@ -30,6 +37,15 @@ SEARCH = {
     "encoder.hidden_size": {"randint": [64, 512]},
     "encoder.dropout": {"uniform": [0.0, 0.5]},
 }
+SPACE = """
+base:
+  encoder: {type: gru, hidden_size: 8}
+  objective: {type: context_prediction}
+search:
+  training.learning_rate: {loguniform: [1e-4, 1e-2]}
+  encoder.bidirectional: {choice: [false, true]}
+limits: {trials: 4, scheduler: {type: none}}
+"""
 SWEEP = {
     "name": "quick_thoughts",
     "command": ["raysent", "sweep", "search_spaces/quick_thoughts.yaml", "--trials", "20"],
@@ -127,7 +143,7 @@ def judge(folder: Path, members: list[str]) -> None:
             path = folder / "evaluation" / name / f"{task}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             score = {"model": name, "task": task, "protocol": "fast", "validation": test + 0.4, "test": test}
-            path.write_text(json.dumps({**score, "intervals": {"test": [test - 1.1, test + 1.1]}}))
+            path.write_text(json.dumps({**score, "interval": [test - 1.1, test + 1.1]}))
         best = max(scores.values())
         pooled = {"ensemble": best + 0.9, "uniform": best + 0.7, "best": best, **scores}
         weights = {name: 1 / len(members) + generator.gauss(0, 0.02) for name in members}
@@ -331,6 +347,60 @@ def test_write_refuses_a_torn_sweep_file(tmp_path: Path) -> None:
 def test_write_repeated_gives_the_same_page(rich: Path, rich_page: str) -> None:
     """The bootstrap is seeded, so that a report can be compared with itself."""
     assert write(rich).read_text(encoding="utf-8") == rich_page
+
+
+@pytest.fixture
+def written_by_raysent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A sweep's folder in which every file comes from the code that writes it in earnest."""
+    space = parse_space(parse_yaml(SPACE), name="toy")
+    facts = {"corpus": {"path": "docs", "key": "k" * 16}, "pool": SWEEP["pool"]}
+    save_record(tmp_path, SweepRecord(space, seed=3, command=["raysent", "sweep", "toy.yaml"]), facts=facts)
+    journal = Journal(tmp_path)
+    conductor = Conductor(space, seed=3, write=journal.write)
+    while (trial := conductor.suggest()) is not None:
+        for index in (1, 2):
+            metrics = {"context_accuracy": 0.01 * index + 0.001 * trial.number, "context_nll": 4.0}
+            conductor.report(trial.name, index=index, num_reports=2, metrics=metrics, seconds=1.5 * index)
+        conductor.end(trial.name, status="finished")
+    journal.close()
+    write_trials_table(tmp_path, conductor, usd_per_hour=3600.0)
+    monkeypatch.setattr(senteval, "NUM_ROWS", senteval.NUM_ROWS | {"CR/custrev.pos": 30, "CR/custrev.neg": 30})
+    for name, word in (("pos", "good"), ("neg", "bad")):
+        path = tmp_path / "data" / "CR" / f"custrev.{name}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{word} thing {number}\n" for number in range(30)))
+    combine(["hash:4", "hash:8"], output=tmp_path, tasks=["CR"], data_dir=tmp_path / "data")
+    return tmp_path
+
+
+def test_read_run_understands_what_the_other_commands_write(written_by_raysent: Path) -> None:
+    """Writers and reader of a run's folder agree on every name."""
+    run = read_run(written_by_raysent)
+    assert (run.name, run.metric, run.mode, run.chance, run.num_reports) == (
+        "toy",
+        "context_accuracy",
+        "max",
+        CHANCE,
+        2,
+    )
+    assert run.best is not None
+    assert (run.best.name, run.value(run.best), run.best.seconds, run.best.usd) == ("0003", 0.023, 3.0, 3.0)
+    assert run.searched == ["training.learning_rate", "encoder.bidirectional"]
+    assert {score.model for score in run.scores} == {"hash:4", "hash:8"}
+    assert all(score.interval is not None and score.test is not None for score in run.scores)
+
+
+def test_write_shows_what_the_other_commands_write(written_by_raysent: Path) -> None:
+    """The ensemble, its rivals, both members and the weights stand on the page."""
+    ensemble = read_run(written_by_raysent).ensemble
+    assert ensemble is not None
+    assert {score.task for score in ensemble.scores} == {"CR", "mean"}
+    assert {score.model for score in ensemble.scores} == {"ensemble", "uniform", "best", "hash:4", "hash:8"}
+    assert ensemble.gain is not None
+    assert ensemble.rival in ensemble.members
+    page = write(written_by_raysent).read_text()
+    assert "raysent sweep toy.yaml" in prose(page)
+    assert sum("equal shares" in str(figure["data"][0].get("y")) for figure in figures(page)) == 2
 
 
 def test_read_run_report_made_again_replaces_the_first(tmp_path: Path) -> None:

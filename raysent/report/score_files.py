@@ -59,8 +59,6 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 def _interval(value: Any) -> tuple[float, float] | None:
     """Return the two ends of an interval, or None."""
-    if isinstance(value, dict):
-        value = value.get("test", [value.get("low"), value.get("high")])
     if not isinstance(value, list | tuple) or len(value) != 2:
         return None
     low, high = number(value[0]), number(value[1])
@@ -79,7 +77,7 @@ def _score(values: Mapping[str, Any], path: Path) -> Score:
         protocol=str(values.get("protocol") or ""),
         validation=number(values.get("validation")),
         test=number(values.get("test")),
-        interval=_interval(values.get("intervals") or values.get("interval")),
+        interval=_interval(values.get("interval")),
     )
 
 
