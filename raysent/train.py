@@ -257,7 +257,7 @@ def _resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tu
     """
     import ray  # noqa: PLC0415 - late, as above
 
-    have: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    have: dict[str, float] = ray.cluster_resources()
     num_cpus, num_gpus = int(have.get("CPU", 0)), have.get("GPU", 0.0)
     if num_workers > num_cpus:
         raise ConfigError(f"num_workers: must be at most {num_cpus}, the cluster's CPUs; given {num_workers}")

@@ -75,8 +75,8 @@ class VocabularyConfig(StrictModel):
         lowercase: Whether case is dropped.
     """
 
-    size: int = Field(50_000, ge=3)
-    min_count: int = Field(1, ge=1)
+    size: int = Field(default=50_000, ge=3)
+    min_count: int = Field(default=1, ge=1)
     lowercase: bool = False
 
 

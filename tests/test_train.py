@@ -79,7 +79,7 @@ def test_two_ray_workers_equal_one_process(tmp_path: Path, one_ray: None) -> Non
 @pytest.mark.filterwarnings("ignore")
 def test_killed_ray_worker_goes_on_and_equals_the_plain_loop(tmp_path: Path, one_ray: None) -> None:
     """A worker that dies is started again from the last checkpoint; the weights are those of the plain loop."""
-    config = tiny_run(tmp_path, training__epochs=60.0)
+    config = tiny_run(tmp_path, training__epochs=25.0)
 
     def kill(report: Report) -> None:
         if report.index == 1:

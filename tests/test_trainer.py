@@ -21,8 +21,8 @@ from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.model import SentenceModel, load
 from raysent.run import RunConfig, TrainingConfig, load_run
 from raysent.trainer import Report, Workers, fit, load_outcome, load_reports
-from raysent.trainer.loop import count_steps, report_index
 from raysent.trainer.optimization import clip_gradients, learning_rate
+from raysent.trainer.plan import count_steps, report_index
 
 
 class KilledError(Exception):

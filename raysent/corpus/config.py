@@ -30,8 +30,8 @@ class CorpusConfig(StrictModel):
     format: Literal["auto", "sentences", "text"] = "auto"
     text_field: str = "text"
     across_documents: bool = False
-    max_sentences: int | None = Field(None, ge=4)
-    validation_fraction: float = Field(0.05, gt=0, le=0.5)
-    max_length: int = Field(50, ge=1)
+    max_sentences: int | None = Field(default=None, ge=4)
+    validation_fraction: float = Field(default=0.05, gt=0, le=0.5)
+    max_length: int = Field(default=50, ge=1)
     cache_dir: str | None = None
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)

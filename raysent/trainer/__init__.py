@@ -2,6 +2,7 @@
 
 - `outcome`: what a run tells, `Report` and `Outcome`
 - `workers`: several processes with one loss: gather candidates, sum gradients
+- `plan`: its model, its batches, its steps and when it reports
 - `optimization`: clip, learning rate, dense and row-exact Adam
 - `checkpoint`: everything needed to go on bit for bit
 - `loop`: `fit`: step, validate, save, report

@@ -8,18 +8,14 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from raysent.artifacts import append_json_line, storage_errors, write_text
-from raysent.batches import Batch, BatchStream, Sentences
+from raysent.batches import Batch, Sentences
 from raysent.corpus import Corpus, prepare
-from raysent.errors import ConfigError
 from raysent.matmul import set_matmul_precision
-from raysent.model import SentenceModel
-from raysent.run import CHECKPOINT_FOLDER, REPORTS_FILE, RunConfig, TrainingConfig, save_run
+from raysent.run import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE, RunConfig, save_run
 from raysent.trainer.checkpoint import (
     Progress,
     drop_checkpoints,
@@ -28,6 +24,7 @@ from raysent.trainer.checkpoint import (
 )
 from raysent.trainer.optimization import Optimizer, under
 from raysent.trainer.outcome import OnReport, Outcome, Report, Status, go_on, load_outcome, save_outcome
+from raysent.trainer.plan import build_model, count_steps, dropout_generator, open_stream, report_index
 from raysent.trainer.workers import Workers
 from raysent.validation import ValidationPool
 
@@ -79,20 +76,6 @@ def default_device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
-def count_steps(config: TrainingConfig, *, steps_per_epoch: int) -> int:
-    """Return the steps of a whole run: at least one, at most `max_steps`."""
-    steps = max(1, round(config.epochs * steps_per_epoch))
-    return steps if config.max_steps is None else min(steps, config.max_steps)
-
-
-def report_index(step: int, *, num_steps: int, num_reports: int) -> int:
-    """Return how many equal shares of the run are done after `step` steps.
-
-    Shares are of sentences: runs with different batch sizes report after the same number of them.
-    """
-    return step * num_reports // num_steps
-
-
 class _Training:
     """The state of one run in one process."""
 
@@ -101,7 +84,7 @@ class _Training:
         self._device = device
         self._workers = workers
         self._gathers = config.training.gather_candidates and workers.world_size > 1
-        self._stream = _stream(config, corpus, workers)
+        self._stream = open_stream(config, corpus, workers)
         self._num_steps = count_steps(config.training, steps_per_epoch=self._stream.num_batches)
         self._pool = ValidationPool(corpus, config.validation)
         self._model = build_model(config, corpus).to(device)
@@ -120,6 +103,7 @@ class _Training:
         self._resume(folder)
         if self._workers.is_first:
             save_run(self._config, folder)
+            (folder / OUTCOME_FILE).unlink(missing_ok=True)  # of a stop that is gone on from
             self._rewrite_reports(folder)
         status = self._train(folder, report)
         if status == "nan":
@@ -154,7 +138,7 @@ class _Training:
         step = self._progress.step
         batch = self._stream.batch(step)
         # Dropout is a function of seed, step and rank: a resumed run draws the same masks.
-        generator = _generator(self._config.seed, step, self._workers.rank)
+        generator = dropout_generator(self._config.seed, step, self._workers.rank)
         self._model.train()
         self._optimizer.zero_grad()
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._use_bfloat16):
@@ -274,54 +258,6 @@ class _Training:
         save_outcome(outcome, folder, key=self._config.key)
         if outcome.status == "finished":
             drop_checkpoints(folder)
-
-
-def build_model(config: RunConfig, corpus: Corpus) -> SentenceModel:
-    """Return the run's model before its first step: a function of the configuration and the corpus alone."""
-
-    def vectors_of_corpus(dim: int) -> npt.NDArray[np.float32]:
-        from raysent.vocabulary import corpus_word_vectors
-
-        return corpus_word_vectors(corpus, dim=dim, seed=config.seed)
-
-    return SentenceModel.build(
-        config.model,
-        corpus.vocabulary,
-        seed=config.seed,
-        word_vectors=vectors_of_corpus,
-        max_length=config.corpus.max_length,
-    )
-
-
-def _stream(config: RunConfig, corpus: Corpus, workers: Workers) -> BatchStream:
-    """Return this worker's batches.
-
-    Raises:
-        ConfigError: If the batch does not divide among the workers.
-        DataError: If the training split is smaller than one step's sentences.
-    """
-    batch_size, gathers = config.training.batch_size, config.training.gather_candidates
-    if gathers and batch_size % workers.world_size:
-        raise ConfigError(
-            f"training.batch_size: must be a multiple of the {workers.world_size} workers; given {batch_size}; "
-            f"nearest {max(1, batch_size // workers.world_size) * workers.world_size}"
-        )
-    return BatchStream(
-        corpus.train,
-        batch_size=batch_size // workers.world_size if gathers else batch_size,
-        # Objectives that know no candidates read the text in order.
-        candidates=getattr(config.objective, "candidates", "contiguous"),
-        context_size=getattr(config.objective, "context_size", 1),
-        seed=config.seed,
-        rank=workers.rank,
-        world_size=workers.world_size,
-    )
-
-
-def _generator(seed: int, step: int, rank: int) -> torch.Generator:
-    """Return the source of one step's dropout masks on one worker."""
-    mixed = np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(mixed >> np.uint64(1)))
 
 
 def _nan_message(step: int) -> str:

@@ -1,0 +1,76 @@
+"""What a run is made of before its first step: its model, its batches, its steps and when it reports."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from raysent.batches import BatchStream
+from raysent.corpus import Corpus
+from raysent.errors import ConfigError
+from raysent.model import SentenceModel
+from raysent.run import RunConfig, TrainingConfig
+from raysent.trainer.workers import Workers
+
+
+def count_steps(config: TrainingConfig, *, steps_per_epoch: int) -> int:
+    """Return the steps of a whole run: at least one, at most `max_steps`."""
+    steps = max(1, round(config.epochs * steps_per_epoch))
+    return steps if config.max_steps is None else min(steps, config.max_steps)
+
+
+def report_index(step: int, *, num_steps: int, num_reports: int) -> int:
+    """Return how many equal shares of the run are done after `step` steps.
+
+    Shares are of sentences: runs with different batch sizes report after the same number of them.
+    """
+    return step * num_reports // num_steps
+
+
+def build_model(config: RunConfig, corpus: Corpus) -> SentenceModel:
+    """Return the run's model before its first step: a function of the configuration and the corpus alone."""
+
+    def vectors_of_corpus(dim: int) -> npt.NDArray[np.float32]:
+        from raysent.vocabulary import corpus_word_vectors  # noqa: PLC0415 - counts only where they are asked for
+
+        return corpus_word_vectors(corpus, dim=dim, seed=config.seed)
+
+    return SentenceModel.build(
+        config.model,
+        corpus.vocabulary,
+        seed=config.seed,
+        word_vectors=vectors_of_corpus,
+        max_length=config.corpus.max_length,
+    )
+
+
+def open_stream(config: RunConfig, corpus: Corpus, workers: Workers) -> BatchStream:
+    """Return this worker's batches.
+
+    Raises:
+        ConfigError: If the batch does not divide among the workers.
+        DataError: If the training split is smaller than one step's sentences.
+    """
+    batch_size, gathers = config.training.batch_size, config.training.gather_candidates
+    if gathers and batch_size % workers.world_size:
+        raise ConfigError(
+            f"training.batch_size: must be a multiple of the {workers.world_size} workers; given {batch_size}; "
+            f"nearest {max(1, batch_size // workers.world_size) * workers.world_size}"
+        )
+    return BatchStream(
+        corpus.train,
+        batch_size=batch_size // workers.world_size if gathers else batch_size,
+        # Objectives that know no candidates read the text in order.
+        candidates=getattr(config.objective, "candidates", "contiguous"),
+        context_size=getattr(config.objective, "context_size", 1),
+        seed=config.seed,
+        rank=workers.rank,
+        world_size=workers.world_size,
+    )
+
+
+def dropout_generator(seed: int, step: int, rank: int) -> torch.Generator:
+    """Return the source of one step's dropout masks on one worker."""
+    mixed = np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(mixed >> np.uint64(1)))
