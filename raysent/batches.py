@@ -47,9 +47,10 @@ class BatchStream:
     Args:
         split: Where the sentences come from.
         batch_size: Sentences of this worker's block.
-        candidates: ``contiguous``: consecutive sentences, in the order of the text, every epoch the same. ``random``:
-            windows of consecutive sentences from random places, every sentence once in an epoch, another draw in the
-            next. ``nearest``: a random window and those whose words are most like its own (`nearest_order`), the same every epoch.
+        candidates: ``contiguous``: consecutive sentences in the order of the text, the same in every epoch.
+            ``random``: windows of consecutive sentences from random places, each once in an epoch, drawn anew in the
+            next. ``nearest``: a random window and those whose words are most like its own (`nearest_order`), the same
+            in every epoch.
         context_size: Neighbours on either side; a window is ``2 * context_size + 1`` sentences.
         seed: Decides the places of windows.
         rank: This worker's number, from 0.

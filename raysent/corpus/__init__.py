@@ -4,9 +4,10 @@ In: a `CorpusConfig` (files, folders, globs, ``s3://`` or the embedded ``docs``)
 `Corpus` in the cache, built once in bounded memory and shared by every process of the machine.
 """
 
+from raysent.corpus.cache import cache_folder
 from raysent.corpus.config import CorpusConfig
 from raysent.corpus.docs import DocsDocument, docs_documents
-from raysent.corpus.preparation import cache_folder, prepare
+from raysent.corpus.preparation import prepare
 from raysent.corpus.store import Corpus, CorpusSplit
 from raysent.corpus.text_store import Progress
 

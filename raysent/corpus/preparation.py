@@ -7,18 +7,13 @@ process build while the others of the machine wait. Memory holds a block of sent
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-import filelock
 import numpy as np
-import platformdirs
 
 from raysent import artifacts
+from raysent.corpus.cache import built, cache_folder
 from raysent.corpus.config import CorpusConfig
 from raysent.corpus.docs import docs_source
 from raysent.corpus.documents import read_documents
@@ -27,7 +22,7 @@ from raysent.corpus.splits import Run, choose_splits
 from raysent.corpus.splitting import SPLITTING_VERSION
 from raysent.corpus.store import Corpus
 from raysent.corpus.text_store import Progress, TextStore, TextWriter
-from raysent.errors import ArtifactError, DataError
+from raysent.errors import DataError
 from raysent.vocabulary import (
     TOKENIZER_VERSION,
     UNK_ID,
@@ -39,10 +34,7 @@ from raysent.vocabulary import (
 )
 
 FORMAT_VERSION = 1
-_SUMMARY = "corpus.json"
 _BLOCK_SENTENCES = 50_000
-# Files up to this size are compared with their hash when a corpus is opened; larger ones with their size.
-_HASHED_BYTES = 32 << 20
 
 
 def prepare(config: CorpusConfig, vocabulary: VocabularyConfig, *, progress: Progress | None = None) -> Corpus:
@@ -58,8 +50,6 @@ def prepare(config: CorpusConfig, vocabulary: VocabularyConfig, *, progress: Pro
         ArtifactError: If the cache cannot be written.
     """
     cache = cache_folder(config.cache_dir)
-    with artifacts.storage_errors(cache):
-        (cache / "locks").mkdir(parents=True, exist_ok=True)
     sources = [docs_source(cache, progress)] if config.path == "docs" else find_sources(config.path)
     text_key = _text_key(sources, config)
     settings = config.model_dump(include={"across_documents", "validation_fraction", "max_length", "seed"})
@@ -69,17 +59,11 @@ def prepare(config: CorpusConfig, vocabulary: VocabularyConfig, *, progress: Pro
         return _build_text(folder, sources, config, progress)
 
     def build_corpus(folder: Path) -> dict[str, Any]:
-        text = TextStore(_built(cache, f"text/{text_key}", build_text))
+        text = TextStore(built(cache, f"text/{text_key}", build_text))
         keys = {"key": key, "text_key": text_key}
         return keys | _build_corpus(folder, text, config, vocabulary, text_key, progress)
 
-    return Corpus(_built(cache, f"corpora/{key}", build_corpus))
-
-
-def cache_folder(cache_dir: str | None) -> Path:
-    """Return where prepared corpora are kept."""
-    named = cache_dir or os.environ.get("RAYSENT_CACHE")
-    return Path(named).expanduser().absolute() if named else Path(platformdirs.user_cache_dir("raysent"))
+    return Corpus(built(cache, f"corpora/{key}", build_corpus))
 
 
 def _text_key(sources: list[Source], config: CorpusConfig) -> str:
@@ -88,56 +72,6 @@ def _text_key(sources: list[Source], config: CorpusConfig) -> str:
     versions = [FORMAT_VERSION, SPLITTING_VERSION, TOKENIZER_VERSION]
     contents = [[source.is_json, source.fingerprint()] for source in sources]
     return artifacts.content_key(versions, contents, reading)
-
-
-def _built(cache: Path, name: str, build: Callable[[Path], dict[str, Any]]) -> Path:
-    """Return the folder `name` of the cache, building it if it is missing or damaged.
-
-    Args:
-        cache: The cache.
-        name: The folder's path inside it.
-        build: Fills an empty folder and returns the summary to keep with it.
-    """
-    folder = cache / name
-    if _is_intact(folder):
-        return folder
-    lock = cache / "locks" / (name.replace("/", "-") + ".lock")
-    with artifacts.storage_errors(folder), filelock.FileLock(lock):
-        if _is_intact(folder):
-            return folder
-        # Whoever holds the lock is the only builder: what lies here was left by one that was killed.
-        unfinished = folder.with_name(f".{folder.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        try:
-            summary = build(unfinished)
-            artifacts.write_json(unfinished / _SUMMARY, summary | {"files": _describe(unfinished)})
-            shutil.rmtree(folder, ignore_errors=True)
-            unfinished.rename(folder)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-    return folder
-
-
-def _describe(folder: Path) -> dict[str, list[Any]]:
-    """Return the size and, for the smaller ones, the hash of each file of a folder."""
-    files = sorted(file for file in folder.iterdir() if file.name != _SUMMARY)
-    return {file.name: [file.stat().st_size, _hash(file)] for file in files}
-
-
-def _hash(file: Path) -> str | None:
-    if file.stat().st_size > _HASHED_BYTES:
-        return None
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _is_intact(folder: Path) -> bool:
-    """Whether the folder is there and its files are those that were written."""
-    try:
-        summary = artifacts.read_json(folder / _SUMMARY)
-        return bool(summary["files"] == _describe(folder))
-    except (ArtifactError, OSError, KeyError, TypeError):
-        return False
 
 
 def _build_text(folder: Path, sources: list[Source], config: CorpusConfig, progress: Progress | None) -> dict[str, Any]:

@@ -9,12 +9,11 @@ import contextlib
 import glob
 import gzip
 import hashlib
-import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import smart_open
 
@@ -56,10 +55,12 @@ class Source:
         """Open for reading, unpacked."""
         with contextlib.ExitStack() as stack:
             raw = stack.enter_context(_open_raw(self.path))
-            yield stack.enter_context(gzip.open(raw)) if self.path.endswith(".gz") else raw
+            if self.path.endswith(".gz"):
+                raw = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=raw)))
+            yield raw
 
     def blocks(self) -> Iterator[list[str]]:
-        """Yield the lines in blocks of about a megabyte, without their ends; split at ``\\n`` or ``\\r\\n`` only.
+        """Yield the lines in blocks of about a megabyte, without their ends; only a line feed ends a line.
 
         A line longer than a block is cut at white space, unless the file is JSON.
 
@@ -90,9 +91,7 @@ class Source:
         except UnicodeDecodeError as error:
             line = number + data.count(b"\n", 0, error.start)
             byte = f"0x{data[error.start]:02x}"
-            raise DataError(
-                f"{self.path}:{line}: must be UTF-8; given the byte {byte}; convert it with iconv"
-            ) from None
+            raise DataError(f"{self.path}:{line}: must be UTF-8; given byte {byte}; convert it with iconv") from None
         lines = text.split("\n")
         if lines[-1] == "":
             lines.pop()
@@ -104,7 +103,7 @@ def _open_raw(path: str) -> Iterator[IO[bytes]]:
     """Open the packed bytes of a local or remote file."""
     if path.startswith(_S3):
         with artifacts.s3_errors(path), smart_open.open(path, "rb", compression="disable") as stream:
-            yield io.BufferedReader(stream)
+            yield stream
     else:
         with Path(path).open("rb") as stream:
             yield stream
@@ -148,7 +147,14 @@ def _find(path: str) -> list[Source]:
         return [Source(str(local))]
     if not glob.has_magic(path):
         raise DataError(f"corpus.path: {path}: no such file or folder{_nearest(local)}")
-    matches = sorted(match for match in glob.glob(str(local), recursive=True) if Path(match).is_file())
+    # The pattern may be absolute, which `Path.glob` refuses.
+    matches = sorted(
+        match
+        for match in glob.glob(  # noqa: PTH207
+            str(local), recursive=True
+        )
+        if Path(match).is_file()
+    )
     if not matches:
         raise DataError(f"corpus.path: {path}: no file matches; a glob is read from the folder you stand in")
     return [Source(match) for match in matches]

@@ -1,7 +1,7 @@
 """Running text -> sentences, by the rules of `sentencex`.
 
 Quotation marks are hidden from the splitter, which would keep a whole speech as one sentence, and what it then
-parts from its speaker (``"Who's there?" | cried John``) is joined again: a sentence does not begin in lower case.
+parts from its speaker (``"Who's there?" | cried John``) is joined again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _QUOTES = re.compile(r"[\"“”‘]|(?<!\w)['’]|['’](?!\w)")
 # The splitter reads "me." as an abbreviation, which in a novel it never is.
 _NOT_ABBREVIATED = re.compile(r"\bme\.")
 _OPENING = re.compile(r"\s(?:[\"'“‘(\[]|``)+$")
-_GOES_ON = re.compile(r"[-—–,;:\s]*[a-z]|\W+$")
+# After any of these, a lower-case letter goes on with the sentence.
+_OPEN_END = re.compile(r"(?:[!?\"'”’)\]—–-]|\.\.|…)$")
+_GOES_ON = re.compile(r"[-—–,;:\s]*[a-z]")
+_NO_WORD = re.compile(r"\W+$")
 
 
 def split_sentences(paragraph: str) -> list[str]:
@@ -35,8 +38,13 @@ def split_sentences(paragraph: str) -> list[str]:
             sentence = sentence[: opening.start() + 1]
         start += len(sentence)
         sentence = sentence.strip()
-        if sentences and sentence and _GOES_ON.match(sentence):
+        if sentences and _belongs(sentences[-1], sentence):
             sentences[-1] = f"{sentences[-1]} {sentence}"
         elif sentence:
             sentences.append(sentence)
     return sentences
+
+
+def _belongs(before: str, piece: str) -> bool:
+    """Whether a piece goes on with the sentence before it."""
+    return bool(_NO_WORD.match(piece) or (_OPEN_END.search(before) and _GOES_ON.match(piece)))

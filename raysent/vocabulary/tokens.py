@@ -1,4 +1,4 @@
-"""Tokens <-> ids. In: sentences as text. Out: ragged int32 ids, and the words that they stand for.
+"""Text -> tokens -> ragged ids.
 
 A token never reaches across white space, so a text is cut at white space first and each distinct chunk is tokenised
 only once, by a Rust pre-tokeniser; the rest is table look-up. On novels that is 10 times as fast as matching the
@@ -12,19 +12,13 @@ names and common abbreviations (``Mr.``, ``U.S.``) stay whole. Differs: every do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from pydantic import Field
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import Split
-
-from raysent import artifacts
-from raysent.config import StrictModel
-from raysent.errors import ArtifactError
 
 PAD_ID = 0
 UNK_ID = 1
@@ -64,20 +58,6 @@ _PATTERN = "|".join(
     )
 )
 _MAX_CHUNKS = 2_000_000
-
-
-class VocabularyConfig(StrictModel):
-    """Which words get an id of their own.
-
-    Attributes:
-        size: Rows of the table at most: the words, the unknown word and the padding.
-        min_count: A rarer word is unknown.
-        lowercase: Whether case is dropped.
-    """
-
-    size: int = Field(default=50_000, ge=3)
-    min_count: int = Field(default=1, ge=1)
-    lowercase: bool = False
 
 
 class Sentences(NamedTuple):
@@ -185,102 +165,3 @@ def tokenize_chunks(chunks: Sequence[str]) -> list[list[str]]:
         else:
             rows[-1].append(token)
     return rows
-
-
-class Vocabulary:
-    """The words that have an id, in the order of their ids.
-
-    Args:
-        words: ``<pad>``, ``<unk>``, then words by falling frequency, ties in alphabetical order.
-        lowercase: Whether text is lowered before look-up.
-
-    Attributes:
-        words: See above; ``words[id]`` is the word of an id.
-        lowercase: See above.
-    """
-
-    def __init__(self, words: Sequence[str], *, lowercase: bool = False) -> None:
-        self.words = list(words)
-        self.lowercase = lowercase
-        if self.words[:2] != [PAD_WORD, UNK_WORD]:
-            raise ArtifactError(f"vocabulary: must begin with {PAD_WORD} and {UNK_WORD}; given {self.words[:2]}")
-        self._index = {word: index for index, word in enumerate(self.words)}
-        self._table: ChunkTable | None = None
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def __contains__(self, word: str) -> bool:
-        return word in self._index
-
-    def __reduce__(self) -> tuple[Callable[..., Vocabulary], tuple[list[str], bool]]:
-        return _revive, (self.words, self.lowercase)
-
-    def tokenize(self, sentences: Sequence[str]) -> list[list[str]]:
-        """Return the tokens of each sentence, lowered where the vocabulary is."""
-        if self.lowercase:
-            sentences = [sentence.lower() for sentence in sentences]
-        return [list(chain.from_iterable(tokenize_chunks(s.split()))) for s in sentences]
-
-    def ids(self, sentences: Sequence[str], *, max_length: int) -> Sentences:
-        """Return the ids of sentences.
-
-        Args:
-            sentences: Text, [batch].
-            max_length: Tokens kept of a longer sentence.
-
-        Returns:
-            Rows of at least one id; a sentence without a known word is a single UNK_ID.
-        """
-        if self._table is None:
-            self._table = ChunkTable(self.id)
-        if self.lowercase:
-            sentences = [sentence.lower() for sentence in sentences]
-        return as_rows(self._table.encode(sentences), max_length=max_length)
-
-    def id(self, token: str) -> int:
-        """Return the id of a token, UNK_ID where it has none."""
-        return self._index.get(token, UNK_ID)
-
-    def save(self, path: Path) -> None:
-        """Write one word a line; the first line says whether text is lowered."""
-        artifacts.write_text(path, f"#lowercase={str(self.lowercase).lower()}\n" + "\n".join(self.words) + "\n")
-
-    @classmethod
-    def load(cls, path: Path) -> Vocabulary:
-        """Read what `save` wrote.
-
-        Raises:
-            ArtifactError: If the file is missing, truncated or of another kind.
-        """
-        try:
-            lines = path.read_text(encoding="utf-8").split("\n")
-        except FileNotFoundError:
-            raise ArtifactError(f"{path}: no such file") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise ArtifactError(f"{path}: cannot be read as a vocabulary: {error}") from None
-        head, *words, end = lines if len(lines) > 1 else ["", ""]
-        if end or head not in ("#lowercase=true", "#lowercase=false") or words[:2] != [PAD_WORD, UNK_WORD]:
-            raise ArtifactError(f"{path}: truncated or not a vocabulary; restore it or train again")
-        return cls(words, lowercase=head == "#lowercase=true")
-
-
-def _revive(words: list[str], lowercase: bool) -> Vocabulary:
-    return Vocabulary(words, lowercase=lowercase)
-
-
-def build_vocabulary(counts: Iterable[tuple[str, int]], config: VocabularyConfig) -> Vocabulary:
-    """Return the most frequent words of a corpus.
-
-    Args:
-        counts: Every distinct word, case kept, and how often it occurs.
-        config: Size, least count and case.
-    """
-    totals: dict[str, int] = {}
-    for word, count in counts:
-        key = word.lower() if config.lowercase else word
-        totals[key] = totals.get(key, 0) + count
-    totals.pop(UNK_WORD, None)
-    kept = [word for word, count in totals.items() if count >= config.min_count]
-    kept.sort(key=lambda word: (-totals[word], word))
-    return Vocabulary([PAD_WORD, UNK_WORD, *kept[: config.size - 2]], lowercase=config.lowercase)

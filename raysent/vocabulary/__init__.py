@@ -1,0 +1,41 @@
+"""Tokens <-> ids, and vectors for words.
+
+In: sentences as text, a corpus' counts, files of word vectors. Out: ragged int32 ids and the words they stand for.
+"""
+
+from raysent.vocabulary.corpus_vectors import corpus_word_vectors
+from raysent.vocabulary.tokens import (
+    PAD_ID,
+    PAD_WORD,
+    TOKENIZER_VERSION,
+    UNK_ID,
+    UNK_WORD,
+    ChunkTable,
+    Sentences,
+    as_rows,
+    ragged_indices,
+    ragged_sums,
+    tokenize_chunks,
+)
+from raysent.vocabulary.vectors import WordVectors, read_word_vectors
+from raysent.vocabulary.words import Vocabulary, VocabularyConfig, build_vocabulary
+
+__all__ = [
+    "PAD_ID",
+    "PAD_WORD",
+    "TOKENIZER_VERSION",
+    "UNK_ID",
+    "UNK_WORD",
+    "ChunkTable",
+    "Sentences",
+    "Vocabulary",
+    "VocabularyConfig",
+    "WordVectors",
+    "as_rows",
+    "build_vocabulary",
+    "corpus_word_vectors",
+    "ragged_indices",
+    "ragged_sums",
+    "read_word_vectors",
+    "tokenize_chunks",
+]

@@ -1,0 +1,138 @@
+"""Word vectors counted from the corpus itself: a fixed channel where no file of vectors is at hand.
+
+Source: Levy, Goldberg and Dagan 2015, "Improving distributional similarity with lessons learned from word embeddings":
+positive pointwise mutual information, context distribution smoothed by 0.75, truncated SVD, singular values at the
+power 1/2. The SVD is the randomised one of Halko, Martinsson and Tropp 2011 with two power iterations.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import sparse
+
+from raysent import artifacts
+from raysent.errors import DataError
+from raysent.vocabulary.tokens import PAD_ID, Sentences
+from raysent.vocabulary.words import Vocabulary
+
+_WINDOW = 5
+_SMOOTHING = 0.75
+_NUM_CONTEXTS = 10_000  # The most frequent words; rarer ones add memory and little else.
+_MAX_TOKENS = 10_000_000
+_BLOCK_SENTENCES = 20_000
+_OVERSAMPLING = 16
+_NUM_POWER_ITERATIONS = 2
+
+
+class CountedSplit(Protocol):
+    """The sentences to count in."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the split."""
+
+    def __len__(self) -> int: ...
+
+    def sentences(self, start: int, stop: int) -> Sentences:
+        """Return the sentences `start` to `stop` (excluded)."""
+
+
+class CountedCorpus(Protocol):
+    """What is needed of a corpus, without knowing how one is corpus."""
+
+    folder: Path
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The words that have an id."""
+
+    @property
+    def train(self) -> CountedSplit:
+        """The training sentences."""
+
+
+def corpus_word_vectors(corpus: CountedCorpus, *, dim: int, seed: int) -> np.ndarray:
+    """Return vectors counted from the training sentences; kept beside the corpus.
+
+    Of a corpus of more than 10 million tokens, evenly spaced blocks of that many are counted.
+
+    Args:
+        corpus: A prepared corpus.
+        dim: Length of a vector.
+        seed: Of the SVD's random start.
+
+    Returns:
+        float32 [vocabulary, dim], scaled so that all values of the words have variance 1; the padding's row is 0.
+
+    Raises:
+        DataError: If the vocabulary has fewer words than the vectors have dimensions.
+    """
+    if dim > len(corpus.vocabulary):
+        raise DataError(
+            f"embedding.vectors: 'ppmi' with {dim} dimensions must have as many words; given {len(corpus.vocabulary)}"
+            " in the vocabulary; lower embedding.dim"
+        )
+    file = corpus.folder / f"ppmi-{dim}-{seed}.npz"
+    if file.is_file():
+        return artifacts.load_arrays(file)["vectors"]
+    counts = _count_pairs(corpus.train, len(corpus.vocabulary))
+    vectors = _factorize(_positive_information(counts), dim, np.random.default_rng(seed))
+    vectors[PAD_ID] = 0
+    vectors /= max(float(vectors[PAD_ID + 1 :].std()), 1e-12)
+    artifacts.save_arrays(file, {"vectors": vectors})
+    return vectors
+
+
+def _count_pairs(split: CountedSplit, num_words: int) -> Any:
+    """Return how often a context stands near a word, weighted 1/distance: sparse [vocabulary, contexts]."""
+    num_contexts = min(num_words, _NUM_CONTEXTS)
+    counts = sparse.csr_matrix((num_words, num_contexts), dtype=np.float32)
+    blocks = range(0, len(split), _BLOCK_SENTENCES)
+    stride = -(-split.num_tokens // _MAX_TOKENS)
+    for start in blocks[::stride]:
+        counts = counts + _block_pairs(split.sentences(start, min(start + _BLOCK_SENTENCES, len(split))), counts.shape)
+    return counts
+
+
+def _block_pairs(sentences: Sentences, shape: tuple[int, int]) -> Any:
+    """Return the pairs of one block, both ways."""
+    ids = sentences.ids
+    sentence = np.repeat(np.arange(len(sentences.lengths)), sentences.lengths)
+    total = sparse.csr_matrix(shape, dtype=np.float32)
+    for distance in range(1, min(_WINDOW, len(ids) - 1) + 1):
+        same = sentence[:-distance] == sentence[distance:]
+        left, right = ids[:-distance][same], ids[distance:][same]
+        rows, columns = np.concatenate([left, right]), np.concatenate([right, left])
+        inside = columns < shape[1]
+        values = np.full(int(inside.sum()), 1 / distance, dtype=np.float32)
+        total = total + sparse.csr_matrix((values, (rows[inside], columns[inside])), shape=shape)
+    return total
+
+
+def _positive_information(counts: Any) -> Any:
+    """Return max(0, log p(word, context) / (p(word) p(context))) with smoothed contexts, sparse."""
+    pairs = counts.tocoo()
+    words = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
+    contexts = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel() ** _SMOOTHING
+    ratio = pairs.data * contexts.sum() / (words[pairs.row] * contexts[pairs.col])
+    information = np.maximum(np.log(ratio), 0).astype(np.float32)
+    positive = sparse.csr_matrix((information, (pairs.row, pairs.col)), shape=counts.shape)
+    positive.eliminate_zeros()
+    return positive
+
+
+def _factorize(matrix: Any, dim: int, generator: np.random.Generator) -> np.ndarray:
+    """Return U S^(1/2) of the leading singular vectors, float32 [rows, dim]; 0 beyond the matrix's rank."""
+    rank = min(dim + _OVERSAMPLING, *matrix.shape)
+    basis = matrix @ generator.standard_normal((matrix.shape[1], rank), dtype=np.float32)
+    for _ in range(_NUM_POWER_ITERATIONS):
+        basis = matrix @ (matrix.T @ np.linalg.qr(basis)[0])
+    basis = np.linalg.qr(basis)[0]
+    left, singular, _ = np.linalg.svd((matrix.T @ basis).T, full_matrices=False)
+    vectors = np.zeros((matrix.shape[0], dim), dtype=np.float32)
+    kept = min(dim, rank)
+    vectors[:, :kept] = (basis @ left[:, :kept]) * np.sqrt(singular[:kept])
+    return vectors
