@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,7 @@ from torch.nn import functional
 
 from raysent.config import StrictModel
 from raysent.errors import ConfigError
-from raysent.vocabulary import PAD_ID, UNK_ID, Vocabulary
-
-if TYPE_CHECKING:
-    from raysent.vocabulary import WordVectors
+from raysent.vocabulary import PAD_ID, UNK_ID, Vocabulary, WordVectors, read_word_vectors
 
 # The vectors of the corpus itself, where no file is at hand.
 CORPUS_VECTORS = "ppmi"
@@ -118,8 +115,6 @@ class Tables:
             given = self._from_corpus(config)
             values[UNK_ID + 1 :] = torch.from_numpy(given[UNK_ID + 1 :])
             return
-        from raysent.vocabulary import read_word_vectors
-
         vectors = read_word_vectors(Path(str(config.vectors)), words=self._vocabulary.words)
         _check_dim(vectors.vectors, config)
         rows, sources = self._rows(vectors)
