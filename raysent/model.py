@@ -5,12 +5,12 @@
     encode    text -> [f ; g], each block of unit length, float32 [sentences, 2 * dim]
 
 A saved model is three files in one folder: `model.json` (what it is), `model.safetensors` (its values) and
-`vocabulary.txt`. `load` reads it, and whatever else has a loader.
+`vocabulary.txt`. `load` reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -27,7 +27,7 @@ from raysent.encoders import AnyEncoder, SentenceReader, build_encoder
 from raysent.errors import ArtifactError, ConfigError
 from raysent.objectives import AnyObjective, build_objective
 from raysent.packing import Packed, block_rows, pack, pack_blocks
-from raysent.sentence_encoder import HashEncoder, SentenceEncoder, check_sentences, normalize_rows
+from raysent.sentence_encoder import SentenceEncoder, check_sentences, load, normalize_rows, register_loader
 from raysent.vocabulary import Sentences, Vocabulary
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 MODEL_FILE = "model.json"
 TENSORS_FILE = "model.safetensors"
 VOCABULARY_FILE = "vocabulary.txt"
+
+__all__ = ["MODEL_FILE", "TENSORS_FILE", "VOCABULARY_FILE", "ModelConfig", "SentenceModel", "load", "register_loader"]
 
 _KIND = "raysent model"
 _FORMAT = 1
@@ -301,35 +303,4 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return model.eval()
 
 
-Loader = Callable[[Path], SentenceEncoder]
-
-_LOADERS: dict[str, Loader] = {MODEL_FILE: SentenceModel.load}
-
-
-def register_loader(file_name: str, loader: Loader) -> None:
-    """Let `load` read folders that hold a file of this name.
-
-    Args:
-        file_name: File by which a folder of the kind is known, as ``ensemble.json``.
-        loader: Folder -> encoder.
-    """
-    _LOADERS[file_name] = loader
-
-
-def load(path: str | Path) -> SentenceEncoder:
-    """Return whatever encodes sentences: a model's folder, a trial's, an ensemble's, or ``hash:DIM``.
-
-    Raises:
-        ArtifactError: If there is no such thing, or its files are truncated or of another kind.
-        ConfigError: If ``hash:`` is not followed by a size.
-    """
-    if isinstance(path, str) and path.startswith("hash:"):
-        return HashEncoder.parse(path)
-    folder = Path(path)
-    if not folder.is_dir():
-        raise ArtifactError(f"{path}: no such folder; name a run, a trial, a model, an ensemble or hash:DIM")
-    for file_name, loader in _LOADERS.items():
-        for place in (folder, folder / "model"):
-            if (place / file_name).is_file():
-                return loader(place)
-    raise ArtifactError(f"{path}: holds no {' and no '.join(_LOADERS)}; name a trained model's folder or an ensemble's")
+register_loader(MODEL_FILE, SentenceModel.load)

@@ -1,5 +1,6 @@
-"""Text -> vectors: what every encoder of sentences offers, and the reference that needs no training.
+"""Text -> vectors: what every encoder of sentences offers, how one is loaded, and the reference without training.
 
+A kind of encoder registers the file by which its folders are known, and `load` finds it.
 The names are those of sentence-transformers, so that an encoder fits where one of theirs does.
 """
 
@@ -7,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from raysent.errors import ConfigError, RaysentError
+from raysent.errors import ArtifactError, ConfigError, RaysentError
 
 _PREFIX = "hash:"
 _MAX_CACHED_WORDS = 100_000
@@ -92,6 +95,40 @@ class HashEncoder(SentenceEncoder):
         seed = int(hashlib.md5(word.lower().encode(), usedforsecurity=False).hexdigest()[:8], 16)
         # The legacy generator is part of the definition.
         return np.random.RandomState(seed).uniform(-1, 1, self._dim).astype(np.float32)
+
+
+Loader = Callable[[Path], SentenceEncoder]
+
+_LOADERS: dict[str, Loader] = {}
+
+
+def register_loader(file_name: str, loader: Loader) -> None:
+    """Let `load` read folders that hold a file of this name.
+
+    Args:
+        file_name: File by which a folder of the kind is known, as ``ensemble.json``.
+        loader: Folder -> encoder.
+    """
+    _LOADERS[file_name] = loader
+
+
+def load(path: str | Path) -> SentenceEncoder:
+    """Return whatever encodes sentences: a model's folder, a trial's, an ensemble's, or ``hash:DIM``.
+
+    Raises:
+        ArtifactError: If there is no such thing, or its files are truncated or of another kind.
+        ConfigError: If ``hash:`` is not followed by a size.
+    """
+    if isinstance(path, str) and path.startswith("hash:"):
+        return HashEncoder.parse(path)
+    folder = Path(path)
+    if not folder.is_dir():
+        raise ArtifactError(f"{path}: no such folder; name a run, a trial, a model, an ensemble or hash:DIM")
+    for file_name, loader in _LOADERS.items():
+        for place in (folder, folder / "model"):
+            if (place / file_name).is_file():
+                return loader(place)
+    raise ArtifactError(f"{path}: holds no {' and no '.join(_LOADERS)}; name a trained model's folder or an ensemble's")
 
 
 def check_sentences(sentences: object) -> None:

@@ -270,7 +270,7 @@ def test_load_says_what_it_looked_for(tmp_path):
 
 def test_load_reads_whatever_has_a_loader(tmp_path, monkeypatch):
     """A kind is known by its file."""
-    monkeypatch.setattr("raysent.model._LOADERS", {})
+    monkeypatch.setattr("raysent.sentence_encoder._LOADERS", {})
     register_loader("thing.json", lambda _folder: HashEncoder(7))
     write_json(tmp_path / "thing.json", {})
     assert load(tmp_path).get_sentence_embedding_dimension() == 7
