@@ -44,7 +44,7 @@ def fit(
 
     The same configuration on the same text gives the same weights, whether or not the run was killed and resumed on
     the way. Afterwards the folder is a loadable model. A run that ended before is not trained again; one that was
-    stopped goes on.
+    stopped goes on. A run that goes on tells its last report again: whoever listened may not have heard it.
 
     Args:
         config: The run.
@@ -116,6 +116,8 @@ class _Training:
     def _train(self, folder: Path, report: OnReport) -> Status:
         """Step until the run is done, stopped or no longer finite."""
         num_reports = self._config.training.num_reports
+        if self._progress.reports and not self._goes_on(Report(**self._progress.reports[-1]), report):
+            return "stopped"
         started, seconds_before = time.perf_counter(), self._progress.seconds
         while self._progress.step < self._num_steps:
             self._step()
@@ -193,7 +195,11 @@ class _Training:
         self._progress = replace(self._progress, seconds=seconds, reports=(*self._progress.reports, asdict(now)))
         if self._workers.is_first:
             self._save_checkpoint(folder, now)
-        return "finished" if self._workers.agree(int(report(now)), self._device) else "stopped"
+        return "finished" if self._goes_on(now, report) else "stopped"
+
+    def _goes_on(self, now: Report, report: OnReport) -> bool:
+        """Tell a report, and return the first worker's answer."""
+        return bool(self._workers.agree(int(report(now)), self._device))
 
     def _metrics(self) -> dict[str, float]:
         """Return the validation scores, and the mean training loss since the last report."""
@@ -213,6 +219,8 @@ class _Training:
         tensors = {f"model.{name}": tensor for name, tensor in self._model.tensors().items()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in self._optimizer.tensors().items()}
         save_checkpoint(folder, tensors, self._progress, key=self._config.key)
+        # A run that is cut off is a model all the same.
+        self._model.save(folder)
         path = folder / REPORTS_FILE
         with storage_errors(path), path.open("a", encoding="utf-8") as stream:
             append_json_line(stream, asdict(report))
@@ -251,10 +259,7 @@ class _Training:
         )
 
     def _save(self, outcome: Outcome, folder: Path) -> None:
-        """Make the folder a loadable model and note how the run ended."""
-        if outcome.step > 0:
-            self._optimizer.flush()
-            self._model.save(folder)
+        """Note how the run ended; the model is the one saved with the last report."""
         save_outcome(outcome, folder, key=self._config.key)
         if outcome.status == "finished":
             drop_checkpoints(folder)
