@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ from raysent import __version__
 from raysent.errors import RaysentError
 
 # Typer keeps a copy of click for itself; its public BadParameter is the way to what all misuse descends from.
-UsageError: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 
 app = typer.Typer(
     name="raysent",
