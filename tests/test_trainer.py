@@ -21,7 +21,7 @@ from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.model import SentenceModel, load
 from raysent.run import RunConfig, TrainingConfig, load_run
 from raysent.trainer import Report, Workers, fit, load_outcome, load_reports
-from raysent.trainer.optimization import clip_gradients, learning_rate
+from raysent.trainer.optimization import DenseAdam, clip_gradients, learning_rate
 from raysent.trainer.plan import count_steps, report_index
 
 
@@ -300,3 +300,20 @@ def test_two_workers_without_gathering_share_the_mean_gradient(by_two_workers: P
     """Local candidates train too, and take twice the sentences of one worker."""
     outcome = json.loads((by_two_workers / "local-outcome-1.json").read_text())
     assert (outcome["status"], outcome["sentences"]) == ("finished", 2 * 2 * 24)
+
+
+def test_dense_adam_is_that_of_torch() -> None:
+    """The same weights, step for step, also where a gradient is missing once."""
+    generator = torch.Generator().manual_seed(0)
+    ours = [torch.nn.Parameter(torch.randn(4, 3, generator=generator)) for _ in range(2)]
+    theirs = [torch.nn.Parameter(parameter.detach().clone()) for parameter in ours]
+    dense, oracle = DenseAdam(ours), torch.optim.Adam(theirs, lr=0.1, fused=True)
+    for step in range(4):
+        for one, other in zip(ours, theirs, strict=True):
+            one.grad = torch.randn(4, 3, generator=generator)
+            other.grad = one.grad.clone()
+        if step == 2:
+            ours[1].grad = theirs[1].grad = None
+        dense.step(0.1)
+        oracle.step()
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))

@@ -10,6 +10,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam as torch_adam
 
 from raysent.model import SentenceModel
 from raysent.row_adam import RowAdam, gradient_values
@@ -33,10 +34,8 @@ class Optimizer:
         tables = [table.weight for table in model.tables] if config.row_exact_adam else []
         model.use_sparse_gradients(config.row_exact_adam)
         by_row = {id(weight) for weight in tables}
-        self._dense = [parameter for parameter in self.parameters if id(parameter) not in by_row]
-        rate = config.learning_rate
-        self._row_adams = [RowAdam(weight, learning_rate=rate) for weight in tables]
-        self._dense_adam = torch.optim.Adam(self._dense, lr=rate, fused=True) if self._dense else None
+        self._row_adams = [RowAdam(weight, learning_rate=config.learning_rate) for weight in tables]
+        self._dense_adam = DenseAdam([parameter for parameter in self.parameters if id(parameter) not in by_row])
 
     def catch_up(self, words: Tensor) -> None:
         """Bring the rows of these words, int64 [words], to where they are read from."""
@@ -65,10 +64,7 @@ class Optimizer:
         for adam in self._row_adams:
             adam.learning_rate = rate
             adam.step()
-        if self._dense_adam is not None:
-            for group in self._dense_adam.param_groups:
-                group["lr"] = rate
-            self._dense_adam.step()
+        self._dense_adam.step(rate)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything that the next step depends on beside the weights, by name."""
@@ -76,10 +72,7 @@ class Optimizer:
         for number, adam in enumerate(self._row_adams):
             for name, value in adam.state_dict().items():
                 named[f"row.{number}.{name}"] = value if isinstance(value, Tensor) else _number(value)
-        if self._dense_adam is not None:
-            for number, parameter in enumerate(self._dense):
-                for name, value in self._dense_adam.state[parameter].items():
-                    named[f"dense.{number}.{name}"] = value
+        named |= {f"dense.{name}": value for name, value in self._dense_adam.tensors().items()}
         return named
 
     def load_tensors(self, named: dict[str, Tensor]) -> None:
@@ -92,10 +85,55 @@ class Optimizer:
             state = under(named, f"row.{number}.")
             numbers = {name: state[name].item() for name in ("num_steps", "learning_rate")}
             adam.load_state_dict({**state, **numbers})
-        if self._dense_adam is not None:
-            states = {number: under(named, f"dense.{number}.") for number in range(len(self._dense))}
-            whole = self._dense_adam.state_dict()
-            self._dense_adam.load_state_dict({**whole, "state": {n: state for n, state in states.items() if state}})
+        self._dense_adam.load_tensors(under(named, "dense."))
+
+
+class DenseAdam:
+    """Torch's fused Adam on dense gradients, without `torch.optim.Adam`, whose making imports torch's compiler: 1 s."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        """Begin with moments of zero."""
+        self._parameters = parameters
+        self._means = [torch.zeros_like(parameter) for parameter in parameters]
+        self._squares = [torch.zeros_like(parameter) for parameter in parameters]
+        self._steps = [torch.zeros((), device=parameter.device) for parameter in parameters]
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """Move the weights that have a gradient.
+
+        Args:
+            rate: Learning rate of this step.
+        """
+        moved = [(number, p, p.grad) for number, p in enumerate(self._parameters) if p.grad is not None]
+        if not moved:
+            return
+        torch_adam(
+            [parameter for _, parameter, _ in moved],
+            [gradient for _, _, gradient in moved],
+            [self._means[number] for number, _, _ in moved],
+            [self._squares[number] for number, _, _ in moved],
+            max_exp_avg_sqs=[],
+            state_steps=[self._steps[number] for number, _, _ in moved],
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return moments and steps by name."""
+        columns = {"mean": self._means, "square": self._squares, "step": self._steps}
+        return {f"{number}.{name}": value for name, column in columns.items() for number, value in enumerate(column)}
+
+    def load_tensors(self, named: dict[str, Tensor]) -> None:
+        """Take over what `tensors` returned."""
+        for name, value in self.tensors().items():
+            value.copy_(named[name])
 
 
 def _number(value: float) -> Tensor:

@@ -12,6 +12,7 @@ from raysent.errors import ConfigError
 from raysent.model import SentenceModel
 from raysent.run import RunConfig, TrainingConfig
 from raysent.trainer.workers import Workers
+from raysent.vocabulary import corpus_word_vectors
 
 
 def count_steps(config: TrainingConfig, *, steps_per_epoch: int) -> int:
@@ -32,8 +33,6 @@ def build_model(config: RunConfig, corpus: Corpus) -> SentenceModel:
     """Return the run's model before its first step: a function of the configuration and the corpus alone."""
 
     def vectors_of_corpus(dim: int) -> npt.NDArray[np.float32]:
-        from raysent.vocabulary import corpus_word_vectors  # noqa: PLC0415 - counts only where they are asked for
-
         return corpus_word_vectors(corpus, dim=dim, seed=config.seed)
 
     return SentenceModel.build(
