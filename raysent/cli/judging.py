@@ -113,7 +113,7 @@ def judge_sweep(result: SweepResult, record: SweepRecord, *, is_quiet: bool) -> 
     members = select_members(space, result.trials)
     data = None if judging.get("data") is None else Path(judging["data"])
     combined = None
-    if members:
+    if members and judging.get("tasks") != []:
         with ProgressLines(is_quiet=is_quiet) as progress:
             combined = combine(
                 [trial_folder(result.folder, trial.number) for trial in members],
@@ -128,7 +128,7 @@ def judge_sweep(result: SweepResult, record: SweepRecord, *, is_quiet: bool) -> 
 def print_judgement(judgement: Judgement) -> None:
     """Print an ensemble beside its members, and where the page is."""
     if judgement.combined is None:
-        messages.print("no trial has a model, so there is nothing to evaluate")
+        messages.print("nothing was evaluated: no trial has a model, or no task is wanted")
     else:
         results.print()
         _print_ensemble(judgement.combined)

@@ -83,7 +83,8 @@ class JudgeConfig(StrictModel):
     """What happens to the trials when all have ended.
 
     Attributes:
-        tasks: Names of downstream tasks; None for every task whose files are there, or the embedded ones.
+        tasks: Names of downstream tasks; None for every task whose files are there, or the embedded ones;
+            an empty list for none.
         members: How many of the best trials are evaluated and may join the ensemble.
         each: A searched name: the best trial of each of its values is taken before the list is filled by metric.
     """

@@ -1,0 +1,143 @@
+"""Sweeps through Ray: the table and the journal agree, a kill loses nothing, failures are recorded."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import raysent
+from raysent.config import parse_yaml
+from raysent.errors import ConfigError
+from raysent.search_space import Limits, parse_space
+from raysent.sweep import JOURNAL_FILE, read_events
+from raysent.sweep.conductor import Trial
+from raysent.sweep.ray_tune import layout
+from raysent.sweep.selection import select_members
+
+RAYSENT = [sys.executable, "-c", "from raysent.cli import main; main()"]
+
+SPACE = """
+metric: context_accuracy
+base:
+  corpus: {{path: {corpus}, cache_dir: {cache}, validation_fraction: 0.2}}
+  vocabulary: {{size: 100}}
+  encoder: {{type: gru, hidden_size: 16, embedding: {{dim: 8}}}}
+  objective: {{type: context_prediction}}
+  training: {{batch_size: 20, learning_rate: 5e-3, epochs: {epochs}, num_reports: 4}}
+  validation: {{num_candidates: 50, num_sentences: 200}}
+search:
+  encoder.bidirectional: {{choice: [false, true]}}
+  training.learning_rate: {{loguniform: [1e-3, 1e-2]}}
+limits: {{trials: {trials}, scheduler: {{type: {scheduler}}}}}
+judge: {{tasks: []}}
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    """Forty short documents in each of which the subject of a sentence foretells that of the next."""
+    rng = random.Random(0)
+    subjects, verbs, objects = "cat dog king bird".split(), "sees likes hears".split(), "house river book song".split()
+    documents = []
+    for _ in range(40):
+        subject, lines = rng.choice(subjects), []
+        for _ in range(20):
+            subject = rng.choice(subjects) if rng.random() < 0.2 else subject
+            lines.append(f"The {subject} {rng.choice(verbs)} the {rng.choice(objects)} .")
+        documents.append("\n".join(lines))
+    path = tmp_path_factory.mktemp("text") / "corpus.txt"
+    path.write_text("\n\n".join(documents) + "\n")
+    return path
+
+
+def _write_space(corpus: Path, *, epochs: float = 2, trials: int = 4, scheduler: str = "asha") -> Path:
+    path = corpus.parent / f"toy-{epochs}-{trials}-{scheduler}.yaml"
+    text = SPACE.format(corpus=corpus, cache=corpus.parent / "cache", epochs=epochs, trials=trials, scheduler=scheduler)
+    path.write_text(text)
+    return path
+
+
+def _statuses(run: Path) -> dict[str, str]:
+    return {event["trial"]: event["status"] for event in read_events(run) if event["event"] == "ended"}
+
+
+def _trial(number: int, kind: str, score: float | None, status: str = "finished") -> Trial:
+    return Trial(f"{number:04d}", number, {"kind": kind}, 0, status=status, metrics={"context_accuracy": score})
+
+
+def test_layout_fills_the_machine_and_refuses_what_does_not_fit():
+    """One core a trial, more where cores are left; a trial that cannot fit is a mistake, not a wait."""
+    assert layout(Limits(), cpus=4, gpus=0, num_trials=12).concurrent == 4
+    assert layout(Limits(concurrent=2), cpus=8, gpus=0, num_trials=12).cpus_per_worker == 4
+    assert layout(Limits(workers_per_trial=2), cpus=2, gpus=0, num_trials=9).is_nested
+    assert layout(Limits(gpus_per_worker=0.5), cpus=8, gpus=1, num_trials=9).concurrent == 2
+    assert not layout(Limits(), cpus=1, gpus=0, num_trials=1).is_nested
+    with pytest.raises(ConfigError, match="one trial needs 3 cores and 0 GPUs; there are 2 cores"):
+        layout(Limits(workers_per_trial=3), cpus=2, gpus=0, num_trials=1)
+
+
+def test_select_members_takes_the_best_of_each_kind_first():
+    """Every kind is there, the rest is filled by the metric, failures are left out."""
+    text = "base: {encoder: {type: bag}, objective: {type: context_prediction}}\nsearch:\n"
+    text += "  encoder.pooling: {choice: [sum, mean]}\njudge: {members: 3, each: encoder.pooling}\n"
+    space = parse_space(parse_yaml(text), name="toy")
+    trials = [_trial(0, "a", 0.9), _trial(1, "a", 0.8), _trial(2, "a", 0.7), _trial(3, "b", 0.1, "stopped")]
+    for trial in trials:
+        trial.params = {"encoder.pooling": trial.params["kind"]}
+    chosen = select_members(space, [*trials, _trial(4, "c", None, "failed")])
+    assert [trial.number for trial in chosen] == [0, 1, 3]
+
+
+@pytest.mark.cluster
+def test_sweep_killed_in_the_middle_and_resumed_finishes_every_trial_once(corpus, tmp_path):
+    """kill -9 of the driver loses at most the work since the last checkpoint; no finished trial is trained again."""
+    run = tmp_path / "run"
+    space = _write_space(corpus, epochs=30, trials=5, scheduler="none")
+    driver = subprocess.Popen(
+        [*RAYSENT, "sweep", str(space), "--run", str(run), "--yes"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        _wait_for(lambda: len(_statuses(run)) >= 2 and _num_reports_of_running(run) >= 1, driver)
+    finally:
+        os.kill(driver.pid, signal.SIGKILL)
+        driver.wait()
+    done = _statuses(run)
+    assert 2 <= len(done) < 5
+    before = {name: (run / "trials" / name / "model.safetensors").stat().st_mtime_ns for name in done}
+
+    resumed = subprocess.run([*RAYSENT, "resume", str(run), "--json"], capture_output=True, text=True, timeout=240)
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["status"] == "completed"
+    ended = Counter(event["trial"] for event in read_events(run) if event["event"] == "ended")
+    assert ended == {f"{number:04d}": 1 for number in range(5)}
+    assert before == {name: (run / "trials" / name / "model.safetensors").stat().st_mtime_ns for name in done}
+    reports = Counter((event["trial"], event["index"]) for event in read_events(run) if event["event"] == "report")
+    assert set(reports.values()) == {1}
+    with (run / "trials.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["status"] for row in rows] == ["finished"] * 5
+    assert raysent.load(run / "trials" / "0004").encode(["The cat sees the house ."]).shape == (1, 32)
+
+
+def _num_reports_of_running(run: Path) -> int:
+    ended = _statuses(run)
+    return sum(event["event"] == "report" and event["trial"] not in ended for event in read_events(run))
+
+
+def _wait_for(condition, driver, *, timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert driver.poll() is None, "the driver ended too early"
+        assert time.monotonic() < deadline, "nothing happened in time"
+        time.sleep(0.05)
