@@ -60,9 +60,10 @@ class ScaledFeatures:
 
     def transposed_times(self, residuals: Tensor) -> Tensor:
         """Return the transposed product with residuals [rows, outputs, problems] as [dim, outputs, problems]."""
-        flat = residuals.flatten(1)
-        product: Tensor = torch.addr(self.features.T @ flat, self.mean, flat.sum(0), alpha=-1)
-        return product.div_(self.scale).view(-1, *residuals.shape[1:])
+        # R^T X and not X^T R: with few columns the latter is up to ten times slower in the libraries below.
+        flat = residuals.flatten(1).T.contiguous()
+        product: Tensor = torch.addr(flat @ self.features, flat.sum(1), self.mean, alpha=-1)
+        return product.div_(self.scale).T.reshape(-1, *residuals.shape[1:])
 
     def unscaled(self, weights: Tensor, intercepts: Tensor) -> tuple[Tensor, Tensor]:
         """Return weights [dim, outputs] and intercepts [outputs] that act on the features as they were given."""

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from raysent.corpus import DocsDocument, cache_folder, docs_documents
+from raysent.corpus import DocsDocument, docs_documents
 from raysent.errors import DataError
 from raysent.tasks import Task, TaskData
 
@@ -33,13 +33,13 @@ SPLIT_SIZES = (6000, 1500, 1500)
 def read_library(task: Task, data_dir: Path | None) -> TaskData:
     """Read `docs-library` from the documentation on this machine."""
     del data_dir  # embedded
-    return library_rows(task, docs_documents(cache=cache_folder(None)))
+    return library_rows(task, docs_documents())
 
 
 def read_order(task: Task, data_dir: Path | None) -> TaskData:
     """Read `docs-order` from the documentation on this machine."""
     del data_dir  # embedded
-    return order_rows(task, docs_documents(cache=cache_folder(None)))
+    return order_rows(task, docs_documents())
 
 
 def library_rows(
