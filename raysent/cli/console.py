@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,8 +13,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-messages = Console(stderr=True, highlight=False)
-results = Console(highlight=False)
+# Text that goes into a file or a pipe has no screen to fit.
+_PIPE_WIDTH = 160
+
+messages = Console(stderr=True, highlight=False, markup=False, width=None if sys.stderr.isatty() else _PIPE_WIDTH)
+results = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
 def print_json(value: Any) -> None:

@@ -19,6 +19,7 @@ from raysent.sweep.journal import JOURNAL_FILE, Journal, Listener, read_events
 from raysent.sweep.ray_tune import Layout, layout, run_trials
 from raysent.sweep.record import SWEEP_FILE, SweepRecord, load_record, save_record, trial_folder, write_trials_table
 from raysent.train import ray_session
+from raysent.trainer import drop_checkpoints
 from raysent.validation import ValidationPool
 
 Progress = Callable[[str, int, int | None], None]
@@ -92,6 +93,10 @@ def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> Swee
                     conductor, plan, describe=_describer(record.space, folder), is_over=_clock(record.space, spent_s)
                 )
             journal.write("interrupted" if interrupted else "completed")
+        for trial in conductor.trials.values():
+            if trial.status == "stopped":
+                # It will never go on; what it needed for that is most of its folder.
+                drop_checkpoints(trial_folder(folder, trial.number))
         write_trials_table(folder, conductor)
         return SweepResult(folder, list(conductor.trials.values()), conductor.best, interrupted)
     finally:

@@ -7,6 +7,7 @@ or GPUs. Both tell the driver the same plain values: a report's, and in the end 
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import traceback
@@ -21,8 +22,8 @@ from ray import tune
 from raysent.artifacts import write_text
 from raysent.errors import RaysentError
 from raysent.run import RunConfig
-from raysent.train import make_trainer
-from raysent.trainer import Outcome, Report, fit, load_outcome
+from raysent.train import make_trainer, trained
+from raysent.trainer import Outcome, Report, fit
 
 ERROR_FILE = "error.txt"
 Message = dict[str, Any]
@@ -111,14 +112,18 @@ def nested_train(*, num_workers: int, gpus_per_worker: float) -> Callable[[dict[
 
         folder = Path(config["folder"])
         run = RunConfig.model_validate(config["run"])
+        trainer = make_trainer(
+            run,
+            folder,
+            num_workers=num_workers,
+            cpus_per_worker=config["num_threads"],
+            gpus_per_worker=gpus_per_worker,
+            callbacks=[TuneReportCallback()],
+        )
         try:
-            make_trainer(
-                run, folder, num_workers=num_workers, gpus_per_worker=gpus_per_worker, callbacks=[TuneReportCallback()]
-            ).fit()
-            outcome = load_outcome(folder, key=run.key)
-            if outcome is None:
-                raise RuntimeError("the workers ended without an outcome")
-            message = ending(outcome)
+            with contextlib.suppress(Exception):  # what the workers met is told below, better than Ray tells it
+                trainer.fit()
+            message = ending(trained(run, folder))
         except Exception as error:  # as above
             message = failure(error, folder)
         tune.report({key: value for key, value in message.items() if key != "done"})
