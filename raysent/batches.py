@@ -92,11 +92,17 @@ class BatchStream:
 
 def _orders(split: CorpusSplit, size: int, candidates: Candidates, window: int, seed: int) -> _Contiguous | _Windows:
     """Return the order in which an epoch visits the split's sentences."""
-    if size > len(split):
-        raise _too_large(split, size, most=len(split))
+    # One window less than fits, so that every epoch has room for a shift of its own.
+    num_windows = (len(split) - window + 1) // window
+    most = len(split) if candidates == "contiguous" else max(num_windows, 0) * window
+    if size > most:
+        raise DataError(
+            f"training.batch_size: must be at most {most} for the {len(split)} {split.name} sentences of this corpus, "
+            f"over all workers; given {size}; lower it or add text"
+        )
     if candidates == "contiguous":
         return _Contiguous(len(split), size)
-    return _Windows(split, size, window, seed, is_nearest=candidates == "nearest")
+    return _Windows(split, size, window, num_windows, seed=seed, is_nearest=candidates == "nearest")
 
 
 class _Contiguous:
@@ -114,18 +120,17 @@ class _Contiguous:
 class _Windows:
     """Windows of consecutive sentences, each at most once in an epoch."""
 
-    def __init__(self, split: CorpusSplit, size: int, window: int, seed: int, *, is_nearest: bool) -> None:
+    def __init__(
+        self, split: CorpusSplit, size: int, window: int, num_windows: int, *, seed: int, is_nearest: bool
+    ) -> None:
         self._size = size
         self._window = window
         self._per_batch = -(-size // window)  # The last window of a batch is cut where it does not fit.
         self._split = split
         self._seed = seed
         self._is_nearest = is_nearest
-        # One window less than fits, so that every epoch has room for a shift of its own.
-        self._num_windows = (len(split) - window + 1) // window
+        self._num_windows = num_windows
         self.num_batches = self._num_windows // self._per_batch
-        if self.num_batches < 1:
-            raise _too_large(split, size, most=max(self._num_windows, 0) * window)
         # An order of the whole split is worth keeping, but only for the epoch at hand and the next.
         self._starts = lru_cache(maxsize=2)(self._make_starts)
 
@@ -194,10 +199,3 @@ def _group_nearest(bags: np.ndarray, group: int) -> np.ndarray:
         order.append(left[taken])
         left = np.delete(left, taken)
     return np.concatenate([*order, left])
-
-
-def _too_large(split: CorpusSplit, size: int, *, most: int) -> DataError:
-    return DataError(
-        f"training.batch_size: must be at most {most} for the {len(split)} {split.name} sentences of this corpus, over "
-        f"all workers; given {size}; lower it or add text"
-    )

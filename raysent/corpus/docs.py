@@ -48,7 +48,8 @@ _EXTRACTION_VERSION = 1
 # Folders of tests, generated or borrowed code; those whose name begins with an underscore go too, but for NumPy's core.
 _SKIPPED_FOLDERS = frozenset(
     {"tests", "test", "testing", "site-packages", "dist-packages", "idlelib", "lib2to3", "turtledemo", "encodings",
-     "benchmarks", "pydoc_data", "thirdparty_files", "third_party", "externals", "generated", "validators", "package_data"}
+     "benchmarks", "pydoc_data", "thirdparty_files", "third_party", "externals", "generated", "validators",
+     "package_data"}
 )  # fmt: skip
 _MIN_CHARACTERS = 40
 _EMPTY = ast.Module(body=[], type_ignores=[])

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from raysent.corpus.sources import Source
-from raysent.corpus.splitting import split_sentences
+from raysent.corpus.splitting import PARAGRAPH_BREAK, split_sentences
 from raysent.errors import DataError
 
 Layout = Literal["sentences", "paragraphs", "wrapped"]
@@ -72,7 +72,7 @@ def _layout(first: list[str], format: str) -> Layout:
         return "wrapped"
     if format == "text":
         return "paragraphs"
-    num_sentences = sum(len(split_sentences(line)) for line in lines)
+    num_sentences = len(split_sentences(PARAGRAPH_BREAK.join(lines)))
     return "paragraphs" if num_sentences > 1.2 * len(lines) else "sentences"
 
 
@@ -99,19 +99,26 @@ def _read_sentence_lines(blocks: Iterable[list[str]]) -> Iterator[Piece]:
 
 def _read_text(blocks: Iterable[list[str]], *, wrapped: bool) -> Iterator[Piece]:
     """Yield the sentences of a file's paragraphs as one document."""
-    waiting: list[str] = []
+    waiting: list[str] = []  # Wrapped lines of a paragraph whose end has not come yet.
     for lines in blocks:
-        sentences: list[str] = []
-        for line in lines:
-            paragraph = line.strip()
-            if wrapped:
-                if paragraph and len(waiting) < _MAX_PARAGRAPH_LINES:
-                    waiting.append(paragraph)
-                    continue
-                waiting, paragraph = ([paragraph] if paragraph else []), " ".join(waiting)
-            sentences += split_sentences(paragraph)
-        yield Piece(sentences, ends_document=False)
+        paragraphs = [line.strip() for line in lines]
+        if wrapped:
+            paragraphs, waiting = _join_wrapped(waiting + paragraphs)
+        yield Piece(split_sentences(PARAGRAPH_BREAK.join(filter(None, paragraphs))), ends_document=False)
     yield Piece(split_sentences(" ".join(waiting)), ends_document=True)
+
+
+def _join_wrapped(lines: list[str]) -> tuple[list[str], list[str]]:
+    """Return the paragraphs that end among the lines, each as one line, and the lines of the one that does not."""
+    paragraphs: list[str] = []
+    waiting: list[str] = []
+    for line in lines:
+        if line and len(waiting) < _MAX_PARAGRAPH_LINES:
+            waiting.append(line)
+        else:
+            paragraphs.append(" ".join(waiting))
+            waiting = [line] if line else []
+    return paragraphs, waiting
 
 
 def _read_json_lines(source: Source, blocks: Iterable[list[str]], text_field: str) -> Iterator[Piece]:
@@ -130,7 +137,7 @@ def _read_json_lines(source: Source, blocks: Iterable[list[str]], text_field: st
 def _json_sentences(where: str, value: Any, text_field: str) -> list[str]:
     """Return the sentences of one JSON object."""
     readers: dict[str, Callable[[Any], list[str]]] = {
-        text_field: lambda text: [s for line in text.split("\n") for s in split_sentences(line)],
+        text_field: lambda text: split_sentences(PARAGRAPH_BREAK.join(filter(None, map(str.strip, text.split("\n"))))),
         "sentences": lambda sentences: [_one_line(sentence) for sentence in sentences],
         "paragraphs": lambda paragraphs: [s for paragraph in paragraphs for s in _paragraph_sentences(paragraph)],
     }

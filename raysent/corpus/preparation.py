@@ -133,8 +133,7 @@ class _IdWriter:
         self._text = text
         self._max_length = max_length
         self._progress = progress
-        words = (word.lower() for word in text.words) if vocabulary.lowercase else text.words
-        self._ids = np.fromiter(map(vocabulary.id, words), dtype=np.int32, count=len(text.words))
+        self._ids = np.fromiter(map(vocabulary.id, text.words), dtype=np.int32, count=len(text.words))
         self.num_sentences = self.num_tokens = self.num_unknown = 0
 
     def write(self, runs: list[Run]) -> None:

@@ -12,39 +12,59 @@ from importlib.metadata import version
 import sentencex
 
 # Changes whenever the same text may give other sentences: it is part of every cache key.
-SPLITTING_VERSION = f"1-sentencex-{version('sentencex')}"
+SPLITTING_VERSION = f"2-sentencex-{version('sentencex')}"
 
-# An apostrophe inside a word stays: "wasn t." would read as an initial.
-_QUOTES = re.compile(r"[\"“”‘]|(?<!\w)['’]|['’](?!\w)")
-# The splitter reads "me." as an abbreviation, which in a novel it never is.
-_NOT_ABBREVIATED = re.compile(r"\bme\.")
+PARAGRAPH_BREAK = "\n\n"
+
+# Every replacement keeps the length, so that pieces can be cut from the original. An apostrophe inside a word stays:
+# "wasn t." would read as an initial. And "me." is no abbreviation here, though the splitter takes it for one.
+_HIDDEN = (
+    *((mark, " ") for mark in '"“”‘'),
+    *((end + quote, end + " ") for end in ".!?,;:-—" for quote in "'’"),
+    *((start + "'", start + " ") for start in " \n-—"),
+    (" me.", " it."),
+)
+_OPENERS = frozenset("\"'“‘([`")
 _OPENING = re.compile(r"\s(?:[\"'“‘(\[]|``)+$")
 # After any of these, a lower-case letter goes on with the sentence.
-_OPEN_END = re.compile(r"(?:[!?\"'”’)\]—–-]|\.\.|…)$")
+_OPEN_ENDS = (*"!?\"'”’)]—–-…", "..")
 _GOES_ON = re.compile(r"[-—–,;:\s]*[a-z]")
 _NO_WORD = re.compile(r"\W+$")
 
 
-def split_sentences(paragraph: str) -> list[str]:
-    """Return the sentences of a paragraph in order; nothing but white space at their ends is lost."""
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text in order; nothing but white space at their ends is lost.
+
+    Args:
+        text: One paragraph, or several with `PARAGRAPH_BREAK` between them (many at once take less time).
+    """
+    hidden = " " + text[1:] if text.startswith("'") else text
+    for mark, stand_in in _HIDDEN:
+        hidden = hidden.replace(mark, stand_in)
     sentences: list[str] = []
     start = end = 0
-    hidden = _NOT_ABBREVIATED.sub("it.", _QUOTES.sub(" ", paragraph))  # Same length: pieces are cut from the original.
+    first = True  # Whether the next sentence is the first of its paragraph.
     for piece in sentencex.segment("en", hidden):
         end += len(piece)
-        sentence = paragraph[start:end]
-        opening = _OPENING.search(sentence) if end < len(paragraph) else None
-        if opening:  # A mark that opens the next sentence was taken for the end of this one.
-            sentence = sentence[: opening.start() + 1]
-        start += len(sentence)
-        sentence = sentence.strip()
-        if sentences and _belongs(sentences[-1], sentence):
+        sentence = text[start:end].rstrip()
+        if sentence[-1:] in _OPENERS and text[end : end + 1] not in ("", "\n"):
+            # A mark that opens the next sentence was taken for the end of this one.
+            opening = _OPENING.search(sentence)
+            sentence = sentence[: opening.start()] if opening else sentence
+            start += len(sentence)
+        else:
+            start = end
+        sentence = sentence.lstrip()
+        if not sentence:
+            first = first or PARAGRAPH_BREAK in piece
+        elif not first and not sentence[0].isupper() and _belongs(sentences[-1], sentence):
             sentences[-1] = f"{sentences[-1]} {sentence}"
-        elif sentence:
+        else:
             sentences.append(sentence)
+            first = PARAGRAPH_BREAK in piece
     return sentences
 
 
 def _belongs(before: str, piece: str) -> bool:
     """Whether a piece goes on with the sentence before it."""
-    return bool(_NO_WORD.match(piece) or (_OPEN_END.search(before) and _GOES_ON.match(piece)))
+    return bool(_NO_WORD.match(piece) or (_GOES_ON.match(piece) and before.endswith(_OPEN_ENDS)))

@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 
 from raysent.corpus.documents import Piece
-from raysent.vocabulary import ChunkTable
+from raysent.vocabulary import ChunkTable, Numbering
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -35,16 +35,13 @@ class TextWriter:
         self._folder = folder
         self._max_sentences = max_sentences
         self._progress = progress
-        self._words: dict[str, int] = {}
+        self._words = Numbering()
         self._counts = np.zeros(1, dtype=np.int64)
-        self._table = ChunkTable(self._word_id)
+        self._table = ChunkTable(self._words.__getitem__)
         self._block: list[str] = []
         self._boundaries = [0]
         self.num_sentences = 0
         self.num_tokens = 0
-
-    def _word_id(self, word: str) -> int:
-        return self._words.setdefault(word, len(self._words))
 
     def write(self, pieces: Iterable[Piece]) -> None:
         """Write everything, up to the limit."""

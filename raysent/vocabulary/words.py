@@ -41,7 +41,7 @@ class Vocabulary:
 
     Args:
         words: ``<pad>``, ``<unk>``, then words by falling frequency, ties in alphabetical order.
-        lowercase: Whether text is lowered before look-up.
+        lowercase: Whether tokens are lowered before look-up.
 
     Attributes:
         words: See above; ``words[id]`` is the word of an id.
@@ -67,9 +67,8 @@ class Vocabulary:
 
     def tokenize(self, sentences: Sequence[str]) -> list[list[str]]:
         """Return the tokens of each sentence, lowered where the vocabulary is."""
-        if self.lowercase:
-            sentences = [sentence.lower() for sentence in sentences]
-        return [list(chain.from_iterable(tokenize_chunks(s.split()))) for s in sentences]
+        rows = [list(chain.from_iterable(tokenize_chunks(sentence.split()))) for sentence in sentences]
+        return [[token.lower() for token in row] for row in rows] if self.lowercase else rows
 
     def ids(self, sentences: Sequence[str], *, max_length: int) -> Sentences:
         """Return the ids of sentences.
@@ -83,16 +82,15 @@ class Vocabulary:
         """
         if self._table is None:
             self._table = ChunkTable(self.id)
-        if self.lowercase:
-            sentences = [sentence.lower() for sentence in sentences]
         return as_rows(self._table.encode(sentences), max_length=max_length)
 
     def id(self, token: str) -> int:
         """Return the id of a token, UNK_ID where it has none."""
-        return self._index.get(token, UNK_ID)
+        # Lowered only now: the tokeniser knows abbreviations by their case.
+        return self._index.get(token.lower() if self.lowercase else token, UNK_ID)
 
     def save(self, path: Path) -> None:
-        """Write one word a line; the first line says whether text is lowered."""
+        """Write one word a line; the first line says whether tokens are lowered."""
         artifacts.write_text(path, f"#lowercase={str(self.lowercase).lower()}\n" + "\n".join(self.words) + "\n")
 
     @classmethod

@@ -1,0 +1,524 @@
+"""Files of text -> a prepared corpus: formats, splits, cache, and every way in which a corpus can be wrong."""
+
+import gzip
+import json
+import multiprocessing
+import pickle
+import tracemalloc
+from pathlib import Path
+
+import boto3
+import numpy as np
+import pytest
+from moto.server import ThreadedMotoServer
+
+from raysent.corpus import CorpusConfig, cache_folder, docs_documents, prepare
+from raysent.corpus.documents import read_documents
+from raysent.corpus.prose import is_prose, paragraphs, prose_sentences
+from raysent.corpus.sources import Source, find_sources
+from raysent.corpus.splits import choose_splits
+from raysent.corpus.splitting import split_sentences
+from raysent.errors import DataError
+from raysent.vocabulary import VocabularyConfig
+
+DOCUMENTS = [[f"Document {d} has sentence {s} ." for s in range(4 + d % 3)] for d in range(30)]
+PARAGRAPHS = (
+    'Mr. Reed spoke to me. I heard him. "Who is there?" cried John.',
+    "It was late. She left the house at 4.30 p.m. and didn't come back.",
+)
+
+
+def write(path: Path, documents=DOCUMENTS) -> Path:
+    """Write documents as one sentence a line, blank lines between them."""
+    path.write_text("\n\n".join("\n".join(sentences) for sentences in documents) + "\n")
+    return path
+
+
+def build(path, tmp_path, *, progress=None, size=50_000, **settings):
+    """Prepare a corpus in a cache of the test's own."""
+    paths = path if isinstance(path, list) else str(path)
+    config = CorpusConfig(path=paths, cache_dir=str(tmp_path / "cache"), **settings)
+    return prepare(config, VocabularyConfig(size=size), progress=progress)
+
+
+def text_of(split) -> list[str]:
+    """Return the sentences of a split as words."""
+    rows, words = split.sentences(0, len(split)), split.corpus.vocabulary.words
+    starts = np.cumsum(rows.lengths)[:-1]
+    return [" ".join(words[i] for i in ids) for ids in np.split(rows.ids, starts)]
+
+
+def read(source, **settings) -> list[list[str]]:
+    """Return the documents of a file as lists of sentences."""
+    documents: list[list[str]] = [[]]
+    for piece in read_documents(source, **({"format": "auto", "text_field": "text"} | settings)):
+        documents[-1] += piece.sentences
+        if piece.ends_document:
+            documents.append([])
+    return [document for document in documents if document]
+
+
+# What comes out
+
+
+def test_prepare_keeps_every_sentence_once_in_document_order(tmp_path):
+    """Both splits together are the text; each keeps its documents' order."""
+    corpus = build(write(tmp_path / "a.txt"), tmp_path)
+    train, validation = text_of(corpus.train), text_of(corpus.validation)
+    everything = [sentence for document in DOCUMENTS for sentence in document]
+    assert [s for s in everything if s in set(train)] == train
+    assert [s for s in everything if s in set(validation)] == validation
+    assert sorted(train + validation) == sorted(everything)
+
+
+def test_prepare_counts_what_it_holds(tmp_path):
+    """Sentences, documents, tokens and the share of unknown ones are those of the text."""
+    corpus = build(write(tmp_path / "a.txt"), tmp_path)
+    assert corpus.num_documents == 30 == corpus.train.num_documents + corpus.validation.num_documents
+    assert corpus.num_sentences == sum(map(len, DOCUMENTS)) == len(corpus.train) + len(corpus.validation)
+    assert corpus.num_tokens == 6 * corpus.num_sentences == corpus.train.num_tokens + corpus.validation.num_tokens
+    assert corpus.unknown_share == 0.0
+    assert build(write(tmp_path / "a.txt"), tmp_path, size=6).unknown_share == pytest.approx(2 / 6)
+
+
+def test_split_is_by_document_and_seeded(tmp_path):
+    """No document is in both splits; another seed chooses others; the same seed the same."""
+    path = write(tmp_path / "a.txt")
+    first, again, other = (build(path, tmp_path, seed=seed) for seed in (0, 0, 1))
+    assert not set(first.train.documents(0, len(first.train))) & set(first.validation.documents(0, 4))
+    assert first.validation.text_hash == again.validation.text_hash != other.validation.text_hash
+    assert len(first.validation) >= 0.05 * first.num_sentences
+
+
+def test_documents_are_all_zero_across_documents(tmp_path):
+    """Windows may cross documents where they are asked to."""
+    corpus = build(write(tmp_path / "a.txt"), tmp_path, across_documents=True)
+    assert not corpus.train.documents(0, len(corpus.train)).any()
+
+
+def test_sentences_at_gathers_what_slices_hold(tmp_path):
+    """An arbitrary set of sentences is the same as slices of one."""
+    train = build(write(tmp_path / "a.txt"), tmp_path).train
+    gathered = train.sentences_at(np.array([7, 3, 60]))
+    slices = [train.sentences(i, i + 1) for i in (7, 3, 60)]
+    assert np.array_equal(gathered.ids, np.concatenate([s.ids for s in slices]))
+    assert np.array_equal(train.documents_at(np.array([7, 60])), train.documents(0, 61)[[7, 60]])
+
+
+def test_sentences_refuses_a_stretch_outside_the_split(tmp_path):
+    """A short answer is never given in silence."""
+    train = build(write(tmp_path / "a.txt"), tmp_path).train
+    with pytest.raises(DataError, match=f"asked for 0 to {len(train)}; given 0 to {len(train) + 1}"):
+        train.sentences(0, len(train) + 1)
+
+
+def test_long_sentences_are_cut_at_max_length(tmp_path):
+    """The first tokens stay."""
+    corpus = build(write(tmp_path / "a.txt"), tmp_path, max_length=3)
+    assert set(corpus.train.sentences(0, 9).lengths) == {3}
+    assert text_of(corpus.train)[0].startswith("Document 0 has")
+
+
+def test_corpus_and_vocabulary_give_the_same_ids(tmp_path):
+    """Encoding a sentence later gives the ids that training saw, with case dropped too."""
+    sentences = [f"Mr. {name} can't see THE “well-known” U.S. in 3.5 days (e.g. today)." for name in "ABCDEFG"]
+    config = CorpusConfig(path=str(write(tmp_path / "a.txt", [sentences] * 9)), format="sentences",
+                          cache_dir=str(tmp_path / "cache"))  # fmt: skip
+    for lowercase in (False, True):
+        corpus = prepare(config, VocabularyConfig(lowercase=lowercase, size=20))
+        trained = corpus.train.sentences(0, 7)
+        encoded = corpus.vocabulary.ids(sentences, max_length=config.max_length)
+        assert np.array_equal(encoded.ids, trained.ids)
+        assert np.array_equal(encoded.lengths, trained.lengths)
+
+
+def test_max_sentences_stops_reading(tmp_path):
+    """No more than the limit is kept."""
+    assert build(write(tmp_path / "a.txt"), tmp_path, max_sentences=11).num_sentences == 11
+
+
+def test_single_document_gives_its_tail_to_validation(tmp_path):
+    """With one document, the last sentences validate."""
+    corpus = build(write(tmp_path / "a.txt", [[f"Sentence {i} ." for i in range(100)]]), tmp_path)
+    assert text_of(corpus.validation) == [f"Sentence {i} ." for i in range(95, 100)]
+
+
+def test_choose_splits_passes_over_a_document_too_large():
+    """A document that would take far more than the share stays in training."""
+    splits = choose_splits(np.array([0, 1000, 1040, 1080]), fraction=0.05, seed=0, name="x")
+    assert sum(run.stop - run.start for run in splits.validation) == 80
+
+
+def test_choose_splits_cuts_the_longest_where_all_are_too_large():
+    """Two large documents keep their text in training but for one tail."""
+    splits = choose_splits(np.array([0, 500, 1100]), fraction=0.05, seed=0, name="x")
+    assert [(run.start, run.stop) for run in splits.validation] == [(1045, 1100)]
+
+
+def test_corpus_pickles_as_its_path(tmp_path):
+    """Sending a corpus to a worker sends a path."""
+    corpus = build(write(tmp_path / "a.txt"), tmp_path)
+    corpus.train.sentences(0, 5)
+    sent = pickle.dumps(corpus.train)
+    assert len(sent) < 1_000
+    assert text_of(pickle.loads(sent)) == text_of(corpus.train)
+
+
+# Formats
+
+
+def test_auto_reads_one_sentence_a_line(tmp_path):
+    """Lines of one sentence stay whole; blank lines part documents."""
+    assert read(Source(str(write(tmp_path / "a.txt")))) == DOCUMENTS
+
+
+def test_auto_reads_one_paragraph_a_line(tmp_path):
+    """Lines of several sentences are split; the file is one document."""
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(PARAGRAPHS) + "\n")
+    (document,) = read(Source(str(path)))
+    assert document == [
+        "Mr. Reed spoke to me.", "I heard him.", '"Who is there?" cried John.', "It was late.",
+        "She left the house at 4.30 p.m. and didn't come back.",
+    ]  # fmt: skip
+
+
+def test_auto_joins_hard_wrapped_lines(tmp_path):
+    """Running text with a margin is joined up to the blank line."""
+    words = ("the quick brown fox jumps over the lazy dog and runs far away into a dark wood " * 12).split()
+    lines = [" ".join(words[i : i + 14]) for i in range(0, len(words), 14)]
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(lines) + ".\n\nA second paragraph stands here.\n")
+    (document,) = read(Source(str(path)))
+    assert document == [" ".join(words) + ".", "A second paragraph stands here."]
+
+
+def test_format_overrules_auto(tmp_path):
+    """`text` splits what `auto` would keep; `sentences` keeps what it would split."""
+    path = tmp_path / "a.txt"
+    path.write_text(PARAGRAPHS[0] + "\n")
+    assert len(read(Source(str(path)), format="text")[0]) == 3
+    assert read(Source(str(path)), format="sentences") == [[PARAGRAPHS[0]]]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"text": "It rained. We left."}, ["It rained.", "We left."]),
+        ({"sentences": ["It rained .", "We left ."]}, ["It rained .", "We left ."]),
+        ({"doc": "a", "paragraphs": [["It rained ."], ["We left ."]]}, ["It rained .", "We left ."]),
+        ({"paragraphs": ["It rained. We left."]}, ["It rained.", "We left."]),
+    ],
+)
+def test_json_lines_hold_a_document_each(tmp_path, value, expected):
+    """Each form of a JSON document is understood."""
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress((json.dumps(value) + "\n").encode() * 2))
+    assert read(Source(str(path))) == [expected, expected]
+
+
+def test_json_text_field_is_named(tmp_path):
+    """Another name for the text is looked up."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"body": "It rained. We left."}\n')
+    assert read(Source(str(path)), text_field="body") == [["It rained.", "We left."]]
+
+
+def test_byte_order_mark_and_carriage_returns_are_dropped(tmp_path):
+    """A file from Windows reads like any other; a rarer line separator does not end a line."""
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufeffOne\u2028here .\r\nTwo .\r\n".encode())
+    assert read(Source(str(path)), format="sentences") == [["One\u2028here .", "Two ."]]
+
+
+def test_folder_is_read_recursively_and_sorted(tmp_path):
+    """Text files of all depths, by path; hidden files and other kinds are left alone."""
+    for name in ("b.txt", "a/z.txt", "a/c.jsonl", ".hidden.txt", "index.tsv"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_text("x\n")
+    found = [Path(s.path).relative_to(tmp_path / "in").as_posix() for s in find_sources(str(tmp_path / "in"))]
+    assert found == ["a/c.jsonl", "a/z.txt", "b.txt"]
+
+
+def test_glob_and_list_name_files(tmp_path):
+    """A glob is sorted, a list keeps its order, and a named file may be of any kind."""
+    for name in "abc":
+        (tmp_path / f"{name}.tsv").write_text("x\n")
+    assert [s.path[-5] for s in find_sources(str(tmp_path / "*.tsv"))] == ["a", "b", "c"]
+    assert [s.path[-5] for s in find_sources([str(tmp_path / "c.tsv"), str(tmp_path / "a.tsv")])] == ["c", "a"]
+
+
+def test_remote_objects_read_like_files(tmp_path, monkeypatch):
+    """An ``s3://`` prefix gives the same corpus as the folder; a missing one is a clear line."""
+    for name, value in (("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "x"), ("DEFAULT_REGION", "us-east-1")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="texts")
+        text = write(tmp_path / "a.txt").read_bytes()
+        client.put_object(Bucket="texts", Key="in/a.txt.gz", Body=gzip.compress(text))
+        client.put_object(Bucket="texts", Key="in/index.tsv", Body=b"x")
+        remote, local = build("s3://texts/in", tmp_path), build(tmp_path / "a.txt", tmp_path)
+        assert text_of(remote.train) == text_of(local.train)
+        with pytest.raises(DataError, match="s3://texts/no: no such object"):
+            build("s3://texts/no", tmp_path)
+        with pytest.raises(DataError, match="s3://nowhere/in: cannot be read from the object store: .*NoSuchBucket"):
+            build("s3://nowhere/in", tmp_path)
+        client.close()
+    finally:
+        server.stop()
+
+
+# Sentences
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Dr. Jones came at 5 p.m. yesterday.", "He left."],
+        ['"What then?', "Let me go,\" said she."],
+        ['"Go away!" he cried.', "She went."],
+        ["It has weight. ", "alpha must be given."],
+        ["She gave it to me.", "I took it."],
+        ["He said: “Be quiet.”", "“Why?” asked the boy."],
+    ],
+)  # fmt: skip
+def test_split_sentences_finds_the_ends(sentences):
+    """Abbreviations, speech and its speaker, and typographic quotes."""
+    wanted = [sentence.strip() for sentence in sentences]
+    assert split_sentences(" ".join(wanted)) == wanted
+
+
+def test_split_sentences_loses_nothing():
+    """Every character but white space comes out again, in order."""
+    text = '‘A (b. C) d!’ — e… “F? g” H.\n\n"I\'m." J'
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+
+
+# The cache
+
+
+def test_cache_is_keyed_by_content_not_by_path(tmp_path):
+    """The same text elsewhere is the same corpus; another word is another."""
+    first = build(write(tmp_path / "a.txt"), tmp_path)
+    assert build(write(tmp_path / "b.txt"), tmp_path).folder == first.folder
+    assert build(write(tmp_path / "c.txt", [*DOCUMENTS, ["One more ."]]), tmp_path).key != first.key
+
+
+def test_text_is_read_once_for_every_vocabulary(tmp_path):
+    """Another vocabulary or split reads no file again; the text's key stays, the corpus' own changes."""
+    path = write(tmp_path / "a.txt")
+    told: list[str] = []
+    first = build(path, tmp_path, progress=lambda stage, done, total: told.append(stage))
+    second = build(path, tmp_path, size=7, seed=3, progress=lambda stage, done, total: told.append(stage))
+    assert set(told[: told.index("encoding")]) == {"reading"}
+    assert "reading" not in told[told.index("encoding") :]
+    assert first.text_key == second.text_key
+    assert first.key != second.key
+
+
+@pytest.mark.parametrize("name", ["ids.bin", "offsets.bin", "vocabulary.txt", "documents.npy", "corpus.json"])
+def test_damaged_cache_is_built_again(tmp_path, name):
+    """A file that was cut is noticed and made again."""
+    path = write(tmp_path / "a.txt")
+    corpus = build(path, tmp_path)
+    wanted = text_of(corpus.train)
+    file = corpus.folder / name
+    file.write_bytes(file.read_bytes()[:-3])
+    assert text_of(build(path, tmp_path).train) == wanted
+
+
+def test_killed_build_leaves_nothing_in_the_way(tmp_path, monkeypatch):
+    """What an unfinished build left is cleared away by the next."""
+    path = write(tmp_path / "a.txt")
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(path, tmp_path, progress=killed)
+    assert build(path, tmp_path).num_documents == 30
+    assert not list((tmp_path / "cache").rglob("*.unfinished"))
+
+
+def _prepare_in_process(path, cache, log):
+    config = CorpusConfig(path=path, cache_dir=cache)
+
+    def note(stage, done, total):
+        with Path(log).open("a") as stream:
+            stream.write(stage + "\n")
+
+    prepare(config, VocabularyConfig(), progress=note)
+
+
+def test_many_processes_build_once(tmp_path):
+    """Two processes at once read the text a single time."""
+    path, log = write(tmp_path / "a.txt"), tmp_path / "log"
+    context = multiprocessing.get_context("spawn")
+    arguments = (str(path), str(tmp_path / "cache"), str(log))
+    processes = [context.Process(target=_prepare_in_process, args=arguments) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert log.read_text().split().count("reading") == 1
+
+
+def test_cache_folder_follows_option_then_environment(tmp_path, monkeypatch):
+    """The option comes before $RAYSENT_CACHE."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "environment"))
+    assert cache_folder(None) == tmp_path / "environment"
+    assert cache_folder(str(tmp_path / "option")) == tmp_path / "option"
+
+
+def test_preparation_memory_is_bounded(tmp_path):
+    """Ten times the text takes far less than ten times the memory."""
+
+    def peak(num_copies: int) -> int:
+        path = tmp_path / f"{num_copies}.txt"
+        with path.open("w") as stream:
+            stream.writelines(f"Line {i % 50} of a rather ordinary text .\n" * 500 for i in range(num_copies))
+        tracemalloc.start()
+        build(path, tmp_path)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    small, large = peak(40), peak(400)  # 20,000 and 200,000 sentences
+    assert large < 2 * small
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"", "a.txt: must hold sentences; given none"),
+        ("a.txt", b"\n\n \n", "a.txt: must hold sentences; given none"),
+        ("a.txt", b"Only one .\n", "must hold at least 4 sentences, two to train on .*; given 1"),
+        ("a.txt", b"Text .\n\x00\x01\x7fELF", r"a.txt:2: must be plain text; given a NUL byte: is this a binary"),
+        ("a.txt", b"Text .\nNa\xefve .\n", r"a.txt:2: must be UTF-8; given byte 0xef"),
+        ("a.txt.gz", b"not gzip", "a.txt.gz: truncated or not gzip"),
+        ("a.txt.gz", gzip.compress(b"Text .\n" * 99)[:-9], "a.txt.gz: truncated or not gzip"),
+        ("a.jsonl", b'{"text": "a"}\nnot json\n', "a.jsonl:2: must be one JSON object a line"),
+        ("a.jsonl", b"[1]\n", "a.jsonl:1: must be a JSON object; given list"),
+        ("a.jsonl", b'{"body": "a"}\n', "a.jsonl:1: must hold 'text', 'sentences' or 'paragraphs'; given body"),
+        ("a.jsonl", b'{"text": 3}\n', "a.jsonl:1: 'text' must be text; given int"),
+        ("a.jsonl", b'{"paragraphs": 3}\n', "a.jsonl:1: 'paragraphs' must be a list of texts; given int"),
+    ],
+)
+def test_wrong_file_is_one_clear_line(tmp_path, name, content, message):
+    """Each way a file can be wrong names the file, the line and what it must hold."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        build(tmp_path / name, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("no/such.txt", "no/such.txt: no such file or folder"),
+        ("no*.txt", r"no\*.txt: no file matches"),
+        (".", "holds no file of .txt, .text, .jsonl"),
+        ([], "must name at least one file; given an empty list"),
+    ],
+)
+def test_missing_path_is_one_clear_line(tmp_path, monkeypatch, path, message):
+    """Each way a path can be wrong says so."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=message):
+        build(path, tmp_path)
+
+
+def test_unreadable_file_is_one_clear_line(tmp_path, monkeypatch):
+    """A file without permission says so (even to root, who would be let in)."""
+    path = write(tmp_path / "a.txt")
+
+    def refuse(self, *arguments, **settings):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DataError, match="a.txt: may not be read; change its permissions"):
+        Source(str(path)).fingerprint()
+
+
+# The embedded corpus
+
+
+@pytest.fixture(scope="module")
+def documentation(tmp_path_factory):
+    """Return the documents of two small libraries."""
+    cache = tmp_path_factory.mktemp("docs")
+    first = list(docs_documents(cache=cache, libraries=["optuna", "pydantic"]))
+    assert list(docs_documents(cache=cache, libraries=["optuna", "pydantic"])) == first
+    return first
+
+
+def test_docs_hold_prose_of_named_modules(documentation):
+    """Documents name their library and module; a library's modules hold well over a thousand sentences."""
+    assert {document.library for document in documentation} == {"optuna", "pydantic"}
+    assert all(document.module.startswith(document.library) for document in documentation)
+    sentences = [sentence for document in documentation for sentence in document.sentences]
+    assert len(sentences) > 1_500
+    assert all(is_prose(sentence) for sentence in sentences)
+
+
+def test_docs_refuse_an_unknown_library(tmp_path):
+    """The nearest name is offered."""
+    with pytest.raises(DataError, match="docs: unknown library 'nunpy'; did you mean 'numpy'"):
+        next(docs_documents(cache=tmp_path, libraries=["nunpy"]))
+
+
+DOCSTRING = """Fit the model to data.
+
+Parameters
+----------
+X : ndarray of shape (rows, columns)
+    The values to fit, which are never changed. See :class:`~a.b.Model` for more.
+alpha, beta : float
+    Ignored here.
+
+.. code-block:: python
+
+    This is not a sentence that should be kept at all.
+
+.. note:: The order of the rows is of *no* importance [1]_.
+
+Returns the error :math:`e = 1` of the fit, which is a formula.
+
+    >>> fit(x)
+    This is the output of a doctest, which is not prose.
+
+======  =====================================
+name    The name of the column in the table.
+======  =====================================
+
+References
+----------
+.. [1] A paper by somebody, which is not to be kept as prose.
+"""
+
+
+def test_prose_leaves_markup_code_and_tables_out():
+    """What remains of a docstring is its sentences, in order."""
+    sentences = [sentence for paragraph in paragraphs(DOCSTRING) for sentence in prose_sentences(paragraph)]
+    assert sentences == [
+        "Fit the model to data.",
+        "The values to fit, which are never changed.",
+        "The order of the rows is of no importance.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "line", ["x = fit(a, b) is the call.", "Numpy Pandas Torch Ray Optuna.", "Too short.", "no capital is here at all."]
+)
+def test_is_prose_refuses_what_is_no_sentence(line):
+    """Code, lists of names, fragments."""
+    assert not is_prose(line)
