@@ -122,7 +122,7 @@ def test_long_sentences_are_cut_at_max_length(tmp_path):
 def test_corpus_and_vocabulary_give_the_same_ids(tmp_path):
     """Encoding a sentence later gives the ids that training saw, with case dropped too."""
     sentences = [f"Mr. {name} can't see THE “well-known” U.S. in 3.5 days (e.g. today)." for name in "ABCDEFG"]
-    config = CorpusConfig(path=str(write(tmp_path / "a.txt", [sentences] * 9)), format="sentences",
+    config = CorpusConfig(path=str(write(tmp_path / "a.txt", [sentences] * 40)), format="sentences",
                           cache_dir=str(tmp_path / "cache"))  # fmt: skip
     for lowercase in (False, True):
         corpus = prepare(config, VocabularyConfig(lowercase=lowercase, size=20))
