@@ -10,6 +10,8 @@ from pathlib import Path
 import boto3
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
 
 from raysent.corpus import CorpusConfig, cache_folder, docs_documents, prepare
@@ -17,7 +19,7 @@ from raysent.corpus.documents import read_documents
 from raysent.corpus.prose import is_prose, paragraphs, prose_sentences
 from raysent.corpus.sources import Source, find_sources
 from raysent.corpus.splits import choose_splits
-from raysent.corpus.splitting import split_sentences
+from raysent.corpus.splitting import PARAGRAPH_BREAK, split_sentences
 from raysent.errors import DataError
 from raysent.vocabulary import VocabularyConfig
 
@@ -34,10 +36,10 @@ def write(path: Path, documents=DOCUMENTS) -> Path:
     return path
 
 
-def build(path, tmp_path, *, progress=None, size=50_000, **settings):
+def build(path, tmp_path, *, progress=None, size=50_000, **options):
     """Prepare a corpus in a cache of the test's own."""
     paths = path if isinstance(path, list) else str(path)
-    config = CorpusConfig(path=paths, cache_dir=str(tmp_path / "cache"), **settings)
+    config = CorpusConfig(path=paths, cache_dir=str(tmp_path / "cache"), **options)
     return prepare(config, VocabularyConfig(size=size), progress=progress)
 
 
@@ -48,10 +50,10 @@ def text_of(split) -> list[str]:
     return [" ".join(words[i] for i in ids) for ids in np.split(rows.ids, starts)]
 
 
-def read(source, **settings) -> list[list[str]]:
+def read(source, **options) -> list[list[str]]:
     """Return the documents of a file as lists of sentences."""
     documents: list[list[str]] = [[]]
-    for piece in read_documents(source, **({"format": "auto", "text_field": "text"} | settings)):
+    for piece in read_documents(source, **({"format": "auto", "text_field": "text"} | options)):
         documents[-1] += piece.sentences
         if piece.ends_document:
             documents.append([])
@@ -293,10 +295,20 @@ def test_split_sentences_finds_the_ends(sentences):
     assert split_sentences(" ".join(wanted)) == wanted
 
 
-def test_split_sentences_loses_nothing():
-    """Every character but white space comes out again, in order."""
-    text = '‘A (b. C) d!’ — e… “F? g” H.\n\n"I\'m." J'
-    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.text(alphabet="aB bé.!?\"'“”’(),—1\t", min_size=1).filter(str.strip), max_size=6))
+def test_split_sentences_loses_nothing(given_paragraphs):
+    """Every character but white space comes out again, in order, however many paragraphs come at once."""
+    stripped = [paragraph.strip() for paragraph in given_paragraphs]
+    at_once = split_sentences(PARAGRAPH_BREAK.join(stripped))
+    assert "".join("".join(at_once).split()) == "".join("".join(stripped).split())
+
+
+def test_split_sentences_takes_many_paragraphs_at_once():
+    """The sentences of a block are those of its paragraphs, one after the other."""
+    block = [*PARAGRAPHS, "“A “quoted” word ends here.”", "under no heading", "“Why? what?” he said.", "‘No’"] * 50
+    alone = [sentence for paragraph in block for sentence in split_sentences(paragraph)]
+    assert split_sentences(PARAGRAPH_BREAK.join(block)) == alone
 
 
 # The cache

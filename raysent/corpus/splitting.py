@@ -12,7 +12,7 @@ from importlib.metadata import version
 import sentencex
 
 # Changes whenever the same text may give other sentences: it is part of every cache key.
-SPLITTING_VERSION = f"2-sentencex-{version('sentencex')}"
+SPLITTING_VERSION = f"3-sentencex-{version('sentencex')}"
 
 PARAGRAPH_BREAK = "\n\n"
 
@@ -45,7 +45,13 @@ def split_sentences(text: str) -> list[str]:
     start = end = 0
     first = True  # Whether the next sentence is the first of its paragraph.
     for piece in sentencex.segment("en", hidden):
-        end += len(piece)
+        # The splitter drops some paragraph breaks, so each piece is looked for rather than counted off.
+        found = hidden.find(piece, end)
+        if found < 0:
+            continue
+        if PARAGRAPH_BREAK in hidden[end:found]:
+            first = True
+        end = found + len(piece)
         sentence = text[start:end].rstrip()
         if sentence[-1:] in _OPENERS and text[end : end + 1] not in ("", "\n"):
             # A mark that opens the next sentence was taken for the end of this one.
@@ -62,7 +68,8 @@ def split_sentences(text: str) -> list[str]:
         else:
             sentences.append(sentence)
             first = PARAGRAPH_BREAK in piece
-    return sentences
+    rest = text[start:].strip()
+    return [*sentences, rest] if rest else sentences
 
 
 def _belongs(before: str, piece: str) -> bool:
