@@ -98,6 +98,7 @@ def make_trainer(
     gpus_per_worker: float = 0,
     max_failures: int = _MAX_FAILURES,
     callbacks: list[Any] | None = None,
+    ask: Callable[[int], bool] | None = None,
 ) -> Any:
     """Return the TorchTrainer of one run, to be fitted here or inside a Tune function trainable.
 
@@ -111,6 +112,7 @@ def make_trainer(
         gpus_per_worker: GPUs of each; may be a fraction.
         max_failures: How often lost workers are started again.
         callbacks: Ray Train's, such as `TuneReportCallback`; they see every `Report` as plain values.
+        ask: Called by the first worker with the index of each report it made; False stops the run there.
     """
     _quiet()
     import ray.train  # noqa: PLC0415 - late: seconds that no other command should pay
@@ -128,6 +130,7 @@ def make_trainer(
         "folder": str(folder),
         "working_folder": str(Path.cwd()),
         "num_threads": cpus_per_worker,
+        "ask": ask,
     }
     return TorchTrainer(
         train_worker,
@@ -149,7 +152,7 @@ def train_worker(job: dict[str, Any]) -> None:
     """Run `trainer.fit` in one Ray Train worker.
 
     Args:
-        job: `config` as JSON, `folder`, `working_folder` and `num_threads`.
+        job: `config` as JSON, `folder`, `working_folder`, `num_threads` and `ask`.
     """
     import ray.train  # noqa: PLC0415 - late, as above
     import ray.train.torch  # noqa: PLC0415
@@ -164,7 +167,8 @@ def train_worker(job: dict[str, Any]) -> None:
 
     def report(now: Report) -> bool:
         ray.train.report(asdict(now))
-        return True
+        # All workers call this; the first one's answer counts for all.
+        return job["ask"](now.index) if job["ask"] and workers.is_first else True
 
     config = RunConfig.model_validate_json(job["config"])
     try:

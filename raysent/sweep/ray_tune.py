@@ -25,6 +25,7 @@ from ray.tune.stopper import Stopper
 
 from raysent.errors import ConfigError
 from raysent.search_space import Limits
+from raysent.sweep.answers import Answers
 from raysent.sweep.conductor import Conductor, Trial
 from raysent.sweep.trainables import ReusedActor, nested_train
 
@@ -110,9 +111,9 @@ class _Search(Searcher):
 class _Scheduler(FIFOScheduler):
     """Carries reports to the conductor, and its decisions back."""
 
-    def __init__(self, conductor: Conductor, is_over: IsOver) -> None:
+    def __init__(self, conductor: Conductor, is_over: IsOver, answers: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._conductor, self._is_over = conductor, is_over
+        self._conductor, self._is_over, self._answers = conductor, is_over, answers
 
     def on_trial_result(self, _: Any, trial: Any, result: dict[str, Any]) -> str:
         name = trial.config["trial"]
@@ -127,10 +128,13 @@ class _Scheduler(FIFOScheduler):
             metrics=metrics,
             seconds=result["seconds"],
         )
-        is_last = result["index"] >= result["num_reports"]
-        if goes_on and (is_last or not self._is_over()):
+        goes_on = goes_on and (result["index"] >= result["num_reports"] or not self._is_over())
+        if self._answers is not None:
+            self._answers.say.remote(name, result["index"], goes_on)
             return str(TrialScheduler.CONTINUE)
-        self._conductor.end(name, status="stopped", seconds=result["seconds"], error=None if not goes_on else "time")
+        if goes_on:
+            return str(TrialScheduler.CONTINUE)
+        self._conductor.end(name, status="stopped", seconds=result["seconds"])
         return str(TrialScheduler.STOP)
 
     def on_trial_complete(self, _: Any, trial: Any, result: dict[str, Any]) -> None:
@@ -177,14 +181,15 @@ def run_trials(conductor: Conductor, plan: Layout, *, describe: Describe, is_ove
     os.environ.update(_QUIET)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     interrupt = _Interrupt()
+    answers: Any = Answers.remote() if plan.is_nested else None  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory(prefix="raysent-tune-") as scratch, _signals_caught(interrupt):
         tune.Tuner(
-            _trainable(plan),
+            _trainable(plan, answers),
             tune_config=tune.TuneConfig(
                 search_alg=_Search(
                     conductor, lambda trial: {**describe(trial), "num_threads": plan.cpus_per_worker}, is_over
                 ),
-                scheduler=_Scheduler(conductor, is_over),
+                scheduler=_Scheduler(conductor, is_over, answers),
                 num_samples=-1,
                 max_concurrent_trials=plan.concurrent,
                 reuse_actors=not plan.is_nested,
@@ -202,10 +207,10 @@ def run_trials(conductor: Conductor, plan: Layout, *, describe: Describe, is_ove
     return interrupt.requested
 
 
-def _trainable(plan: Layout) -> Any:
+def _trainable(plan: Layout, answers: Any) -> Any:
     """Return the trainable with the resources that Tune has to reserve for it."""
     if plan.is_nested:
-        driver = nested_train(num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
+        driver = nested_train(answers, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
         on_head = "node:__internal_head__"
         return tune.with_resources(driver, {"CPU": 0, on_head: 0.001 if on_head in ray.cluster_resources() else 0})
     return tune.with_resources(ReusedActor, {"CPU": plan.cpus_per_worker, "GPU": plan.gpus_per_worker})

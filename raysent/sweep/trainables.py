@@ -22,6 +22,7 @@ from ray import tune
 from raysent.artifacts import write_text
 from raysent.errors import RaysentError
 from raysent.run import RunConfig
+from raysent.sweep.answers import asker
 from raysent.train import make_trainer, trained
 from raysent.trainer import Outcome, Report, fit
 
@@ -100,7 +101,7 @@ def _train_in_thread(
         messages.put(failure(error, folder))
 
 
-def nested_train(*, num_workers: int, gpus_per_worker: float) -> Callable[[dict[str, Any]], None]:
+def nested_train(answers: Any, *, num_workers: int, gpus_per_worker: float) -> Callable[[dict[str, Any]], None]:
     """Return the Tune function that trains a trial on Ray Train workers and forwards their reports.
 
     It holds none of the scarce resources itself: drivers that held the cores which their own workers wait for would
@@ -119,6 +120,7 @@ def nested_train(*, num_workers: int, gpus_per_worker: float) -> Callable[[dict[
             cpus_per_worker=config["num_threads"],
             gpus_per_worker=gpus_per_worker,
             callbacks=[TuneReportCallback()],
+            ask=asker(answers, config["trial"]),
         )
         try:
             with contextlib.suppress(Exception):  # what the workers met is told below, better than Ray tells it
