@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
+import filelock
 import numpy as np
 from scipy import sparse
 
@@ -76,13 +77,15 @@ def corpus_word_vectors(corpus: CountedCorpus, *, dim: int, seed: int) -> np.nda
             " in the vocabulary; lower embedding.dim"
         )
     file = corpus.folder / f"ppmi-{dim}-{seed}.npz"
-    if file.is_file():
-        return artifacts.load_arrays(file)["vectors"]
-    counts = _count_pairs(corpus.train, len(corpus.vocabulary))
-    vectors = _factorize(_positive_information(counts), dim, np.random.default_rng(seed))
-    vectors[PAD_ID] = 0
-    vectors /= max(float(vectors[PAD_ID + 1 :].std()), 1e-12)
-    artifacts.save_arrays(file, {"vectors": vectors})
+    # The workers of a node ask for the same vectors at once: one counts, the others wait.
+    with artifacts.storage_errors(file), filelock.FileLock(file.with_suffix(".lock")):
+        if file.is_file():
+            return artifacts.load_arrays(file)["vectors"]
+        counts = _count_pairs(corpus.train, len(corpus.vocabulary))
+        vectors = _factorize(_positive_information(counts), dim, np.random.default_rng(seed))
+        vectors[PAD_ID] = 0
+        vectors /= max(float(vectors[PAD_ID + 1 :].std()), 1e-12)
+        artifacts.save_arrays(file, {"vectors": vectors})
     return vectors
 
 
