@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pydantic
 from ruamel.yaml import YAML
@@ -32,6 +32,20 @@ class StrictModel(pydantic.BaseModel):
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
+class Override(NamedTuple):
+    """One value that the command line sets.
+
+    Attributes:
+        name: Dotted.
+        value: Plain.
+        option: The option as it was typed, for messages.
+    """
+
+    name: str
+    value: Any
+    option: str
+
+
 @dataclass(frozen=True)
 class Document:
     """Plain values read from YAML, and where each of them stands.
@@ -40,21 +54,23 @@ class Document:
         values: The mapping, with plain Python values.
         source: The file's name, for messages.
         lines: Path of a key -> its line, counted from 1.
+        options: Path of a key that the command line set -> the option as it was typed.
     """
 
     values: dict[str, Any]
     source: str = ""
     lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    options: Mapping[KeyPath, str] = field(default_factory=dict)
 
     def where(self, path: Sequence[str]) -> str:
-        """Return ``file:line: `` of the nearest known key at or above `path`, for the head of a message."""
-        if not self.source:
-            return ""
+        """Return ``file:line: `` or ``--option: `` of the nearest known key at or above `path`, to begin a message."""
         for end in range(len(path), 0, -1):
-            line = self.lines.get(tuple(path[:end]))
-            if line is not None:
-                return f"{self.source}:{line}: "
-        return f"{self.source}: "
+            key = tuple(path[:end])
+            if key in self.options:
+                return f"{self.options[key]}: "
+            if self.source and key in self.lines:
+                return f"{self.source}:{self.lines[key]}: "
+        return f"{self.source}: " if self.source else ""
 
     def error(self, path: Sequence[str], message: str) -> ConfigError:
         """Return the error `file:line: dotted.path: message`."""
@@ -72,8 +88,10 @@ def read_yaml(path: Path) -> Document:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as text: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: must be YAML in UTF-8; byte {error.start} is not; is this another file?") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     return parse_yaml(text, source=str(path))
 
 
@@ -88,7 +106,7 @@ def parse_yaml(text: str, *, source: str = "") -> Document:
     except YAMLError as error:
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(loaded, CommentedMap):
-        given = "nothing" if loaded is None else type(loaded).__name__
+        given = "nothing" if loaded is None else "a list" if isinstance(loaded, CommentedSeq) else repr(loaded)
         raise ConfigError(f"{source}: must be a mapping of names to values; given {given}")
     lines: dict[KeyPath, int] = {}
     values = _plain(loaded, (), lines)
@@ -120,11 +138,16 @@ def parse_override(text: str) -> tuple[str, Any]:
     Raises:
         ConfigError: If there is no ``=`` or the value is not YAML.
     """
-    name, separator, value = text.partition("=")
-    if not separator or not name.strip():
+    name, separator, value = (part.strip() for part in text.partition("="))
+    if not separator or not all(name.split(".")):
         raise ConfigError(f"--set {text}: must be NAME=VALUE, as in --set training.batch_size=200")
-    document = parse_yaml(f"value: {value}\n" if value.strip() else "value: ''\n", source=f"--set {name}")
-    return name.strip(), document.values["value"]
+    try:
+        document = parse_yaml(f"value: {value}\n" if value else "value: ''\n")
+    except ConfigError as error:
+        # A line of what is one line only would mislead.
+        reason = str(error).partition("not valid YAML: ")[2]
+        raise ConfigError(f"--set {text}: the value is not valid YAML: {reason}; quote it") from None
+    return name, document.values["value"]
 
 
 def set_dotted(values: dict[str, Any], name: str, value: Any) -> None:
@@ -189,6 +212,8 @@ def explain(error: pydantic.ValidationError, values: Any, kind: type[pydantic.Ba
             path, message = (*path, "type"), f"unknown type '{tag}'" + did_you_mean(tag, known)
         case "union_tag_not_found":
             path, message = (*path, "type"), "is required and is not given"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            message = f"must be a mapping of names to values; given {_short(first['input'])}"
         case _:
             text = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
             holds = text if text is first["msg"] or first["type"] == "value_error" else f"must be {text}"

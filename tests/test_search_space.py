@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from raysent.config import parse_yaml
-from raysent.errors import ConfigError
+from raysent.config import Override, parse_yaml
+from raysent.errors import ConfigError, DataError
 from raysent.search_space import Choice, Interval, find_space, parse_duration, parse_space, read_space, schema
 
 SPACES = sorted((Path(__file__).parent.parent / "search_spaces").glob("*.yaml"))
@@ -142,3 +142,45 @@ def test_schema_describes_base_and_domains():
     described = schema()
     assert "encoder" in described["properties"]["base"]["properties"]
     assert len(described["properties"]["search"]["additionalProperties"]["oneOf"]) == 5
+
+
+def test_overrides_reach_conditions_and_judge(tmp_path):
+    """A fixed name is no longer asked for by `when` or `judge.each`; what needs another value of it is not searched."""
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        BASE + "  encoder.bidirectional: {choice: [false, true]}\n  encoder.hidden_size: {choice: [32, 64]}\n"
+        "when: {encoder.hidden_size: {encoder.bidirectional: true}}\njudge: {each: encoder.bidirectional}\n"
+    )
+    fixed = read_space(path, overrides=["encoder.bidirectional=true"])
+    assert (list(fixed.domains), fixed.conditions, fixed.judge.each) == (["encoder.hidden_size"], {}, None)
+    assert read_space(path, overrides=["encoder.bidirectional=false"]).domains == {}
+
+
+def test_overrides_are_named_by_their_mistakes(tmp_path):
+    """What an option gave is told by the option, not by a line of the file that says something else."""
+    path = tmp_path / "s.yaml"
+    path.write_text(BASE + "  encoder: {choice: {a: {type: gru}, b: {type: bag}}}\n")
+    with pytest.raises(ConfigError, match=r"^--set seed=x: base.seed: must be a valid integer; given 'x'$"):
+        read_space(path, overrides=["seed=x"])
+    with pytest.raises(ConfigError, match=r"^--trials 0: limits.trials: must be greater than or equal to 1; given 0$"):
+        read_space(path, overrides=[Override("limits.trials", 0, "--trials 0")])
+    with pytest.raises(ConfigError, match=r"^--set encoder.dropout=0.5: 'encoder' is searched as a whole and would"):
+        read_space(path, overrides=["encoder.dropout=0.5"])
+    with pytest.raises(ConfigError, match=r"^--set seed.x=1: base.seed.x: 'base.seed' is a single value"):
+        read_space(path, overrides=["seed=1", "seed.x=1"])
+
+
+def test_located_adds_the_place_of_the_value_that_an_error_names():
+    """Mistakes found after reading point at the line, or are left alone where they name no value."""
+    space = _space("  training.batch_size: {choice: [2, 8]}\n")
+    error = DataError("training.batch_size: must be at most 7")
+    assert str(space.located(error, {"training.batch_size": 8})) == "s.yaml:6: training.batch_size: must be at most 7"
+    assert str(space.located(DataError("encoder.hidden_size: no"), {})) == "s.yaml:3: encoder.hidden_size: no"
+    assert str(space.located(DataError("text.txt:3: no"), {})) == "text.txt:3: no"
+
+
+def test_first_params_satisfies_the_constraints():
+    """The first corner is the first that the constraints allow."""
+    space = _space("  training.batch_size: {choice: [2, 8]}\nconstraints: ['training.batch_size > 4']\n")
+    assert space.first_params() == {"training.batch_size": 8}
+    assert list(space.edges()) == [{"training.batch_size": 8}]

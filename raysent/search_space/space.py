@@ -1,4 +1,4 @@
-"""search_spaces/*.yaml -> a checked search space. In: a file and overrides. Out: domains, and a `RunConfig` per trial.
+"""What was read of a search space -> a checked one. Out: domains, and a `RunConfig` per trial.
 
 A space has a `base` (a complete run), a `search` (dotted name -> domain), and optionally `when` (names that are
 searched only under a condition), `constraints` (what must hold between values), `limits` and `judge`. It is checked
@@ -11,15 +11,14 @@ import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import pydantic
 import simpleeval
 
-from raysent.config import Document, KeyPath, StrictModel, explain, parse_override, read_yaml, set_dotted
+from raysent.config import Document, KeyPath, StrictModel, explain, set_dotted
 from raysent.config import validate as validate_document
-from raysent.errors import ConfigError, did_you_mean
+from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.run import RunConfig
 from raysent.search_space.domains import FORMS, Choice, Domain, parse_domain
 from raysent.search_space.limits import JudgeConfig, Limits
@@ -27,7 +26,6 @@ from raysent.search_space.limits import JudgeConfig, Limits
 Params = dict[str, Any]
 """Searched name -> what was drawn: a number, or the label of a choice."""
 
-FOLDER = "search_spaces"
 MAX_CHECKED = 4096
 METRICS: dict[str, Literal["max", "min"]] = {"context_accuracy": "max", "context_nll": "min"}
 
@@ -78,7 +76,24 @@ class SearchSpace:
 
     def first_params(self) -> Params:
         """Return the parameters at each domain's first edge, or, where constraints forbid them, the next allowed."""
-        return next((params for params in _edge_params(self) if self.violated(params) is None), {})
+        return next(self.edges(), {})
+
+    def edges(self) -> Iterator[Params]:
+        """Yield parameters that satisfy the constraints and together show every edge of every domain."""
+        return (params for params in _edge_params(self) if self.violated(params) is None)
+
+    def located(self, error: RaysentError, params: Params) -> RaysentError:
+        """Return an error of the run that `params` describes with the place where the value it names was written.
+
+        Args:
+            error: Its text begins with a dotted name of the run, as in ``training.batch_size: must be ...``; one that
+                begins otherwise, such as with a file's name, is returned as it is.
+            params: What was drawn.
+        """
+        path = tuple(str(error).partition(":")[0].split("."))
+        if path[0] not in RunConfig.model_fields:
+            return error
+        return type(error)(f"{self.document.where(_origin(self, params, path))}{error}")
 
     def values(self, params: Params) -> dict[str, Any]:
         """Return the run that `params` describes, as plain nested values; wider names are set before narrower ones."""
@@ -108,54 +123,6 @@ class SearchSpace:
             if not _holds(self, index, expression, values):
                 return expression
         return None
-
-
-def find_space(name: str) -> Path:
-    """Return the file that a path or a bare name (`quick_thoughts`) of the folder `search_spaces` means.
-
-    Raises:
-        ConfigError: If there is none.
-    """
-    path = Path(name)
-    if path.is_file():
-        return path
-    folders = [Path(FOLDER), Path(__file__).parent.parent / FOLDER]
-    candidates = [folder / f"{name}.yaml" for folder in folders]
-    found = next((candidate for candidate in candidates if path.suffix == "" and candidate.is_file()), None)
-    if found is not None:
-        return found
-    known = sorted({file.stem for folder in folders for file in folder.glob("*.yaml")})
-    raise ConfigError(f"{name}: no such search space{did_you_mean(path.stem, known)}")
-
-
-def read_space(path: Path, *, overrides: Sequence[str] = ()) -> SearchSpace:
-    """Read and check a search-space file.
-
-    Args:
-        path: The file.
-        overrides: ``a.b=c`` as on the command line. A name of a run replaces the `base` value and ends the search
-            over it; `limits.x`, `judge.x` and `metric` reach the sections of that name.
-
-    Raises:
-        ConfigError: With file, line, path and nearest fix.
-    """
-    return parse_space(apply_overrides(read_yaml(path), overrides), name=path.stem)
-
-
-def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
-    """Return the document with ``a.b=c`` applied."""
-    values = copy.deepcopy(document.values)
-    for text in overrides:
-        name, value = parse_override(text)
-        section = name.split(".")[0]
-        if section in {"limits", "judge", "metric", "name"}:
-            set_dotted(values, name, value)
-            continue
-        set_dotted(values.setdefault("base", {}), name.removeprefix("base."), value)
-        for table in ("search", "when"):
-            if isinstance(values.get(table), dict):
-                values[table].pop(name.removeprefix("base."), None)
-    return Document(values=values, source=document.source, lines=document.lines)
 
 
 def parse_space(document: Document, *, name: str) -> SearchSpace:
