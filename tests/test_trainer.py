@@ -268,7 +268,18 @@ def _worker(rank: int, port: int, runs: list[tuple[str, str]]) -> None:
 
 _RUNS: dict[str, dict[str, Any]] = {
     "gru": {"training__max_steps": 5},
+    "bi": {"training__max_steps": 5, "encoder__bidirectional": True},
     "bag": {"training__max_steps": 5, "encoder": {"type": "bag", "embedding": {"dim": 6}}},
+    "concat": {
+        "training__max_steps": 5,
+        "encoder": {
+            "type": "concat",
+            "members": {
+                "uni": {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}},
+                "bi": {"type": "gru", "bidirectional": True, "hidden_size": 8, "embedding": {"dim": 6}},
+            },
+        },
+    },
     "local": {"training__max_steps": 2, "training__gather_candidates": False},
 }
 
@@ -285,7 +296,7 @@ def by_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["gru", "bag"])
+@pytest.mark.parametrize("name", ["gru", "bi", "bag", "concat"])
 def test_two_workers_equal_one_on_the_same_sentences(tmp_path: Path, by_two_workers: Path, name: str) -> None:
     """With gathered candidates the number of processes is a matter of speed alone."""
     fit(tiny_run(tmp_path, **_RUNS[name]), tmp_path / "one")
