@@ -184,3 +184,13 @@ def test_first_params_satisfies_the_constraints():
     space = _space("  training.batch_size: {choice: [2, 8]}\nconstraints: ['training.batch_size > 4']\n")
     assert space.first_params() == {"training.batch_size": 8}
     assert list(space.edges()) == [{"training.batch_size": 8}]
+
+
+def test_override_of_search_gives_a_name_another_domain(tmp_path):
+    """A domain can be replaced, or added, from the command line."""
+    path = tmp_path / "s.yaml"
+    path.write_text(BASE + "  training.batch_size: {choice: [2, 8]}\n")
+    space = read_space(path, overrides=["search.training.batch_size={choice: [4, 6]}"])
+    assert space.domains["training.batch_size"].edges() == [4, 6]
+    with pytest.raises(ConfigError, match="batch_size: must be greater than or equal to 2; given 1"):
+        read_space(path, overrides=["search.training.batch_size={choice: [1, 6]}"])

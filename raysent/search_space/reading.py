@@ -57,6 +57,8 @@ def read_space(path: Path, *, overrides: Sequence[str | Override] = ()) -> Searc
 def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> Document:
     """Return the document with the command line's values in it.
 
+    A name of a run is set in `base`, and is searched no more; ``search.NAME={choice: [a, b]}`` searches it instead.
+
     Raises:
         ConfigError: If a name reaches inside a single value, or inside what is searched as a whole.
     """
@@ -64,6 +66,11 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
     options: dict[KeyPath, str] = {}
     for given in overrides:
         override = Override(*parse_override(given), f"--set {given}") if isinstance(given, str) else given
+        if override.name.startswith("search."):
+            searched = override.name.removeprefix("search.")
+            values.setdefault("search", {})[searched] = override.value
+            options["search", searched] = override.option
+            continue
         is_section = override.name.split(".")[0] in _SECTIONS
         name = override.name if is_section else f"base.{override.name}"
         try:
