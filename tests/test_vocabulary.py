@@ -101,6 +101,11 @@ def test_ids_of_a_sentence_without_known_words_is_one_unknown():
     assert WORDS.ids([], max_length=50).lengths.tolist() == []
 
 
+def test_ids_take_a_nul_for_white_space():
+    """The mark that stands between sentences inside is harmless in a text."""
+    assert WORDS.ids(["the\0cat", "\0", "sat"], max_length=9).lengths.tolist() == [2, 1, 1]
+
+
 def test_ids_cut_a_longer_sentence():
     """The first tokens stay; what is known is judged before the cut."""
     assert WORDS.ids(["blue the cat"], max_length=1).ids.tolist() == [UNK_ID]

@@ -60,6 +60,8 @@ _PATTERN = "|".join(
     )
 )
 _MAX_CHUNKS = 2_000_000
+# Stands between two sentences of a block; no text holds it.
+_BREAK, _BREAK_CHUNK = "\0", 0
 
 
 class Sentences(NamedTuple):
@@ -88,22 +90,26 @@ class ChunkTable:
         self._clear()
 
     def _clear(self) -> None:
-        self._chunks = Numbering()
+        self._chunks = Numbering({_BREAK: _BREAK_CHUNK})
         self._ids = np.empty(0, dtype=np.int32)
-        self._starts = np.zeros(1, dtype=np.int64)
+        self._starts = np.zeros(2, dtype=np.int64)  # The break has no token.
 
     def encode(self, sentences: Sequence[str]) -> Sentences:
         """Return the ids of all tokens; a sentence without one has length 0 here."""
+        if not sentences:
+            return Sentences(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64))
         if len(self._chunks) > self._max_chunks:
             self._clear()
-        split = [sentence.split() for sentence in sentences]
-        flat = map(self._chunks.__getitem__, chain.from_iterable(split))
-        num_chunks = np.fromiter(map(len, split), dtype=np.int64, count=len(split))
-        chunks = np.fromiter(flat, dtype=np.int64, count=int(num_chunks.sum()))
+        text = f" {_BREAK} ".join(sentences)
+        if text.count(_BREAK) != len(sentences) - 1:
+            text = f" {_BREAK} ".join(sentence.replace(_BREAK, " ") for sentence in sentences)
+        # One list for the whole block: a list for each sentence would double the time.
+        chunks = np.fromiter(map(self._chunks.__getitem__, text.split()), dtype=np.int64)
         self._learn_new()
         starts, lengths = self._starts[chunks], self._starts[chunks + 1] - self._starts[chunks]
         ids = self._ids[ragged_indices(starts, lengths)]
-        return Sentences(ids, ragged_sums(lengths, num_chunks))
+        ends = np.append(np.flatnonzero(chunks == _BREAK_CHUNK), len(chunks) - 1)
+        return Sentences(ids, ragged_sums(lengths, np.diff(ends, prepend=-1)))
 
     def _learn_new(self) -> None:
         """Tokenise the chunks that the table has numbered since the last call."""
