@@ -29,8 +29,13 @@ def written_whole(path: Path) -> Iterator[Path]:
     """Yield a temporary path; when the block ends well, it becomes `path` in one step.
 
     Raises:
-        ArtifactError: If the disk is full or the folder cannot be written.
+        ArtifactError: If the disk is full, the folder cannot be written, or the path is a folder's or a device's.
     """
+    if path.is_symlink():
+        path = path.resolve()  # the link stays
+    if path.exists() and not path.is_file():
+        # Renaming onto a device would put a file in its place.
+        raise ArtifactError(f"{path}: must be a file's name; a folder or a device stands there")
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -52,9 +57,9 @@ def storage_errors(path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise ArtifactError(f"{path}: the disk is full; free some space or name another folder") from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOENT, errno.ENAMETOOLONG):
             raise ArtifactError(f"{path}: may not be written here; name another folder") from error
         if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
             raise ArtifactError(f"{path}: a file stands where a folder is needed, or the reverse") from error

@@ -73,7 +73,9 @@ class Document:
         return f"{self.source}: " if self.source else ""
 
     def error(self, path: Sequence[str], message: str) -> ConfigError:
-        """Return the error `file:line: dotted.path: message`."""
+        """Return the error `file:line: dotted.path: message`, or `--option: message` where an option gave the value."""
+        if tuple(path) in self.options:
+            return ConfigError(f"{self.where(path)}{message}")
         name = ".".join(path)
         return ConfigError(f"{self.where(path)}{name + ': ' if name else ''}{message}")
 

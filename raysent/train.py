@@ -25,7 +25,7 @@ from raysent.artifacts import read_json, storage_errors, write_json
 from raysent.corpus import prepare
 from raysent.errors import ArtifactError, ConfigError, RaysentError, TrainingError
 from raysent.run import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE, RunConfig
-from raysent.trainer import Outcome, Report, Workers, fit, load_outcome, load_reports
+from raysent.trainer import Outcome, Report, Workers, check_run, fit, load_outcome, load_reports
 
 # A user's mistake, met by a worker; it cannot be raised through Ray without being tried again.
 _MISTAKE_FILE = "mistake.json"
@@ -81,7 +81,7 @@ def train(
     if before is not None and before.status != "stopped":
         return before
     # Read the text here: once for all workers, and a mistake in it is told before Ray starts.
-    prepare(config.corpus, config.vocabulary)
+    check_run(config, prepare(config.corpus, config.vocabulary), num_workers=num_workers)
     with ray_session(address):
         cpus, gpus = _resources_per_worker(num_workers, gpus_per_worker)
         trainer = make_trainer(config, folder, num_workers=num_workers, cpus_per_worker=cpus, gpus_per_worker=gpus)
@@ -264,11 +264,12 @@ def _resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tu
     have: dict[str, float] = ray.cluster_resources()
     num_cpus, num_gpus = int(have.get("CPU", 0)), have.get("GPU", 0.0)
     if num_workers > num_cpus:
-        raise ConfigError(f"num_workers: must be at most {num_cpus}, the cluster's CPUs; given {num_workers}")
+        raise ConfigError(f"--workers {num_workers}: must be at most {num_cpus}, the cluster's CPUs")
     gpus = gpus_per_worker if gpus_per_worker is not None else float(num_gpus >= num_workers)
     if gpus * num_workers > num_gpus:
         raise ConfigError(
-            f"gpus_per_worker: {num_workers} workers need {gpus * num_workers:g} GPUs; the cluster has {num_gpus:g}"
+            f"--gpus-per-worker {gpus:g}: {num_workers} workers need {gpus * num_workers:g} GPUs; "
+            f"the cluster has {num_gpus:g}"
         )
     return num_cpus // num_workers, gpus
 

@@ -47,6 +47,7 @@ search:
 limits: {trials: 4, scheduler: {type: none}}
 """
 SWEEP = {
+    "kind": "sweep",
     "name": "quick_thoughts",
     "command": ["raysent", "sweep", "search_spaces/quick_thoughts.yaml", "--trials", "20"],
     "metric": "context_accuracy",

@@ -125,7 +125,7 @@ def test_overrides_replace_the_base_and_end_the_search(tmp_path):
     space = read_space(path, overrides=["training.batch_size=50", "limits.trials=3"])
     assert space.config({}).training.batch_size == 50
     assert (space.domains, space.limits.trials) == ({}, 3)
-    with pytest.raises(ConfigError, match=r"base.encoder.hidden_sise: unknown name; did you mean 'hidden_size'\?"):
+    with pytest.raises(ConfigError, match=r"^--set encoder.hidden_sise=3: unknown name; did you mean 'hidden_size'\?"):
         read_space(path, overrides=["encoder.hidden_sise=3"])
 
 
@@ -160,9 +160,9 @@ def test_overrides_are_named_by_their_mistakes(tmp_path):
     """What an option gave is told by the option, not by a line of the file that says something else."""
     path = tmp_path / "s.yaml"
     path.write_text(BASE + "  encoder: {choice: {a: {type: gru}, b: {type: bag}}}\n")
-    with pytest.raises(ConfigError, match=r"^--set seed=x: base.seed: must be a valid integer; given 'x'$"):
+    with pytest.raises(ConfigError, match=r"^--set seed=x: must be a valid integer; given 'x'$"):
         read_space(path, overrides=["seed=x"])
-    with pytest.raises(ConfigError, match=r"^--trials 0: limits.trials: must be greater than or equal to 1; given 0$"):
+    with pytest.raises(ConfigError, match=r"^--trials 0: must be greater than or equal to 1; given 0$"):
         read_space(path, overrides=[Override("limits.trials", 0, "--trials 0")])
     with pytest.raises(ConfigError, match=r"^--set encoder.dropout=0.5: 'encoder' is searched as a whole and would"):
         read_space(path, overrides=["encoder.dropout=0.5"])
@@ -192,5 +192,7 @@ def test_override_of_search_gives_a_name_another_domain(tmp_path):
     path.write_text(BASE + "  training.batch_size: {choice: [2, 8]}\n")
     space = read_space(path, overrides=["search.training.batch_size={choice: [4, 6]}"])
     assert space.domains["training.batch_size"].edges() == [4, 6]
-    with pytest.raises(ConfigError, match="batch_size: must be greater than or equal to 2; given 1"):
+    with pytest.raises(
+        ConfigError, match=r"^--set search.training.batch_size=.*: must be greater than or equal to 2; given 1"
+    ):
         read_space(path, overrides=["search.training.batch_size={choice: [1, 6]}"])

@@ -7,6 +7,7 @@ Exit codes: 0 done, 2 a mistake in what was asked, 5 some trials failed, 130 int
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,14 @@ from raysent.errors import RaysentError
 
 # Typer keeps a copy of click for itself; its public BadParameter is the way to what all misuse descends from.
 UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+
+_WORDING = (
+    (r"^Invalid value for '([^']+)': (Input should be )?", r"\1: must be "),
+    (r", unable to parse string as an? \w+$", ""),
+    (r"^No such (option|command):? '?([^' ]+)'?", r"\2: no such \1"),
+    (r"\.? Did you mean ('[^']+')\?$", r"; did you mean \1?"),
+    (r" \((?:Possible options|Did you mean one of): ([^)]+)\)$", r"; did you mean one of \1?"),
+)
 
 app = typer.Typer(
     name="raysent",
@@ -35,7 +44,11 @@ SpaceArgument = Annotated[
     str, typer.Argument(metavar="SPACE", help="A search-space file, or the bare name of one in search_spaces/.")
 ]
 ModelsArgument = Annotated[
-    list[str], typer.Argument(metavar="RUN|MODEL...", help="Run folders, trial folders, ensembles, or hash:DIM.")
+    list[str],
+    typer.Argument(
+        metavar="RUN|MODEL",
+        help="Run folders (all trials of a sweep), trial folders, ensembles' folders, or hash:DIM, random vectors.",
+    ),
 ]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 CorpusOption = Annotated[
@@ -110,23 +123,20 @@ def sweep(
 
     Many runs are trained, the poor ones are stopped early; the best are judged on tasks and combined.
     """
-    from raysent.cli import sweeping  # torch and Ray come with it
+    from raysent.cli import console, sweeping  # torch and Ray come with it
 
-    limits = {
-        "trials": trials,
-        "concurrent": concurrent,
-        "workers_per_trial": workers_per_trial,
-        "gpus_per_worker": gpus_per_worker,
-        "time": time,
+    options = {
+        "--trials": ("limits.trials", trials),
+        "--concurrent": ("limits.concurrent", concurrent),
+        "--workers-per-trial": ("limits.workers_per_trial", workers_per_trial),
+        "--gpus-per-worker": ("limits.gpus_per_worker", gpus_per_worker),
+        "--time": ("limits.time", time),
+        "--corpus": ("corpus.path", corpus),
     }
     raise typer.Exit(
         sweeping.sweep(
             space,
-            overrides=[
-                *(f"limits.{name}={value}" for name, value in limits.items() if value is not None),
-                *([] if corpus is None else [f"corpus.path={corpus}"]),
-                *(overrides or []),
-            ],
+            overrides=console.collect_overrides(options, overrides or []),
             run=run,
             seed=seed,
             address=address,
@@ -166,16 +176,14 @@ def train(
 
     Runs on Ray Train workers, and goes on where the run folder holds a checkpoint.
     """
-    from raysent.cli import training  # torch and Ray come with it
+    from raysent.cli import console, training  # torch and Ray come with it
 
     raise typer.Exit(
         training.train(
             space,
-            overrides=[
-                *([] if corpus is None else [f"corpus.path={corpus}"]),
-                *([] if seed is None else [f"seed={seed}"]),
-                *(overrides or []),
-            ],
+            overrides=console.collect_overrides(
+                {"--corpus": ("corpus.path", corpus), "--seed": ("seed", seed)}, overrides or []
+            ),
             run=run,
             num_workers=workers,
             gpus_per_worker=gpus_per_worker,
@@ -238,7 +246,7 @@ def encode(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the vectors go, float32 [sentences, dim].")
     ],
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="One sentence a line.  [default: standard input]")
+        Path | None, typer.Argument(metavar="FILE", help="One sentence a line.  [default: standard input]")
     ] = None,
     batch_size: Annotated[
         int, typer.Option("--batch-size", metavar="N", min=1, help="Sentences encoded at once.")
@@ -274,8 +282,7 @@ def main() -> None:
     except RaysentError as error:
         status = _refuse(str(error))
     except UsageError as error:
-        command = error.ctx.command_path if error.ctx is not None else "raysent"
-        status = _refuse(f"{' '.join(error.format_message().split())} (see '{command} --help')")
+        status = _misused(error)
     except typer.Exit as error:
         status = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -285,6 +292,18 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     sys.exit(status)
+
+
+def _misused(error: Any) -> int:
+    """Answer a wrong command line; a command without its arguments is answered with its help."""
+    command = error.ctx.command_path if error.ctx is not None else "raysent"
+    text = " ".join(error.format_message().split())
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(error.format_message())
+        return 0
+    for wordy, short in _WORDING:
+        text = re.sub(wordy, short, text)
+    return _refuse(f"{text.removesuffix('.')}; see '{command} --help'")
 
 
 def _refuse(message: str) -> int:

@@ -1,11 +1,12 @@
-"""Where text goes: results to standard output, everything else to standard error."""
+"""What is typed, as overrides; and where text goes: results to standard output, all else to standard error."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -13,11 +14,29 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from raysent.config import Override, parse_override
+
 # Text that goes into a file or a pipe has no screen to fit.
 _PIPE_WIDTH = 160
 
 messages = Console(stderr=True, highlight=False, markup=False, width=None if sys.stderr.isatty() else _PIPE_WIDTH)
 results = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+
+def collect_overrides(options: Mapping[str, tuple[str, Any]], texts: Sequence[str]) -> list[Override]:
+    """Return what the command line sets, each with the option as it was typed.
+
+    Args:
+        options: Option -> dotted name and value; None where it was not given.
+        texts: What followed each `--set`.
+    """
+    given = [Override(name, value, f"{flag} {value}") for flag, (name, value) in options.items() if value is not None]
+    return given + [Override(*parse_override(text), f"--set {text}") for text in texts]
+
+
+def default_folder(name: str) -> Path:
+    """Return the run folder of a space where none is named."""
+    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def print_json(value: Any) -> None:
@@ -55,7 +74,8 @@ class ProgressLines:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._bar.stop()
+        if self._bar.live.is_started:  # stopping what never started would print an empty line
+            self._bar.stop()
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
         """Show that `done` of `total` (None where it is not known) of `what` are done."""

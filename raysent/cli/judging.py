@@ -15,7 +15,7 @@ from raysent.artifacts import storage_errors, written_whole
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
 from raysent.ensemble import Combined, combine
 from raysent.ensemble.pooling import check_method
-from raysent.errors import DataError
+from raysent.errors import ConfigError, DataError
 from raysent.evaluate import Score
 from raysent.evaluate import evaluate as evaluate_models
 from raysent.report import write as write_report
@@ -46,9 +46,11 @@ def task_names(tasks: str | None, *, data: Path | None, configured: Sequence[str
     Raises:
         RaysentError: If a name is unknown, or its files are missing.
     """
-    named = [name for name in tasks.split(",") if name] if tasks is not None else configured
+    named = configured if tasks is None else [name.strip() for name in tasks.split(",") if name.strip()]
     if named is None:
         return default_tasks(data)
+    if tasks is not None and not named:
+        raise ConfigError(f"--tasks '{tasks}': must name a task; known: {', '.join(known_tasks())}")
     found = list(dict.fromkeys(find_task(name).name for name in named))
     for name in found:
         task = known_tasks()[name]
@@ -229,10 +231,14 @@ def _lines(file: Path | None) -> list[str]:
     try:
         data = sys.stdin.buffer.read() if file is None else file.read_bytes()
         lines = data.decode("utf-8").split("\n")
+    except FileNotFoundError:
+        raise DataError(f"{name}: no such file") from None
+    except IsADirectoryError:
+        raise DataError(f"{name}: must be a file of one sentence a line; given a folder") from None
     except OSError as error:
         raise DataError(f"{name}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{name}: must be UTF-8 text; byte {error.start} is not; convert it first") from None
+        raise DataError(f"{name}: must be UTF-8 text; byte {error.start} is not; convert it with iconv") from None
     if lines and not lines[-1]:
         lines.pop()
     if not lines:

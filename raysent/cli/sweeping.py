@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
+from raysent.cli.console import ProgressLines, default_folder, messages, print_json, print_table, results
 from raysent.cli.judging import Judgement, judge_sweep, print_judgement, task_names
 from raysent.cli.live import SweepView, format_duration, format_value
+from raysent.config import Override
+from raysent.errors import RaysentError
 from raysent.run import describe
 from raysent.search_space import SearchSpace, find_space, read_space, schema
-from raysent.sweep import SweepRecord, SweepResult, load_record, read_events
+from raysent.sweep import SweepRecord, SweepResult, load_record, prepare_space, read_events
 from raysent.sweep import resume as resume_sweep
 from raysent.sweep import start as start_sweep
+from raysent.tasks import find_task
 
 SOME_TRIALS_FAILED, INTERRUPTED = 5, 130
 
@@ -27,7 +29,7 @@ SOME_TRIALS_FAILED, INTERRUPTED = 5, 130
 def sweep(
     name: str,
     *,
-    overrides: Sequence[str],
+    overrides: Sequence[Override],
     run: Path | None,
     seed: int | None,
     address: str | None,
@@ -40,12 +42,14 @@ def sweep(
     """Check everything, sweep, judge, and say how it went; returns the exit code."""
     path = find_space(name)
     space = read_space(path, overrides=overrides)
-    wanted = task_names(tasks, data=data, configured=space.judge.tasks)
-    folder = run or Path("runs") / f"{space.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if is_dry:
-        return _print_plan(space, folder, wanted, as_json=as_json)
-    if not is_agreed and sys.stdin.isatty() and not as_json:
-        _print_plan(space, folder, wanted, as_json=False)
+    wanted = _tasks_of(space, tasks, data=data)
+    folder = run or default_folder(space.name)
+    if is_dry or not (is_agreed or as_json or not sys.stdin.isatty()):
+        with ProgressLines(is_quiet=as_json) as progress:
+            facts = prepare_space(space, progress=progress)
+        _print_plan(space, folder, wanted, facts, as_json=as_json)
+        if is_dry:
+            return 0
         typer.confirm("Start?", default=True, abort=True, err=True)
     judging = {"data": None if data is None else str(data.resolve()), "tasks": wanted}
     record = SweepRecord(space, seed or 0, ["raysent", *sys.argv[1:]], address, judging)
@@ -67,7 +71,10 @@ def lint(files: Sequence[str]) -> int:
     """Check search spaces, and say what each searches."""
     for file in files:
         space = read_space(find_space(file))
-        results.print(f"{file}: ok, {len(space.domains)} searched names, {space.limits.trials} trials")
+        _tasks_named(space)
+        results.print(
+            f"{file}: ok, searches {len(space.domains)} names in {space.limits.trials} trials", soft_wrap=True
+        )
     return 0
 
 
@@ -81,9 +88,31 @@ def _view(space: SearchSpace, *, as_json: bool) -> SweepView:
     return SweepView(messages, title=space.name, metric=space.metric, mode=space.mode, is_quiet=as_json)
 
 
-def _print_plan(space: SearchSpace, folder: Path, tasks: Sequence[str], *, as_json: bool) -> int:
+def _tasks_of(space: SearchSpace, tasks: str | None, *, data: Path | None) -> list[str]:
+    """Return the tasks that `--tasks` names, else the space, else all whose files are there."""
+    try:
+        return task_names(tasks, data=data, configured=space.judge.tasks)
+    except RaysentError as error:
+        if tasks is not None or space.judge.tasks is None:
+            raise
+        raise space.document.error(("judge", "tasks"), str(error).removeprefix("--tasks ")) from None
+
+
+def _tasks_named(space: SearchSpace) -> None:
+    """Refuse a task that the space names and nobody knows; whether its files are there is not asked."""
+    for name in space.judge.tasks or []:
+        try:
+            find_task(name)
+        except RaysentError as error:
+            raise space.document.error(("judge", "tasks"), str(error).removeprefix("--tasks ")) from None
+
+
+def _print_plan(
+    space: SearchSpace, folder: Path, tasks: Sequence[str], facts: Mapping[str, Any], *, as_json: bool
+) -> None:
     """Say what a sweep would do."""
     base = space.config(space.first_params())
+    corpus, pool = facts["corpus"], facts["pool"]
     plan = {
         "space": space.name,
         "metric": space.metric,
@@ -92,25 +121,35 @@ def _print_plan(space: SearchSpace, folder: Path, tasks: Sequence[str], *, as_js
         "searched": space.document.values.get("search", {}),
         "run": str(folder),
         "corpus": base.corpus.path,
+        "num_train": corpus["num_train"],
+        "num_validation": corpus["num_validation"],
+        "chance_accuracy": pool["chance_accuracy"],
         "tasks": list(tasks),
     }
     if as_json:
         print_json(plan)
-        return 0
+        return
     limit = f", at most {space.limits.time}" if space.limits.time else ""
-    results.print(f"{space.name}: {space.limits.trials} trials{limit}, best {space.metric} wins, into {folder}")
-    results.print(f"corpus: {base.corpus.path}   tasks: {', '.join(tasks)}")
-    results.print(f"first corner: {describe(base)}", soft_wrap=True)
-    print_table(
-        ["searched", "domain"], [(name, _domain_text(entry)) for name, entry in plan["searched"].items()], num_text=2
-    )
-    return 0
+    for line in (
+        f"{space.name}: {space.limits.trials} trials{limit}, ranked by {space.metric}, into {folder}",
+        f"corpus {base.corpus.path}: {corpus['num_train']:,} sentences to train on, {corpus['num_validation']:,} to "
+        f"validate with",
+        f"chance on the validation pool: context_accuracy {pool['chance_accuracy']:.4g}",
+        f"tasks: {', '.join(tasks) or 'none'}",
+        f"for example: {describe(base)}",
+    ):
+        results.print(line, soft_wrap=True)
+    if space.domains:
+        results.print()
+        rows = [(name, _domain_text(entry)) for name, entry in plan["searched"].items()]
+        print_table(["searched", "among"], rows, num_text=2)
 
 
 def _domain_text(entry: dict[str, Any]) -> str:
     """Return a domain as it was written, a choice among mappings by its labels."""
     ((form, values),) = entry.items()
-    return f"{form} {list(values)}"
+    shown = ", ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+    return shown if form == "choice" else f"{form} [{shown}]"
 
 
 def _conclude(result: SweepResult, record: SweepRecord, *, as_json: bool) -> int:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from raysent.cli.console import ProgressLines, messages, print_json, results
+from raysent.cli.console import ProgressLines, default_folder, messages, print_json, results
 from raysent.cli.live import format_duration, format_value
+from raysent.config import Override
 from raysent.corpus import prepare
+from raysent.errors import ArtifactError, RaysentError
 from raysent.report import write as write_report
 from raysent.run import describe
 from raysent.search_space import find_space, read_space
+from raysent.sweep import SWEEP_FILE
 from raysent.train import train as train_run
-from raysent.trainer import Report
+from raysent.trainer import Report, check_run
 
 NOT_FINITE = 5
 
@@ -22,7 +24,7 @@ NOT_FINITE = 5
 def train(
     name: str,
     *,
-    overrides: Sequence[str],
+    overrides: Sequence[Override],
     run: Path | None,
     num_workers: int,
     gpus_per_worker: float | None,
@@ -32,28 +34,23 @@ def train(
     """Train the base run of a space and say how it goes; returns the exit code."""
     space = read_space(find_space(name), overrides=overrides)
     config = space.config({})
-    folder = run or Path("runs") / f"train-{space.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    with ProgressLines(is_quiet=as_json) as progress:
-        prepare(config.corpus, config.vocabulary, progress=progress)
-
-    def tell(report: Report) -> None:
-        scores = "  ".join(f"{key} {format_value(value)}" for key, value in report.metrics.items())
-        messages.print(
-            f"{report.index}/{report.num_reports}  {scores}  {report.sentences:,} sentences  "
-            f"{format_duration(report.seconds)}",
-            soft_wrap=True,
+    folder = run or default_folder(space.name)
+    _check_free(folder)
+    try:
+        with ProgressLines(is_quiet=as_json) as progress:
+            check_run(config, prepare(config.corpus, config.vocabulary, progress=progress), num_workers=num_workers)
+        if not as_json:
+            messages.print(f"{describe(config)}, into {folder}", soft_wrap=True)
+        outcome = train_run(
+            config,
+            folder,
+            num_workers=num_workers,
+            gpus_per_worker=gpus_per_worker,
+            address=address,
+            on_report=None if as_json else _tell,
         )
-
-    if not as_json:
-        messages.print(f"{describe(config)}, into {folder}", soft_wrap=True)
-    outcome = train_run(
-        config,
-        folder,
-        num_workers=num_workers,
-        gpus_per_worker=gpus_per_worker,
-        address=address,
-        on_report=None if as_json else tell,
-    )
+    except RaysentError as error:
+        raise space.located(error, {}) from None
     page = write_report(folder)
     if as_json:
         print_json({"run": str(folder), **asdict(outcome), "report": str(page)})
@@ -62,3 +59,25 @@ def train(
         if outcome.message:
             messages.print(outcome.message, style="red", soft_wrap=True)
     return NOT_FINITE if outcome.status == "nan" else 0
+
+
+def _check_free(folder: Path) -> None:
+    """Refuse a folder that is something else's; a training of the same run goes on in its own.
+
+    Raises:
+        ArtifactError: If a sweep or a file stands there.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ArtifactError(f"{folder}: a file stands where the run folder is needed; name another --run")
+    if (folder / SWEEP_FILE).exists():
+        raise ArtifactError(f"{folder}: holds a sweep; name another --run")
+
+
+def _tell(report: Report) -> None:
+    """Print one report."""
+    scores = "  ".join(f"{key} {format_value(value)}" for key, value in report.metrics.items())
+    messages.print(
+        f"{report.index}/{report.num_reports}  {scores}  {report.sentences:,} sentences  "
+        f"{format_duration(report.seconds)}",
+        soft_wrap=True,
+    )

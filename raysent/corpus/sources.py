@@ -143,8 +143,11 @@ def _find(path: str) -> list[Source]:
     local = Path(path).expanduser()
     if local.is_dir():
         return _find_in_folder(local)
-    if local.exists():
+    if local.is_file():
         return [Source(str(local))]
+    if local.exists():
+        # What can be read only once, such as a pipe, cannot be named by its content.
+        raise DataError(f"corpus.path: {path}: must be a file or a folder; given a pipe or a device; save it as a file")
     if not glob.has_magic(path):
         raise DataError(f"corpus.path: {path}: no such file or folder{_nearest(local)}")
     # The pattern may be absolute, which `Path.glob` refuses.

@@ -11,6 +11,7 @@ from pathlib import Path
 from raysent.artifacts import content_key, read_json
 from raysent.errors import ArtifactError
 from raysent.model import MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE
+from raysent.sentence_encoder import HashEncoder
 
 ENSEMBLE_FILE = "ensemble.json"
 TRIALS_FOLDER = "trials"
@@ -88,7 +89,10 @@ def ensemble_members(folder: Path) -> list[str]:
 def _paths(name: str) -> list[str]:
     """Return the models behind one name."""
     path = Path(name)
-    if name.startswith(REFERENCE) or model_folder(path) is not None:
+    if name.startswith(REFERENCE):
+        HashEncoder.parse(name)  # a wrong size is told before any task is read
+        return [name]
+    if model_folder(path) is not None:
         return [name]
     if (path / TRIALS_FOLDER).is_dir():
         trials = sorted(trial for trial in (path / TRIALS_FOLDER).iterdir() if model_folder(trial) is not None)

@@ -145,6 +145,8 @@ def read_run(folder: Path) -> Run:
 
 def _read_sweep(folder: Path) -> Run:
     settings = mapping(read_json(folder / "sweep.json"))
+    if settings.get("kind") != "sweep":
+        raise ArtifactError(f"{folder / 'sweep.json'}: not the record of a sweep; name the folder of a sweep")
     journal = folder / "journal.jsonl"
     events = [event for event in read_json_lines(journal) if isinstance(event, dict)] if journal.is_file() else []
     trials = _with_costs(_trials_of(events), folder / "trials.csv")

@@ -68,7 +68,8 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
         override = Override(*parse_override(given), f"--set {given}") if isinstance(given, str) else given
         if override.name.startswith("search."):
             searched = override.name.removeprefix("search.")
-            values.setdefault("search", {})[searched] = override.value
+            if isinstance(values.setdefault("search", {}), dict):  # else the check that follows says so
+                values["search"][searched] = override.value
             options["search", searched] = override.option
             continue
         is_section = override.name.split(".")[0] in _SECTIONS

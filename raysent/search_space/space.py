@@ -90,10 +90,13 @@ class SearchSpace:
                 begins otherwise, such as with a file's name, is returned as it is.
             params: What was drawn.
         """
-        path = tuple(str(error).partition(":")[0].split("."))
+        name, _, message = str(error).partition(": ")
+        path = tuple(name.split("."))
         if path[0] not in RunConfig.model_fields:
             return error
-        return type(error)(f"{self.document.where(_origin(self, params, path))}{error}")
+        origin = _origin(self, params, path)
+        text = message if origin in self.document.options else str(error)
+        return type(error)(f"{self.document.where(origin)}{text}")
 
     def values(self, params: Params) -> dict[str, Any]:
         """Return the run that `params` describes, as plain nested values; wider names are set before narrower ones."""

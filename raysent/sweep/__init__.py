@@ -7,12 +7,14 @@ conductor.py   the three together: the sweep's mind, without Ray
 trainables.py  what trains one trial: a reused Tune actor, or Ray Train workers
 ray_tune.py    the conductor on Ray Tune
 record.py      sweep.json and trials.csv
+preparation.py the text that trials share, and the space checked against it
 driver.py      start and resume
 """
 
 from raysent.sweep.conductor import ENDED, Conductor, Trial
 from raysent.sweep.driver import SweepResult, resume, start
 from raysent.sweep.journal import JOURNAL_FILE, Event, Listener, read_events
+from raysent.sweep.preparation import prepare_space
 from raysent.sweep.record import SWEEP_FILE, TRIALS_FILE, SweepRecord, load_record, trial_folder
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "SweepResult",
     "Trial",
     "load_record",
+    "prepare_space",
     "read_events",
     "resume",
     "start",

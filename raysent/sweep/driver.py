@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
 
-from raysent.corpus import prepare
-from raysent.errors import ArtifactError
-from raysent.run import RunConfig
+from raysent.errors import ArtifactError, RaysentError
+from raysent.run import RUN_FILE, RunConfig
 from raysent.search_space import SearchSpace
 from raysent.sweep.conductor import Conductor, Trial
-from raysent.sweep.journal import JOURNAL_FILE, Journal, Listener, read_events
+from raysent.sweep.journal import JOURNAL_FILE, LOCK_FILE, Journal, Listener, is_at_work, read_events
+from raysent.sweep.preparation import Progress, prepare_space
 from raysent.sweep.ray_tune import Layout, layout, run_trials
-from raysent.sweep.record import SWEEP_FILE, SweepRecord, load_record, save_record, trial_folder, write_trials_table
+from raysent.sweep.record import (
+    SWEEP_FILE,
+    TRIALS_FILE,
+    SweepRecord,
+    load_record,
+    save_record,
+    trial_folder,
+    write_trials_table,
+)
 from raysent.train import ray_session
 from raysent.trainer import drop_checkpoints
-from raysent.validation import ValidationPool
-
-Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -56,13 +62,14 @@ def start(
     Raises:
         RaysentError: For a folder that is taken, a corpus that cannot be used, or a cluster that is too small.
     """
-    if (folder / SWEEP_FILE).exists() or (folder / JOURNAL_FILE).exists():
-        raise ArtifactError(
-            f"{folder}: holds a sweep already; go on with 'raysent resume {folder}' or name another --run"
-        )
-    facts = _prepare(record.space, progress)
-    save_record(folder, record, facts=facts)
-    return _sweep(record, folder, listener)
+    _check_free(folder)
+    facts = prepare_space(record.space, progress=progress)
+    try:
+        save_record(folder, record, facts=facts)
+        return _sweep(record, folder, listener)
+    except RaysentError:
+        _remove_unbegun(folder)
+        raise
 
 
 def resume(folder: Path, *, listener: Listener | None = None, progress: Progress | None = None) -> SweepResult:
@@ -72,8 +79,34 @@ def resume(folder: Path, *, listener: Listener | None = None, progress: Progress
         RaysentError: If the folder holds no sweep, another process is at work on it, or its files are damaged.
     """
     record = load_record(folder)
-    _prepare(record.space, progress)
+    prepare_space(record.space, progress=progress)
     return _sweep(record, folder, listener)
+
+
+def _check_free(folder: Path) -> None:
+    """Refuse a folder that is in use, before anything takes time.
+
+    Raises:
+        ArtifactError: If a sweep, a training or a file stands there.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ArtifactError(f"{folder}: a file stands where the run folder is needed; name another --run")
+    if (folder / SWEEP_FILE).exists() or (folder / JOURNAL_FILE).exists():
+        raise ArtifactError(
+            f"{folder}: holds a sweep already; go on with 'raysent resume {folder}' or name another --run"
+        )
+    if (folder / RUN_FILE).exists():
+        raise ArtifactError(f"{folder}: holds a training; name another --run")
+
+
+def _remove_unbegun(folder: Path) -> None:
+    """Remove what a sweep left that came to no trial, so that its folder can be named again."""
+    with contextlib.suppress(RaysentError, OSError):
+        if is_at_work(folder) or any(event["event"] == "suggested" for event in read_events(folder)):
+            return
+        for name in (SWEEP_FILE, JOURNAL_FILE, TRIALS_FILE, LOCK_FILE):
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()  # refuses where anything else is in it
 
 
 def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> SweepResult:
@@ -152,23 +185,3 @@ def trial_config(space: SearchSpace, trial: Trial) -> RunConfig:
     config = space.config(trial.params)
     names_seed = "seed" in trial.params or "seed" in space.document.values.get("base", {})
     return config if names_seed else config.model_copy(update={"seed": trial.seed})
-
-
-def _prepare(space: SearchSpace, progress: Progress | None) -> dict[str, Any]:
-    """Build or open the corpus that trials share, before any of them waits for it."""
-    config = space.config(space.first_params())
-    corpus = prepare(config.corpus, config.vocabulary, progress=progress)
-    pool = ValidationPool(corpus, config.validation)
-    return {
-        "corpus": {
-            "path": config.corpus.path,
-            "key": corpus.key,
-            "text_key": corpus.text_key,
-            "num_sentences": corpus.num_sentences,
-            "num_documents": corpus.num_documents,
-            "num_tokens": corpus.num_tokens,
-            "num_train": len(corpus.train),
-            "num_validation": len(corpus.validation),
-        },
-        "pool": asdict(pool.record),
-    }

@@ -72,6 +72,18 @@ class Journal:
         self._lock.release()
 
 
+def is_at_work(folder: Path) -> bool:
+    """Return whether a driver holds the run folder's lock."""
+    lock = FileLock(folder / LOCK_FILE)
+    try:
+        with lock.acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # no folder, no room: nobody can be at work
+        return False
+
+
 def read_events(folder: Path) -> Iterator[Event]:
     """Yield the events of a run folder; none where nothing has been written.
 

@@ -84,9 +84,12 @@ def load_record(folder: Path) -> SweepRecord:
         raise ArtifactError(f"{folder}: not a sweep's folder, there is no {SWEEP_FILE} in it; name what --run named")
     values = read_json(path)
     if not isinstance(values, dict) or values.get("kind") != "sweep":
-        raise ArtifactError(f"{path}: not the record of a sweep")
-    space = parse_space(Document(values=values["space"], source=str(path)), name=values["name"])
-    return SweepRecord(space, values["seed"], values["command"], values["address"], values["judging"])
+        raise ArtifactError(f"{path}: not the record of a sweep; name what --run named")
+    try:
+        space = parse_space(Document(values=values["space"], source=str(path)), name=values["name"])
+        return SweepRecord(space, values["seed"], values["command"], values["address"], values["judging"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{path}: not whole ({type(error).__name__}: {error}); restore it or sweep anew") from None
 
 
 def trial_folder(folder: Path, number: int) -> Path:

@@ -2,6 +2,7 @@
 
 - `outcome`: what a run tells, `Report` and `Outcome`
 - `workers`: several processes with one loss: gather candidates, sum gradients
+- `check`: mistakes that the text and the files show, before any process is started
 - `plan`: its model, its batches, its steps and when it reports
 - `optimization`: clip, learning rate, dense and row-exact Adam
 - `checkpoint`: everything needed to go on bit for bit
@@ -11,6 +12,7 @@
 from __future__ import annotations
 
 from raysent.run import TrainingConfig
+from raysent.trainer.check import check_run
 from raysent.trainer.checkpoint import drop_checkpoints
 from raysent.trainer.loop import fit
 from raysent.trainer.outcome import OnReport, Outcome, Report, go_on, load_outcome, load_reports
@@ -22,6 +24,7 @@ __all__ = [
     "Report",
     "TrainingConfig",
     "Workers",
+    "check_run",
     "drop_checkpoints",
     "fit",
     "go_on",
