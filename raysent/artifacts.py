@@ -57,7 +57,9 @@ def storage_errors(path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        # NumPy tells a short write in words alone.
+        is_short = error.errno is None and "requested and" in str(error)
+        if is_short or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise ArtifactError(f"{path}: the disk is full; free some space or name another folder") from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOENT, errno.ENAMETOOLONG):
             raise ArtifactError(f"{path}: may not be written here; name another folder") from error

@@ -260,7 +260,7 @@ def encode(
 
 
 @space_app.command("lint")
-def space_lint(files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Search-space files.")]) -> None:
+def space_lint(files: Annotated[list[str], typer.Argument(metavar="FILE", help="Search-space files.")]) -> None:
     """Check search spaces at every edge value."""
     from raysent.cli import sweeping  # torch comes with the models that values are checked against
 
@@ -278,7 +278,7 @@ def space_schema() -> None:
 def main() -> None:
     """Run the command line; every mistake of the user's is one line on standard error, and exit code 2."""
     try:
-        status = app(standalone_mode=False)
+        status = app(prog_name="raysent", standalone_mode=False)
     except RaysentError as error:
         status = _refuse(str(error))
     except UsageError as error:

@@ -19,8 +19,10 @@ from raysent.config import Override, parse_override
 # Text that goes into a file or a pipe has no screen to fit.
 _PIPE_WIDTH = 160
 
-messages = Console(stderr=True, highlight=False, markup=False, width=None if sys.stderr.isatty() else _PIPE_WIDTH)
-results = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+messages = Console(
+    stderr=True, highlight=False, markup=False, emoji=False, width=None if sys.stderr.isatty() else _PIPE_WIDTH
+)
+results = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
 def collect_overrides(options: Mapping[str, tuple[str, Any]], texts: Sequence[str]) -> list[Override]:

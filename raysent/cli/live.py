@@ -77,7 +77,8 @@ class SweepView:
         if not self._is_live and not self._is_quiet:
             line = self._line(event)
             if line:
-                self._console.print(line, highlight=False, soft_wrap=True)
+                # [brackets] of a user are text, not markup
+                self._console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def _take(self, event: Mapping[str, Any]) -> None:
         """Take an event into the view's state."""

@@ -138,6 +138,8 @@ def find_sources(path: str | list[str]) -> list[Source]:
 
 
 def _find(path: str) -> list[Source]:
+    if not path.strip():
+        raise DataError("corpus.path: must name a file, a folder or a glob; given an empty name")
     if path.startswith(_S3):
         return _find_remote(path)
     local = Path(path).expanduser()

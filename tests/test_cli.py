@@ -1,0 +1,286 @@
+"""The command line: help, versions, one JSON object, tables, files and exit codes; nothing here starts Ray."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from command import SPACE, CommandLine, write_task
+from rich.console import Console
+from tiny_run import tiny_run, write_corpus
+
+import raysent
+from raysent.cli import live
+from raysent.run import RunConfig
+from raysent.tasks import senteval
+from raysent.trainer import fit
+
+COMMANDS = [
+    "sweep",
+    "resume",
+    "train",
+    "evaluate",
+    "ensemble",
+    "report",
+    "encode",
+    "space",
+    "space lint",
+    "space schema",
+]
+
+
+@pytest.fixture
+def raysent_(monkeypatch, capsys) -> CommandLine:
+    """Types a command line in this process."""
+    return CommandLine(monkeypatch, capsys)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Path:
+    """A folder to stand in, with a search space, its text, and a task of forty rows a class."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "space.yaml").write_text(SPACE)
+    write_corpus(tmp_path)
+    write_task(tmp_path / "data")
+    for name in ("MR/rt-polarity.pos", "MR/rt-polarity.neg"):
+        monkeypatch.setitem(senteval.NUM_ROWS, name, 40)
+    return tmp_path
+
+
+def _train_here(config: RunConfig, folder: Path, **_: object):
+    """Train without Ray, in place of `raysent.train.train`."""
+    return fit(config, folder)
+
+
+# -- help, version ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_describes_every_command_and_option(raysent_, command):
+    """Each command says what it does, and every option of it has a text."""
+    ran = raysent_(*command.split(), "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(f"Usage: raysent {command}".rstrip())
+    node = typer.main.get_command(raysent.cli.app.app)
+    for name in command.split():
+        node = node.commands[name]
+    assert node.help
+    for parameter in node.params:
+        assert parameter.help, parameter.name
+
+
+@pytest.mark.parametrize("command", ["", "space"])
+def test_command_without_arguments_shows_its_help(raysent_, command):
+    """Who types the bare name is told what there is."""
+    ran = raysent_(*command.split())
+    assert (ran.code, ran.err) == (0, "")
+    assert "Commands:" in ran.out
+
+
+def test_version_is_the_package_s(raysent_):
+    """--version prints name and number."""
+    ran = raysent_("--version")
+    assert (ran.code, ran.out, ran.err) == (0, f"raysent {raysent.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["sweep", "--help"], ["--version"], ["nonsense"]])
+def test_help_imports_neither_torch_nor_ray(arguments):
+    """Help, the version and a mistyped command come at once."""
+    code = (
+        "import sys\nfrom raysent.cli import main\n"
+        f"sys.argv = ['raysent', *{arguments!r}]\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print(sorted({'torch', 'ray', 'optuna', 'sklearn', 'numpy'} & sys.modules.keys()), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stderr.splitlines()[-1] == "[]"
+
+
+# -- search spaces ------------------------------------------------------------------------------------------------
+
+
+def test_space_lint_says_what_each_file_searches(raysent_, place):
+    """One line a file."""
+    ran = raysent_("space", "lint", "space.yaml", "quickstart")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[0] == "space.yaml: ok, searches 2 names in 4 trials"
+    assert len(ran.out.splitlines()) == 2
+
+
+def test_space_schema_is_one_json_object_that_knows_the_models(raysent_):
+    """An editor can complete encoders and training from it."""
+    ran = raysent_("space", "schema")
+    schema = json.loads(ran.out)
+    assert (ran.code, ran.err) == (0, "")
+    assert {"base", "search", "limits", "judge"} <= schema["properties"].keys()
+    assert "encoder" in schema["properties"]["base"]["properties"]
+
+
+# -- sweep --dry-run ----------------------------------------------------------------------------------------------
+
+
+def test_sweep_dry_run_says_what_would_be_done_and_makes_no_run(raysent_, place):
+    """Trials, corpus, tasks and domains; the run folder is not made."""
+    ran = raysent_("sweep", "space.yaml", "--dry-run", "--run", "out", "--tasks", "docs-order", "--time", "30m")
+    assert (ran.code, ran.err) == (0, "")
+    for text in ("4 trials, at most 30m", "into out", "text.txt: 270 sentences", "tasks: docs-order", "false, true"):
+        assert text in ran.out
+    assert not (place / "out").exists()
+
+
+def test_sweep_dry_run_json_is_one_object(raysent_, place):
+    """Options have taken their places in it."""
+    ran = raysent_("sweep", "space.yaml", "--dry-run", "--json", "--trials", "9", "--set", "training.batch_size=30")
+    plan = json.loads(ran.out)
+    assert (ran.code, ran.err, plan["trials"], plan["corpus"]) == (0, "", 9, "text.txt")
+    assert list(plan["searched"]) == ["encoder.bidirectional"]
+
+
+# -- train --------------------------------------------------------------------------------------------------------
+
+
+def test_train_json_is_one_object_and_leaves_a_model_and_a_page(raysent_, place, monkeypatch):
+    """The base run is trained into the folder named."""
+    monkeypatch.setattr("raysent.cli.training.train_run", _train_here)
+    ran = raysent_("train", "space.yaml", "--run", "out", "--json", "--seed", "3", "--set", "training.max_steps=2")
+    said = json.loads(ran.out)
+    assert (ran.code, ran.err, said["status"], said["step"]) == (0, "", "finished", 2)
+    assert json.loads((place / "out" / "run.json").read_text())["config"]["seed"] == 3
+    assert (place / "out" / "report.html").is_file()
+    assert raysent.load("out").encode(["w1 w2"]).shape == (1, 16)
+
+
+def test_train_whose_loss_is_not_finite_exits_5(raysent_, place, monkeypatch):
+    """A run that broke is told, and is not called done."""
+    monkeypatch.setattr("raysent.cli.training.train_run", _train_here)
+    text = SPACE.replace("type: gru, hidden_size: 8", "type: bag").replace(
+        "encoder.bidirectional: {choice: [false, true]}", ""
+    )
+    (place / "bag.yaml").write_text(text)
+    ran = raysent_("train", "bag.yaml", "--run", "out", "--set", "training.learning_rate=1e30")
+    assert ran.code == 5
+    assert "no longer finite" in ran.err
+    assert ran.out.startswith("nan: out")
+
+
+# -- evaluate, ensemble, report -----------------------------------------------------------------------------------
+
+
+def test_evaluate_json_holds_one_result_per_model_and_task(raysent_, place):
+    """Exactly one object, with the names that are promised."""
+    ran = raysent_("evaluate", "hash:16", "hash:8", "--data", "data", "--json")
+    results = json.loads(ran.out)["results"]
+    assert (ran.code, ran.err) == (0, "")
+    assert [(result["model"], result["task"]) for result in results] == [("hash:16", "MR"), ("hash:8", "MR")]
+    assert {"model", "task", "protocol", "validation", "test"} <= results[0].keys()
+    assert all(50 < result["test"] <= 100 for result in results)
+    assert (place / "runs" / "judged" / "evaluation" / "hash-16" / "MR.json").is_file()
+
+
+def test_evaluate_prints_a_table_and_names_what_is_absent(raysent_, place):
+    """A row a model; the tasks whose files are not there are named on standard error."""
+    ran = raysent_("evaluate", "hash:16", "--data", "data")
+    assert ran.code == 0
+    assert [line.split()[0] for line in ran.out.splitlines()] == ["test,", "hash:16"]
+    assert ran.err == "not in data: CR, SUBJ, MPQA, SST-2, TREC\n"
+
+
+def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):
+    """It is written beside the first model that is a folder, and any command takes it."""
+    fit(tiny_run(place), place / "model")
+    ran = raysent_("ensemble", "model", "hash:8", "--data", "data", "--json", "--top", "2")
+    said = json.loads(ran.out)
+    assert (ran.code, ran.err, said["path"], sorted(said["members"])) == (
+        0,
+        "",
+        "model/ensemble.json",
+        ["hash:8", "model"],
+    )
+    assert {result["model"] for result in said["results"]} == {"hash:8", "model", "best", "uniform", "ensemble"}
+
+
+def test_report_of_a_training_says_where_it_is(raysent_, place):
+    """One line on standard output, which a script can use."""
+    fit(tiny_run(place), place / "model")
+    ran = raysent_("report", "model")
+    assert (ran.code, ran.out, ran.err) == (0, "model/report.html\n", "")
+
+
+# -- encode -------------------------------------------------------------------------------------------------------
+
+
+def test_encode_reads_a_file_or_standard_input_alike(raysent_, place):
+    """A row a line, empty lines too; standard output stays empty."""
+    text = "A cat sat .\n\nA dog ran .\r\n"
+    (place / "in.txt").write_bytes(text.encode())
+    ran = raysent_("encode", "hash:16", "in.txt", "-o", "a.npy")
+    assert (ran.code, ran.out, ran.err) == (0, "", "a.npy: 3 sentences, 16 dimensions\n")
+    assert raysent_("encode", "hash:16", "-o", "b.npy", stdin=text.encode()).code == 0
+    vectors = np.load("a.npy")
+    np.testing.assert_array_equal(vectors, raysent.load("hash:16").encode(["A cat sat .", "", "A dog ran ."]))
+    np.testing.assert_array_equal(vectors, np.load("b.npy"))
+
+
+def test_encode_normalize_gives_every_vector_length_one(raysent_, place):
+    """Whatever is asked beside it."""
+    ran = raysent_("encode", "hash:16", "-o", "a.npy", "--normalize", "--batch-size", "1", stdin=b"A cat\nA dog\n")
+    assert ran.code == 0
+    np.testing.assert_allclose(np.linalg.norm(np.load("a.npy"), axis=1), 1, atol=1e-6)
+
+
+def test_encode_leaves_the_old_file_and_a_device_alone(raysent_, place):
+    """A file is replaced whole; a device is never replaced by a file."""
+    raysent_("encode", "hash:16", "-o", "a.npy", stdin=b"one\n")
+    assert raysent_("encode", "hash:16", "-o", "a.npy", stdin=b"\xff\n").code == 2
+    assert np.load("a.npy").shape == (1, 16)
+    assert raysent_("encode", "hash:16", "-o", "/dev/null", stdin=b"one\n").code == 2
+    assert Path("/dev/null").is_char_device()
+
+
+# -- what is seen -------------------------------------------------------------------------------------------------
+
+
+def test_output_that_nobody_reads_on_is_no_error(place):
+    """`raysent ... | head` ends quietly."""
+    command = f"{sys.executable} -c 'from raysent.cli import main; main()' space schema | head -n 1"
+    ran = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "{\n", "")
+
+
+def _view(*, width: int) -> tuple[live.SweepView, io.StringIO]:
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=False, markup=False)
+    return live.SweepView(console, title="toy", metric="context_accuracy", mode="max"), stream
+
+
+def _events(view: live.SweepView) -> None:
+    """Tell the view of a trial that ends, a trial that is stopped and one that fails."""
+    trial = {"params": {"encoder.bidirectional": True, "training.learning_rate": 0.00123456}}
+    view.hear({"event": "session", "trials": 3, "concurrent": 2})
+    for name, status, error in (("0000", "finished", None), ("0001", "stopped", None), ("0002", "failed", "it broke")):
+        view.hear({"event": "suggested", "trial": name, **trial})
+        view.hear({"event": "started", "trial": name})
+        metrics = {"context_accuracy": 0.25, "context_nll": 2.0}
+        view.hear({"event": "report", "trial": name, "index": 1, "num_reports": 2, "metrics": metrics, "seconds": 61.0})
+        view.hear({"event": "ended", "trial": name, "status": status, "seconds": 61.0, "error": error})
+
+
+def test_sweep_view_off_a_terminal_prints_one_line_an_event(place):
+    """Lines are never wrapped, however narrow the window."""
+    view, stream = _view(width=30)
+    with view:
+        _events(view)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "toy: 3 trials, 2 at a time"
+    assert lines[1] == "trial 0000 started  encoder.bidirectional=True training.learning_rate=0.001235"
+    assert lines[2] == "trial 0000 1/2  context_accuracy 0.25  1m01s"
+    assert lines[-1].startswith(
+        "trial 0002 failed: it broke  [best 0.25 (trial 0000) | 1 finished, 1 stopped, 1 failed of 3"
+    )
