@@ -1,0 +1,25 @@
+"""Every benchmark in turn, each in a process of its own; `--corpus PATH` goes to those that read text."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+READS_TEXT = {"corpus", "training_step"}
+
+
+def main() -> int:
+    """Run all benchmarks and return how many failed."""
+    failed = 0
+    for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+        arguments = sys.argv[1:] if path.stem in READS_TEXT else []
+        print(f"== {path.stem}", flush=True)
+        failed += (
+            subprocess.run([sys.executable, "-m", f"benchmarks.{path.stem}", *arguments], check=False).returncode != 0
+        )
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
