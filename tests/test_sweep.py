@@ -136,6 +136,60 @@ def test_sweep_killed_in_the_middle_and_resumed_finishes_every_trial_once(corpus
     assert raysent.load(run / "trials" / "0004").encode(["The cat sees the house ."]).shape == (1, 32)
 
 
+@pytest.mark.cluster
+def test_sweep_interrupted_stops_cleanly_and_says_how_to_go_on(corpus, tmp_path):
+    """The first Ctrl-C ends with exit code 130 and the command to resume with."""
+    run = tmp_path / "run"
+    space = _write_space(corpus, epochs=200, trials=3, scheduler="none")
+    driver = subprocess.Popen(
+        [*RAYSENT, "sweep", str(space), "--run", str(run), "--yes"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    _wait_for(lambda: _num_reports_of_running(run) >= 1, driver)
+    driver.send_signal(signal.SIGINT)
+    _, told = driver.communicate(timeout=120)
+    assert driver.returncode == 130
+    assert f"raysent resume {run}" in told
+    assert [event["event"] for event in read_events(run)][-1] == "interrupted"
+    assert _statuses(run) == {}
+
+
+@pytest.mark.cluster
+def test_sweep_records_a_trial_that_breaks_and_goes_on(corpus, tmp_path):
+    """A learning rate that no float32 holds costs its trials; the others finish, and the exit code says so."""
+    run = tmp_path / "run"
+    space = _write_space(corpus, trials=4, scheduler="none")
+    swept = subprocess.run(
+        [*RAYSENT, "sweep", str(space), "--run", str(run), "--json",
+         "--set", "search.training.learning_rate={choice: [0.005, 1.0e+38]}"],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert swept.returncode == 5, swept.stderr
+    outcome = json.loads(swept.stdout)
+    statuses = {trial["params"]["training.learning_rate"]: trial["status"] for trial in outcome["trials"]}
+    assert statuses == {0.005: "finished", 1e38: "failed"}
+    assert len(outcome["trials"]) == 4
+    assert all("RuntimeError" in trial["error"] for trial in outcome["trials"] if trial["status"] == "failed")
+
+
+@pytest.mark.cluster
+def test_both_backends_give_the_same_numbers(corpus, tmp_path):
+    """A trial inside a reused actor and one on Ray Train workers report the same scores for the same seed."""
+    told = []
+    for backend in ("actor", "train"):
+        run = tmp_path / backend
+        space = _write_space(corpus, trials=1, scheduler="none")
+        swept = subprocess.run(
+            [*RAYSENT, "sweep", str(space), "--run", str(run), "--json", "--set", f"limits.backend={backend}"],
+            capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+        assert swept.returncode == 0, swept.stderr
+        told.append([event["metrics"] for event in read_events(run) if event["event"] == "report"])
+    assert len(told[0]) == 4
+    for ours, theirs in zip(*told, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-6)
+
+
 def _num_reports_of_running(run: Path) -> int:
     ended = _statuses(run)
     return sum(event["event"] == "report" and event["trial"] not in ended for event in read_events(run))
