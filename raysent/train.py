@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import shutil
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ _MISTAKE_FILE = "mistake.json"
 _RAY_FOLDER = ".ray_train"
 _POLL_S = 0.1
 _MAX_FAILURES = 3
+_KNOCK_S = 10.0
 
 _QUIET = {
     # How often Ray's controller looks for reports; its own 2 s would be most of a short run.
@@ -243,14 +245,27 @@ def ray_session(address: str | None) -> Iterator[None]:
         yield
         return
     try:
+        _knock(address)
         options: dict[str, Any] = {"include_dashboard": False} if address is None else {}
         ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
-    except (ConnectionError, ValueError) as error:
-        raise ConfigError(f"--address {address}: no Ray cluster answers there ({error})") from None
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"--address {address}: no Ray cluster answers there ({reason})") from None
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """See whether anything answers at ``host:port``; Ray itself would try for minutes, then end the process.
+
+    Raises:
+        OSError: If nothing does.
+    """
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_S).close()
 
 
 def _resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tuple[int, float]:

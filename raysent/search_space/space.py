@@ -225,12 +225,26 @@ def _validated(space: SearchSpace, params: Params) -> RunConfig:
     try:
         values = space.values(params)
     except ConfigError as error:
-        raise space.document.error(("search",), str(error)) from None
+        raise _unreachable(space, error) from None
     try:
         return RunConfig.model_validate(values)
     except pydantic.ValidationError as error:
         path, message = explain(error, values, RunConfig)
         raise space.document.error(_origin(space, params, path), message) from None
+
+
+def _unreachable(space: SearchSpace, error: ConfigError) -> ConfigError:
+    """Return the error of a searched name that lies inside a single value, at that value where `base` gives it."""
+    name, _, message = str(error).partition(": ")
+    node: Any = space.document.values
+    for end, part in enumerate(path := ("base", *name.split("."))):
+        node = node.get(part)
+        if node is not None and not isinstance(node, Mapping):
+            text = f"must be a mapping of names to values; given {node!r}; '{name}' is searched inside it"
+            return space.document.error(path[: end + 1], text)
+        if node is None:
+            break
+    return space.document.error(("search", name), message)
 
 
 def _origin(space: SearchSpace, params: Params, path: KeyPath) -> KeyPath:

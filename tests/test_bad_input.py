@@ -1,0 +1,380 @@
+"""Mistakes of many kinds, typed at the command line: each is one line that names the place, exit code 2, nothing left.
+
+All but those marked `cluster` are found before Ray starts, which `no_ray` sees to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from command import SPACE, CommandLine, write_task
+from filelock import FileLock
+from tiny_run import tiny_run, write_corpus
+
+from raysent.errors import ArtifactError
+from raysent.trainer import fit
+
+SWEEP = "sweep space.yaml --yes --run out"
+TRAIN = "train space.yaml --run out"
+VECTORS = "--set encoder.embedding.vectors"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mistake.
+
+    Attributes:
+        name: What is wrong.
+        typed: The command line after `raysent`, split at blanks; `~` stands for a blank inside an argument.
+        error: The whole line, as a regular expression.
+        space: What is replaced in the search space, and by what.
+        files: Files that are written first.
+    """
+
+    name: str
+    typed: str
+    error: str
+    space: tuple[str, str] = ("", "")
+    files: dict[str, str | bytes] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments as they are given."""
+        return [part.replace("~", " ") for part in self.typed.split()]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    """The folder of a trained model, not to be changed."""
+    folder = tmp_path_factory.mktemp("model")
+    fit(tiny_run(folder, training__max_steps=1, training__num_reports=1), folder / "model")
+    return folder / "model"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    """Prepared corpora, shared by the tests."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, cache) -> Path:
+    """A folder to stand in, with a search space and its text."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSENT_CACHE", str(cache))
+    (tmp_path / "space.yaml").write_text(SPACE)
+    write_corpus(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def type_(monkeypatch, capsys) -> CommandLine:
+    """Types a command line in this process."""
+    return CommandLine(monkeypatch, capsys)
+
+
+@pytest.fixture(autouse=True)
+def no_ray(request, monkeypatch) -> None:
+    """A mistake must be found before Ray starts."""
+    if "cluster" not in request.keywords:
+
+        def refuse(*_: object, **__: object) -> None:
+            raise AssertionError("Ray was started")
+
+        monkeypatch.setattr("ray.init", refuse)
+
+
+def _refused(type_: CommandLine, *arguments: object, error: str, stdin: bytes = b"") -> None:
+    """Assert that a command is answered by one line and exit code 2, and that it leaves every file as it was."""
+    before = _files()
+    ran = type_(*arguments, stdin=stdin)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran
+    assert re.fullmatch(f"error: {error}\n", ran.err), f"expected: {error}\ngiven: {ran.err}"
+    assert _files() == before
+
+
+def _files() -> dict[str, bytes | None]:
+    """Return the content of every file of the folder stood in, and its folders."""
+    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(Path().rglob("*"))}
+
+
+SPACES = [
+    Case("wrong key", "space lint space.yaml", r"space.yaml:5: base.encoder.hiden_size: unknown name; did you mean 'hidden_size'\?", ("hidden_size", "hiden_size")),
+    Case("wrong section", "space lint space.yaml", r"space.yaml:9: serch: unknown name; did you mean 'search'\?", ("search:", "serch:")),
+    Case("wrong type", "space lint space.yaml", r"space.yaml:5: base.encoder.hidden_size: must be a valid integer; given 'many'", ("hidden_size: 8", "hidden_size: many")),
+    Case("scalar for mapping", "space lint space.yaml", r"space.yaml:5: base.encoder: must be a mapping of names to values; given 'gru'.*", ("{type: gru, hidden_size: 8, embedding: {dim: 6}}", "gru")),
+    Case("impossible value", "space lint space.yaml", r"space.yaml:7: base.training.learning_rate: must be greater than 0; given -0.01", ("0.01", "-0.01")),
+    Case("impossible edge", "space lint space.yaml", r"space.yaml:11: search.training.batch_size: must be greater than or equal to 2; given 0", ("[24, 48]", "[24, 0]")),
+    Case("nothing given for an encoder", "space lint space.yaml", r"space.yaml:5: base.encoder.type: is required and is not given", ("type: gru, ", "")),
+    Case("unknown encoder", "space lint space.yaml", r"space.yaml:5: base.encoder.type: unknown type 'grue'; did you mean 'gru'\?", ("type: gru", "type: grue")),
+    Case("unknown domain", "space lint space.yaml", r"space.yaml:11: search.training.batch_size: unknown kind of domain 'chioce'; did you mean 'choice'\?", ("batch_size: {choice", "batch_size: {chioce")),
+    Case("unknown task in a space", "space lint space.yaml", r"space.yaml:12: judge.tasks: MRR: unknown task; did you mean 'MR'\?", ("limits: {trials: 4}", "judge: {tasks: [MRR]}")),
+    Case("broken YAML", "space lint space.yaml", r"space.yaml:13: not valid YAML: expected ',' or '}', but got '<stream end>'", ("trials: 4}", "trials: 4")),
+    Case("key given twice", "space lint space.yaml", r"space.yaml:12: not valid YAML: found duplicate key \"base\" .*", ("limits:", "base:")),
+    Case("empty space", "space lint empty.yaml", r"empty.yaml: must be a mapping of names to values; given nothing", files={"empty.yaml": ""}),
+    Case("list for a space", "space lint list.yaml", r"list.yaml: must be a mapping of names to values; given a list", files={"list.yaml": "- a\n"}),
+    Case("space that is no text", "space lint odd.yaml", r"odd.yaml: must be YAML in UTF-8; byte 0 is not; is this another file\?", files={"odd.yaml": b"\xff\xfe"}),
+    Case("missing space", "sweep spaces.yaml", r"spaces.yaml: no such search space; did you mean 'space.yaml'\?"),
+    Case("missing bare space", "sweep quick_thougths", r"quick_thougths: no such search space; did you mean 'quick_thoughts'\?"),
+    Case("folder for a space", "sweep .", r"\.: must be a search-space file; given a folder; name a .yaml file in it"),
+    Case("search over the examination", SWEEP, r"space.yaml:11: search.validation.num_candidates: gives trials different validation pools, .*; set it in base", ("training.batch_size: {choice: [24, 48]}", "validation.num_candidates: {choice: [10, 20]}")),
+]  # fmt: skip
+
+OPTIONS = [
+    Case("--set without a value", f"{SWEEP} --set seed", r"--set seed: must be NAME=VALUE, as in --set training.batch_size=200"),
+    Case("--set of an unknown name", f"{SWEEP} --set training.bach_size=3", r"--set training.bach_size=3: unknown name; did you mean 'batch_size'\?"),
+    Case("--set that is no YAML", f"{SWEEP} --set seed=[1", r"--set seed=\[1: the value is not valid YAML: .*; quote it"),
+    Case("--set inside a value", f"{SWEEP} --set seed=1 --set seed.x=1", r"--set seed.x=1: base.seed.x: 'base.seed' is a single value and holds no names"),
+    Case("--time", f"{SWEEP} --time soon", r"--time soon: a duration must look like 90s, 30m, 2h or 1h30m; given 'soon'"),
+    Case("--time without a unit", f"{SWEEP} --time 30", r"--time 30: a duration must look like 90s, 30m, 2h or 1h30m; given '30'"),
+    Case("--trials none", f"{SWEEP} --trials 0", r"--trials: must be greater than or equal to 1; see 'raysent sweep --help'"),
+    Case("unknown option", f"{SWEEP} --trails 3", r"--trails: no such option; did you mean .*--trials.*\?; see 'raysent sweep --help'"),
+    Case("unknown command", "swep space.yaml", r"swep: no such command; did you mean 'sweep'\?; see 'raysent --help'"),
+    Case("missing argument", "sweep", r"Missing argument 'SPACE'; see 'raysent sweep --help'"),
+    Case("unknown task", f"{SWEEP} --tasks MRR", r"--tasks MRR: unknown task; did you mean 'MR'\?"),
+    Case("no task", "evaluate hash:8 --tasks ,", r"--tasks ',': must name a task; known: .*, MR, .*"),
+    Case("task without a folder", f"{SWEEP} --tasks MR", r"MR: needs a folder in SentEval's layout; given none; name it with --data, .*"),
+    Case("unknown method", "ensemble hash:8 --method vote", r"--method vote: unknown method; known: best, uniform, validation"),
+]  # fmt: skip
+
+CORPORA = [
+    Case("missing corpus", f"{SWEEP} --corpus no.txt", r"--corpus no.txt: no.txt: no such file or folder"),
+    Case("missing corpus of the space", SWEEP, r"space.yaml:3: corpus.path: no.txt: no such file or folder", ("text.txt", "no.txt")),
+    Case("glob without a match", f"{SWEEP} --corpus *.nothing", r"--corpus \*.nothing: \*.nothing: no file matches; a glob is read from the folder you stand in"),
+    Case("folder without text", f"{SWEEP} --corpus folder", r"--corpus folder: folder: holds no file of .txt, .*; name others by a glob", files={"folder/notes.pdf": "x"}),
+    Case("device for a corpus", f"{SWEEP} --corpus /dev/null", r"--corpus /dev/null: /dev/null: must be a file or a folder; .*; save it as a file"),
+    Case("empty corpus", f"{SWEEP} --corpus empty.txt", r"--corpus empty.txt: empty.txt: must hold sentences; given none", files={"empty.txt": "\n \n"}),
+    Case("one-sentence corpus", f"{SWEEP} --corpus one.txt", r"--corpus one.txt: one.txt: must hold at least 4 sentences, .*; given 1", files={"one.txt": "Only this .\n"}),
+    Case("binary corpus", f"{SWEEP} --corpus bin.txt", r"bin.txt:2: must be plain text; given a NUL byte: is this a binary file\?", files={"bin.txt": b"abc\n\x7fELF\0\1"}),
+    Case("Latin-1 corpus", f"{SWEEP} --corpus latin.txt", r"latin.txt:1: must be UTF-8; given byte 0xe9; convert it with iconv", files={"latin.txt": "caf\xe9".encode("latin-1")}),
+    Case("truncated gzip", f"{SWEEP} --corpus cut.txt.gz", r"cut.txt.gz: truncated or not gzip \(.*\); fetch it again", files={"cut.txt.gz": gzip.compress(os.urandom(999))[:400]}),
+    Case("broken JSON line", f"{SWEEP} --corpus b.jsonl", r"b.jsonl:2: must be one JSON object a line; .*", files={"b.jsonl": '{"text": "A b."}\n{"text":\n'}),
+    Case("JSON without text", f"{SWEEP} --corpus b.jsonl", r"b.jsonl:1: must hold 'text', 'sentences' or 'paragraphs'; given body; name the field in corpus.text_field", files={"b.jsonl": '{"body": "A b."}\n'}),
+    Case("batch larger than the corpus", f"{SWEEP} --set training.batch_size=5000", r"--set training.batch_size=5000: must be at most 270 for the 270 train sentences .*; lower it or add text"),
+    Case("edge larger than the corpus", SWEEP, r"space.yaml:11: training.batch_size: must be at most 270 .*; given 480; lower it or add text", ("[24, 48]", "[24, 480]")),
+    Case("batch that does not divide", f"{SWEEP} --workers-per-trial 5", r"space.yaml:11: training.batch_size: must be a multiple of the 5 workers; given 24; nearest 20"),
+    Case("cache on a file", f"{SWEEP} --set corpus.cache_dir=text.txt", r".*text.txt: a file stands where a folder is needed, or the reverse"),
+    Case("training on a missing corpus", f"{TRAIN} --corpus no.txt", r"--corpus no.txt: no.txt: no such file or folder"),
+    Case("training with too large a batch", f"{TRAIN} --set training.batch_size=5000", r"--set training.batch_size=5000: must be at most 270 .*"),
+]  # fmt: skip
+
+WORD_VECTORS = [
+    Case("missing vectors", f"{SWEEP} {VECTORS}=no.txt", rf"{VECTORS}=no.txt: no.txt: no such file of word vectors"),
+    Case("missing vectors of a member", SWEEP, r"space.yaml:10: encoder.members.a.embedding.vectors: no.txt: no such file of word vectors", ("encoder.bidirectional: {choice: [false, true]}", "encoder: {choice: {pair: {type: concat, members: {a: {type: bag, embedding: {vectors: no.txt}}}}}}")),
+    Case("vectors of another size", f"{SWEEP} {VECTORS}=v.txt", r"space.yaml:5: encoder.embedding.dim: must be that of the vectors in v.txt, 3; given 6; set it to 3", files={"v.txt": "w1 1 2 3\n"}),
+    Case("ragged vectors", f"{SWEEP} {VECTORS}=v.txt", rf"{VECTORS}=v.txt: v.txt:2: must be a word and 3 numbers; given 2 numbers", files={"v.txt": "w1 1 2 3\nw2 1 2\n"}),
+    Case("NaN in vectors", f"{SWEEP} {VECTORS}=v.txt", rf"{VECTORS}=v.txt: v.txt:1: must hold finite numbers; given NaN or infinity for the word 'w1'", files={"v.txt": "w1 1 nan 3\n"}),
+    Case("vectors of other words", f"{SWEEP} {VECTORS}=v.txt", rf"{VECTORS}=v.txt: v.txt: must hold any of the words asked for; given none; check case and format", files={"v.txt": "zebra 1 2 3\n"}),
+    Case("truncated vectors", f"{SWEEP} {VECTORS}=v.txt", rf"{VECTORS}=v.txt: v.txt:2: truncated: must hold 9 words; given 1; fetch it again", files={"v.txt": "9 6\nw1 1 2 3 4 5 6\n"}),
+    Case("more counted dimensions than words", f"{SWEEP} {VECTORS}=ppmi --set encoder.embedding.dim=900", r"--set encoder.embedding.dim=900: must be at most \d+ with vectors: ppmi, the words of the vocabulary; given 900"),
+    Case("training with missing vectors", f"{TRAIN} {VECTORS}=no.txt", rf"{VECTORS}=no.txt: no.txt: no such file of word vectors"),
+]  # fmt: skip
+
+FOLDERS = [
+    Case("run folder taken", SWEEP, r"out: holds a sweep already; go on with 'raysent resume out' or name another --run", files={"out/sweep.json": "{}"}),
+    Case("run folder of a training", SWEEP, r"out: holds a training; name another --run", files={"out/run.json": "{}"}),
+    Case("training into a sweep's folder", TRAIN, r"out: holds a sweep; name another --run", files={"out/sweep.json": "{}"}),
+    Case("file for a run folder", SWEEP, r"out: a file stands where the run folder is needed; name another --run", files={"out": "x"}),
+    Case("resume of nothing", "resume out", r"out: not a sweep's folder, there is no sweep.json in it; name what --run named"),
+    Case("resume of another file", "resume out", r"out/sweep.json: not the record of a sweep; name what --run named", files={"out/sweep.json": "[1]"}),
+    Case("resume of a truncated record", "resume out", r"out/sweep.json: truncated or not JSON \(.*\); restore it or run again", files={"out/sweep.json": '{"kind": "swe'}),
+    Case("resume of a record with holes", "resume out", r"out/sweep.json: not whole \(KeyError: 'space'\); restore it or sweep anew", files={"out/sweep.json": '{"kind": "sweep"}'}),
+    Case("report on no run", "report out", r"out: must hold sweep.json or reports.jsonl; given neither; name the folder of a sweep or of a training", files={"out/x": ""}),
+    Case("report on another file", "report out", r"out/sweep.json: not the record of a sweep; name the folder of a sweep", files={"out/sweep.json": "{}"}),
+    Case("report on a broken journal", "report out", r"out/journal.jsonl:1: not JSON; the file was changed by something else", files={"out/sweep.json": '{"kind": "sweep"}', "out/journal.jsonl": "{\n{}\n{}\n"}),
+    Case("evaluation of nothing", "evaluate out", r"out: no such run or model; name a run, a trial, a model, an ensemble or hash:DIM"),
+    Case("evaluation of no run", "evaluate out", r"out: holds no model.json, trials or ensemble.json; name a run or a model", files={"out/x": ""}),
+    Case("evaluation of a sweep without a model", "evaluate out", r"out/trials: must hold a trained trial; found none; finish the sweep first", files={"out/trials/0000/x": ""}),
+    Case("hash without a size", "evaluate hash:big", r"hash:big: the size after 'hash:' must be a whole number of at least 1, as in hash:50"),
+    Case("folder without tasks", "evaluate hash:8 --data out", r"out: must be a folder in SentEval's layout; no task found; it would hold MR/rt-polarity.pos"),
+    Case("missing task file", "evaluate hash:8 --data data --tasks SUBJ", r"data/SUBJ/subj.subjective: no such file; SUBJ needs it, published at https://.*"),
+    Case("wrong number of rows", "evaluate hash:8 --data data", r"data/MR/rt-polarity.pos: MR must have 5331 lines as published; given 40; fetch it again from https://.*"),
+]  # fmt: skip
+
+CASES = [*SPACES, *OPTIONS, *CORPORA, *WORD_VECTORS, *FOLDERS]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_mistake_is_one_line_that_names_the_place(type_, place, case):
+    """Whatever is wrong: one line, exit code 2, and every file is as it was."""
+    written = (place / "space.yaml").read_text()
+    assert case.space[0] in written
+    (place / "space.yaml").write_text(written.replace(*case.space, 1) if case.space[0] else written)
+    write_task(place / "data")
+    for name, content in case.files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    _refused(type_, *case.arguments, error=case.error)
+
+
+# -- models -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "error"),
+    [
+        ("model.safetensors", None, r"model/model.safetensors: truncated or not safetensors \(.*\); restore it or train again"),
+        ("model.safetensors", b"", r"model/model.safetensors: truncated or not safetensors \(.*\); restore it or train again"),
+        ("vocabulary.txt", None, r"model/vocabulary.txt: truncated or not a vocabulary; restore it or train again"),
+        ("model.json", None, r"model/model.json: truncated or not JSON \(.*\); restore it or run again"),
+        ("model.json", b'{"kind": "sentence-transformers"}', r"model/model.json: not a model of this version of raysent; name the folder of a trained model"),
+    ],
+)  # fmt: skip
+def test_damaged_model_is_named(type_, place, model, file, content, error):
+    """A file cut in half (None) or replaced is told by its name; nothing is written."""
+    shutil.copytree(model, "model")
+    whole = Path("model", file).read_bytes()
+    Path("model", file).write_bytes(whole[: len(whole) // 2] if content is None else content)
+    _refused(type_, "encode", "model", "-o", "x.npy", stdin=b"w1 w2\n", error=error)
+
+
+def test_values_of_another_model_are_refused(type_, place, model, tmp_path_factory):
+    """Tensors whose shapes are another model's are not loaded."""
+    other = tmp_path_factory.mktemp("other")
+    fit(tiny_run(other, encoder__hidden_size=4, training__max_steps=1, training__num_reports=1), other / "model")
+    shutil.copytree(model, "model")
+    shutil.copy(other / "model" / "model.safetensors", "model")
+    error = r"model/model.safetensors: of another model: '.*' must be \(.*\); given \(.*\)"
+    _refused(type_, "encode", "model", "-o", "x.npy", stdin=b"w1\n", error=error)
+
+
+def test_checkpoint_that_is_truncated_or_foreign_is_refused(place, monkeypatch):
+    """A run never goes on from what is not its own and whole; what the worker tells becomes the command's one line."""
+    config = tiny_run(place, training__num_reports=2)
+    fit(config, Path("out"), report=lambda report: report.index < 1)
+    [path] = Path("out/checkpoint").glob("*.safetensors")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    with pytest.raises(
+        ArtifactError, match=r"^out/checkpoint/.*safetensors: truncated; remove out/checkpoint to train again"
+    ):
+        fit(config, Path("out"))
+    path.write_bytes(whole)
+    with pytest.raises(ArtifactError, match=r"of a run with another configuration; name another folder or remove"):
+        fit(tiny_run(place, training__num_reports=2, seed=9), Path("out"))
+
+
+# -- encode -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "error"),
+    [
+        (["-o", "x.npy"], b"", r"standard input: must hold one sentence a line; it is empty"),
+        (["-o", "x.npy"], b"ok\n\xff\xfe\n", r"standard input: must be UTF-8 text; byte 3 is not; convert it with iconv"),
+        (["no.txt", "-o", "x.npy"], b"", r"no.txt: no such file"),
+        ([".", "-o", "x.npy"], b"", r"\.: must be a file of one sentence a line; given a folder"),
+        (["text.txt", "-o", "."], b"", r"\.: must be a file's name; a folder or a device stands there"),
+        (["text.txt", "-o", "/dev/full"], b"", r"/dev/full: must be a file's name; a folder or a device stands there"),
+        (["text.txt", "-o", "text.txt/x.npy"], b"", r"text.txt/x.npy: a file stands where a folder is needed, or the reverse"),
+        (["text.txt", "-o", "x.npy", "--batch-size", "0"], b"", r"--batch-size: must be greater than or equal to 1; see .*"),
+        (["text.txt"], b"", r"Missing option '--output' / '-o'; see 'raysent encode --help'"),
+    ],
+)  # fmt: skip
+def test_encode_names_what_it_cannot_read_or_write(type_, place, arguments, stdin, error):
+    """No vectors are left for text that could not be read."""
+    _refused(type_, "encode", "hash:16", *arguments, stdin=stdin, error=error)
+
+
+# -- the disk, other processes, the machine -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def full_disk(place, monkeypatch) -> Iterator[Path]:
+    """A folder on a disk of 64 kB; where none may be mounted, every file that is flushed meets a full disk."""
+    folder = place / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    is_mounted = (
+        shutil.which("mount") is not None and subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    )
+    if not is_mounted:
+
+        def refuse(_: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "fsync", refuse)
+    yield folder
+    if is_mounted:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_full_disk_leaves_no_vectors(type_, full_disk):
+    """A vector file is whole or not there."""
+    error = r"small/x.npy: the disk is full; free some space or name another folder"
+    _refused(type_, "encode", "hash:999", "text.txt", "-o", "small/x.npy", error=error)
+
+
+def test_full_disk_leaves_no_half_run(type_, full_disk):
+    """A sweep that could not begin leaves its folder free."""
+    with contextlib.suppress(OSError):
+        (full_disk / "fill").write_bytes(bytes(1 << 17))
+    error = r"small/out/sweep.json: the disk is full; free some space or name another folder"
+    _refused(type_, "sweep", "space.yaml", "--yes", "--run", "small/out", error=error)
+
+
+def test_full_disk_leaves_no_half_corpus(type_, full_disk, monkeypatch):
+    """The next preparation finds nothing that looks like a corpus."""
+    monkeypatch.setenv("RAYSENT_CACHE", "small/cache")
+    (full_disk / "fill").write_bytes(bytes(50_000))
+    ran = type_(*SWEEP.split())
+    assert (ran.code, ran.err.count("\n")) == (2, 1), ran
+    assert ran.err.endswith("small/cache: the disk is full; free some space or name another folder\n")
+    assert not list(full_disk.rglob("corpus.json"))
+    assert not Path("out").exists()
+
+
+def test_file_that_may_not_be_read_is_named(type_, place, monkeypatch):
+    """Root may read everything, so the refusal is played."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("raysent.corpus.sources.hashlib.file_digest", refuse)
+    _refused(type_, *SWEEP.split(), error=r"text.txt: may not be read; change its permissions")
+
+
+@pytest.fixture
+def begun(type_, place, monkeypatch) -> Path:
+    """The folder of a sweep that was begun and came to no trial."""
+    monkeypatch.setattr("raysent.sweep.driver._sweep", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert type_(*SWEEP.split()).code == 130
+    monkeypatch.undo()
+    monkeypatch.chdir(place)
+    return place / "out"
+
+
+def test_second_driver_of_a_run_is_refused(type_, begun, cache, monkeypatch):
+    """Two processes never write one journal."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(cache))
+    with FileLock(begun / ".lock"):
+        _refused(type_, "resume", "out", error=r"out: another process is at work on this run; wait for it or stop it")
+        _refused(type_, *SWEEP.split(), error=r"out: holds a sweep already; go on with 'raysent resume out' or .*")
+    assert json.loads((begun / "sweep.json").read_text())["kind"] == "sweep"
+
+
+@pytest.mark.cluster
+def test_more_workers_than_cores_are_refused_and_the_folder_stays_free(type_, place):
+    """What only the cluster can tell is told in the same way."""
+    set_batch = ["--set", "training.batch_size=200"]
+    error = (
+        r"limits: one trial needs 200 cores and 0 GPUs; there are \d+ cores and \d+ GPUs; lower --workers-per-trial .*"
+    )
+    _refused(type_, *SWEEP.split(), *set_batch, "--workers-per-trial", "200", error=error)
+
+
+def test_cluster_that_does_not_answer_is_named(type_, place):
+    """An address without a cluster is the user's mistake, told at once."""
+    error = r"--address 127.0.0.1:1: no Ray cluster answers there \(.*refused\)"
+    _refused(type_, *SWEEP.split(), "--address", "127.0.0.1:1", error=error)
