@@ -170,6 +170,17 @@ def test_train_whose_loss_is_not_finite_exits_5(raysent_, place, monkeypatch):
     assert ran.out.startswith("nan: out")
 
 
+def test_train_again_says_that_nothing_is_left_and_refuses_another_run(raysent_, place, monkeypatch):
+    """The same run is done; another one needs a folder of its own."""
+    monkeypatch.setattr("raysent.cli.training.train_run", _train_here)
+    raysent_("train", "space.yaml", "--run", "out")
+    again = raysent_("train", "space.yaml", "--run", "out")
+    assert (again.code, again.out) == (0, "finished: out  report: out/report.html\n")
+    assert again.err.splitlines()[1:] == ["it was trained to its end before; nothing is trained again"]
+    other = raysent_("train", "space.yaml", "--run", "out", "--seed", "3")
+    assert (other.code, other.err) == (2, "error: out: holds a run with another configuration; name another --run\n")
+
+
 # -- evaluate, ensemble, report -----------------------------------------------------------------------------------
 
 
@@ -284,3 +295,34 @@ def test_sweep_view_off_a_terminal_prints_one_line_an_event(place):
     assert lines[-1].startswith(
         "trial 0002 failed: it broke  [best 0.25 (trial 0000) | 1 finished, 1 stopped, 1 failed of 3"
     )
+
+
+def test_sweep_view_in_a_narrow_window_keeps_scores_whole(place):
+    """What was drawn gives way; nothing is cut to dots."""
+    console = Console(file=io.StringIO(), width=60, force_terminal=True, record=True)
+    view = live.SweepView(console, title="toy", metric="context_accuracy", mode="max", is_quiet=True)
+    _events(view)
+    console.print(view._render())
+    text = console.export_text()
+    assert "context_accuracy" in text
+    assert "0.25" in text
+    assert "…" not in text
+    assert "learning_rate" not in text
+
+
+def test_time_left_counts_running_trials_to_their_end(place):
+    """Trials stopped early say little about one that goes on."""
+    view, _ = _view(width=80)
+    _events(view)
+    for index in (1, 2):
+        view.hear({"event": "suggested", "trial": "0003", "params": {}})
+        view.hear({"event": "report", "trial": "0003", "index": index, "num_reports": 9, "metrics": {}, "seconds": 1.0})
+    view._begun -= 50.0
+    assert view._time_left() == pytest.approx(50 / 5 * 7, rel=0.1)
+
+
+def test_print_table_is_never_squeezed(raysent_, place, monkeypatch):
+    """A name is whole in any window."""
+    monkeypatch.setattr("raysent.cli.console.results", Console(width=20, markup=False))
+    ran = raysent_("sweep", "space.yaml", "--dry-run")
+    assert "encoder.bidirectional  false, true" in ran.out

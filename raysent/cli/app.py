@@ -174,7 +174,8 @@ def train(
 ) -> None:
     """Train the base run of a space.
 
-    Runs on Ray Train workers, and goes on where the run folder holds a checkpoint.
+    What the space searches is left aside; --set changes the base. Runs on Ray Train workers, and goes on where the
+    run folder holds a checkpoint.
     """
     from raysent.cli import console, training  # torch and Ray come with it
 
@@ -199,7 +200,7 @@ def evaluate(
 ) -> None:
     """Judge models on tasks.
 
-    Encodes, fits a probe per task, and keeps scores and log-probabilities beside the first model named.
+    Encodes, fits a probe per task, and keeps scores and log-probabilities in evaluation/ of the first folder named.
     """
     from raysent.cli import judging  # torch comes with it
 
@@ -221,7 +222,8 @@ def ensemble(
 ) -> None:
     """Combine models into one.
 
-    Pools their log-probabilities on each task, and shows that beside the best member and equal shares.
+    Pools their log-probabilities on each task, shows that beside the best member and equal shares, and writes
+    ensemble.json into the first folder named, which is a model from then on.
     """
     from raysent.cli import judging  # torch comes with it
 
@@ -246,7 +248,7 @@ def encode(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the vectors go, float32 [sentences, dim].")
     ],
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="One sentence a line.  [default: standard input]")
+        Path | None, typer.Argument(metavar="FILE", help="One sentence a line, each a row.  [default: standard input]")
     ] = None,
     batch_size: Annotated[
         int, typer.Option("--batch-size", metavar="N", min=1, help="Sentences encoded at once.")

@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -47,13 +48,23 @@ def print_json(value: Any) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, num_text: int = 1) -> None:
-    """Print a table on standard output; all but the first `num_text` columns are figures."""
+    """Print a table on standard output; all but the first `num_text` columns are figures.
+
+    It is never squeezed: where a window is too narrow, its lines run on into the next.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for position, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if position < num_text else "right", no_wrap=position >= num_text)
+        table.add_column(heading, justify="left" if position < num_text else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    results.print(table)
+    table.width = natural_width(table)
+    results.print(table, crop=False, no_wrap=True, overflow="ignore")
+
+
+def natural_width(table: Table) -> int:
+    """Return the columns of a screen that a table takes where it is not squeezed."""
+    wide = results.options.update(width=100_000)
+    return Measurement.get(results, wide, table).maximum
 
 
 class ProgressLines:
@@ -61,7 +72,14 @@ class ProgressLines:
 
     INTERVAL_S = 10.0
 
-    def __init__(self, *, is_quiet: bool = False) -> None:
+    def __init__(self, *, prefix: str = "", is_quiet: bool = False) -> None:
+        """Show nothing yet.
+
+        Args:
+            prefix: Stands before whatever is told.
+            is_quiet: Whether to show nothing ever.
+        """
+        self._prefix = prefix
         self._is_quiet = is_quiet
         self._told_at = time.monotonic()
         self._task: Any = None
@@ -83,6 +101,7 @@ class ProgressLines:
         """Show that `done` of `total` (None where it is not known) of `what` are done."""
         if self._is_quiet:
             return
+        what = self._prefix + what
         if messages.is_terminal:
             if self._task is None:
                 self._task = self._bar.add_task(what)

@@ -23,6 +23,8 @@ from raysent.sweep import SweepRecord, SweepResult, trial_folder
 from raysent.sweep.selection import select_members
 from raysent.tasks import absent_tasks, default_tasks, find_task, known_tasks
 
+# Sentences between two signs of life.
+ENCODED_AT_ONCE = 4096
 EVALUATION_FOLDER = "evaluation"
 ELSEWHERE = Path("runs") / "judged"
 
@@ -62,7 +64,7 @@ def task_names(tasks: str | None, *, data: Path | None, configured: Sequence[str
 def evaluate(models: Sequence[str], *, data: Path | None, tasks: str | None, as_json: bool) -> int:
     """Judge models and print their scores."""
     names = task_names(tasks, data=data)
-    with ProgressLines(is_quiet=as_json) as progress:
+    with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
         scores = evaluate_models(
             models, output=home(models) / EVALUATION_FOLDER, tasks=names, data_dir=data, progress=progress
         )
@@ -80,7 +82,7 @@ def ensemble(
     """Combine models and print what that gives."""
     check_method(method)
     names = task_names(tasks, data=data)
-    with ProgressLines(is_quiet=as_json) as progress:
+    with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
         combined = combine(
             models, output=home(models), tasks=names, data_dir=data, method=method, top=top, progress=progress
         )
@@ -102,7 +104,13 @@ def encode(model: str, file: Path | None, *, output: Path, batch_size: int, norm
     """Encode the lines of a file, or of standard input."""
     encoder = raysent.load(model)
     sentences = _lines(file)
-    vectors = encoder.encode(sentences, batch_size=batch_size, normalize_embeddings=normalize)
+    blocks = []
+    with ProgressLines() as progress:
+        for first in range(0, len(sentences), ENCODED_AT_ONCE):
+            block = sentences[first : first + ENCODED_AT_ONCE]
+            blocks.append(encoder.encode(block, batch_size=batch_size, normalize_embeddings=normalize))
+            progress("encoding", first + len(block), len(sentences))
+    vectors = np.concatenate(blocks)
     with storage_errors(output), written_whole(output) as temporary, temporary.open("wb") as stream:
         np.save(stream, vectors)
     messages.print(f"{output}: {vectors.shape[0]:,} sentences, {vectors.shape[1]:,} dimensions", soft_wrap=True)
@@ -116,7 +124,7 @@ def judge_sweep(result: SweepResult, record: SweepRecord, *, is_quiet: bool) -> 
     data = None if judging.get("data") is None else Path(judging["data"])
     combined = None
     if members and judging.get("tasks") != []:
-        with ProgressLines(is_quiet=is_quiet) as progress:
+        with ProgressLines(prefix="judging ", is_quiet=is_quiet) as progress:
             combined = combine(
                 [trial_folder(result.folder, trial.number) for trial in members],
                 output=result.folder,

@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from raysent.cli.console import natural_width
+
 NUM_SHOWN = 12
 _STYLES = {"running": "cyan", "finished": "green", "stopped": "dim", "failed": "red", "nan": "red"}
 _ENDED = ("finished", "stopped", "failed", "nan")
@@ -150,16 +152,26 @@ class SweepView:
         ended = [trial for trial in self._trials.values() if trial["status"] in _ENDED]
         per_trial = max((trial["num_reports"] for trial in self._trials.values()), default=0)
         mean = sum(trial["index"] for trial in ended) / len(ended) if ended else per_trial
-        begun = sum(trial["index"] for trial in self._trials.values() if trial["status"] not in _ENDED)
-        reports_left = max(0.0, (self._num_trials - len(ended)) * mean - begun)
+        # Those that run may go on to their end; those to come will on average fare like those that have ended.
+        running = [trial for trial in self._trials.values() if trial["status"] not in _ENDED]
+        reports_left = sum(per_trial - trial["index"] for trial in running)
+        reports_left += max(0, self._num_trials - len(self._trials)) * mean
         return float((time.monotonic() - self._begun) / self._heard * reports_left)
 
     def _render(self) -> Group:
         """Return the live table: running trials first, then the best that have ended."""
         names = sorted({name for trial in self._trials.values() for name in trial["params"]})
+        # Where the window is narrow, what was drawn gives way to how it goes.
+        while natural_width(table := self._table(names)) > self._console.width and names:
+            names.pop()
+        return Group(Text(f"{self._title}  {self._summary()}", style="bold"), table)
+
+    def _table(self, names: list[str]) -> Table:
+        """Return the table with the given searched names."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         for heading in ("trial", "status", "done", self._metric, "time", *(name.split(".")[-1] for name in names)):
-            table.add_column(heading, justify="right" if heading in ("done", self._metric, "time") else "left")
+            is_figure = heading in ("done", self._metric, "time")
+            table.add_column(heading, justify="right" if is_figure else "left", no_wrap=True)
         running = [item for item in self._trials.items() if item[1]["status"] == "running"]
         ended = [item for item in self._ranked() if item[1]["status"] in _ENDED]
         for name, trial in (running + ended)[:NUM_SHOWN]:
@@ -167,4 +179,4 @@ class SweepView:
             drawn = [format_value(trial["params"].get(searched)) for searched in names]
             cells = [name, trial["status"], done, format_value(self._score(trial)), format_duration(trial["seconds"])]
             table.add_row(*cells, *drawn, style=_STYLES.get(trial["status"], ""))
-        return Group(Text(f"{self._title}  {self._summary()}", style="bold"), table)
+        return table

@@ -12,11 +12,11 @@ from raysent.config import Override
 from raysent.corpus import prepare
 from raysent.errors import ArtifactError, RaysentError
 from raysent.report import write as write_report
-from raysent.run import describe
+from raysent.run import RUN_FILE, RunConfig, describe, load_run
 from raysent.search_space import find_space, read_space
 from raysent.sweep import SWEEP_FILE
 from raysent.train import train as train_run
-from raysent.trainer import Report, check_run
+from raysent.trainer import Report, check_run, load_outcome, load_reports
 
 NOT_FINITE = 5
 
@@ -35,12 +35,12 @@ def train(
     space = read_space(find_space(name), overrides=overrides)
     config = space.config({})
     folder = run or default_folder(space.name)
-    _check_free(folder)
+    _check_free(folder, config)
     try:
         with ProgressLines(is_quiet=as_json) as progress:
             check_run(config, prepare(config.corpus, config.vocabulary, progress=progress), num_workers=num_workers)
         if not as_json:
-            messages.print(f"{describe(config)}, into {folder}", soft_wrap=True)
+            _announce(config, folder)
         outcome = train_run(
             config,
             folder,
@@ -61,16 +61,28 @@ def train(
     return NOT_FINITE if outcome.status == "nan" else 0
 
 
-def _check_free(folder: Path) -> None:
+def _check_free(folder: Path, config: RunConfig) -> None:
     """Refuse a folder that is something else's; a training of the same run goes on in its own.
 
     Raises:
-        ArtifactError: If a sweep or a file stands there.
+        ArtifactError: If a sweep, another run or a file stands there.
     """
     if folder.exists() and not folder.is_dir():
         raise ArtifactError(f"{folder}: a file stands where the run folder is needed; name another --run")
     if (folder / SWEEP_FILE).exists():
         raise ArtifactError(f"{folder}: holds a sweep; name another --run")
+    if (folder / RUN_FILE).exists() and load_run(folder).key != config.key:
+        raise ArtifactError(f"{folder}: holds a run with another configuration; name another --run")
+
+
+def _announce(config: RunConfig, folder: Path) -> None:
+    """Say what will be trained, and what of it is done."""
+    messages.print(f"{describe(config)}, into {folder}", soft_wrap=True)
+    before = load_outcome(folder, key=config.key)
+    if before is not None and before.status != "stopped":
+        messages.print("it was trained to its end before; nothing is trained again")
+    elif reports := load_reports(folder):
+        messages.print(f"goes on after report {reports[-1].index} of {reports[-1].num_reports}")
 
 
 def _tell(report: Report) -> None:
