@@ -111,6 +111,17 @@ def test_proposals_exhaust_a_small_space():
     assert len({repr(params) for params, _ in drawn[:6]}) == 6
 
 
+def test_proposals_begin_with_one_trial_of_each_kind():
+    """Every value of the name that members are chosen by is tried first, also after a replay."""
+    space = _space(search="  training.learning_rate: {loguniform: [1e-4, 1e-2]}\njudge: {each: training.batch_size}\n")
+    proposals, replayed = Proposals(space, seed=0), Proposals(space, seed=0)
+    drawn = [proposals.propose(number) for number in range(4)]
+    assert [params["training.batch_size"] for params, _ in drawn[:3]] == [10, 20, 40]
+    for number, (params, attempts) in enumerate(drawn[:3]):
+        replayed.repeat(number, params, attempts=attempts)
+    assert replayed.propose(3) == drawn[3]
+
+
 def test_proposals_respect_constraints():
     """No proposal breaks a constraint."""
     space = _space(search="constraints: ['training.batch_size < 30']\n")

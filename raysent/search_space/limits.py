@@ -86,7 +86,8 @@ class JudgeConfig(StrictModel):
         tasks: Names of downstream tasks; None for every task whose files are there, or the embedded ones;
             an empty list for none.
         members: How many of the best trials are evaluated and may join the ensemble.
-        each: A searched name: the best trial of each of its values is taken before the list is filled by metric.
+        each: A searched name: the first trials are one of each of its values, and the best of each value is taken
+            before the list is filled by metric.
     """
 
     tasks: list[str] | None = None

@@ -47,6 +47,7 @@ class Proposals:
             none was found, which for a small space means that all of it has been tried.
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
+            self._fix_kind(number)
             trial, params = self._draw(number, attempt)
             if repr(sorted(params.items())) not in self._seen and self._space.violated(params) is None:
                 self._take(number, trial, params)
@@ -57,6 +58,7 @@ class Proposals:
     def repeat(self, number: int, params: Params, *, attempts: int) -> None:
         """Take the parameters of a draw that the journal recorded, leaving the searcher as it was after that draw."""
         for attempt in range(1, attempts):
+            self._fix_kind(number)
             trial, _ = self._draw(number, attempt)
             self._study.tell(trial, state=TrialState.FAIL)
         self._study.enqueue_trial({name: self._index(name, drawn) for name, drawn in params.items()})
@@ -76,6 +78,13 @@ class Proposals:
             self._study.tell(trial, state=TrialState.PRUNED)
         else:
             self._study.tell(trial, state=TrialState.FAIL)
+
+    def _fix_kind(self, number: int) -> None:
+        """Let the first trials be one of each kind that is judged by itself, so that every kind is there."""
+        name = self._space.judge.each
+        domain = None if name is None else self._space.domains[name]
+        if name is not None and isinstance(domain, Choice) and number < len(domain.options):
+            self._study.enqueue_trial({name: number})
 
     def _take(self, number: int, trial: optuna.trial.Trial, params: Params) -> None:
         self._asked[number] = trial
