@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from raysent.config import StrictModel
-from raysent.embeddings import EmbeddingConfig, Tables
+from raysent.embeddings import EmbeddingConfig, Tables, WordTable
 from raysent.packing import Packed
 
 
@@ -89,6 +89,10 @@ class SentenceReader(nn.Module):
     @abstractmethod
     def read(self, packed: Packed, projected: Any) -> Tensor:
         """Return the vectors [batch, dim] in the given order of sentences."""
+
+    def block_tables(self) -> list[WordTable | None]:
+        """Return the word table behind each block that has a loss of its own; by default the attribute `words`."""
+        return [getattr(self, "words", None)]
 
     def forward(self, packed: Packed) -> Tensor:
         """Return the vectors [batch, dim]; none depends on the batch's other sentences."""

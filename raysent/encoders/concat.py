@@ -13,7 +13,7 @@ import pydantic
 import torch
 from torch import Tensor, nn
 
-from raysent.embeddings import Tables
+from raysent.embeddings import Tables, WordTable
 from raysent.encoders import EncoderConfig, SentenceReader, build_encoder
 from raysent.packing import Packed
 
@@ -63,10 +63,16 @@ class Encoder(SentenceReader):
 
     def __init__(self, config: Config, tables: Tables) -> None:
         super().__init__()
+        self._is_joint = config.training == "joint"
         self.members = nn.ModuleList(build_encoder(member, tables) for member in config.members.values())
 
     def _readers(self) -> list[SentenceReader]:
         return [cast("SentenceReader", member) for member in self.members]
+
+    def block_tables(self) -> list[WordTable | None]:
+        """Return the members' tables; where one loss trains all, the first that there is."""
+        tables = [table for member in self._readers() for table in member.block_tables()]
+        return [next((table for table in tables if table is not None), None)] if self._is_joint else tables
 
     def project(self, words: Tensor) -> list[object]:
         """Return each member's own."""

@@ -15,7 +15,7 @@ import pydantic
 import torch
 from torch import Tensor
 
-from raysent.objectives import ObjectiveConfig
+from raysent.objectives import ContextObjective, ObjectiveConfig, Surroundings
 
 
 class Config(ObjectiveConfig):
@@ -48,15 +48,17 @@ class Config(ObjectiveConfig):
         return self.target or "mean"
 
 
-class Objective:
-    """The loss of one batch."""
+class Objective(ContextObjective):
+    """The loss of one batch; no parameters of its own."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, surroundings: Surroundings | None = None) -> None:
+        super().__init__()
+        del surroundings
         self._context_size = config.context_size
         self._excludes_itself = config.resolved_diagonal == "exclude"
         self._shares_target = config.resolved_target == "mean"
 
-    def __call__(
+    def compare(
         self,
         f: Tensor,
         g: Tensor,

@@ -1,18 +1,10 @@
-"""Encoders + objective: a `ModelConfig` and a vocabulary -> a model that trains, encodes, saves and loads.
-
-    vectors   ids -> f and g, each [batch, dim], with gradient
-    loss      a batch -> a scalar
-    encode    text -> [f ; g], each block of unit length, float32 [sentences, 2 * dim]
-
-A saved model is three files in one folder: `model.json` (what it is), `model.safetensors` (its values) and
-`vocabulary.txt`. `load` reads it.
-"""
+"""One or two towers and the objective that trains them: reads, loses, encodes, saves and loads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,23 +13,22 @@ from torch import Tensor, nn
 
 from raysent import config as configuration
 from raysent.artifacts import load_tensors, read_json, save_tensors, write_json
-from raysent.config import StrictModel
 from raysent.embeddings import CorpusVectors, EmptyTables, Tables, WordTable
-from raysent.encoders import AnyEncoder, SentenceReader, build_encoder
+from raysent.encoders import EncoderConfig, SentenceReader, build_encoder
 from raysent.errors import ArtifactError, ConfigError
-from raysent.objectives import AnyObjective, build_objective
+from raysent.model.config import ModelConfig
+from raysent.model.reading import Reading
+from raysent.objectives import Objective, Surroundings, build_objective
 from raysent.packing import Packed, block_rows, pack, pack_blocks
-from raysent.sentence_encoder import SentenceEncoder, check_sentences, load, normalize_rows, register_loader
+from raysent.sentence_encoder import SentenceEncoder, check_sentences, normalize_rows, register_loader
 from raysent.vocabulary import Sentences, Vocabulary
 
 if TYPE_CHECKING:
-    from raysent.batches import Batch
+    from raysent.batches import AnyBatch
 
 MODEL_FILE = "model.json"
 TENSORS_FILE = "model.safetensors"
 VOCABULARY_FILE = "vocabulary.txt"
-
-__all__ = ["MODEL_FILE", "TENSORS_FILE", "VOCABULARY_FILE", "ModelConfig", "SentenceModel", "load", "register_loader"]
 
 _KIND = "raysent model"
 _FORMAT = 1
@@ -47,35 +38,53 @@ _CHUNK = 4096
 Float32 = npt.NDArray[np.float32]
 
 
-class ModelConfig(StrictModel):
-    """What a model is.
-
-    Attributes:
-        encoder: Sentences -> vectors; f and g are two of the kind, with parameters of their own.
-        objective: What training minimises.
-    """
-
-    encoder: AnyEncoder
-    objective: AnyObjective
-
-
 class SentenceModel(nn.Module, SentenceEncoder):
-    """Two towers, f and g, and the objective that trains them.
+    """One or two towers, f and g, and the objective that trains them.
 
     Attributes:
         config: What the model is.
         vocabulary: Its words.
         max_length: Tokens read of a longer sentence.
+        objectives: One for each block that has a loss of its own; none in a model that was loaded and whose objective
+            does not stay with it.
     """
 
-    def __init__(self, config: ModelConfig, vocabulary: Vocabulary, *, tables: Tables, max_length: int = 50) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocabulary: Vocabulary,
+        *,
+        tables: Tables,
+        max_length: int = 50,
+        num_classes: int = 0,
+        has_objective: bool = True,
+    ) -> None:
         super().__init__()
         self.config = config
         self.vocabulary = vocabulary
         self.max_length = max_length
+        self.num_classes = num_classes
         self.f = build_encoder(config.encoder, tables)
-        self.g = build_encoder(config.encoder, tables)
-        self._objective = build_objective(config.objective)
+        if config.objective.num_towers == 2:
+            self.g = build_encoder(config.towers[1], tables)
+        self.objectives = nn.ModuleList(self._build_objectives(tables) if has_objective else [])
+
+    def _build_objectives(self, tables: Tables) -> list[Objective]:
+        """Return an objective for each block that has a loss of its own."""
+        words = self.f.block_tables()
+        return [
+            build_objective(
+                self.config.objective,
+                Surroundings(
+                    dim=dim,
+                    num_words=len(self.vocabulary),
+                    words=table,
+                    generator=tables.generator,
+                    num_classes=self.num_classes,
+                ),
+            )
+            for dim, table in zip(self.config.encoder.loss_dims, words, strict=True)
+        ]
 
     @classmethod
     def build(
@@ -86,6 +95,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         seed: int,
         word_vectors: CorpusVectors | None = None,
         max_length: int = 50,
+        num_classes: int = 0,
     ) -> Self:
         """Return an untrained model.
 
@@ -96,6 +106,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             word_vectors: Dimension -> the corpus' own vectors, float32 [vocabulary, dim]; needed only where an
                 encoder's `embedding.vectors` is `ppmi`. Files of word vectors are read here.
             max_length: Tokens read of a longer sentence.
+            num_classes: Labels of the pairs that it will be trained on; 0 where they have none.
 
         Raises:
             ConfigError: If word vectors are of another size than `embedding.dim`, or none are at hand.
@@ -103,7 +114,12 @@ class SentenceModel(nn.Module, SentenceEncoder):
         """
         generator = torch.Generator().manual_seed(seed)
         tables = Tables(vocabulary, generator=generator, corpus_vectors=word_vectors)
-        return cls(config, vocabulary, tables=tables, max_length=max_length)
+        return cls(config, vocabulary, tables=tables, max_length=max_length, num_classes=num_classes)
+
+    @property
+    def towers(self) -> list[SentenceReader]:
+        """The encoders that are trained: f, or f and g."""
+        return [self.f] if self.config.objective.num_towers == 1 else [self.f, self.g]
 
     @property
     def device(self) -> torch.device:
@@ -125,57 +141,93 @@ class SentenceModel(nn.Module, SentenceEncoder):
         """Prepare a batch once; `vectors` and `loss` take it in place of the sentences. `words` are its rows."""
         return pack(sentences, device=self.device)
 
-    def vectors(
-        self, sentences: Sentences | Packed, *, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Encode with both towers, with gradient.
+    def vectors(self, sentences: Sentences | Packed, *, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """Encode with every tower, with gradient.
 
         Args:
             sentences: Ids and lengths, or the same packed.
             generator: Source of dropout's masks in training; None is torch's own.
 
         Returns:
-            f and g, each float32 [batch, dim].
+            f, or f and g, each float32 [batch, dim].
         """
         packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
-        f, g = self.f(packed).float(), self.g(packed).float()
-        if self.training:
-            masks = self.config.encoder.dropout_masks(packed.batch, generator=generator)
-            f, g = f * masks[0].to(f.device), g * masks[1].to(g.device)
-        return f, g
+        vectors = tuple(tower(packed).float() for tower in self.towers)
+        if not self.training:
+            return vectors
+        masks = self._dropout_masks(packed.batch, generator)
+        return tuple(tower * mask.to(tower.device) for tower, mask in zip(vectors, masks, strict=True))
+
+    def _dropout_masks(self, batch: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
+        """Return each tower's factors, broadcastable to [batch, dim]."""
+        first, second = self.config.encoder.dropout_masks(batch, generator=generator)
+        if self.config.second_encoder is not None:
+            second = self.config.second_encoder.dropout_masks(batch, generator=generator)[1]
+        return (first, second)[: self.config.objective.num_towers]
 
     def loss(
         self,
-        batch: Batch,
-        f: Tensor | None = None,
-        g: Tensor | None = None,
-        *,
+        batch: AnyBatch,
+        *vectors: Tensor,
         packed: Packed | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Return the objective's value, a scalar; where members train separately, the sum of their losses.
 
         Args:
-            batch: Sentences and where they stand. With `f` and `g` given, only positions and documents are read.
-            f: Vectors of the batch [batch, dim], for instance gathered from several workers.
-            g: The same of the other tower.
-            packed: The batch's sentences, packed.
-            generator: Source of dropout's masks.
+            batch: Sentences and what the objective knows of them.
+            vectors: The towers' vectors of the batch's `sentences` [batch, dim] each, for instance gathered from
+                several workers; by default they are encoded here.
+            packed: The batch's `sentences` packed, to save doing it again.
+            generator: Source of randomness in training, the encoders' and the objective's; None is torch's own.
         """
-        if f is None or g is None:
-            f, g = self.vectors(packed if packed is not None else batch.sentences, generator=generator)
-        positions = torch.from_numpy(batch.positions).to(f.device)
-        documents = torch.from_numpy(batch.documents).to(f.device)
+        reading = self._reading(generator)
+        if packed is not None and not vectors:
+            vectors = self.vectors(packed, generator=generator)
+        if vectors:
+            reading.know(batch.sentences, vectors)  # type: ignore[union-attr]  # pairs have no such column, nor these
         dims = list(self.config.encoder.loss_dims)
-        blocks = zip(torch.split(f.float(), dims, dim=1), torch.split(g.float(), dims, dim=1), strict=True)
-        # Scores are a thousandth of a step's work: they stay in float32 under mixed precision.
-        with torch.autocast(f.device.type, enabled=False):
-            losses = [self._objective(one, other, positions=positions, documents=documents) for one, other in blocks]
+        losses = [
+            objective(reading.block(index, dims), batch, generator=generator)
+            for index, objective in enumerate(self.objectives)
+        ]
         return torch.stack(losses).sum()
 
+    @torch.no_grad()
+    def scores(self, batch: AnyBatch) -> dict[str, tuple[float, int]]:
+        """Return the sum and the number of cases of each metric of the objective on a held-out batch, over blocks."""
+        reading, dims = self._reading(None), list(self.config.encoder.loss_dims)
+        totals: dict[str, tuple[float, int]] = {}
+        for index, objective in enumerate(self._objectives()):
+            for name, (total, count) in objective.scores(reading.block(index, dims), batch).items():
+                before = totals.get(name, (0.0, 0))
+                totals[name] = (before[0] + total, before[1] + count)
+        return totals
+
+    def after_step(self) -> None:
+        """Let the objective keep its constraints after the optimiser's step."""
+        for objective in self._objectives():
+            objective.after_step()
+
+    def _objectives(self) -> list[Objective]:
+        return [cast("Objective", objective) for objective in self.objectives]
+
+    def _reading(self, generator: torch.Generator | None) -> Reading:
+        """Return the way in which the objective reads in one step."""
+
+        def read(sentences: Sentences, is_training: bool) -> tuple[Tensor, ...]:
+            if is_training or not self.training:
+                return self.vectors(sentences, generator=generator)
+            self.eval()
+            vectors = self.vectors(sentences)
+            self.train()
+            return vectors
+
+        return Reading(read)
+
     def get_sentence_embedding_dimension(self) -> int:
-        """Return the size of an encoded sentence: both towers."""
-        return 2 * self.config.encoder.dim
+        """Return the size of an encoded sentence: all towers."""
+        return sum(tower.dim for tower in self.config.towers)
 
     def encode(
         self,
@@ -191,7 +243,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             sentences: Text; an empty sentence is a single unknown word.
             batch_size: Sentences computed at once; without effect on the vectors.
             normalize_embeddings: Whether the whole vector gets unit length.
-            towers: `both` for [f ; g], `f` for the first alone.
+            towers: `both` for all that were trained, [f ; g] where there are two; `f` for the first alone.
 
         Returns:
             Each tower's blocks, each of unit length, one after another, float32 [sentences, dim].
@@ -200,8 +252,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
             RaysentError: If `sentences` is not a list of strings.
         """
         check_sentences(sentences)
-        readers = [self.f] if towers == "f" else [self.f, self.g]
-        out = np.empty((len(sentences), len(readers) * self.config.encoder.dim), dtype=np.float32)
+        readers = list(zip(self.config.towers, self.towers, strict=True))[: 1 if towers == "f" else None]
+        out = np.empty((len(sentences), sum(tower.dim for tower, _ in readers)), dtype=np.float32)
         was_training = self.training
         self.eval()
         with torch.inference_mode():
@@ -213,26 +265,33 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return normalize_rows(out) if normalize_embeddings else out
 
     def _encode_blocks(
-        self, chunk: Sentences, readers: list[SentenceReader], batch_size: int
+        self, chunk: Sentences, readers: list[tuple[EncoderConfig, SentenceReader]], batch_size: int
     ) -> Iterator[tuple[npt.NDArray[np.int64], Float32]]:
         """Yield rows of the chunk and their vectors; a distinct word is projected once for all blocks."""
         blocks = pack_blocks(chunk, batch_size=batch_size, device=self.device)
         projected: list[Any] = []
         for rows, packed in zip(block_rows(chunk.lengths, batch_size=batch_size), blocks, strict=True):
-            projected = projected or [reader.project(packed.words) for reader in readers]
+            projected = projected or [reader.project(packed.words) for _, reader in readers]
             towers = [
-                self._unit_blocks(reader.read(packed, one)) for reader, one in zip(readers, projected, strict=True)
+                unit_blocks(reader.read(packed, one), config.block_dims)
+                for (config, reader), one in zip(readers, projected, strict=True)
             ]
             yield rows, torch.cat(towers, dim=1).cpu().numpy()
 
-    def _unit_blocks(self, vectors: Tensor) -> Tensor:
-        """Give every block of vectors [batch, dim] unit length; a zero block stays zero."""
-        blocks = torch.split(vectors.float(), list(self.config.encoder.block_dims), dim=1)
-        return torch.cat([nn.functional.normalize(block, dim=1) for block in blocks], dim=1)
+    def unit_vectors(self, sentences: Sentences) -> Tensor:
+        """Return what `encode` gives for sentences that are ids already, float32 [batch, dim], without gradient."""
+        with torch.no_grad():
+            vectors = zip(self.config.towers, self.vectors(sentences), strict=True)
+            return torch.cat([unit_blocks(tower, config.block_dims) for config, tower in vectors], dim=1)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the model's values by name, a shared one once."""
         return {name: parameter.detach() for name, parameter in self.named_parameters()}
+
+    def kept_tensors(self) -> dict[str, Tensor]:
+        """Return the values that stay with a saved model: all but an objective's that is needed to train only."""
+        is_kept = self.config.objective.is_kept
+        return {name: value for name, value in self.tensors().items() if is_kept or not name.startswith("objectives.")}
 
     def load_tensors(self, tensors: dict[str, Tensor], *, source: Path | str = "model") -> None:
         """Take over values by name.
@@ -265,11 +324,12 @@ class SentenceModel(nn.Module, SentenceEncoder):
             ArtifactError: If the folder cannot be written.
         """
         self.vocabulary.save(folder / VOCABULARY_FILE)
-        save_tensors(folder / TENSORS_FILE, self.tensors(), metadata={"kind": _KIND})
+        save_tensors(folder / TENSORS_FILE, self.kept_tensors(), metadata={"kind": _KIND})
         about = {
             "kind": _KIND,
             "format": _FORMAT,
             "config": self.config.model_dump(mode="json"),
+            "num_classes": self.num_classes,
             "max_length": self.max_length,
             "num_words": len(self.vocabulary),
         }
@@ -278,6 +338,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read a saved model; its vectors are the same to the last bit.
+
+        It can be trained on where its objective stays with it or has no parameters of its own.
 
         Raises:
             ArtifactError: If a file is missing, truncated, of another kind or of another model.
@@ -290,6 +352,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             document = configuration.Document(values=about["config"], source=str(path))
             config = configuration.validate(ModelConfig, document)
             num_words, max_length = int(about["num_words"]), int(about["max_length"])
+            num_classes = int(about.get("num_classes", 0))
         except (ConfigError, KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{path}: changed or of another version ({error}); restore it or train again") from None
         vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
@@ -298,9 +361,23 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 f"{folder / VOCABULARY_FILE}: of another model: must hold {num_words} words; given {len(vocabulary)}"
             )
         tables = EmptyTables(vocabulary, generator=torch.Generator())
-        model = cls(config, vocabulary, tables=tables, max_length=max_length)
+        has_objective = config.objective.is_kept or not config.objective.has_parameters
+        model = cls(
+            config,
+            vocabulary,
+            tables=tables,
+            max_length=max_length,
+            num_classes=num_classes,
+            has_objective=has_objective,
+        )
         model.load_tensors(load_tensors(folder / TENSORS_FILE), source=folder / TENSORS_FILE)
         return model.eval()
+
+
+def unit_blocks(vectors: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Give every block of vectors [batch, dim] unit length; a zero block stays zero."""
+    blocks = torch.split(vectors.float(), list(dims), dim=1)
+    return torch.cat([nn.functional.normalize(block, dim=1) for block in blocks], dim=1)
 
 
 register_loader(MODEL_FILE, SentenceModel.load)

@@ -1,4 +1,4 @@
-"""Memory-mapped ids -> batches. In: a split of a corpus. Out: the batch of any step, a pure function of the step.
+"""Windows of a corpus. In: a split of it. Out: the batch of any step, a pure function of the step.
 
 A global batch is `batch_size * world_size` sentences; each worker reads its own contiguous block of it, so that the
 blocks of two workers are, put together, the batch that one worker twice as wide would read.
@@ -15,8 +15,6 @@ import numpy as np
 from raysent.corpus import CorpusSplit
 from raysent.errors import DataError
 from raysent.vocabulary import Sentences
-
-__all__ = ["Batch", "BatchStream", "Candidates", "Sentences"]
 
 Candidates = Literal["contiguous", "random", "nearest"]
 
@@ -37,6 +35,14 @@ class Batch:
     sentences: Sentences
     positions: np.ndarray
     documents: np.ndarray
+
+    @property
+    def parts(self) -> tuple[Sentences, ...]:
+        """All sentences of the batch."""
+        return (self.sentences,)
+
+    def __len__(self) -> int:
+        return len(self.positions)
 
 
 class BatchStream:
