@@ -62,3 +62,30 @@ def context_prediction(f, g, positions, documents, *, context_size=1, diagonal="
 def unit(vector):
     """Return a vector of length 1."""
     return vector / np.linalg.norm(vector)
+
+
+def decode_sentence(vector, words, table, decoder, output, *, kind="cond"):
+    """Return the summed negative log-likelihood of writing one sentence and its end, word by word.
+
+    Args:
+        vector: The encoded sentence [dim].
+        words: Ids of the sentence to be written; its end is the word 0.
+        table: Word vectors [vocabulary, word dim].
+        decoder: weight_ih, weight_hh, bias and, for `cond`, weight_vh; blocks r, z, c.
+        output: Weight [vocabulary, hidden] and bias [vocabulary].
+        kind: `cond` or `init`.
+    """
+    weight_ih, weight_hh, bias, *rest = (np.asarray(value, dtype=np.float64) for value in decoder)
+    hidden = weight_hh.shape[1]
+    state = np.zeros(hidden) if kind == "cond" else np.asarray(vector, dtype=np.float64)
+    from_vector = rest[0] @ vector if kind == "cond" else np.zeros(3 * hidden)
+    total, before = 0.0, np.zeros(table.shape[1])
+    for word in [*words, 0]:
+        x_r, x_z, x_c = np.split(weight_ih @ before + bias + from_vector, 3)
+        u_r, u_z, u_c = np.split(weight_hh, 3)
+        r, z = sigmoid(x_r + u_r @ state), sigmoid(x_z + u_z @ state)
+        state = z * state + (1 - z) * np.tanh(x_c + r * (u_c @ state))
+        scores = output[0] @ state + output[1]
+        total += np.logaddexp.reduce(scores) - scores[word]
+        before = table[word]
+    return total

@@ -80,8 +80,14 @@ class BatchStream:
         self._split = split
         self._batch_size = batch_size
         self._first = rank * batch_size
+        self._world_size = world_size
         self._order = _orders(split, batch_size * world_size, candidates, 2 * context_size + 1, seed)
         self.num_batches = self._order.num_batches
+
+    def size(self, step: int) -> int:
+        """Return the sentences of a step over all workers."""
+        del step  # all are alike
+        return self._batch_size * self._world_size
 
     def batch(self, step: int) -> Batch:
         """Return this worker's block of the batch of a step, counted from 0 over all epochs."""

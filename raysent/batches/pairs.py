@@ -69,11 +69,18 @@ class PairStream:
             )
         self._order = lru_cache(maxsize=2)(self._make_order)
 
+    def size(self, step: int) -> int:
+        """Return the pairs of a step over all workers."""
+        return len(self._rows(step))
+
     def batch(self, step: int) -> Pairs:
         """Return this worker's share of the batch of a step, counted from 0 over all epochs."""
+        return pairs_at(self._pairs, np.array_split(self._rows(step), self._world_size)[self._rank])
+
+    def _rows(self, step: int) -> np.ndarray:
+        """Return the numbers of a step's pairs, int64 [batch]."""
         epoch, index = divmod(step, self.num_batches)
-        rows = self._order(epoch)[index * self._batch_size : (index + 1) * self._batch_size]
-        return pairs_at(self._pairs, np.array_split(rows, self._world_size)[self._rank])
+        return self._order(epoch)[index * self._batch_size : (index + 1) * self._batch_size]
 
     def _make_order(self, epoch: int) -> np.ndarray:
         """Return the pairs in the order of an epoch, int64 [pairs]."""

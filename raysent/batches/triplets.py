@@ -79,12 +79,13 @@ class TripletStream:
         # An order of the whole split is worth keeping, but only for the epoch at hand and the next.
         self._order = lru_cache(maxsize=2)(self._make_order)
 
+    def size(self, step: int) -> int:
+        """Return the triplets of a step over all workers."""
+        return len(self._rows(step))
+
     def batch(self, step: int) -> Triplets:
         """Return this worker's block of the batch of a step, counted from 0 over all epochs."""
-        epoch, index = divmod(step, self.num_batches)
-        positions, batches = self._order(epoch)
-        start, stop = self._bounds[batches[index]]
-        chosen = np.array_split(positions[start:stop], self._world_size)[self._rank]
+        chosen = np.array_split(self._rows(step), self._world_size)[self._rank]
         split = self._split
         return Triplets(
             sentences=split.sentences_at(chosen),
@@ -92,6 +93,13 @@ class TripletStream:
             after=split.sentences_at(chosen + 1),
             positions=split.first + chosen,
         )
+
+    def _rows(self, step: int) -> np.ndarray:
+        """Return the numbers of a step's sentences within the split, int64 [triplets]."""
+        epoch, index = divmod(step, self.num_batches)
+        positions, batches = self._order(epoch)
+        start, stop = self._bounds[batches[index]]
+        return positions[start:stop]
 
     def _make_order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the triplets by length, int64 [triplets], and the order of the batches, int64 [batches]."""

@@ -156,8 +156,8 @@ class _Training:
         self._model.after_step()
         self._loss_sum += loss
         self._num_losses += 1
-        num_sentences = len(batch) * self._workers.world_size
-        self._progress = replace(self._progress, step=step + 1, sentences=self._progress.sentences + num_sentences)
+        num_sentences = self._progress.sentences + self._stream.size(step)
+        self._progress = replace(self._progress, step=step + 1, sentences=num_sentences)
 
     def _loss(self, batch: AnyBatch, generator: torch.Generator) -> Tensor:
         """Return the objective's value on this step's sentences, a scalar."""
