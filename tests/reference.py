@@ -89,3 +89,50 @@ def decode_sentence(vector, words, table, decoder, output, *, kind="cond"):
         total += np.logaddexp.reduce(scores) - scores[word]
         before = table[word]
     return total
+
+
+def convolution(vectors, weight, bias, *, pooling="sum", activation="linear"):
+    """Return one window's filters [filters] over one sentence's word vectors [time, dim].
+
+    Args:
+        vectors: Word vectors in reading order.
+        weight: [width, filters, dim].
+        bias: [filters].
+        pooling: `sum`, `mean` or `max`.
+        activation: `linear` or `tanh`.
+    """
+    width = len(weight)
+    if len(vectors) < width:
+        vectors = np.concatenate([vectors, np.zeros((width - len(vectors), vectors.shape[1]))])
+    places = [bias + sum(weight[k] @ vectors[t + k] for k in range(width)) for t in range(len(vectors) - width + 1)]
+    values = np.tanh(places) if activation == "tanh" else np.array(places)
+    return {"sum": values.sum, "mean": values.mean, "max": values.max}[pooling](axis=0)
+
+
+def paraphrase_margin(first, second, *, margin=0.4):
+    """Return the loss with the most alike negatives of pairs of vectors [pairs, dim], without the penalties."""
+    pairs = len(first)
+    both = [unit(vector) for vector in [*first, *second]]
+    total = 0.0
+    for i in range(2 * pairs):
+        others = [j for j in range(2 * pairs) if j % pairs != i % pairs]
+        nearest = max(float(both[i] @ both[j]) for j in others)
+        partner = float(both[i] @ both[(i + pairs) % (2 * pairs)])
+        total += max(0.0, margin - partner + nearest)
+    return total / pairs
+
+
+def context_alternatives(f, g, documents, *, context_size=1, num_negatives=5.0, margin=1.0):
+    """Return the window classifier's loss and the context margin's, sentence by sentence."""
+    classifier, hinges = [], []
+    for i in range(len(f)):
+        scores = [float(f[i] @ g[j]) for j in range(len(g))]
+        near = [j for j in range(len(g)) if documents[i] == documents[j] and 1 <= abs(i - j) <= context_size]
+        far = [j for j in range(len(g)) if j != i and j not in near]
+        if not near:
+            continue
+        right = np.mean([-np.log(sigmoid(scores[j])) for j in near])
+        wrong = np.mean([-np.log(sigmoid(-scores[k])) for k in far])
+        classifier.append(right + num_negatives * wrong)
+        hinges.append(np.mean([[max(0.0, margin - scores[j] + scores[k]) for k in far] for j in near]))
+    return float(np.mean(classifier)), float(np.mean(hinges))

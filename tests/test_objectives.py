@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from reference import context_alternatives
 from reference import context_prediction as reference_loss
 from toy_batches import ToyRead, surroundings, toy_batch
 
@@ -53,7 +54,7 @@ def test_objective_keeps_what_its_configuration_declares(name):
     """Parameters are there only where they are declared, and so are the measures on held-out text."""
     config = known_objectives()[name]()
     objective, read = build_objective(config, surroundings()), ToyRead(config.num_towers)
-    assert bool(list(objective.parameters())) == config.has_parameters
+    assert bool([*objective.parameters(), *objective.buffers()]) == config.has_state
     found = objective.scores(read, toy_batch(config.reads))
     assert set(found) == set(config.metrics) <= set(METRICS)
     assert all(count > 0 for _, count in found.values())
@@ -98,6 +99,32 @@ def test_loss_is_its_restatement(context_size, diagonal, target):
     settings = {"context_size": context_size, "diagonal": diagonal, "target": target}
     expected = reference_loss(f.double().numpy(), g.double().numpy(), np.arange(17), documents, **settings)
     assert loss_of(f, g, documents, **settings).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("context_size", [1, 3])
+def test_alternatives_of_context_prediction_are_their_restatements(context_size):
+    """The window classifier and the margin, with edges, documents and a lone sentence."""
+    f, g = random_vectors(17)
+    documents = torch.tensor([0] * 6 + [1] + [2] * 8 + [3] * 2)
+    expected = context_alternatives(
+        f.double().numpy(), g.double().numpy(), documents.numpy(), context_size=context_size
+    )
+    for name, value in zip(("window_classifier", "context_margin"), expected, strict=True):
+        objective = build_objective(known_objectives()[name](context_size=context_size))
+        loss = objective.compare(f, g, positions=torch.arange(17), documents=documents)
+        assert loss.item() == pytest.approx(value, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["window_classifier", "context_margin"])
+def test_alternatives_without_any_neighbour_are_zero(name):
+    """No row to learn from is no NaN."""
+    f, g = (side.requires_grad_() for side in random_vectors(3))
+    loss = build_objective(known_objectives()[name]()).compare(
+        f, g, positions=torch.arange(3), documents=torch.arange(3)
+    )
+    loss.backward()
+    assert loss.item() == 0
+    assert not f.grad.any()
 
 
 def test_sentences_without_a_neighbour_are_left_out():

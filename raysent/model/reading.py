@@ -19,8 +19,10 @@ ReadTowers = Callable[["Sentences", bool], tuple[Tensor, ...]]
 class Reading:
     """One step's vectors: a sentences object that several objectives ask for is encoded once."""
 
-    def __init__(self, read: ReadTowers) -> None:
+    def __init__(self, read: ReadTowers, *, has_dropout: bool = True) -> None:
+        """Remember how to read; without dropout a sentence has the same vector in training and out of it."""
         self._read = read
+        self._has_dropout = has_dropout
         # The sentences are kept beside their vectors, so that an identity is never given away twice.
         self._known: dict[tuple[int, bool], tuple[Sentences, tuple[Tensor, ...]]] = {}
 
@@ -32,6 +34,8 @@ class Reading:
         """Return a way to read the block `index` of every tower's vectors, which are made of blocks of `dims`."""
 
         def read(sentences: Sentences, *, is_training: bool = True) -> tuple[Tensor, ...]:
+            if not is_training and not self._has_dropout:
+                return tuple(tower.detach() for tower in read(sentences))
             key = (id(sentences), is_training)
             if key not in self._known:
                 with torch.set_grad_enabled(torch.is_grad_enabled() and is_training):

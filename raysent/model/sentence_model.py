@@ -71,7 +71,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
 
     def _build_objectives(self, tables: Tables) -> list[Objective]:
         """Return an objective for each block that has a loss of its own."""
-        words = self.f.block_tables()
+        blocks = zip(self.config.encoder.loss_dims, self.f.block_tables(), self.f.block_parameters(), strict=True)
         return [
             build_objective(
                 self.config.objective,
@@ -81,9 +81,10 @@ class SentenceModel(nn.Module, SentenceEncoder):
                     words=table,
                     generator=tables.generator,
                     num_classes=self.num_classes,
+                    parameters=parameters,
                 ),
             )
-            for dim, table in zip(self.config.encoder.loss_dims, words, strict=True)
+            for dim, table, parameters in blocks
         ]
 
     @classmethod
@@ -223,7 +224,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             self.train()
             return vectors
 
-        return Reading(read)
+        return Reading(read, has_dropout=self.training and any(tower.has_dropout for tower in self.config.towers))
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the size of an encoded sentence: all towers."""
@@ -339,7 +340,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
     def load(cls, folder: Path) -> Self:
         """Read a saved model; its vectors are the same to the last bit.
 
-        It can be trained on where its objective stays with it or has no parameters of its own.
+        It can be trained on where its objective stays with it or has no state of its own.
 
         Raises:
             ArtifactError: If a file is missing, truncated, of another kind or of another model.
@@ -361,7 +362,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 f"{folder / VOCABULARY_FILE}: of another model: must hold {num_words} words; given {len(vocabulary)}"
             )
         tables = EmptyTables(vocabulary, generator=torch.Generator())
-        has_objective = config.objective.is_kept or not config.objective.has_parameters
+        has_objective = config.objective.is_kept or not config.objective.has_state
         model = cls(
             config,
             vocabulary,

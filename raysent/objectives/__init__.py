@@ -36,8 +36,8 @@ class ObjectiveConfig(StrictModel):
         num_towers: Encoders that are trained: f alone, or f and g.
         is_summed: Whether the loss is a sum over the batch, so that the workers' gradients are added up; otherwise it
             is a mean.
-        has_parameters: Whether the objective has parameters of its own.
-        is_kept: Whether these stay with a saved model; otherwise only checkpoints hold them.
+        has_state: Whether the objective has parameters of its own, or remembers first values of the encoder's.
+        is_kept: Whether its parameters stay with a saved model; otherwise only checkpoints hold them.
         metrics: What `Objective.scores` gives on held-out text.
         variant: `authors` sets the defaults to the released code's behaviour; keys that are given override them.
     """
@@ -45,7 +45,7 @@ class ObjectiveConfig(StrictModel):
     reads: ClassVar[Reads] = "context"
     num_towers: ClassVar[Literal[1, 2]] = 2
     is_summed: ClassVar[bool] = False
-    has_parameters: ClassVar[bool] = False
+    has_state: ClassVar[bool] = False
     is_kept: ClassVar[bool] = False
     metrics: ClassVar[tuple[str, ...]] = ()
 
@@ -58,6 +58,19 @@ class ObjectiveConfig(StrictModel):
         return {}
 
 
+class ContextConfig(ObjectiveConfig):
+    """What the objectives over contexts have in common.
+
+    Attributes:
+        context_size: Sentences on each side that count as neighbours.
+        candidates: Which sentences form a batch: neighbours in the text, blocks drawn at random, or each sentence's
+            likest ones.
+    """
+
+    context_size: int = pydantic.Field(default=1, ge=1)
+    candidates: Literal["contiguous", "random", "nearest"] = "contiguous"
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What an objective with parameters of its own is built with.
@@ -66,8 +79,9 @@ class Surroundings:
         dim: Size of one tower's vector, or of the block of it that this objective trains.
         num_words: Rows of the vocabulary, with padding and the unknown word.
         words: The word table behind the first tower's vectors; None where there is none.
-        num_classes: Labels of the pairs; 0 where they have none.
         generator: Source of first values.
+        num_classes: Labels of the pairs; 0 where they have none.
+        parameters: The first tower's other parameters, for penalties that know nothing of their meaning.
     """
 
     dim: int
@@ -75,6 +89,7 @@ class Surroundings:
     words: WordTable | None
     generator: torch.Generator
     num_classes: int = 0
+    parameters: tuple[nn.Parameter, ...] = ()
 
 
 class Read(Protocol):
@@ -145,6 +160,25 @@ class ContextObjective(Objective):
             candidate_positions: Place of each candidate [candidates]; None where they are the source sentences.
             candidate_documents: Its document [candidates].
         """
+
+
+def neighbour_masks(
+    positions: Tensor,
+    documents: Tensor,
+    candidate_positions: Tensor,
+    candidate_documents: Tensor,
+    *,
+    context_size: int,
+) -> tuple[Tensor, Tensor]:
+    """Return which candidates are neighbours of each source sentence, and which are neither that nor itself.
+
+    Returns:
+        bool [batch, candidates] each.
+    """
+    distance = (positions[:, None] - candidate_positions[None, :]).abs()
+    same = documents[:, None] == candidate_documents[None, :]
+    neighbours = same & (distance >= 1) & (distance <= context_size)
+    return neighbours, ~neighbours & (distance > 0)
 
 
 def build_objective(config: ObjectiveConfig, surroundings: Surroundings | None = None) -> Objective:

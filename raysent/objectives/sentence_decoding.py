@@ -50,7 +50,7 @@ class Config(ObjectiveConfig):
     reads: ClassVar[Reads] = "triplets"
     num_towers: ClassVar[Literal[1, 2]] = 1
     is_summed: ClassVar[bool] = True
-    has_parameters: ClassVar[bool] = True
+    has_state: ClassVar[bool] = True
     metrics: ClassVar[tuple[str, ...]] = ("nll",)
 
     type: Literal["sentence_decoding"] = "sentence_decoding"
