@@ -8,13 +8,15 @@ A saved model is three files in one folder: `model.json` (what it is), `model.sa
 `vocabulary.txt`. `load` reads it.
 
 - `config`: what a model is
+- `files`: what a saved model's files say
 - `reading`: the way in which an objective reads sentences
 - `sentence_model`: the model
 - `words`: the same model with more words, and the bag of its words
 """
 
 from raysent.model.config import ModelConfig
-from raysent.model.sentence_model import MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE, SentenceModel
+from raysent.model.files import MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE
+from raysent.model.sentence_model import SentenceModel
 from raysent.model.words import bag_of_words, expand
 from raysent.sentence_encoder import load, register_loader
 

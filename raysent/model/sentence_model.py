@@ -11,12 +11,21 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from raysent import config as configuration
-from raysent.artifacts import load_tensors, read_json, save_tensors, write_json
+from raysent.artifacts import load_tensors, save_tensors
 from raysent.embeddings import CorpusVectors, EmptyTables, Tables, WordTable
 from raysent.encoders import EncoderConfig, SentenceReader, build_encoder
-from raysent.errors import ArtifactError, ConfigError
+from raysent.errors import ArtifactError
 from raysent.model.config import ModelConfig
+from raysent.model.files import (
+    KIND,
+    MODEL_FILE,
+    TENSORS_FILE,
+    VOCABULARY_FILE,
+    Record,
+    fill,
+    read_record,
+    write_record,
+)
 from raysent.model.reading import Reading
 from raysent.objectives import Objective, Surroundings, build_objective
 from raysent.packing import Packed, block_rows, pack, pack_blocks
@@ -26,12 +35,6 @@ from raysent.vocabulary import Sentences, Vocabulary
 if TYPE_CHECKING:
     from raysent.batches import AnyBatch
 
-MODEL_FILE = "model.json"
-TENSORS_FILE = "model.safetensors"
-VOCABULARY_FILE = "vocabulary.txt"
-
-_KIND = "raysent model"
-_FORMAT = 1
 # Sentences whose distinct words are projected together; a bound on memory.
 _CHUNK = 4096
 
@@ -304,19 +307,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         Raises:
             ArtifactError: If names or shapes are those of another model, or a value is not finite.
         """
-        own = dict(self.named_parameters())
-        if tensors.keys() != own.keys():
-            odd = sorted(tensors.keys() ^ own.keys())[0]
-            raise ArtifactError(f"{source}: of another model ('{odd}' is in one of the two only); restore it")
-        for name, parameter in own.items():
-            given = tensors[name]
-            if given.shape != parameter.shape:
-                raise ArtifactError(
-                    f"{source}: of another model: '{name}' must be {tuple(parameter.shape)}; given {tuple(given.shape)}"
-                )
-            if not torch.isfinite(given).all():
-                raise ArtifactError(f"{source}: '{name}' holds values that are not finite; train again or restore it")
-            parameter.data.copy_(given)
+        fill(dict(self.named_parameters()), tensors, source=source)
 
     def save(self, folder: Path) -> None:
         """Write the model's three files; `model.json` comes last and says that the others are whole.
@@ -325,16 +316,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
             ArtifactError: If the folder cannot be written.
         """
         self.vocabulary.save(folder / VOCABULARY_FILE)
-        save_tensors(folder / TENSORS_FILE, self.kept_tensors(), metadata={"kind": _KIND})
-        about = {
-            "kind": _KIND,
-            "format": _FORMAT,
-            "config": self.config.model_dump(mode="json"),
-            "num_classes": self.num_classes,
-            "max_length": self.max_length,
-            "num_words": len(self.vocabulary),
-        }
-        write_json(folder / MODEL_FILE, about)
+        save_tensors(folder / TENSORS_FILE, self.kept_tensors(), metadata={"kind": KIND})
+        write_record(folder, Record(self.config, self.max_length, len(self.vocabulary), self.num_classes))
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -345,21 +328,13 @@ class SentenceModel(nn.Module, SentenceEncoder):
         Raises:
             ArtifactError: If a file is missing, truncated, of another kind or of another model.
         """
-        path = folder / MODEL_FILE
-        about = read_json(path)
-        if not isinstance(about, dict) or about.get("kind") != _KIND or about.get("format") != _FORMAT:
-            raise ArtifactError(f"{path}: not a model of this version of raysent; name the folder of a trained model")
-        try:
-            document = configuration.Document(values=about["config"], source=str(path))
-            config = configuration.validate(ModelConfig, document)
-            num_words, max_length = int(about["num_words"]), int(about["max_length"])
-            num_classes = int(about.get("num_classes", 0))
-        except (ConfigError, KeyError, TypeError, ValueError) as error:
-            raise ArtifactError(f"{path}: changed or of another version ({error}); restore it or train again") from None
+        record = read_record(folder)
+        config = record.config
         vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
-        if len(vocabulary) != num_words:
+        if len(vocabulary) != record.num_words:
             raise ArtifactError(
-                f"{folder / VOCABULARY_FILE}: of another model: must hold {num_words} words; given {len(vocabulary)}"
+                f"{folder / VOCABULARY_FILE}: of another model: must hold {record.num_words} words; "
+                f"given {len(vocabulary)}"
             )
         tables = EmptyTables(vocabulary, generator=torch.Generator())
         has_objective = config.objective.is_kept or not config.objective.has_state
@@ -367,8 +342,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
             config,
             vocabulary,
             tables=tables,
-            max_length=max_length,
-            num_classes=num_classes,
+            max_length=record.max_length,
+            num_classes=record.num_classes,
             has_objective=has_objective,
         )
         model.load_tensors(load_tensors(folder / TENSORS_FILE), source=folder / TENSORS_FILE)
