@@ -56,9 +56,9 @@ def test_nli_pairs_leave_out_those_without_a_label(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "text", "message"),
     [
-        ({}, None, r"a\.tsv: no such file of pairs; put one with a pair a line there"),
+        ({}, None, r"^pairs\.path: .*a\.tsv: no such file of pairs; put one with a pair a line there"),
         ({}, "one column\n" * 5, r"a\.tsv:1: must hold column 1, counted from 0; given 1 columns"),
-        ({"score": 2}, "a\tb\tmuch\n" * 5, r"a\.tsv:1: pairs\.score: must be a finite number; given 'much'"),
+        ({"score": 2}, "a\tb\tmuch\n" * 5, r"a\.tsv:1: the score must be a finite number; given 'much'"),
         ({"first": "sentense"}, "sentence\tb\n" * 5, r"no such column: 'sentense'; did you mean 'sentence'\?"),
         ({"format": "jsonl"}, "{\n" * 5, r"a\.tsv:1: must be a JSON object"),
         ({}, "a\tb\n", r"a\.tsv: must hold at least 4 pairs; given 1"),

@@ -7,6 +7,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,41 +19,44 @@ from raysent.pairs.texts import PairTexts
 
 # What SNLI writes where its annotators did not agree.
 _NO_LABEL = "-"
+_LEAST = 4  # Two to learn from and two to hold out.
 
 
-def read_pairs(config: PairsConfig) -> PairTexts:
+def read_pairs(config: PairsConfig, *, name: str = "pairs") -> PairTexts:
     """Read all pairs of the files.
+
+    Args:
+        config: Which files and columns.
+        name: Dotted name of the configuration, for messages.
 
     Raises:
         DataError: If a file is missing or truncated, a column is not there, or a label or score is none.
     """
     paths = [config.path] if isinstance(config.path, str) else config.path
-    rows = (row for path in paths for row in _read_file(Path(path), config))
-    kept: list[tuple[str, str, str | None, float | None]] = []
-    for row in rows:
-        kept.append(row)
-        if len(kept) == config.max_pairs:
-            break
-    if len(kept) < 4:
-        raise DataError(f"pairs.path: {paths[0]}: must hold at least 4 pairs; given {len(kept)}")
+    try:
+        kept = list(islice((row for path in paths for row in _read_file(Path(path), config)), config.max_pairs))
+    except DataError as error:
+        raise DataError(f"{name}.path: {error}") from None
+    if len(kept) < _LEAST:
+        raise DataError(f"{name}.path: {', '.join(paths)}: must hold at least {_LEAST} pairs; given {len(kept)}")
     names = [row[2] for row in kept]
     classes = tuple(config.classes or sorted({name for name in names if name is not None}))
     return PairTexts(
         [row[0] for row in kept],
         [row[1] for row in kept],
-        None if config.label is None else _class_numbers(names, classes, paths[0]),
+        None if config.label is None else _class_numbers(names, classes, name=name),
         None if config.score is None else np.array([row[3] for row in kept], dtype=np.float64),
         classes if config.label is not None else (),
     )
 
 
-def _class_numbers(names: Sequence[str | None], classes: tuple[str, ...], path: str) -> np.ndarray:
+def _class_numbers(names: Sequence[str | None], classes: tuple[str, ...], *, name: str) -> np.ndarray:
     """Return the number of each class, int64 [pairs]."""
     number = {name: index for index, name in enumerate(classes)}
-    odd = next((name for name in names if name not in number), None)
+    odd = next((label for label in names if label not in number), None)
     if odd is not None:
-        raise DataError(f"pairs.classes: must name every class of {path}; given '{odd}'{did_you_mean(odd, classes)}")
-    return np.array([number[name] for name in names if name is not None], dtype=np.int64)
+        raise DataError(f"{name}.classes: must name every class of the file; given '{odd}'{did_you_mean(odd, classes)}")
+    return np.array([number[label] for label in names if label is not None], dtype=np.int64)
 
 
 @contextlib.contextmanager
@@ -96,7 +100,7 @@ def _number(where: str, text: str) -> float:
     except ValueError:
         number = float("nan")
     if not np.isfinite(number):
-        raise DataError(f"{where}: pairs.score: must be a finite number; given '{text}'")
+        raise DataError(f"{where}: the score must be a finite number; given '{text}'")
     return number
 
 

@@ -32,7 +32,9 @@ class PairCorpus:
         else:
             classes = list(pairs.classes) or None
             self.train = pairs
-            self.validation = read_pairs(config.model_copy(update={"path": config.validation_path, "classes": classes}))
+            self.validation = read_pairs(
+                config.model_copy(update={"path": config.validation_path, "classes": classes}), name="pairs.validation"
+            )
         self.key = content_key(self.train.key, self.validation.key)
 
     def vocabulary(self, config: VocabularyConfig) -> Vocabulary:

@@ -38,7 +38,7 @@ class Similarity:
         if config.similarity is not None:
             if config.similarity.score is None:
                 raise DataError("validation.similarity.score: must name the column of the scores; given none")
-            self.sets["similarity"] = read_pairs(config.similarity)
+            self.sets["similarity"] = read_pairs(config.similarity, name="validation.similarity")
         for name, pairs in self.sets.items():
             if pairs.scores is None or len(set(pairs.scores.tolist())) < 2:
                 raise DataError(f"validation.sts: {name}: must hold two different scores; given fewer")
