@@ -22,12 +22,13 @@ _NO_LABEL = "-"
 _LEAST = 4  # Two to learn from and two to hold out.
 
 
-def read_pairs(config: PairsConfig, *, name: str = "pairs") -> PairTexts:
+def read_pairs(config: PairsConfig, *, name: str = "pairs", path_name: str = "path") -> PairTexts:
     """Read all pairs of the files.
 
     Args:
         config: Which files and columns.
         name: Dotted name of the configuration, for messages.
+        path_name: Which of its names the file is from, for messages.
 
     Raises:
         DataError: If a file is missing or truncated, a column is not there, or a label or score is none.
@@ -36,9 +37,9 @@ def read_pairs(config: PairsConfig, *, name: str = "pairs") -> PairTexts:
     try:
         kept = list(islice((row for path in paths for row in _read_file(Path(path), config)), config.max_pairs))
     except DataError as error:
-        raise DataError(f"{name}.path: {error}") from None
+        raise DataError(f"{name}.{path_name}: {error}") from None
     if len(kept) < _LEAST:
-        raise DataError(f"{name}.path: {', '.join(paths)}: must hold at least {_LEAST} pairs; given {len(kept)}")
+        raise DataError(f"{name}.{path_name}: {', '.join(paths)}: must hold at least {_LEAST} pairs; given {len(kept)}")
     names = [row[2] for row in kept]
     classes = tuple(config.classes or sorted({name for name in names if name is not None}))
     return PairTexts(

@@ -33,7 +33,8 @@ class PairCorpus:
             classes = list(pairs.classes) or None
             self.train = pairs
             self.validation = read_pairs(
-                config.model_copy(update={"path": config.validation_path, "classes": classes}), name="pairs.validation"
+                config.model_copy(update={"path": config.validation_path, "classes": classes}),
+                path_name="validation_path",
             )
         self.key = content_key(self.train.key, self.validation.key)
 
