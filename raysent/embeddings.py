@@ -72,7 +72,14 @@ class WordTable(nn.Module):
 
 
 class Tables:
-    """Makes the word tables of one model and sees to it that frozen ones exist once."""
+    """Makes the word tables of one model and sees to it that frozen ones exist once.
+
+    Attributes:
+        generator: Source of random values.
+        sets_values: Whether first values are wanted at all; not where saved ones follow.
+    """
+
+    sets_values = True
 
     def __init__(
         self, vocabulary: Vocabulary, *, generator: torch.Generator, corpus_vectors: CorpusVectors | None = None
@@ -140,6 +147,8 @@ class Tables:
 
 class EmptyTables(Tables):
     """Makes tables of unset values, for a model whose saved values follow."""
+
+    sets_values = False
 
     def _values(self, config: EmbeddingConfig) -> Tensor:
         return torch.empty(len(self._vocabulary), config.dim)

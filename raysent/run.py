@@ -10,7 +10,7 @@ import platform
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import pydantic
 
@@ -21,8 +21,10 @@ from raysent.corpus import CorpusConfig
 from raysent.encoders import AnyEncoder
 from raysent.errors import ArtifactError, ConfigError
 from raysent.model import ModelConfig
+from raysent.model.config import check_towers
 from raysent.objectives import AnyObjective
-from raysent.validation import ValidationConfig
+from raysent.pairs import PairsConfig
+from raysent.validation import ValidationConfig, metrics_of
 from raysent.vocabulary import VocabularyConfig
 
 RUN_FILE = "run.json"
@@ -34,10 +36,11 @@ _PACKAGES = ("raysent", "torch", "numpy", "ray", "optuna")
 
 
 class TrainingConfig(StrictModel):
-    """How the weights are found.
+    """How the weights are found; an objective has presets of its own for what is not set (`ObjectiveConfig.presets`).
 
     Attributes:
-        batch_size: Sentences of one step. With `gather_candidates` over all workers together, else of each worker.
+        batch_size: Sentences, triplets or pairs of one step. With `gather_candidates` over all workers together, else
+            of each worker.
         learning_rate: Adam's, constant unless `schedule` says otherwise.
         epochs: Passes over the training split; may be a fraction.
         max_steps: Upper limit on the steps, whatever `epochs` asks.
@@ -66,20 +69,51 @@ class TrainingConfig(StrictModel):
 
 
 class RunConfig(StrictModel):
-    """One training run; the `base` of a search space is exactly this."""
+    """One training run; the `base` of a search space is exactly this.
+
+    Attributes:
+        corpus: Running text, for objectives that read contexts or triplets.
+        pairs: Pairs of sentences, for objectives that read these.
+        vocabulary: Which words have an id.
+        encoder: The first tower.
+        second_encoder: The second one, for objectives that train two; None for another of the first's kind.
+        objective: What training minimises.
+        training: How.
+        validation: What it is examined with.
+        seed: Of everything random in the run.
+    """
 
     corpus: CorpusConfig = pydantic.Field(default_factory=CorpusConfig)
+    pairs: PairsConfig | None = None
     vocabulary: VocabularyConfig = pydantic.Field(default_factory=VocabularyConfig)
     encoder: AnyEncoder
+    second_encoder: AnyEncoder | None = None
     objective: AnyObjective
     training: TrainingConfig = pydantic.Field(default_factory=TrainingConfig)
     validation: ValidationConfig = pydantic.Field(default_factory=ValidationConfig)
     seed: int = pydantic.Field(default=0, ge=0)
 
+    @pydantic.model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        objective = self.objective
+        check_towers(self.encoder, self.second_encoder, num_towers=objective.num_towers, name=objective.type)
+        if objective.reads == "pairs" and self.pairs is None:
+            raise ValueError(f"pairs.path must be set for objective {objective.type}, which reads pairs of sentences")
+        presets = {key: value for key, value in objective.presets.items() if key not in self.training.model_fields_set}
+        if presets:
+            # The value is frozen only once it is whole.
+            self.__dict__["training"] = TrainingConfig(**{**self.training.model_dump(), **presets})
+        return self
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of the figures that validation gives."""
+        return metrics_of(self.objective, self.validation)
+
     @property
     def model(self) -> ModelConfig:
         """The part that the model's own files keep."""
-        return ModelConfig(encoder=self.encoder, objective=self.objective)
+        return ModelConfig(encoder=self.encoder, objective=self.objective, second_encoder=self.second_encoder)
 
     @property
     def key(self) -> str:

@@ -23,8 +23,8 @@ import torch
 
 from raysent import errors
 from raysent.artifacts import read_json, storage_errors, write_json
-from raysent.corpus import prepare
 from raysent.errors import ArtifactError, ConfigError, RaysentError, TrainingError
+from raysent.material import open_material
 from raysent.run import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE, RunConfig
 from raysent.trainer import Outcome, Report, Workers, check_run, fit, load_outcome, load_reports
 
@@ -84,7 +84,7 @@ def train(
     if before is not None and before.status != "stopped":
         return before
     # Read the text here: once for all workers, and a mistake in it is told before Ray starts.
-    check_run(config, prepare(config.corpus, config.vocabulary), num_workers=num_workers)
+    check_run(config, open_material(config), num_workers=num_workers)
     with ray_session(address):
         cpus, gpus = _resources_per_worker(num_workers, gpus_per_worker)
         trainer = make_trainer(config, folder, num_workers=num_workers, cpus_per_worker=cpus, gpus_per_worker=gpus)

@@ -62,3 +62,77 @@ def context_prediction(f, g, positions, documents, *, context_size=1, diagonal="
 def unit(vector):
     """Return a vector of length 1."""
     return vector / np.linalg.norm(vector)
+
+
+def decode_sentence(vector, words, table, decoder, output, *, kind="cond"):
+    """Return the summed negative log-likelihood of writing one sentence and its end, word by word.
+
+    Args:
+        vector: The encoded sentence [dim].
+        words: Ids of the sentence to be written; its end is the word 0.
+        table: Word vectors [vocabulary, word dim].
+        decoder: weight_ih, weight_hh, bias and, for `cond`, weight_vh; blocks r, z, c.
+        output: Weight [vocabulary, hidden] and bias [vocabulary].
+        kind: `cond` or `init`.
+    """
+    weight_ih, weight_hh, bias, *rest = (np.asarray(value, dtype=np.float64) for value in decoder)
+    hidden = weight_hh.shape[1]
+    state = np.zeros(hidden) if kind == "cond" else np.asarray(vector, dtype=np.float64)
+    from_vector = rest[0] @ vector if kind == "cond" else np.zeros(3 * hidden)
+    total, before = 0.0, np.zeros(table.shape[1])
+    for word in [*words, 0]:
+        x_r, x_z, x_c = np.split(weight_ih @ before + bias + from_vector, 3)
+        u_r, u_z, u_c = np.split(weight_hh, 3)
+        r, z = sigmoid(x_r + u_r @ state), sigmoid(x_z + u_z @ state)
+        state = z * state + (1 - z) * np.tanh(x_c + r * (u_c @ state))
+        scores = output[0] @ state + output[1]
+        total += np.logaddexp.reduce(scores) - scores[word]
+        before = table[word]
+    return total
+
+
+def convolution(vectors, weight, bias, *, pooling="sum", activation="linear"):
+    """Return one window's filters [filters] over one sentence's word vectors [time, dim].
+
+    Args:
+        vectors: Word vectors in reading order.
+        weight: [width, filters, dim].
+        bias: [filters].
+        pooling: `sum`, `mean` or `max`.
+        activation: `linear` or `tanh`.
+    """
+    width = len(weight)
+    if len(vectors) < width:
+        vectors = np.concatenate([vectors, np.zeros((width - len(vectors), vectors.shape[1]))])
+    places = [bias + sum(weight[k] @ vectors[t + k] for k in range(width)) for t in range(len(vectors) - width + 1)]
+    values = np.tanh(places) if activation == "tanh" else np.array(places)
+    return {"sum": values.sum, "mean": values.mean, "max": values.max}[pooling](axis=0)
+
+
+def paraphrase_margin(first, second, *, margin=0.4):
+    """Return the loss with the most alike negatives of pairs of vectors [pairs, dim], without the penalties."""
+    pairs = len(first)
+    both = [unit(vector) for vector in [*first, *second]]
+    total = 0.0
+    for i in range(2 * pairs):
+        others = [j for j in range(2 * pairs) if j % pairs != i % pairs]
+        nearest = max(float(both[i] @ both[j]) for j in others)
+        partner = float(both[i] @ both[(i + pairs) % (2 * pairs)])
+        total += max(0.0, margin - partner + nearest)
+    return total / pairs
+
+
+def context_alternatives(f, g, documents, *, context_size=1, num_negatives=5.0, margin=1.0):
+    """Return the window classifier's loss and the context margin's, sentence by sentence."""
+    classifier, hinges = [], []
+    for i in range(len(f)):
+        scores = [float(f[i] @ g[j]) for j in range(len(g))]
+        near = [j for j in range(len(g)) if documents[i] == documents[j] and 1 <= abs(i - j) <= context_size]
+        far = [j for j in range(len(g)) if j != i and j not in near]
+        if not near:
+            continue
+        right = np.mean([-np.log(sigmoid(scores[j])) for j in near])
+        wrong = np.mean([-np.log(sigmoid(-scores[k])) for k in far])
+        classifier.append(right + num_negatives * wrong)
+        hinges.append(np.mean([[max(0.0, margin - scores[j] + scores[k]) for k in far] for j in near]))
+    return float(np.mean(classifier)), float(np.mean(hinges))

@@ -29,6 +29,8 @@ COMMANDS = [
     "ensemble",
     "report",
     "encode",
+    "expand",
+    "bag",
     "space",
     "space lint",
     "space schema",

@@ -14,6 +14,7 @@ from raysent.config import Document, StrictModel, validate
 from raysent.embeddings import EmbeddingConfig, Tables
 from raysent.encoders import AnyEncoder, build_encoder, known_encoders
 from raysent.encoders.bag import Config as Bag
+from raysent.encoders.cnn import Config as Cnn
 from raysent.encoders.concat import Config as Concat
 from raysent.encoders.gru import Config as Gru
 from raysent.errors import ConfigError
@@ -33,6 +34,10 @@ VARIANTS = {
     "gru bi torch": Gru(embedding=WORDS, hidden_size=6, bidirectional=True, implementation="torch"),
     "gru layers": Gru(embedding=WORDS, hidden_size=6, bidirectional=True, num_layers=2),
     "gru before": Gru(embedding=WORDS, hidden_size=6, bidirectional=True, variant="authors"),
+    "gru orthogonal": Gru(embedding=WORDS, hidden_size=6, initialization="orthogonal"),
+    "cnn": Cnn(embedding=WORDS, num_filters=3),
+    "cnn mean tanh": Cnn(embedding=WORDS, num_filters=2, windows=[4, 2], pooling="mean", activation="tanh"),
+    "cnn max": Cnn(embedding=WORDS, num_filters=3, windows=[9], pooling="max"),
     "concat": Concat(members={"uni": Gru(embedding=WORDS, hidden_size=4), "bag": Bag(embedding=WORDS)}),
     "nested": Concat(members={"one": Concat(members={"bag": Bag(embedding=WORDS)}), "bag": Bag(embedding=WORDS)}),
 }
@@ -178,6 +183,40 @@ def test_bag_is_its_restatement(pooling):
     table = encoder.words.weight.detach().numpy()
     expected = [reference.bag(table[row], pooling=pooling) for row in rows]
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("activation", ["linear", "tanh"])
+@pytest.mark.parametrize("pooling", ["sum", "mean", "max"])
+def test_cnn_is_its_restatement(pooling, activation):
+    """Every window at every place, also where the sentence is shorter than the window."""
+    config = Cnn(embedding=WORDS, num_filters=3, windows=[1, 2, 3, 5], pooling=pooling, activation=activation)
+    encoder, rows = build_encoder(config, tables()), random_rows()
+    for bias in encoder.biases:
+        torch.nn.init.normal_(bias, generator=torch.Generator().manual_seed(1))
+    vectors = encoder(pack(batch_of(*rows))).detach().numpy()
+    table = encoder.words.weight.detach().double().numpy()
+    blocks = [
+        [
+            reference.convolution(table[row], weight, bias, pooling=pooling, activation=activation)
+            for weight, bias in zip(
+                [weight.detach().double().numpy().reshape(-1, 3, 5) for weight in encoder.weights],
+                [bias.detach().double().numpy() for bias in encoder.biases],
+                strict=True,
+            )
+        ]
+        for row in rows
+    ]
+    np.testing.assert_allclose(vectors, [np.concatenate(block) for block in blocks], rtol=0, atol=2e-6)
+
+
+def test_orthogonal_gru_begins_and_stays_as_skip_thoughts_does():
+    """Recurrent blocks are orthogonal, biases 0, and the recurrent bias is not trained."""
+    gru = build_encoder(Gru(embedding=WORDS, hidden_size=6, initialization="orthogonal"), tables()).gru
+    for block in gru.weight_hh_l0.detach().split(6):
+        torch.testing.assert_close(block @ block.T, torch.eye(6), atol=1e-5, rtol=0)
+    assert gru.weight_ih_l0.abs().max() <= 0.1
+    assert not gru.bias_ih_l0.any()
+    assert not gru.bias_hh_l0.requires_grad
 
 
 @pytest.mark.parametrize("rows", [random_rows(), [[3]], [[3], [4], [3]], random_rows(60, 20)], ids=len)

@@ -84,10 +84,10 @@ def test_loss_of_separate_members_is_the_sum_of_theirs():
     blocks = zip(f.split([6, 4, 4], dim=1), g.split([6, 4, 4], dim=1), strict=True)
     where = {"positions": torch.from_numpy(batch().positions), "documents": torch.from_numpy(batch().documents)}
     objective = build_objective(separate.config.objective)
-    alone = [objective(*block, **where) for block in blocks]
+    alone = [objective.compare(*block, **where) for block in blocks]
     assert separate.loss(batch(), f, g).item() == pytest.approx(sum(alone).item(), rel=1e-6)
     joint = build({**CONCAT, "training": "joint"})
-    assert joint.loss(batch(), f, g).item() == pytest.approx(objective(f, g, **where).item(), rel=1e-6)
+    assert joint.loss(batch(), f, g).item() == pytest.approx(objective.compare(f, g, **where).item(), rel=1e-6)
 
 
 def test_separate_training_equals_each_member_alone():

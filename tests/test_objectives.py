@@ -5,12 +5,15 @@ import math
 import numpy as np
 import pytest
 import torch
+from reference import context_alternatives
 from reference import context_prediction as reference_loss
+from toy_batches import ToyRead, surroundings, toy_batch
 
 from raysent.config import Document, validate
 from raysent.errors import ConfigError
 from raysent.objectives import AnyObjective, build_objective, known_objectives
 from raysent.objectives.context_prediction import Config
+from raysent.validation import METRICS
 
 N = 400
 
@@ -18,7 +21,7 @@ N = 400
 def loss_of(f, g, documents=None, **settings):
     """The loss of contiguous sentences."""
     documents = torch.zeros(len(f), dtype=torch.int64) if documents is None else torch.as_tensor(documents)
-    return build_objective(Config(**settings))(f, g, positions=torch.arange(len(f)), documents=documents)
+    return build_objective(Config(**settings)).compare(f, g, positions=torch.arange(len(f)), documents=documents)
 
 
 def random_vectors(count, dim=8, seed=0):
@@ -35,13 +38,26 @@ def perfect_vectors(count, context_size):
 
 @pytest.mark.parametrize("name", known_objectives())
 def test_objective_is_a_scalar_with_a_gradient(name):
-    """Every objective of the folder gives a finite number and a finite gradient."""
-    f, g = (side.requires_grad_() for side in random_vectors(12))
-    objective = build_objective(known_objectives()[name]())
-    loss = objective(f, g, positions=torch.arange(12), documents=torch.arange(12) // 6)
+    """Every objective of the folder gives a finite number, and a finite gradient to towers and parameters."""
+    config = known_objectives()[name]()
+    objective, read = build_objective(config, surroundings()), ToyRead(config.num_towers)
+    loss = objective(read, toy_batch(config.reads), generator=torch.Generator().manual_seed(0))
     loss.backward()
     assert loss.shape == ()
-    assert all(torch.isfinite(value).all() for value in (loss, f.grad, g.grad))
+    assert torch.isfinite(loss)
+    gradients = [parameter.grad for parameter in [*read.parameters(), *objective.parameters()]]
+    assert all(gradient is not None and torch.isfinite(gradient.to_dense()).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", known_objectives())
+def test_objective_keeps_what_its_configuration_declares(name):
+    """Parameters are there only where they are declared, and so are the measures on held-out text."""
+    config = known_objectives()[name]()
+    objective, read = build_objective(config, surroundings()), ToyRead(config.num_towers)
+    assert bool([*objective.parameters(), *objective.buffers()]) == config.has_state
+    found = objective.scores(read, toy_batch(config.reads))
+    assert set(found) == set(config.metrics) <= set(METRICS)
+    assert all(count > 0 for _, count in found.values())
 
 
 @pytest.mark.parametrize(("diagonal", "candidates"), [("exclude", N - 1), ("zero", N)])
@@ -85,6 +101,32 @@ def test_loss_is_its_restatement(context_size, diagonal, target):
     assert loss_of(f, g, documents, **settings).item() == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("context_size", [1, 3])
+def test_alternatives_of_context_prediction_are_their_restatements(context_size):
+    """The window classifier and the margin, with edges, documents and a lone sentence."""
+    f, g = random_vectors(17)
+    documents = torch.tensor([0] * 6 + [1] + [2] * 8 + [3] * 2)
+    expected = context_alternatives(
+        f.double().numpy(), g.double().numpy(), documents.numpy(), context_size=context_size
+    )
+    for name, value in zip(("window_classifier", "context_margin"), expected, strict=True):
+        objective = build_objective(known_objectives()[name](context_size=context_size))
+        loss = objective.compare(f, g, positions=torch.arange(17), documents=documents)
+        assert loss.item() == pytest.approx(value, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["window_classifier", "context_margin"])
+def test_alternatives_without_any_neighbour_are_zero(name):
+    """No row to learn from is no NaN."""
+    f, g = (side.requires_grad_() for side in random_vectors(3))
+    loss = build_objective(known_objectives()[name]()).compare(
+        f, g, positions=torch.arange(3), documents=torch.arange(3)
+    )
+    loss.backward()
+    assert loss.item() == 0
+    assert not f.grad.any()
+
+
 def test_sentences_without_a_neighbour_are_left_out():
     """A lone sentence changes the candidates, not the mean's count."""
     zeros = torch.zeros(5, 3)
@@ -113,7 +155,7 @@ def test_rows_against_gathered_candidates_add_up_to_the_whole():
     positions, documents = torch.arange(10), torch.zeros(10, dtype=torch.int64)
     objective = build_objective(Config())
     halves = [
-        objective(
+        objective.compare(
             f[rows],
             g,
             positions=positions[rows],

@@ -19,7 +19,7 @@ import raysent
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.search_space import Limits, parse_space
-from raysent.sweep import read_events
+from raysent.sweep import prepare_space, read_events
 from raysent.sweep.conductor import Trial
 from raysent.sweep.ray_tune import layout
 from raysent.sweep.selection import select_members
@@ -201,3 +201,15 @@ def _wait_for(condition, driver, *, timeout_s: float = 120) -> None:
         assert driver.poll() is None, "the driver ended too early"
         assert time.monotonic() < deadline, "nothing happened in time"
         time.sleep(0.05)
+
+
+def test_prepare_space_refuses_a_metric_that_a_trial_does_not_report(corpus):
+    """The line of the metric, the objective, and what it reports."""
+    text = _write_space(corpus, epochs=1, trials=2, scheduler="none").read_text()
+    assert prepare_space(parse_space(parse_yaml(text, source="space.yaml"), name="space"))["pool"]["num_sources"] > 0
+    changed = text.replace("context_prediction", "sentence_decoding")
+    with pytest.raises(ConfigError, match=r"metric: objective sentence_decoding does not report 'context_accuracy'"):
+        prepare_space(parse_space(parse_yaml(changed, source="space.yaml"), name="space"))
+    changed = changed.replace("metric: context_accuracy", "metric: nll")
+    ranked = parse_space(parse_yaml(changed, source="space.yaml"), name="space")
+    assert (ranked.mode, set(prepare_space(ranked)["pool"])) == ("min", {"hash"})

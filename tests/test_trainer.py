@@ -280,6 +280,11 @@ _RUNS: dict[str, dict[str, Any]] = {
             },
         },
     },
+    "skip": {
+        "training__max_steps": 5,
+        "objective": {"type": "sentence_decoding"},
+        "encoder": {"type": "gru", "bidirectional": True, "hidden_size": 8, "embedding": {"dim": 6}},
+    },
     "local": {"training__max_steps": 2, "training__gather_candidates": False},
 }
 
@@ -296,7 +301,7 @@ def by_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["gru", "bi", "bag", "concat"])
+@pytest.mark.parametrize("name", ["gru", "bi", "bag", "concat", "skip"])
 def test_two_workers_equal_one_on_the_same_sentences(tmp_path: Path, by_two_workers: Path, name: str) -> None:
     """With gathered candidates the number of processes is a matter of speed alone."""
     fit(tiny_run(tmp_path, **_RUNS[name]), tmp_path / "one")
@@ -305,6 +310,41 @@ def test_two_workers_equal_one_on_the_same_sentences(tmp_path: Path, by_two_work
         torch.testing.assert_close(two[name_of_value], value, atol=1e-6, rtol=0)
     outcomes = [json.loads((by_two_workers / f"{name}-outcome-{rank}.json").read_text()) for rank in (0, 1)]
     assert outcomes[0] == outcomes[1]
+
+
+def test_second_encoder_of_another_kind_trains_and_encodes(tmp_path: Path) -> None:
+    """F is a GRU and g a bag of words, with vectors of one size; killed and resumed they are the same."""
+    config = tiny_run(tmp_path, second_encoder={"type": "bag", "embedding": {"dim": 8}}, training__max_steps=6)
+    assert fit(config, tmp_path / "run").status == "finished"
+    model = SentenceModel.load(tmp_path / "run")
+    assert [tower.type for tower in model.config.towers] == ["gru", "bag"]
+    assert model.encode(["w1 w2"]).shape == (1, 16)
+    assert model.encode(["w1 w2"], towers="f").shape == (1, 8)
+    with pytest.raises(
+        ValueError, match=r"second_encoder must give vectors of the same blocks as encoder, \[8\]; given"
+    ):
+        tiny_run(tmp_path, second_encoder={"type": "bag", "embedding": {"dim": 5}})
+    with pytest.raises(ValueError, match="second_encoder must be left out with objective sentence_decoding"):
+        tiny_run(tmp_path, second_encoder={"type": "bag"}, objective={"type": "sentence_decoding"})
+
+
+def test_scored_pairs_give_a_correlation_beside_the_contexts(tmp_path: Path) -> None:
+    """The mean over the sets of a folder and a file; the same figure by hand."""
+    generator = np.random.default_rng(0)
+    words = [f"w{number}" for number in range(40)]
+    pairs = [" ".join(generator.choice(words, 3)) + "\t" + " ".join(generator.choice(words, 3)) for _ in range(20)]
+    gold = generator.uniform(0, 5, size=20)
+    (tmp_path / "STS.input.a.txt").write_text("\n".join(pairs) + "\n")
+    (tmp_path / "STS.gs.a.txt").write_text("\n".join(map(str, gold)) + "\n")
+    (tmp_path / "b.tsv").write_text("\n".join(f"{pair}\t{score}" for pair, score in zip(pairs, gold, strict=True)))
+    validation = {"num_candidates": 20, "num_sentences": 40, "sts": str(tmp_path)}
+    validation["similarity"] = {"path": str(tmp_path / "b.tsv"), "score": 2}
+    outcome = fit(tiny_run(tmp_path, validation=validation), tmp_path / "run")
+    model = load(tmp_path / "run")
+    sides = [model.encode([pair.split("\t")[side] for pair in pairs], normalize_embeddings=True) for side in (0, 1)]
+    expected = np.corrcoef((sides[0] * sides[1]).sum(axis=1), gold)[0, 1]
+    assert set(outcome.metrics) == {"context_accuracy", "context_nll", "pearson", "loss"}
+    assert outcome.metrics["pearson"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_two_workers_without_gathering_share_the_mean_gradient(by_two_workers: Path) -> None:

@@ -77,7 +77,7 @@ def test_pool_scores_do_not_depend_on_chunks(tmp_path: Path, monkeypatch: pytest
         return vectors, vectors
 
     whole = pool.scores(encode)
-    monkeypatch.setattr("raysent.validation._CHUNK", 3)
+    monkeypatch.setattr("raysent.validation.pool._CHUNK", 3)
     assert pool.scores(encode) == whole
 
 

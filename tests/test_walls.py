@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "raysent"
 # own; two rooms of one row do not know each other. Rows of one layer follow the order in which data flows.
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "GROUND": (("errors",), ("config", "artifacts")),
-    "DATA": (("vocabulary",), ("corpus",), ("batches",)),
+    "DATA": (("vocabulary",), ("corpus", "pairs"), ("batches",)),
     "MODEL": (
         ("packing", "matmul", "row_adam"),
         ("packed_gru",),
@@ -23,7 +23,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("sentence_encoder",),
         ("model",),
     ),
-    "LEARN": (("validation",), ("run",), ("trainer",), ("train", "search_space"), ("sweep",)),
+    "LEARN": (("validation",), ("run",), ("material",), ("trainer",), ("train", "search_space"), ("sweep",)),
     "JUDGE": (("tasks",), ("probes",), ("evaluate",), ("ensemble",), ("neighbours",), ("report",)),
     "MONEY": (("cloud",),),
     "HANDOVER": (("export",), ("cli",)),

@@ -261,6 +261,44 @@ def encode(
     raise typer.Exit(judging.encode(model, file, output=output, batch_size=batch_size, normalize=normalize))
 
 
+NewModelOption = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the new model goes; must not hold one yet.")
+]
+TrainedArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A run folder or a trial folder.")]
+
+
+@app.command()
+def expand(
+    model: TrainedArgument,
+    vectors: Annotated[
+        Path, typer.Argument(metavar="VECTORS", help="GloVe, word2vec or fastText vectors, text or .bin, also .gz.")
+    ],
+    output: NewModelOption,
+    intercept: Annotated[
+        bool, typer.Option("--intercept/--no-intercept", help="Whether the linear map has a constant part.")
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a trained model the words of pretrained vectors.
+
+    A linear map is learnt on the words of both; the model's own words keep their vectors.
+    """
+    from raysent.cli import words  # torch comes with it
+
+    raise typer.Exit(words.expand(model, vectors, output=output, has_intercept=intercept, as_json=as_json))
+
+
+@app.command()
+def bag(model: TrainedArgument, output: NewModelOption, as_json: JsonOption = False) -> None:
+    """Save the mean of a model's word vectors as a model.
+
+    The baseline that says what the encoder adds to its words.
+    """
+    from raysent.cli import words  # torch comes with it
+
+    raise typer.Exit(words.bag(model, output=output, as_json=as_json))
+
+
 @space_app.command("lint")
 def space_lint(files: Annotated[list[str], typer.Argument(metavar="FILE", help="Search-space files.")]) -> None:
     """Check search spaces at every edge value."""

@@ -22,6 +22,7 @@ from raysent.sweep import SweepRecord, SweepResult, load_record, prepare_space, 
 from raysent.sweep import resume as resume_sweep
 from raysent.sweep import start as start_sweep
 from raysent.tasks import find_task
+from raysent.validation import CONTEXT_METRICS
 
 SOME_TRIALS_FAILED, INTERRUPTED = 5, 130
 
@@ -120,21 +121,25 @@ def _print_plan(
         "time": space.limits.time,
         "searched": space.document.values.get("search", {}),
         "run": str(folder),
-        "corpus": base.corpus.path,
+        "corpus": corpus["path"],
         "num_train": corpus["num_train"],
         "num_validation": corpus["num_validation"],
-        "chance_accuracy": pool["chance_accuracy"],
+        "chance_accuracy": pool.get("chance_accuracy"),
         "tasks": list(tasks),
     }
     if as_json:
         print_json(plan)
         return
+    unit = "pairs" if base.objective.reads == "pairs" else "sentences"
+    chance = []
+    if "chance_accuracy" in pool:
+        chance = [f"chance on the validation pool: context_accuracy {pool['chance_accuracy']:.4g}"]
     limit = f", at most {space.limits.time}" if space.limits.time else ""
     for line in (
         f"{space.name}: {space.limits.trials} trials{limit}, ranked by {space.metric}, into {folder}",
-        f"corpus {base.corpus.path}: {corpus['num_train']:,} sentences to train on, {corpus['num_validation']:,} to "
+        f"corpus {corpus['path']}: {corpus['num_train']:,} {unit} to train on, {corpus['num_validation']:,} to "
         f"validate with",
-        f"chance on the validation pool: context_accuracy {pool['chance_accuracy']:.4g}",
+        *chance,
         f"tasks: {', '.join(tasks) or 'none'}",
         f"for example: {describe(base)}",
     ):
@@ -190,19 +195,19 @@ def _print_leaderboard(result: SweepResult, space: SearchSpace) -> None:
         score = trial.metrics.get(space.metric)
         return score is None, 0.0 if score is None else sign * score
 
+    figures = [*CONTEXT_METRICS] if space.metric in CONTEXT_METRICS else [space.metric]
     rows = [
         (
             trial.name,
             trial.status,
             *(format_value(trial.params.get(name)) for name in space.domains),
-            format_value(trial.metrics.get("context_accuracy")),
-            format_value(trial.metrics.get("context_nll")),
+            *(format_value(trial.metrics.get(name)) for name in figures),
             format_duration(trial.seconds),
         )
         for trial in sorted(result.trials, key=rank)
     ]
     names = [name.split(".")[-1] for name in space.domains]
-    print_table(["trial", "status", *names, "context_accuracy", "context_nll", "time"], rows, num_text=2 + len(names))
+    print_table(["trial", "status", *names, *figures, "time"], rows, num_text=2 + len(names))
     for trial in result.trials:
         if trial.error:
             messages.print(f"trial {trial.name} {trial.status}: {trial.error}", style="red", soft_wrap=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from raysent.cli.console import ProgressLines, default_folder, messages, print_json, results
 from raysent.cli.live import format_duration, format_value
 from raysent.config import Override
-from raysent.corpus import prepare
 from raysent.errors import ArtifactError, RaysentError
+from raysent.material import open_material
 from raysent.report import write as write_report
 from raysent.run import RUN_FILE, RunConfig, describe, load_run
 from raysent.search_space import find_space, read_space
@@ -38,7 +38,7 @@ def train(
     _check_free(folder, config)
     try:
         with ProgressLines(is_quiet=as_json) as progress:
-            check_run(config, prepare(config.corpus, config.vocabulary, progress=progress), num_workers=num_workers)
+            check_run(config, open_material(config, progress=progress), num_workers=num_workers)
         if not as_json:
             _announce(config, folder)
         outcome = train_run(

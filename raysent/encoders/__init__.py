@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from raysent.config import StrictModel
-from raysent.embeddings import EmbeddingConfig, Tables
+from raysent.embeddings import EmbeddingConfig, Tables, WordTable
 from raysent.packing import Packed
 
 
@@ -43,6 +43,11 @@ class EncoderConfig(StrictModel):
         """Sizes of the blocks that have a loss of their own; they add up to `dim`."""
         return (self.dim,)
 
+    @property
+    def has_dropout(self) -> bool:
+        """Whether a sentence's vector is another in training."""
+        return False
+
     def dropout_masks(self, batch: int, *, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Return factors for the vectors of f and g, each broadcastable to [batch, dim]; all ones without dropout."""
         del batch, generator
@@ -63,6 +68,11 @@ class WordEncoderConfig(EncoderConfig):
     embedding: EmbeddingConfig = EmbeddingConfig()
     variant: Literal["paper", "authors"] = "paper"
     dropout: float = pydantic.Field(default=0.0, ge=0, lt=1)
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether a sentence's vector is another in training."""
+        return self.dropout > 0
 
     def dropout_masks(self, batch: int, *, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Return factors for the vectors of f and g, each broadcastable to [batch, dim]."""
@@ -89,6 +99,17 @@ class SentenceReader(nn.Module):
     @abstractmethod
     def read(self, packed: Packed, projected: Any) -> Tensor:
         """Return the vectors [batch, dim] in the given order of sentences."""
+
+    def block_tables(self) -> list[WordTable | None]:
+        """Return the word table behind each block that has a loss of its own; by default the attribute `words`."""
+        return [getattr(self, "words", None)]
+
+    def block_parameters(self) -> list[tuple[nn.Parameter, ...]]:
+        """Return the parameters of each such block that are no word vectors."""
+        words = {
+            id(parameter) for table in self.modules() if isinstance(table, WordTable) for parameter in [table.weight]
+        }
+        return [tuple(parameter for parameter in self.parameters() if id(parameter) not in words)]
 
     def forward(self, packed: Packed) -> Tensor:
         """Return the vectors [batch, dim]; none depends on the batch's other sentences."""

@@ -13,7 +13,7 @@ import pydantic
 import torch
 from torch import Tensor, nn
 
-from raysent.embeddings import Tables
+from raysent.embeddings import Tables, WordTable
 from raysent.encoders import EncoderConfig, SentenceReader, build_encoder
 from raysent.packing import Packed
 
@@ -51,6 +51,11 @@ class Config(EncoderConfig):
             return (self.dim,)
         return tuple(dim for member in self.members.values() for dim in member.loss_dims)
 
+    @property
+    def has_dropout(self) -> bool:
+        """Whether a sentence's vector is another in training."""
+        return any(member.has_dropout for member in self.members.values())
+
     def dropout_masks(self, batch: int, *, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Return the members' factors one after another."""
         pairs = [member.dropout_masks(batch, generator=generator) for member in self.members.values()]
@@ -63,10 +68,22 @@ class Encoder(SentenceReader):
 
     def __init__(self, config: Config, tables: Tables) -> None:
         super().__init__()
+        self._is_joint = config.training == "joint"
         self.members = nn.ModuleList(build_encoder(member, tables) for member in config.members.values())
 
     def _readers(self) -> list[SentenceReader]:
         return [cast("SentenceReader", member) for member in self.members]
+
+    def block_tables(self) -> list[WordTable | None]:
+        """Return the members' tables; where one loss trains all, the first that there is."""
+        tables = [table for member in self._readers() for table in member.block_tables()]
+        return [next((table for table in tables if table is not None), None)] if self._is_joint else tables
+
+    def block_parameters(self) -> list[tuple[nn.Parameter, ...]]:
+        """Return the members' other parameters; where one loss trains all, all of them."""
+        if self._is_joint:
+            return super().block_parameters()
+        return [parameters for member in self._readers() for parameters in member.block_parameters()]
 
     def project(self, words: Tensor) -> list[object]:
         """Return each member's own."""

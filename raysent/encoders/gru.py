@@ -25,6 +25,8 @@ from raysent.encoders import SentenceReader, WordEncoderConfig
 from raysent.packed_gru import WORDS, packed_gru, reset_before_gru
 from raysent.packing import Packed
 
+_UNIFORM_LIMIT = 0.1
+
 
 class Config(WordEncoderConfig):
     """A GRU.
@@ -33,6 +35,8 @@ class Config(WordEncoderConfig):
         bidirectional: Whether a second GRU reads the sentence backwards.
         hidden_size: Size of one tower's vector; each of two directions has half of it.
         num_layers: GRUs on top of each other.
+        initialization: First values: `glorot` are those of Quick-Thoughts' released code; `orthogonal` Skip-Thoughts':
+            orthogonal recurrent blocks, uniform in [-0.1, 0.1] from the words, biases 0, the recurrent one for good.
         reset: Where the reset gate acts, see the module. None is what `variant` says: `after` for paper, `before`
             for authors.
         implementation: `packed` is our own recurrence over packed sentences, `torch` is torch's; both compute the
@@ -44,6 +48,7 @@ class Config(WordEncoderConfig):
     bidirectional: bool = False
     hidden_size: int = pydantic.Field(default=1200, ge=1)
     num_layers: int = pydantic.Field(default=1, ge=1)
+    initialization: Literal["glorot", "orthogonal"] = "glorot"
     reset: Literal["after", "before"] | None = None
     implementation: Literal["auto", "packed", "torch"] = "auto"
 
@@ -83,9 +88,11 @@ class Encoder(SentenceReader):
             bidirectional=config.bidirectional,
             device="meta",
         ).to_empty(device="cpu")
-        initialize(self.gru, generator=tables.generator)
-        if config.resolved_reset == "before":
-            # TensorFlow's cell has one bias; a second one would learn at its side and double its rate.
+        if tables.sets_values:
+            begin = initialize if config.initialization == "glorot" else initialize_orthogonal
+            begin(self.gru, generator=tables.generator)
+        if config.resolved_reset == "before" or config.initialization == "orthogonal":
+            # The papers' cells have one bias; a second one would learn at its side and double its rate.
             for name, parameter in self.gru.named_parameters():
                 parameter.requires_grad_(not name.startswith("bias_hh"))
 
@@ -164,3 +171,20 @@ def initialize(gru: nn.GRU, *, generator: torch.Generator) -> None:
         for block, outputs in zip(blocks, (2 * hidden, 2 * hidden, hidden), strict=True):
             limit = math.sqrt(6 / (inputs + hidden + outputs))
             block.uniform_(-limit, limit, generator=generator)
+
+
+def initialize_orthogonal(gru: nn.GRU, *, generator: torch.Generator) -> None:
+    """Set the first values of Skip-Thoughts' released code.
+
+    Args:
+        gru: Torch's parameters, blocks in the order r, z, c.
+        generator: Source of random values.
+    """
+    for name, parameter in gru.named_parameters():
+        if name.startswith("bias"):
+            parameter.data.zero_()
+        elif name.startswith("weight_ih"):
+            parameter.data.uniform_(-_UNIFORM_LIMIT, _UNIFORM_LIMIT, generator=generator)
+        else:
+            for block in torch.split(parameter.data, gru.hidden_size):
+                nn.init.orthogonal_(block, generator=generator)

@@ -1,38 +1,146 @@
-"""Vectors of two towers -> a loss; one file per objective, and the folder is the registry.
+"""Vectors of sentences -> a loss; one file per objective, and the folder is the registry.
 
 A file of this folder defines `class Config(ObjectiveConfig)`, whose `type: Literal["..."]` names it, and
-`class Objective`. An objective sees vectors and where their sentences stand, never an encoder's inside.
+`class Objective(Objective)`. The configuration says what is read and how many towers are trained; the objective gets a
+way to read sentences into vectors and one batch, and never sees an encoder's inside. Nothing else is touched:
+batches, validation, training and the saved model follow what the two declare.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias, Union, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, Union, get_args
 
 import pydantic
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from raysent.batches import Batch, Sentences
 from raysent.config import StrictModel
+from raysent.embeddings import WordTable
+
+Reads = Literal["context", "triplets", "pairs"]
 
 
 class ObjectiveConfig(StrictModel):
     """What every objective's configuration has.
 
     Attributes:
+        reads: `context`: contiguous windows of a corpus. `triplets`: a sentence with the one before and the one after,
+            grouped by length. `pairs`: two columns of sentences, with a label or a score where the file has one.
+        num_towers: Encoders that are trained: f alone, or f and g.
+        is_summed: Whether the loss is a sum over the batch, so that the workers' gradients are added up; otherwise it
+            is a mean.
+        has_state: Whether the objective has parameters of its own, or remembers first values of the encoder's.
+        is_kept: Whether its parameters stay with a saved model; otherwise only checkpoints hold them.
+        metrics: What `Objective.scores` gives on held-out text.
         variant: `authors` sets the defaults to the released code's behaviour; keys that are given override them.
     """
+
+    reads: ClassVar[Reads] = "context"
+    num_towers: ClassVar[Literal[1, 2]] = 2
+    is_summed: ClassVar[bool] = False
+    has_state: ClassVar[bool] = False
+    is_kept: ClassVar[bool] = False
+    metrics: ClassVar[tuple[str, ...]] = ()
 
     type: str
     variant: Literal["paper", "authors"] = "paper"
 
+    @property
+    def presets(self) -> dict[str, Any]:
+        """Training settings that hold where the run names none, such as how gradients are clipped."""
+        return {}
 
-class Loss(Protocol):
-    """What an objective computes."""
 
-    def __call__(
+class ContextConfig(ObjectiveConfig):
+    """What the objectives over contexts have in common.
+
+    Attributes:
+        context_size: Sentences on each side that count as neighbours.
+        candidates: Which sentences form a batch: neighbours in the text, blocks drawn at random, or each sentence's
+            likest ones.
+    """
+
+    context_size: int = pydantic.Field(default=1, ge=1)
+    candidates: Literal["contiguous", "random", "nearest"] = "contiguous"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an objective with parameters of its own is built with.
+
+    Attributes:
+        dim: Size of one tower's vector, or of the block of it that this objective trains.
+        num_words: Rows of the vocabulary, with padding and the unknown word.
+        words: The word table behind the first tower's vectors; None where there is none.
+        generator: Source of first values.
+        num_classes: Labels of the pairs; 0 where they have none.
+        parameters: The first tower's other parameters, for penalties that know nothing of their meaning.
+    """
+
+    dim: int
+    num_words: int
+    words: WordTable | None
+    generator: torch.Generator
+    num_classes: int = 0
+    parameters: tuple[nn.Parameter, ...] = ()
+
+
+class Read(Protocol):
+    """A way to read sentences into vectors."""
+
+    def __call__(self, sentences: Sentences, *, is_training: bool = True) -> tuple[Tensor, ...]:
+        """Return the vectors of each tower, [batch, dim] each; the same sentences object is read once.
+
+        Args:
+            sentences: Ids and lengths.
+            is_training: Whether dropout acts and gradients are kept.
+        """
+
+
+class Objective(nn.Module):
+    """What a run minimises. Parameters of its own are trained with the encoders'."""
+
+    @abstractmethod
+    def forward(self, read: Read, batch: Any, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the loss of one batch, a scalar.
+
+        Args:
+            read: Sentences -> vectors.
+            batch: A `Batch`, `Triplets` or `Pairs`, as the configuration's `reads` says.
+            generator: Source of the objective's own randomness; a function of the seed and the step.
+        """
+
+    def scores(self, read: Read, batch: Any) -> dict[str, tuple[float, int]]:
+        """Return the sum and the number of cases of each of the configuration's `metrics` on a held-out batch."""
+        del read, batch
+        return {}
+
+    def after_step(self) -> None:
+        """Move parameters once more after the optimiser has; for constraints that gradients do not keep."""
+
+
+class ContextObjective(Objective):
+    """An objective over the sentences of a contiguous block; workers gather their vectors for it."""
+
+    def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the loss of one block."""
+        del generator
+        f, g = read(batch.sentences)
+        positions = torch.from_numpy(batch.positions).to(f.device)
+        documents = torch.from_numpy(batch.documents).to(f.device)
+        # Scores are a thousandth of a step's work: they stay in float32 under mixed precision.
+        with torch.autocast(f.device.type, enabled=False):
+            return self.compare(f, g, positions=positions, documents=documents)
+
+    @abstractmethod
+    def compare(
         self,
         f: Tensor,
         g: Tensor,
@@ -54,9 +162,28 @@ class Loss(Protocol):
         """
 
 
-def build_objective(config: ObjectiveConfig) -> Loss:
-    """Return the objective that the configuration names."""
-    objective: Loss = _MODULES[config.type].Objective(config)
+def neighbour_masks(
+    positions: Tensor,
+    documents: Tensor,
+    candidate_positions: Tensor,
+    candidate_documents: Tensor,
+    *,
+    context_size: int,
+) -> tuple[Tensor, Tensor]:
+    """Return which candidates are neighbours of each source sentence, and which are neither that nor itself.
+
+    Returns:
+        bool [batch, candidates] each.
+    """
+    distance = (positions[:, None] - candidate_positions[None, :]).abs()
+    same = documents[:, None] == candidate_documents[None, :]
+    neighbours = same & (distance >= 1) & (distance <= context_size)
+    return neighbours, ~neighbours & (distance > 0)
+
+
+def build_objective(config: ObjectiveConfig, surroundings: Surroundings | None = None) -> Objective:
+    """Return the objective that the configuration names; one without parameters needs no surroundings."""
+    objective: Objective = _MODULES[config.type].Objective(config, surroundings)
     return objective
 
 

@@ -11,31 +11,25 @@ from __future__ import annotations
 
 from typing import Literal
 
-import pydantic
 import torch
 from torch import Tensor
 
-from raysent.objectives import ObjectiveConfig
+from raysent.objectives import ContextConfig, ContextObjective, Surroundings, neighbour_masks
 
 
-class Config(ObjectiveConfig):
+class Config(ContextConfig):
     """Context prediction.
 
     Attributes:
-        context_size: Sentences on each side that count as neighbours.
         diagonal: Whether the sentence itself is no candidate (`exclude`) or one with score 0 (`zero`, the released
             code's). None is what `variant` says: `exclude` for paper, `zero` for authors.
         target: Whether a sentence's neighbours share one unit of probability (`mean`) or have one each (`sum`, the
             paper's text). None is `mean`, with which the gradient differs by a factor only.
-        candidates: Which sentences form a batch: neighbours in the text, blocks drawn at random, or each sentence's
-            likest ones.
     """
 
     type: Literal["context_prediction"] = "context_prediction"
-    context_size: int = pydantic.Field(default=1, ge=1)
     diagonal: Literal["exclude", "zero"] | None = None
     target: Literal["mean", "sum"] | None = None
-    candidates: Literal["contiguous", "random", "nearest"] = "contiguous"
 
     @property
     def resolved_diagonal(self) -> Literal["exclude", "zero"]:
@@ -48,15 +42,17 @@ class Config(ObjectiveConfig):
         return self.target or "mean"
 
 
-class Objective:
-    """The loss of one batch."""
+class Objective(ContextObjective):
+    """The loss of one batch; no parameters of its own."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, surroundings: Surroundings | None = None) -> None:
+        super().__init__()
+        del surroundings
         self._context_size = config.context_size
         self._excludes_itself = config.resolved_diagonal == "exclude"
         self._shares_target = config.resolved_target == "mean"
 
-    def __call__(
+    def compare(
         self,
         f: Tensor,
         g: Tensor,
@@ -80,11 +76,15 @@ class Objective:
             A scalar; 0, with a gradient of 0, where no sentence has a neighbour.
         """
         places = positions if candidate_positions is None else candidate_positions
-        same = documents[:, None] == (documents if candidate_documents is None else candidate_documents)[None, :]
-        distance = (positions[:, None] - places[None, :]).abs()
-        neighbours = same & (distance >= 1) & (distance <= self._context_size)
+        neighbours, _ = neighbour_masks(
+            positions,
+            documents,
+            places,
+            documents if candidate_documents is None else candidate_documents,
+            context_size=self._context_size,
+        )
         similarity = f.float() @ g.float().T
-        itself = distance == 0
+        itself = positions[:, None] == places[None, :]
         similarity = similarity.masked_fill(itself, -torch.inf if self._excludes_itself else 0.0)
         return self._cross_entropy(similarity, neighbours)
 

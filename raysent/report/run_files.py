@@ -17,6 +17,7 @@ from raysent.artifacts import read_json, read_json_lines
 from raysent.errors import ArtifactError
 from raysent.report.blocks import number
 from raysent.report.score_files import Ensemble, Score, mapping, read_ensemble, read_scores
+from raysent.validation import METRICS
 
 DEFAULT_METRIC = "context_accuracy"
 DONE = ("finished", "stopped")
@@ -171,6 +172,7 @@ def _read_training(folder: Path) -> Run:
     settings, outcome = _read_if_there(folder / "run.json"), _read_if_there(folder / "outcome.json")
     lines = [line for line in read_json_lines(folder / "reports.jsonl") if isinstance(line, dict)]
     points = tuple(map(_point, lines))
+    metric = next((name for name in METRICS if points and name in points[-1].metrics), DEFAULT_METRIC)
     trial = Trial(
         name=folder.name,
         status=str(outcome.get("status") or "running"),
@@ -183,8 +185,8 @@ def _read_training(folder: Path) -> Run:
         folder=folder,
         is_sweep=False,
         name=folder.name,
-        metric=DEFAULT_METRIC,
-        mode="max",
+        metric=metric,
+        mode=METRICS.get(metric, "max"),
         num_reports=_num_reports(lines),
         settings=settings,
         pool=mapping(outcome.get("pool")),

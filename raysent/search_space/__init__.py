@@ -3,10 +3,9 @@
 from raysent.search_space.domains import Choice, Domain, Interval
 from raysent.search_space.limits import JudgeConfig, Limits, SchedulerConfig, parse_duration
 from raysent.search_space.reading import find_space, read_space
-from raysent.search_space.space import METRICS, Params, SearchSpace, parse_space, schema
+from raysent.search_space.space import Params, SearchSpace, parse_space, schema
 
 __all__ = [
-    "METRICS",
     "Choice",
     "Domain",
     "Interval",

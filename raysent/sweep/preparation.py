@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
-from raysent.corpus import Corpus, prepare
 from raysent.errors import RaysentError
+from raysent.material import Material, open_material, source_key
 from raysent.run import RunConfig
 from raysent.search_space import Params, SearchSpace
 from raysent.trainer import check_run
-from raysent.validation import PoolRecord
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -29,48 +27,55 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None) -> di
     Raises:
         RaysentError: With the place in the search space of the value at fault, where there is one.
     """
-    corpora: dict[str, Corpus] = {}
+    opened: dict[str, Material] = {}
     facts: dict[str, Any] = {}
+    first = ""
     # Without constraints that leave an edge, the base is what there is.
     for params in space.edges() if space.domains else [{}]:
         config = space.config(params)
+        _check_metric(space, config)
         try:
-            corpus = _opened(config, corpora, progress)
-            pool = check_run(config, corpus, num_workers=space.limits.workers_per_trial).record
+            material = _opened(config, opened, progress)
+            examination = check_run(config, material, num_workers=space.limits.workers_per_trial)
         except RaysentError as error:
             raise space.located(error, params) from None
-        facts = facts or {"corpus": _corpus_facts(config, corpus), "pool": asdict(pool)}
-        _check_comparable(space, params, facts["pool"]["hash"], pool)
+        facts = facts or {"corpus": {"path": _path(config), **material.facts()}, "pool": examination.as_json()}
+        found = examination.hash_of(space.metric)
+        first = first or found
+        _check_comparable(space, params, first, found)
     return facts
 
 
-def _opened(config: RunConfig, corpora: dict[str, Corpus], progress: Progress | None) -> Corpus:
-    """Return the corpus of a run, prepared once for all that share it."""
-    key = config.corpus.model_dump_json() + config.vocabulary.model_dump_json()
-    if key not in corpora:
-        corpora[key] = prepare(config.corpus, config.vocabulary, progress=progress)
-    return corpora[key]
+def _opened(config: RunConfig, opened: dict[str, Material], progress: Progress | None) -> Material:
+    """Return the text of a run, prepared once for all that share it."""
+    key = source_key(config)
+    if key not in opened:
+        opened[key] = open_material(config, progress=progress)
+    return opened[key]
 
 
-def _check_comparable(space: SearchSpace, params: Params, first: str, pool: PoolRecord) -> None:
-    """Refuse a search over what trials are examined with."""
-    if pool.hash == first:
+def _path(config: RunConfig) -> str | list[str]:
+    """Return the files that a run reads."""
+    is_pairs = config.objective.reads == "pairs" and config.pairs is not None
+    return config.pairs.path if is_pairs and config.pairs is not None else config.corpus.path
+
+
+def _check_metric(space: SearchSpace, config: RunConfig) -> None:
+    """Refuse a metric that a trial of this space does not report."""
+    if space.metric in config.metrics:
         return
-    names = [name for name in params if name.split(".")[0] in ("corpus", "validation")]
+    known = ", ".join(config.metrics) or "none; set validation.sts or validation.similarity"
     raise space.document.error(
-        ("search", names[0]), "gives trials different validation pools, so that none could be compared; set it in base"
+        ("metric",), f"objective {config.objective.type} does not report '{space.metric}' here; it reports {known}"
     )
 
 
-def _corpus_facts(config: RunConfig, corpus: Corpus) -> dict[str, Any]:
-    """Return what `sweep.json` tells of the corpus."""
-    return {
-        "path": config.corpus.path,
-        "key": corpus.key,
-        "text_key": corpus.text_key,
-        "num_sentences": corpus.num_sentences,
-        "num_documents": corpus.num_documents,
-        "num_tokens": corpus.num_tokens,
-        "num_train": len(corpus.train),
-        "num_validation": len(corpus.validation),
-    }
+def _check_comparable(space: SearchSpace, params: Params, first: str, found: str) -> None:
+    """Refuse a search over what trials are examined with."""
+    if found == first:
+        return
+    names = [name for name in params if name.split(".")[0] in ("corpus", "pairs", "validation")]
+    raise space.document.error(
+        ("search", *(names[:1] or list(params)[:1])),
+        "gives trials different validation pools, so that none could be compared; set it in base",
+    )

@@ -17,6 +17,7 @@ from raysent.config import Document
 from raysent.errors import ArtifactError
 from raysent.search_space import SearchSpace, parse_space
 from raysent.sweep.conductor import Conductor, trial_name
+from raysent.validation import CONTEXT_METRICS
 
 SWEEP_FILE = "sweep.json"
 TRIALS_FILE = "trials.csv"
@@ -108,7 +109,8 @@ def write_trials_table(folder: Path, conductor: Conductor, *, usd_per_hour: floa
     space = conductor.space
     buffer = io.StringIO()
     table = csv.writer(buffer, lineterminator="\n")
-    table.writerow(["trial", "status", "context_accuracy", "context_nll", "seconds", "usd", *space.domains])
+    names = [*CONTEXT_METRICS, *([] if space.metric in CONTEXT_METRICS else [space.metric])]
+    table.writerow(["trial", "status", *CONTEXT_METRICS, "seconds", "usd", *names[2:], *space.domains])
     sign = -1 if space.mode == "max" else 1
 
     def rank(name: str) -> tuple[bool, float]:
@@ -117,8 +119,11 @@ def write_trials_table(folder: Path, conductor: Conductor, *, usd_per_hour: floa
 
     for name in sorted(conductor.trials, key=rank):
         trial = conductor.trials[name]
-        figures = [trial.metrics.get("context_accuracy"), trial.metrics.get("context_nll"), round(trial.seconds, 1)]
+        figures = [*(trial.metrics.get(metric) for metric in CONTEXT_METRICS), round(trial.seconds, 1)]
+        others = [trial.metrics.get(metric) for metric in names[2:]]
         usd = round(trial.seconds / 3600 * usd_per_hour, 4)
         drawn = [trial.params.get(searched) for searched in space.domains]
-        table.writerow([name, trial.status, *("" if cell is None else cell for cell in [*figures, usd, *drawn])])
+        table.writerow(
+            [name, trial.status, *("" if cell is None else cell for cell in [*figures, usd, *others, *drawn])]
+        )
     write_text(folder / TRIALS_FILE, buffer.getvalue())

@@ -8,14 +8,16 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from raysent.artifacts import append_json_line, storage_errors, write_text
-from raysent.batches import Batch, Sentences
-from raysent.corpus import Corpus, prepare
+from raysent.batches import AnyBatch, Batch
+from raysent.material import Material, open_material
 from raysent.matmul import set_matmul_precision
 from raysent.run import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE, RunConfig, save_run
+from raysent.trainer.check import open_examination
 from raysent.trainer.checkpoint import (
     Progress,
     drop_checkpoints,
@@ -26,7 +28,6 @@ from raysent.trainer.optimization import Optimizer, under
 from raysent.trainer.outcome import OnReport, Outcome, Report, Status, go_on, load_outcome, save_outcome
 from raysent.trainer.plan import build_model, count_steps, dropout_generator, open_stream, report_index
 from raysent.trainer.workers import Workers
-from raysent.validation import ValidationPool
 
 # Steps between two looks at the loss where looking makes the device wait.
 _STEPS_PER_LOOK = 25
@@ -67,8 +68,7 @@ def fit(
     before = load_outcome(folder, key=config.key)
     if before is not None and before.status != "stopped":
         return before
-    corpus = prepare(config.corpus, config.vocabulary)
-    return _Training(config, corpus, device=device, workers=workers).run(folder, report)
+    return _Training(config, open_material(config), device=device, workers=workers).run(folder, report)
 
 
 def default_device() -> torch.device:
@@ -79,15 +79,17 @@ def default_device() -> torch.device:
 class _Training:
     """The state of one run in one process."""
 
-    def __init__(self, config: RunConfig, corpus: Corpus, *, device: torch.device, workers: Workers) -> None:
+    def __init__(self, config: RunConfig, material: Material, *, device: torch.device, workers: Workers) -> None:
         self._config = config
         self._device = device
         self._workers = workers
-        self._gathers = config.training.gather_candidates and workers.world_size > 1
-        self._stream = open_stream(config, corpus, workers)
+        # Other losses than those over contexts are each worker's own: no sentence needs another worker's.
+        is_shared = config.training.gather_candidates and config.objective.reads == "context"
+        self._gathers = is_shared and workers.world_size > 1
+        self._stream = open_stream(config, material, workers)
         self._num_steps = count_steps(config.training, steps_per_epoch=self._stream.num_batches)
-        self._pool = ValidationPool(corpus, config.validation)
-        self._model = build_model(config, corpus).to(device)
+        self._examination = open_examination(config, material)
+        self._model = build_model(config, material).to(device)
         self._optimizer = Optimizer(self._model, config.training, num_steps=self._num_steps)
         self._use_bfloat16 = config.training.precision == "bfloat16" or (
             config.training.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -146,23 +148,31 @@ class _Training:
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._use_bfloat16):
             loss = self._loss(batch, generator)
         loss.backward()  # type: ignore[no-untyped-call]
-        loss = self._workers.combine(self._optimizer.parameters, loss.detach(), mean=not self._gathers)
+        is_summed = self._config.objective.is_summed
+        is_mean = not (self._gathers or is_summed)
+        loss = self._workers.combine(self._optimizer.parameters, loss.detach(), mean=is_mean)
+        loss = loss * self._workers.world_size if is_summed else loss
         self._optimizer.step(step)
+        self._model.after_step()
         self._loss_sum += loss
         self._num_losses += 1
-        num_sentences = len(batch.positions) * self._workers.world_size
-        self._progress = replace(self._progress, step=step + 1, sentences=self._progress.sentences + num_sentences)
+        num_sentences = self._progress.sentences + self._stream.size(step)
+        self._progress = replace(self._progress, step=step + 1, sentences=num_sentences)
 
-    def _loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+    def _loss(self, batch: AnyBatch, generator: torch.Generator) -> Tensor:
         """Return the objective's value on this step's sentences, a scalar."""
+        if not isinstance(batch, Batch):
+            words = np.unique(np.concatenate([part.ids for part in batch.parts]))
+            # All workers' words on all workers, so that their tables stay the same to the last bit.
+            self._optimizer.catch_up(self._workers.gather_words(torch.from_numpy(words).long().to(self._device)))
+            return self._model.loss(batch, generator=generator)
         packed = self._model.pack(batch.sentences)
-        # All workers' words on all workers, so that their tables stay the same to the last bit.
         self._optimizer.catch_up(self._workers.gather_words(packed.words))
-        f, g = self._model.vectors(packed, generator=generator)
+        vectors = self._model.vectors(packed, generator=generator)
         if self._gathers:
-            f, g = self._workers.gather_vectors(f), self._workers.gather_vectors(g)
+            vectors = tuple(map(self._workers.gather_vectors, vectors))
             batch = self._workers.gather_batch(batch, self._device)
-        return self._model.loss(batch, f, g)
+        return self._model.loss(batch, *vectors, generator=generator)
 
     def _may_look(self, step: int) -> bool:
         """Whether the loss may be looked at now: always where that costs nothing, else now and then."""
@@ -206,13 +216,10 @@ class _Training:
         self._optimizer.flush()
         self._model.eval()
         if not all(bool(torch.isfinite(parameter).all()) for parameter in self._model.parameters()):
-            return {"context_accuracy": math.nan, "context_nll": math.nan, "loss": math.nan}
+            return {**dict.fromkeys(self._config.metrics, math.nan), "loss": math.nan}
         with torch.no_grad():
-            scores = self._pool.scores(self._encode)
+            scores = self._examination.scores(self._model)
         return {**scores, "loss": float(self._loss_sum) / self._num_losses}
-
-    def _encode(self, sentences: Sentences) -> tuple[Tensor, Tensor]:
-        return self._model.vectors(sentences)
 
     def _save_checkpoint(self, folder: Path, report: Report) -> None:
         """Save everything needed to go on, then tell of it."""
@@ -254,7 +261,7 @@ class _Training:
             sentences=self._progress.sentences,
             seconds=self._progress.seconds,
             metrics=dict(reports[-1]["metrics"]) if reports else {},
-            pool=self._pool.as_json(),
+            pool=self._examination.as_json(),
             message="" if status != "nan" else _nan_message(self._progress.step),
         )
 

@@ -23,9 +23,9 @@ class Report:
         num_reports: Shares of the whole run.
         step: Steps done.
         num_steps: Steps of the whole run.
-        sentences: Sentences trained on, over all workers.
+        sentences: Sentences trained on, over all workers; of triplets and pairs, their number.
         seconds: Time spent in training and validation, over all resumes.
-        metrics: `context_accuracy`, `context_nll`, and `loss`, the mean since the report before.
+        metrics: The figures of validation by name, and `loss`, the mean since the report before.
     """
 
     index: int

@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from raysent.batches import BatchStream
+from raysent.batches import AnyStream, BatchStream, PairStream, TripletStream
 from raysent.corpus import Corpus
 from raysent.errors import ConfigError
+from raysent.material import Material
 from raysent.model import SentenceModel
 from raysent.run import RunConfig, TrainingConfig
 from raysent.trainer.workers import Workers
@@ -29,28 +30,49 @@ def report_index(step: int, *, num_steps: int, num_reports: int) -> int:
     return step * num_reports // num_steps
 
 
-def build_model(config: RunConfig, corpus: Corpus) -> SentenceModel:
-    """Return the run's model before its first step: a function of the configuration and the corpus alone."""
+def build_model(config: RunConfig, material: Material) -> SentenceModel:
+    """Return the run's model before its first step: a function of the configuration and the text alone."""
+    corpus = material.corpus
 
     def vectors_of_corpus(dim: int) -> npt.NDArray[np.float32]:
+        if corpus is None:
+            raise ConfigError(
+                "encoder.embedding.vectors: 'ppmi' counts vectors from a corpus, and a run on pairs has none"
+            )
         return corpus_word_vectors(corpus, dim=dim, seed=config.seed)
 
     return SentenceModel.build(
         config.model,
-        corpus.vocabulary,
+        material.vocabulary,
         seed=config.seed,
         word_vectors=vectors_of_corpus,
-        max_length=config.corpus.max_length,
+        max_length=material.max_length,
+        num_classes=material.num_classes,
     )
 
 
-def open_stream(config: RunConfig, corpus: Corpus, workers: Workers) -> BatchStream:
-    """Return this worker's batches.
+def open_stream(config: RunConfig, material: Material, workers: Workers) -> AnyStream:
+    """Return this worker's batches, of the kind that the objective reads.
 
     Raises:
         ConfigError: If the batch does not divide among the workers.
-        DataError: If the training split is smaller than one step's sentences.
+        DataError: If there is less text than one step needs.
     """
+    batch_size = config.training.batch_size * (1 if config.training.gather_candidates else workers.world_size)
+    share = {"batch_size": batch_size, "seed": config.seed, "rank": workers.rank, "world_size": workers.world_size}
+    if material.pairs is not None:
+        pairs = material.pairs.train.encoded(material.vocabulary, max_length=material.max_length)
+        return PairStream(pairs, **share)
+    if material.corpus is None:
+        raise ConfigError(f"objective.type: {config.objective.type} reads {config.objective.reads}; there is no text")
+    if config.objective.reads == "triplets":
+        max_length = getattr(config.objective, "max_length", material.max_length)
+        return TripletStream(material.corpus.train, max_length=max_length, **share)
+    return _open_context(config, material.corpus, workers)
+
+
+def _open_context(config: RunConfig, corpus: Corpus, workers: Workers) -> BatchStream:
+    """Return this worker's windows."""
     batch_size, gathers = config.training.batch_size, config.training.gather_candidates
     if gathers and batch_size % workers.world_size:
         raise ConfigError(

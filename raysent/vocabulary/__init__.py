@@ -4,6 +4,7 @@ In: sentences as text, a corpus' counts, files of word vectors. Out: ragged int3
 """
 
 from raysent.vocabulary.corpus_vectors import corpus_word_vectors
+from raysent.vocabulary.expansion import LinearMap, fit_linear_map, new_words, shared_words
 from raysent.vocabulary.tokens import (
     PAD_ID,
     PAD_WORD,
@@ -28,6 +29,7 @@ __all__ = [
     "UNK_ID",
     "UNK_WORD",
     "ChunkTable",
+    "LinearMap",
     "Numbering",
     "Sentences",
     "Vocabulary",
@@ -36,8 +38,11 @@ __all__ = [
     "as_rows",
     "build_vocabulary",
     "corpus_word_vectors",
+    "fit_linear_map",
+    "new_words",
     "ragged_indices",
     "ragged_sums",
     "read_word_vectors",
+    "shared_words",
     "tokenize_chunks",
 ]

@@ -13,12 +13,12 @@ def section(run: Run) -> Section | None:
         return None
     has_usd = any(trial.usd for trial in run.trials)
     has_ratio = any(run.against_chance(run.value(trial)) is not None for trial in run.trials)
-    others = [name for name in ("context_nll",) if name != run.metric]
+    others = ["context_nll"] if run.metric == "context_accuracy" else []
     short = short_names(run.searched)
     columns = [
         Column("trial"),
         Column("status"),
-        Column(run.metric, "number", "on the validation pool that all trials share"),
+        Column(run.metric, "number", "on the validation sentences that all trials share"),
         *([Column("× chance", "number", f"{run.metric} over what guessing gives")] if has_ratio else []),
         *(Column(name, "number") for name in others),
         Column("trained", "number", "share of a whole training"),
@@ -27,7 +27,7 @@ def section(run: Run) -> Section | None:
         *(Column(short[name], "number" if _is_numeric(run, name) else "text", name) for name in run.searched),
     ]
     rows = [_row(run, trial, others, has_ratio=has_ratio, has_usd=has_usd) for trial in run.ranked]
-    lead = "Every trial is scored on the same frozen pool of sentences; press a heading to sort by it."
+    lead = "Every trial is scored on the same frozen sentences; press a heading to sort by it."
     return Section(key="leaderboard", title="Leaderboard", lead=lead, blocks=[Table(columns, rows)])
 
 

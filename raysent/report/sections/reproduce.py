@@ -59,10 +59,13 @@ def _pool(run: Run) -> list[tuple[str, str]]:
     """Return what names the frozen pool that scores are taken on."""
     if not run.pool:
         return []
+    name = ("validation pool", text_of(run.pool.get("hash")))
+    if run.pool.get("num_sources") is None:
+        return [name]
     sources, candidates = (number(run.pool.get(name)) for name in ("num_sources", "num_candidates"))
     size = f"{fixed(sources, 0)} sentences, each among {fixed(candidates, 0)} candidates"
     return [
-        ("validation pool", text_of(run.pool.get("hash"))),
+        name,
         ("pool size", f"{size}; chance {significant(run.chance)}"),
     ]
 

@@ -1,4 +1,4 @@
-"""Memory-mapped ids -> batches. In: a split of a corpus. Out: the batch of any step, a pure function of the step.
+"""Windows of a corpus. In: a split of it. Out: the batch of any step, a pure function of the step.
 
 A global batch is `batch_size * world_size` sentences; each worker reads its own contiguous block of it, so that the
 blocks of two workers are, put together, the batch that one worker twice as wide would read.
@@ -15,8 +15,6 @@ import numpy as np
 from raysent.corpus import CorpusSplit
 from raysent.errors import DataError
 from raysent.vocabulary import Sentences
-
-__all__ = ["Batch", "BatchStream", "Candidates", "Sentences"]
 
 Candidates = Literal["contiguous", "random", "nearest"]
 
@@ -37,6 +35,14 @@ class Batch:
     sentences: Sentences
     positions: np.ndarray
     documents: np.ndarray
+
+    @property
+    def parts(self) -> tuple[Sentences, ...]:
+        """All sentences of the batch."""
+        return (self.sentences,)
+
+    def __len__(self) -> int:
+        return len(self.positions)
 
 
 class BatchStream:
@@ -74,8 +80,14 @@ class BatchStream:
         self._split = split
         self._batch_size = batch_size
         self._first = rank * batch_size
+        self._world_size = world_size
         self._order = _orders(split, batch_size * world_size, candidates, 2 * context_size + 1, seed)
         self.num_batches = self._order.num_batches
+
+    def size(self, step: int) -> int:
+        """Return the sentences of a step over all workers."""
+        del step  # all are alike
+        return self._batch_size * self._world_size
 
     def batch(self, step: int) -> Batch:
         """Return this worker's block of the batch of a step, counted from 0 over all epochs."""

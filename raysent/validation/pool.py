@@ -1,4 +1,4 @@
-"""The frozen validation pool: the one examination that every trial sits, whatever it trains with.
+"""The frozen validation pool: contexts of held-out text, the same for every trial, whatever it trains with.
 
 In: a corpus' validation split. Out: blocks of contiguous sentences, fixed by the text and the settings alone, and a
 model's scores on them. A source sentence is scored by f . g against all others of its block, as in training.
@@ -18,36 +18,19 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pydantic
 import torch
 from torch import Tensor
 
 from raysent.artifacts import content_key
 from raysent.batches import Sentences
-from raysent.config import StrictModel
 from raysent.corpus import Corpus, CorpusSplit
 from raysent.errors import DataError
+from raysent.validation.config import ValidationConfig
 
 # Sentences encoded at once: a bound on memory, without effect on the vectors.
 _CHUNK = 512
 
 Encode = Callable[[Sentences], tuple[Tensor, Tensor]]
-
-
-class ValidationConfig(StrictModel):
-    """The pool's size and its meaning of context; independent of what a trial trains with.
-
-    Attributes:
-        num_candidates: Sentences of a block; each is scored against all others.
-        num_sentences: Sentences of all blocks together, at most.
-        context_size: Sentences on each side that count as neighbours.
-        seed: Choice of the blocks.
-    """
-
-    num_candidates: int = pydantic.Field(default=1000, ge=3)
-    num_sentences: int = pydantic.Field(default=10_000, ge=3)
-    context_size: int = pydantic.Field(default=1, ge=1)
-    seed: int = pydantic.Field(default=0, ge=0)
 
 
 @dataclass(frozen=True)
@@ -99,7 +82,7 @@ class ValidationPool:
                 corpus.across_documents,
                 self.starts.tolist(),
                 self.num_candidates,
-                config.model_dump(),
+                config.pool_settings,
             ),
             num_blocks=len(self.starts),
             num_candidates=self.num_candidates,

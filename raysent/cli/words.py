@@ -1,0 +1,51 @@
+"""`raysent expand` and `bag`: another model made from a trained one's words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from raysent.cli.console import print_json, results
+from raysent.errors import ArtifactError, ConfigError
+from raysent.model import MODEL_FILE, SentenceModel, bag_of_words, load
+from raysent.model import expand as expand_model
+from raysent.vocabulary import read_word_vectors
+
+
+def expand(model: str, vectors: Path, *, output: Path, has_intercept: bool, as_json: bool) -> int:
+    """Give a model the words of a file of vectors and save it elsewhere; returns the exit code."""
+    trained = _trained(model, output)
+    expanded = expand_model(trained, read_word_vectors(vectors), has_intercept=has_intercept)
+    expanded.save(output)
+    before, after = len(trained.vocabulary), len(expanded.vocabulary)
+    if as_json:
+        print_json({"model": str(output), "num_words_before": before, "num_words": after})
+    else:
+        results.print(f"{output}: {before:,} words became {after:,}", soft_wrap=True)
+    return 0
+
+
+def bag(model: str, *, output: Path, as_json: bool) -> int:
+    """Save the mean of a model's word vectors as a model of its own; returns the exit code."""
+    words = bag_of_words(_trained(model, output))
+    words.save(output)
+    dim = words.get_sentence_embedding_dimension()
+    if as_json:
+        print_json({"model": str(output), "dim": dim, "num_words": len(words.vocabulary)})
+    else:
+        results.print(f"{output}: the mean of {len(words.vocabulary):,} words' vectors, {dim} numbers", soft_wrap=True)
+    return 0
+
+
+def _trained(model: str, output: Path) -> SentenceModel:
+    """Load a trained model whose folder stays as it is.
+
+    Raises:
+        ConfigError: If it is no single trained model.
+        ArtifactError: If the new folder holds a model already.
+    """
+    loaded = load(model)
+    if not isinstance(loaded, SentenceModel):
+        raise ConfigError(f"{model}: must be a trained model with words of its own; name a run's or a trial's folder")
+    if (output / MODEL_FILE).exists():
+        raise ArtifactError(f"{output}: holds a model already; name another folder with -o")
+    return loaded

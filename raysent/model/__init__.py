@@ -1,0 +1,33 @@
+"""Encoders + objective: a `ModelConfig` and a vocabulary -> a model that trains, encodes, saves and loads.
+
+    vectors   ids -> a vector of each tower, [batch, dim], with gradient
+    loss      a batch -> a scalar
+    encode    text -> the towers' vectors, each block of unit length, float32 [sentences, dim]
+
+A saved model is three files in one folder: `model.json` (what it is), `model.safetensors` (its values) and
+`vocabulary.txt`. `load` reads it.
+
+- `config`: what a model is
+- `files`: what a saved model's files say
+- `reading`: the way in which an objective reads sentences
+- `sentence_model`: the model
+- `words`: the same model with more words, and the bag of its words
+"""
+
+from raysent.model.config import ModelConfig
+from raysent.model.files import MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE
+from raysent.model.sentence_model import SentenceModel
+from raysent.model.words import bag_of_words, expand
+from raysent.sentence_encoder import load, register_loader
+
+__all__ = [
+    "MODEL_FILE",
+    "TENSORS_FILE",
+    "VOCABULARY_FILE",
+    "ModelConfig",
+    "SentenceModel",
+    "bag_of_words",
+    "expand",
+    "load",
+    "register_loader",
+]

@@ -1,0 +1,359 @@
+"""One or two towers and the objective that trains them: reads, loses, encodes, saves and loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from raysent.artifacts import load_tensors, save_tensors
+from raysent.embeddings import CorpusVectors, EmptyTables, Tables, WordTable
+from raysent.encoders import EncoderConfig, SentenceReader, build_encoder
+from raysent.errors import ArtifactError
+from raysent.model.config import ModelConfig
+from raysent.model.files import (
+    KIND,
+    MODEL_FILE,
+    TENSORS_FILE,
+    VOCABULARY_FILE,
+    Record,
+    fill,
+    read_record,
+    write_record,
+)
+from raysent.model.reading import Reading
+from raysent.objectives import Objective, Surroundings, build_objective
+from raysent.packing import Packed, block_rows, pack, pack_blocks
+from raysent.sentence_encoder import SentenceEncoder, check_sentences, normalize_rows, register_loader
+from raysent.vocabulary import Sentences, Vocabulary
+
+if TYPE_CHECKING:
+    from raysent.batches import AnyBatch
+
+# Sentences whose distinct words are projected together; a bound on memory.
+_CHUNK = 4096
+
+Float32 = npt.NDArray[np.float32]
+
+
+class SentenceModel(nn.Module, SentenceEncoder):
+    """One or two towers, f and g, and the objective that trains them.
+
+    Attributes:
+        config: What the model is.
+        vocabulary: Its words.
+        max_length: Tokens read of a longer sentence.
+        objectives: One for each block that has a loss of its own; none in a model that was loaded and whose objective
+            does not stay with it.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocabulary: Vocabulary,
+        *,
+        tables: Tables,
+        max_length: int = 50,
+        num_classes: int = 0,
+        has_objective: bool = True,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary = vocabulary
+        self.max_length = max_length
+        self.num_classes = num_classes
+        self.f = build_encoder(config.encoder, tables)
+        if config.objective.num_towers == 2:
+            self.g = build_encoder(config.towers[1], tables)
+        self.objectives = nn.ModuleList(self._build_objectives(tables) if has_objective else [])
+
+    def _build_objectives(self, tables: Tables) -> list[Objective]:
+        """Return an objective for each block that has a loss of its own."""
+        blocks = zip(self.config.encoder.loss_dims, self.f.block_tables(), self.f.block_parameters(), strict=True)
+        return [
+            build_objective(
+                self.config.objective,
+                Surroundings(
+                    dim=dim,
+                    num_words=len(self.vocabulary),
+                    words=table,
+                    generator=tables.generator,
+                    num_classes=self.num_classes,
+                    parameters=parameters,
+                ),
+            )
+            for dim, table, parameters in blocks
+        ]
+
+    @classmethod
+    def build(
+        cls,
+        config: ModelConfig,
+        vocabulary: Vocabulary,
+        *,
+        seed: int,
+        word_vectors: CorpusVectors | None = None,
+        max_length: int = 50,
+        num_classes: int = 0,
+    ) -> Self:
+        """Return an untrained model.
+
+        Args:
+            config: What the model is.
+            vocabulary: Its words.
+            seed: Fixes the first values.
+            word_vectors: Dimension -> the corpus' own vectors, float32 [vocabulary, dim]; needed only where an
+                encoder's `embedding.vectors` is `ppmi`. Files of word vectors are read here.
+            max_length: Tokens read of a longer sentence.
+            num_classes: Labels of the pairs that it will be trained on; 0 where they have none.
+
+        Raises:
+            ConfigError: If word vectors are of another size than `embedding.dim`, or none are at hand.
+            DataError: If a file of word vectors is missing or wrong.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        tables = Tables(vocabulary, generator=generator, corpus_vectors=word_vectors)
+        return cls(config, vocabulary, tables=tables, max_length=max_length, num_classes=num_classes)
+
+    @property
+    def towers(self) -> list[SentenceReader]:
+        """The encoders that are trained: f, or f and g."""
+        return [self.f] if self.config.objective.num_towers == 1 else [self.f, self.g]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    @property
+    def tables(self) -> list[WordTable]:
+        """The trained word tables, each once, in a fixed order."""
+        found = [module for module in self.modules() if isinstance(module, WordTable)]
+        return [table for table in found if table.weight.requires_grad]
+
+    def use_sparse_gradients(self, enabled: bool = True) -> None:
+        """Choose whether a word table's gradient holds the rows in use only, as `RowAdam` wants it."""
+        for table in self.tables:
+            table.sparse_gradient = enabled
+
+    def pack(self, sentences: Sentences) -> Packed:
+        """Prepare a batch once; `vectors` and `loss` take it in place of the sentences. `words` are its rows."""
+        return pack(sentences, device=self.device)
+
+    def vectors(self, sentences: Sentences | Packed, *, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """Encode with every tower, with gradient.
+
+        Args:
+            sentences: Ids and lengths, or the same packed.
+            generator: Source of dropout's masks in training; None is torch's own.
+
+        Returns:
+            f, or f and g, each float32 [batch, dim].
+        """
+        packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
+        vectors = tuple(tower(packed).float() for tower in self.towers)
+        if not self.training:
+            return vectors
+        masks = self._dropout_masks(packed.batch, generator)
+        return tuple(tower * mask.to(tower.device) for tower, mask in zip(vectors, masks, strict=True))
+
+    def _dropout_masks(self, batch: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
+        """Return each tower's factors, broadcastable to [batch, dim]."""
+        first, second = self.config.encoder.dropout_masks(batch, generator=generator)
+        if self.config.second_encoder is not None:
+            second = self.config.second_encoder.dropout_masks(batch, generator=generator)[1]
+        return (first, second)[: self.config.objective.num_towers]
+
+    def loss(
+        self,
+        batch: AnyBatch,
+        *vectors: Tensor,
+        packed: Packed | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Return the objective's value, a scalar; where members train separately, the sum of their losses.
+
+        Args:
+            batch: Sentences and what the objective knows of them.
+            vectors: The towers' vectors of the batch's `sentences` [batch, dim] each, for instance gathered from
+                several workers; by default they are encoded here.
+            packed: The batch's `sentences` packed, to save doing it again.
+            generator: Source of randomness in training, the encoders' and the objective's; None is torch's own.
+        """
+        reading = self._reading(generator)
+        if packed is not None and not vectors:
+            vectors = self.vectors(packed, generator=generator)
+        if vectors:
+            reading.know(batch.sentences, vectors)  # type: ignore[union-attr]  # pairs have no such column, nor these
+        dims = list(self.config.encoder.loss_dims)
+        losses = [
+            objective(reading.block(index, dims), batch, generator=generator)
+            for index, objective in enumerate(self.objectives)
+        ]
+        return torch.stack(losses).sum()
+
+    @torch.no_grad()
+    def scores(self, batch: AnyBatch) -> dict[str, tuple[float, int]]:
+        """Return the sum and the number of cases of each metric of the objective on a held-out batch, over blocks."""
+        reading, dims = self._reading(None), list(self.config.encoder.loss_dims)
+        totals: dict[str, tuple[float, int]] = {}
+        for index, objective in enumerate(self._objectives()):
+            for name, (total, count) in objective.scores(reading.block(index, dims), batch).items():
+                before = totals.get(name, (0.0, 0))
+                totals[name] = (before[0] + total, before[1] + count)
+        return totals
+
+    def after_step(self) -> None:
+        """Let the objective keep its constraints after the optimiser's step."""
+        for objective in self._objectives():
+            objective.after_step()
+
+    def _objectives(self) -> list[Objective]:
+        return [cast("Objective", objective) for objective in self.objectives]
+
+    def _reading(self, generator: torch.Generator | None) -> Reading:
+        """Return the way in which the objective reads in one step."""
+
+        def read(sentences: Sentences, is_training: bool) -> tuple[Tensor, ...]:
+            if is_training or not self.training:
+                return self.vectors(sentences, generator=generator)
+            self.eval()
+            vectors = self.vectors(sentences)
+            self.train()
+            return vectors
+
+        return Reading(read, has_dropout=self.training and any(tower.has_dropout for tower in self.config.towers))
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the size of an encoded sentence: all towers."""
+        return sum(tower.dim for tower in self.config.towers)
+
+    def encode(
+        self,
+        sentences: list[str],
+        *,
+        batch_size: int = 512,
+        normalize_embeddings: bool = False,
+        towers: Literal["both", "f"] = "both",
+    ) -> Float32:
+        """Encode text; a vector depends on its sentence alone.
+
+        Args:
+            sentences: Text; an empty sentence is a single unknown word.
+            batch_size: Sentences computed at once; without effect on the vectors.
+            normalize_embeddings: Whether the whole vector gets unit length.
+            towers: `both` for all that were trained, [f ; g] where there are two; `f` for the first alone.
+
+        Returns:
+            Each tower's blocks, each of unit length, one after another, float32 [sentences, dim].
+
+        Raises:
+            RaysentError: If `sentences` is not a list of strings.
+        """
+        check_sentences(sentences)
+        readers = list(zip(self.config.towers, self.towers, strict=True))[: 1 if towers == "f" else None]
+        out = np.empty((len(sentences), sum(tower.dim for tower, _ in readers)), dtype=np.float32)
+        was_training = self.training
+        self.eval()
+        with torch.inference_mode():
+            for first in range(0, len(sentences), _CHUNK):
+                chunk = self.vocabulary.ids(sentences[first : first + _CHUNK], max_length=self.max_length)
+                for rows, vectors in self._encode_blocks(chunk, readers, batch_size):
+                    out[first + rows] = vectors
+        self.train(was_training)
+        return normalize_rows(out) if normalize_embeddings else out
+
+    def _encode_blocks(
+        self, chunk: Sentences, readers: list[tuple[EncoderConfig, SentenceReader]], batch_size: int
+    ) -> Iterator[tuple[npt.NDArray[np.int64], Float32]]:
+        """Yield rows of the chunk and their vectors; a distinct word is projected once for all blocks."""
+        blocks = pack_blocks(chunk, batch_size=batch_size, device=self.device)
+        projected: list[Any] = []
+        for rows, packed in zip(block_rows(chunk.lengths, batch_size=batch_size), blocks, strict=True):
+            projected = projected or [reader.project(packed.words) for _, reader in readers]
+            towers = [
+                unit_blocks(reader.read(packed, one), config.block_dims)
+                for (config, reader), one in zip(readers, projected, strict=True)
+            ]
+            yield rows, torch.cat(towers, dim=1).cpu().numpy()
+
+    def unit_vectors(self, sentences: Sentences) -> Tensor:
+        """Return what `encode` gives for sentences that are ids already, float32 [batch, dim], without gradient."""
+        with torch.no_grad():
+            vectors = zip(self.config.towers, self.vectors(sentences), strict=True)
+            return torch.cat([unit_blocks(tower, config.block_dims) for config, tower in vectors], dim=1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the model's values by name, a shared one once."""
+        return {name: parameter.detach() for name, parameter in self.named_parameters()}
+
+    def kept_tensors(self) -> dict[str, Tensor]:
+        """Return the values that stay with a saved model: all but an objective's that is needed to train only."""
+        is_kept = self.config.objective.is_kept
+        return {name: value for name, value in self.tensors().items() if is_kept or not name.startswith("objectives.")}
+
+    def load_tensors(self, tensors: dict[str, Tensor], *, source: Path | str = "model") -> None:
+        """Take over values by name.
+
+        Args:
+            tensors: What `tensors` returned.
+            source: Their file, for messages.
+
+        Raises:
+            ArtifactError: If names or shapes are those of another model, or a value is not finite.
+        """
+        fill(dict(self.named_parameters()), tensors, source=source)
+
+    def save(self, folder: Path) -> None:
+        """Write the model's three files; `model.json` comes last and says that the others are whole.
+
+        Raises:
+            ArtifactError: If the folder cannot be written.
+        """
+        self.vocabulary.save(folder / VOCABULARY_FILE)
+        save_tensors(folder / TENSORS_FILE, self.kept_tensors(), metadata={"kind": KIND})
+        write_record(folder, Record(self.config, self.max_length, len(self.vocabulary), self.num_classes))
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read a saved model; its vectors are the same to the last bit.
+
+        It can be trained on where its objective stays with it or has no state of its own.
+
+        Raises:
+            ArtifactError: If a file is missing, truncated, of another kind or of another model.
+        """
+        record = read_record(folder)
+        config = record.config
+        vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
+        if len(vocabulary) != record.num_words:
+            raise ArtifactError(
+                f"{folder / VOCABULARY_FILE}: of another model: must hold {record.num_words} words; "
+                f"given {len(vocabulary)}"
+            )
+        tables = EmptyTables(vocabulary, generator=torch.Generator())
+        has_objective = config.objective.is_kept or not config.objective.has_state
+        model = cls(
+            config,
+            vocabulary,
+            tables=tables,
+            max_length=record.max_length,
+            num_classes=record.num_classes,
+            has_objective=has_objective,
+        )
+        model.load_tensors(load_tensors(folder / TENSORS_FILE), source=folder / TENSORS_FILE)
+        return model.eval()
+
+
+def unit_blocks(vectors: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Give every block of vectors [batch, dim] unit length; a zero block stays zero."""
+    blocks = torch.split(vectors.float(), list(dims), dim=1)
+    return torch.cat([nn.functional.normalize(block, dim=1) for block in blocks], dim=1)
+
+
+register_loader(MODEL_FILE, SentenceModel.load)

@@ -1,0 +1,115 @@
+"""Whoever adds an encoder or an objective adds one file: a copy of the package with two toy files trains them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import raysent
+
+ENCODER = '''
+"""The first word's vector."""
+from typing import Literal
+from raysent.encoders import SentenceReader, WordEncoderConfig
+
+class Config(WordEncoderConfig):
+    type: Literal["first_word"] = "first_word"
+
+    @property
+    def dim(self):
+        return self.embedding.dim
+
+class Encoder(SentenceReader):
+    def __init__(self, config, tables):
+        super().__init__()
+        self.words = tables.table(config.embedding)
+
+    def project(self, words):
+        return self.words(words)
+
+    def read(self, packed, projected):
+        return projected[packed.sentence_tokens[packed.sentence_starts]]
+'''
+
+OBJECTIVE = '''
+"""Labels of pairs from the difference of their vectors; its layer stays within a limit and with the model."""
+from typing import ClassVar, Literal
+import torch
+from torch import nn
+from raysent.objectives import Objective as BaseObjective, ObjectiveConfig
+
+class Config(ObjectiveConfig):
+    reads: ClassVar[str] = "pairs"
+    num_towers: ClassVar[int] = 1
+    has_state: ClassVar[bool] = True
+    is_kept: ClassVar[bool] = True
+    metrics: ClassVar[tuple] = ("accuracy", "nll")
+    type: Literal["toy_entailment"] = "toy_entailment"
+
+class Objective(BaseObjective):
+    def __init__(self, config, surroundings):
+        super().__init__()
+        self.layer = nn.Linear(surroundings.dim, surroundings.num_classes)
+        nn.init.uniform_(self.layer.weight, -0.1, 0.1, generator=surroundings.generator)
+        nn.init.zeros_(self.layer.bias)
+
+    def _scores(self, read, batch):
+        return self.layer((read(batch.first)[0] - read(batch.second)[0]).abs()), torch.from_numpy(batch.labels)
+
+    def forward(self, read, batch, *, generator=None):
+        return nn.functional.cross_entropy(*self._scores(read, batch))
+
+    def scores(self, read, batch):
+        scores, labels = self._scores(read, batch)
+        nll = nn.functional.cross_entropy(scores, labels, reduction="sum")
+        return {"accuracy": (float((scores.argmax(1) == labels).sum()), len(labels)), "nll": (float(nll), len(labels))}
+
+    def after_step(self):
+        self.layer.weight.data.clamp_(-0.5, 0.5)
+'''
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from raysent.model import load
+from raysent.run import RunConfig
+from raysent.trainer import fit
+folder = Path(sys.argv[1])
+words = "cat dog king bird fish".split()
+rows = [f"{a} x\\t{b} y\\t{'same' if a == b else 'other'}" for a in words for b in words for _ in range(9)]
+(folder / "pairs.tsv").write_text("\\n".join(rows))
+config = RunConfig.model_validate({
+    "pairs": {"path": str(folder / "pairs.tsv"), "label": 2, "validation_path": str(folder / "pairs.tsv")},
+    "encoder": {"type": "first_word", "embedding": {"dim": 5}},
+    "objective": {"type": "toy_entailment"},
+    "training": {"batch_size": 16, "learning_rate": 0.03, "epochs": 12.0, "num_reports": 2},
+})
+outcome = fit(config, folder / "run")
+model = load(folder / "run")
+assert outcome.metrics["accuracy"] > 0.9, outcome
+assert outcome.metrics["nll"] < 0.4, outcome
+assert model.encode(["cat"]).shape == (1, 5)
+limit = model.tensors()["objectives.0.layer.weight"].abs().max()
+assert limit <= 0.5, limit
+"""
+
+
+def test_files_dropped_into_their_folders_train_and_are_saved(tmp_path: Path) -> None:
+    """Nothing else is touched, from pairs with labels to the metrics and the saved model."""
+    package = Path(raysent.__file__).parent
+    shutil.copytree(package, tmp_path / "raysent", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "raysent/encoders/first_word.py").write_text(ENCODER)
+    (tmp_path / "raysent/objectives/toy_entailment.py").write_text(OBJECTIVE)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr

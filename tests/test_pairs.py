@@ -1,0 +1,127 @@
+"""Files of pairs in their published forms, what is held out, and batches of them."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from raysent.batches import PairStream
+from raysent.errors import DataError
+from raysent.pairs import PairCorpus, PairsConfig, read_pairs, read_sts, take_rows
+from raysent.vocabulary import VocabularyConfig
+
+LINES = [("a cat", "the cat", "0.5"), ("a dog", "one dog", "1"), ("no", "never", "2"), ("x y", "y x", "3")]
+
+
+def write(path, text):
+    """Write text, gzipped where the name says so."""
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", "a.txt"])
+def test_tab_separated_pairs_by_number_and_by_name(tmp_path, name):
+    """With and without a header line."""
+    rows = "\n".join("\t".join(line) for line in LINES)
+    plain = read_pairs(PairsConfig(path=write(tmp_path / name, rows), score=2))
+    named = PairsConfig(path=write(tmp_path / name, f"s1\ts2\tmark\n{rows}\n"), first="s1", second="s2", score="mark")
+    assert plain.first == read_pairs(named).first == ["a cat", "a dog", "no", "x y"]
+    assert plain.second == ["the cat", "one dog", "never", "y x"]
+    assert plain.scores.tolist() == read_pairs(named).scores.tolist() == [0.5, 1.0, 2.0, 3.0]
+
+
+def test_ppdb_pairs_stand_between_bars(tmp_path):
+    """Columns 1 and 2 are the phrases."""
+    rows = "\n".join(f"[X] ||| {one} ||| {other} ||| PPDB2.0Score={mark}" for one, other, mark in LINES)
+    pairs = read_pairs(PairsConfig(path=write(tmp_path / "ppdb.gz", rows)))
+    assert list(zip(pairs.first, pairs.second, strict=True)) == [line[:2] for line in LINES]
+
+
+def test_nli_pairs_leave_out_those_without_a_label(tmp_path):
+    """SNLI's jsonl; classes are in alphabetical order unless they are named."""
+    labels = ["neutral", "-", "entailment", "contradiction", "neutral"]
+    rows = [
+        json.dumps({"sentence1": f"p {n}", "sentence2": "h", "gold_label": label}) for n, label in enumerate(labels)
+    ]
+    config = PairsConfig(
+        path=write(tmp_path / "snli.jsonl", "\n".join(rows)), first="sentence1", second="sentence2", label="gold_label"
+    )
+    pairs = read_pairs(config)
+    assert (pairs.classes, pairs.labels.tolist()) == (("contradiction", "entailment", "neutral"), [2, 1, 0, 2])
+    named = read_pairs(config.model_copy(update={"classes": ["neutral", "entailment", "contradiction"]}))
+    assert named.labels.tolist() == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "text", "message"),
+    [
+        ({}, None, r"^pairs\.path: .*a\.tsv: no such file of pairs; put one with a pair a line there"),
+        ({}, "one column\n" * 5, r"a\.tsv:1: must hold column 1, counted from 0; given 1 columns"),
+        ({"score": 2}, "a\tb\tmuch\n" * 5, r"a\.tsv:1: the score must be a finite number; given 'much'"),
+        ({"first": "sentense"}, "sentence\tb\n" * 5, r"no such column: 'sentense'; did you mean 'sentence'\?"),
+        ({"format": "jsonl"}, "{\n" * 5, r"a\.tsv:1: must be a JSON object"),
+        ({}, "a\tb\n", r"a\.tsv: must hold at least 4 pairs; given 1"),
+        ({"label": 2, "classes": ["yes"]}, "a\tb\tno\n" * 5, r"pairs\.classes: must name every class .*given 'no'"),
+    ],
+)
+def test_wrong_pairs_are_one_clear_line(tmp_path, settings, text, message):
+    """File, line, and what must hold."""
+    path = tmp_path / "a.tsv"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_pairs(PairsConfig(path=str(path), **settings))
+
+
+def test_sts_sets_leave_out_pairs_without_a_score(tmp_path):
+    """SentEval's layout; an empty line in the scores is no score."""
+    (tmp_path / "STS.input.images.txt").write_text("a\tb\nc\td\ne\tf\n")
+    (tmp_path / "STS.gs.images.txt").write_text("1.5\n\n3\n")
+    [(name, pairs)] = read_sts(tmp_path).items()
+    assert (name, pairs.first, pairs.scores.tolist()) == ("images", ["a", "e"], [1.5, 3.0])
+    with pytest.raises(DataError, match=r"^validation\.sts: .*none: must hold STS\.input\.NAME\.txt"):
+        read_sts(tmp_path / "none")
+
+
+def test_held_out_pairs_are_never_trained_on(tmp_path):
+    """Repeated and turned pairs stay on one side; words are those of the training pairs."""
+    rows = [f"w{n}\tv{n}\n" for n in range(60)]
+    rows += [f"v{n}\tw{n}\n" for n in range(60)]
+    corpus = PairCorpus(PairsConfig(path=write(tmp_path / "a.tsv", "".join(rows)), validation_fraction=0.2))
+    sides = [
+        {frozenset(pair) for pair in zip(part.first, part.second, strict=True)}
+        for part in (corpus.train, corpus.validation)
+    ]
+    assert not sides[0] & sides[1]
+    assert (len(corpus.train), len(corpus.validation)) == (96, 24)
+    assert len(corpus.vocabulary(VocabularyConfig())) == 2 + 96
+
+
+def test_stream_gives_every_pair_once_in_an_order_of_its_own(tmp_path):
+    """The last batch is smaller; ranks share a batch."""
+    corpus = PairCorpus(PairsConfig(path=write(tmp_path / "a.tsv", "".join(f"w{n}\tv{n}\n" for n in range(80)))))
+    pairs = corpus.train.encoded(corpus.vocabulary(VocabularyConfig()), max_length=5)
+    batches = PairStream(pairs, batch_size=16, seed=0)
+    epochs = [
+        np.concatenate([batches.batch(number * batches.num_batches + step).first.ids for step in range(5)])
+        for number in (0, 1)
+    ]
+    assert batches.num_batches == 5
+    assert all(np.array_equal(np.sort(ids), np.sort(pairs.first.ids)) for ids in epochs)
+    assert not np.array_equal(*epochs)
+    ranks = [PairStream(pairs, batch_size=16, seed=0, rank=rank, world_size=2).batch(3).first.ids for rank in (0, 1)]
+    assert np.array_equal(np.concatenate(ranks), batches.batch(3).first.ids)
+    with pytest.raises(DataError, match=r"^training\.batch_size: must be at least 4"):
+        PairStream(pairs, batch_size=2, seed=0, world_size=2)
+
+
+def test_take_rows_keeps_words_with_their_sentence(tmp_path):
+    """Any order, repeats too."""
+    corpus = PairCorpus(
+        PairsConfig(path=write(tmp_path / "a.tsv", "".join("\t".join(line) + "\n" for line in LINES * 3)))
+    )
+    encoded = corpus.vocabulary(VocabularyConfig()).ids(["a cat", "the", "one dog"], max_length=5)
+    taken = take_rows(encoded, np.array([2, 0, 2]))
+    assert taken.lengths.tolist() == [2, 2, 2]
+    assert np.array_equal(taken.ids, np.concatenate([encoded.ids[3:], encoded.ids[:2], encoded.ids[3:]]))

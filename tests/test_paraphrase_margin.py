@@ -1,0 +1,116 @@
+"""CSE and the paraphrase word average: the loss, its negatives, and runs from pairs to a judged model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from reference import paraphrase_margin as reference_loss
+from tiny_run import tiny_run
+from toy_batches import ToyRead, surroundings, toy_batch
+
+from raysent.model import SentenceModel, load
+from raysent.objectives import build_objective
+from raysent.objectives.paraphrase_margin import Config, choose_negatives, scrambled
+from raysent.run import RunConfig
+from raysent.trainer import fit
+
+MARGIN = {"type": "paraphrase_margin"}
+
+
+def write_pairs(folder: Path, count: int = 120) -> Path:
+    """Write pairs of which the second has the first's words, shuffled, and a score."""
+    generator = np.random.default_rng(0)
+    lines = []
+    for _ in range(count):
+        words = [f"w{number}" for number in generator.integers(0, 40, size=generator.integers(2, 6))]
+        is_same = generator.random() < 0.8
+        other = generator.permutation(words) if is_same else [f"w{n}" for n in generator.integers(0, 40, size=3)]
+        lines.append(f"{' '.join(words)}\t{' '.join(other)}\t{5.0 * is_same}")
+    path = folder / "pairs.tsv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def pairs_run(folder: Path, **changes: Any) -> RunConfig:
+    """Return a run on pairs, validated on the same file's scores."""
+    path = str(write_pairs(folder))
+    values = {
+        "pairs": {"path": path},
+        "objective": MARGIN,
+        "validation": {"similarity": {"path": path, "score": 2}},
+        "encoder": {"type": "cnn", "num_filters": 4, "embedding": {"dim": 6}},
+    }
+    return tiny_run(folder, **{**values, **changes})
+
+
+def test_loss_is_its_restatement_and_its_penalties():
+    """With the most alike negatives; half the squared ways of words and weights, each with its factor."""
+    given, read, batch = surroundings(), ToyRead(1), toy_batch("pairs", 9)
+    weights = (torch.nn.Parameter(torch.full((3, 2), 2.0)),)
+    objective = build_objective(
+        Config(margin=0.6, lambda_w=0.1, lambda_c=0.01), type(given)(**{**vars(given), "parameters": weights})
+    )
+    vectors = [read(side)[0].detach().double().numpy() for side in (batch.first, batch.second)]
+    expected = reference_loss(*vectors, margin=0.6) + 0.005 * 24.0
+    assert objective(read, batch).item() == pytest.approx(expected, rel=1e-5)
+    given.words.weight.data += 0.5
+    moved = expected + 0.05 * 0.25 * given.words.weight.numel()
+    assert objective(read, batch).item() == pytest.approx(moved, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["max", "mix", "random"])
+def test_negative_is_never_the_sentence_nor_its_partner(kind):
+    """Not even where every other sentence is as far away as can be."""
+    side = torch.zeros(6, 12)
+    side[:, :6] = torch.eye(6)
+    vectors = torch.cat([side, side]) - 1.0 / 12
+    for seed in range(20):
+        chosen = choose_negatives(vectors, kind, generator=torch.Generator().manual_seed(seed))
+        assert ((chosen - torch.arange(12)) % 6 != 0).all()
+        assert ((chosen >= 0) & (chosen < 12)).all()
+
+
+def test_scrambled_pairs_keep_their_words():
+    """All, none or some are shuffled; the words of a sentence stay its own."""
+    batch, generator = toy_batch("pairs", 40), torch.Generator().manual_seed(0)
+    for side, before in zip(scrambled(batch, 1.0, generator=generator), batch.parts, strict=True):
+        ends = np.cumsum(before.lengths)[:-1]
+        rows = list(zip(np.split(side.ids, ends), np.split(before.ids, ends), strict=True))
+        assert all(np.array_equal(np.sort(one), np.sort(other)) for one, other in rows)
+        assert any(not np.array_equal(one, other) for one, other in rows)
+    assert np.array_equal(scrambled(batch, 0.0, generator=generator)[0].ids, batch.first.ids)
+    assert (Config(variant="authors").resolved_scramble, Config().resolved_scramble) == (0.5, 0.0)
+
+
+@pytest.mark.parametrize("encoder", [None, {"type": "bag", "pooling": "mean", "embedding": {"dim": 6}}])
+def test_paraphrase_margin_learns_from_pairs_alone(tmp_path, encoder):
+    """CSE and the word average; the correlation rises, and one tower is encoded."""
+    config = pairs_run(tmp_path, training__epochs=8.0, **({"encoder": encoder} if encoder else {}))
+    reports: list[float] = []
+    outcome = fit(config, tmp_path / "run", report=lambda now: reports.append(now.metrics["pearson"]) or True)
+    assert (outcome.status, config.metrics) == ("finished", ("pearson",))
+    assert outcome.metrics["pearson"] > 0.5
+    assert load(tmp_path / "run").encode(["w1 w2"]).shape == (1, 6 if encoder else 12)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_pairs_run_killed_and_resumed_gives_the_same_weights(tmp_path, exact):
+    """Shuffling, coins, penalties and dropout are functions of the seed and the step."""
+    objective = {**MARGIN, "negatives": "mix", "scramble": 0.5, "lambda_w": 0.01, "lambda_c": 0.01}
+    changes = {"objective": objective, "encoder__dropout": 0.2, "training__row_exact_adam": exact}
+    config = pairs_run(tmp_path, training__epochs=2.0, **changes)
+    fit(config, tmp_path / "straight")
+    fit(config, tmp_path / "killed", report=lambda report: report.index < 2)
+    fit(config, tmp_path / "killed")
+    one, two = (SentenceModel.load(tmp_path / name).tensors() for name in ("straight", "killed"))
+    assert all(torch.equal(value, two[name]) for name, value in one.items())
+
+
+def test_objective_of_pairs_without_pairs_is_one_clear_line(tmp_path):
+    """The section that is missing is named."""
+    with pytest.raises(ValueError, match=r"pairs\.path must be set for objective paraphrase_margin"):
+        tiny_run(tmp_path, objective=MARGIN)

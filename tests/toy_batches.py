@@ -1,0 +1,54 @@
+"""A batch of each kind, and a toy way to read it: sums of random word vectors, so that objectives need no encoder."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from raysent.batches import Batch, Pairs, Sentences, Triplets
+from raysent.embeddings import WordTable
+from raysent.objectives import Surroundings
+
+NUM_WORDS = 30
+
+
+def sentences(lengths, seed=0):
+    """Random words from id 2 on."""
+    ids = np.random.default_rng(seed).integers(2, NUM_WORDS, size=int(np.sum(lengths)))
+    return Sentences(ids.astype(np.int32), np.asarray(lengths, dtype=np.int64))
+
+
+def toy_batch(reads, size=12, seed=0):
+    """A batch of the kind that `reads` names."""
+    lengths = np.random.default_rng(seed).integers(1, 7, size=(3, size))
+    if reads == "context":
+        return Batch(sentences(lengths[0], seed), np.arange(size), np.arange(size) // 6)
+    if reads == "triplets":
+        parts = (sentences(row, seed + place) for place, row in enumerate([np.full(size, 4), *lengths[1:]]))
+        return Triplets(*parts, np.arange(size))
+    labels, scores = np.arange(size) % 3, np.linspace(0, 5, size)
+    return Pairs(sentences(lengths[0], seed), sentences(lengths[1], seed + 1), labels, scores)
+
+
+def surroundings(dim=8, seed=0, num_classes=3, word_dim=5):
+    """What an objective with parameters is built with."""
+    generator = torch.Generator().manual_seed(seed)
+    table = WordTable(torch.randn(NUM_WORDS, word_dim, generator=generator), trained=True)
+    return Surroundings(dim=dim, num_words=NUM_WORDS, words=table, generator=generator, num_classes=num_classes)
+
+
+class ToyRead(torch.nn.Module):
+    """Towers that add up random word vectors."""
+
+    def __init__(self, num_towers=2, dim=8, seed=1):
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.tables = torch.nn.ParameterList(
+            torch.randn(NUM_WORDS, dim, generator=generator) for _ in range(num_towers)
+        )
+
+    def forward(self, sentences, *, is_training=True):
+        """The vectors of each tower."""
+        starts = torch.from_numpy(np.cumsum(sentences.lengths) - sentences.lengths)
+        ids = torch.from_numpy(sentences.ids).long()
+        return tuple(torch.nn.functional.embedding_bag(ids, table, starts, mode="sum") for table in self.tables)
