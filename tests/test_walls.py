@@ -26,7 +26,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "LEARN": (("validation",), ("run",), ("material",), ("trainer",), ("train", "search_space"), ("sweep",)),
     "JUDGE": (("tasks",), ("probes",), ("evaluate",), ("ensemble",), ("neighbours",), ("report",)),
     "MONEY": (("cloud",),),
-    "HANDOVER": (("export",), ("cli",)),
+    "HANDOVER": (("export",), ("cli",), ("__main__",)),
 }
 ROWS = tuple(row for rows in LAYERS.values() for row in rows)
 HEIGHT = {room: height for height, row in enumerate(ROWS) for room in row}

@@ -1,0 +1,79 @@
+"""One row -> a model in its folder, and how long that took; run in a process of its own, on one thread."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.papers.rows import Row
+from raysent.artifacts import read_json, write_json
+from raysent.run import RunConfig
+from raysent.trainer import fit
+
+TIME_FILE = "time.json"
+# A difference of two runs is trusted from here on.
+_LEAST_S = 3.0
+_FEWEST_STEPS, _MOST_STEPS = 4, 4000
+
+
+def make(row: Row, *, models: Path, seconds: float) -> dict[str, Any]:
+    """Train or make a model, unless it is there; returns what it took: steps, sentences, processor seconds."""
+    folder = models / row.name
+    if (folder / TIME_FILE).exists():
+        return dict(read_json(folder / TIME_FILE))
+    taken = _train(row, folder, seconds=seconds) if row.run else _command(row, folder)
+    write_json(folder / TIME_FILE, taken)
+    return taken
+
+
+def _train(row: Row, folder: Path, *, seconds: float) -> dict[str, Any]:
+    """Train for as many steps as the allowance of processor time holds."""
+    num_steps = row.num_steps or max(2, int(seconds / seconds_per_step(row, folder.with_name(f"{row.name}-trial"))))
+    started = time.process_time()
+    outcome = fit(_config(row, num_steps=num_steps, num_reports=2), folder)
+    return {
+        "status": outcome.status,
+        "num_steps": outcome.step,
+        "sentences": outcome.sentences,
+        "seconds": round(time.process_time() - started, 1),
+        "metrics": outcome.metrics,
+    }
+
+
+def seconds_per_step(row: Row, folder: Path) -> float:
+    """Return what a step costs: short runs that differ in nothing but their steps, until these take long enough."""
+    num_steps, before = _FEWEST_STEPS, _time_of(row, folder, num_steps=2)
+    while True:
+        taken = _time_of(row, folder, num_steps=2 + num_steps) - before
+        if taken > _LEAST_S or num_steps > _MOST_STEPS:
+            return taken / num_steps
+        num_steps *= 4
+
+
+def _time_of(row: Row, folder: Path, *, num_steps: int) -> float:
+    """Return the processor seconds of a whole short run."""
+    shutil.rmtree(folder, ignore_errors=True)
+    started = time.process_time()
+    fit(_config(row, num_steps=num_steps, num_reports=1), folder)
+    taken = time.process_time() - started
+    shutil.rmtree(folder)
+    return taken
+
+
+def _config(row: Row, *, num_steps: int, num_reports: int) -> RunConfig:
+    """Return the row's run with its length."""
+    # Epochs are an upper limit as well; the steps are what is meant.
+    length = {"max_steps": num_steps, "epochs": 1000.0, "num_reports": min(num_reports, num_steps)}
+    return RunConfig(**{**row.run, "training": {**row.run.get("training", {}), **length}})
+
+
+def _command(row: Row, folder: Path) -> dict[str, Any]:
+    """Run the row's command."""
+    started = time.perf_counter()
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "raysent", *row.make, "-o", str(folder)], check=True)
+    return {"status": "made", "num_steps": 0, "sentences": 0, "seconds": round(time.perf_counter() - started, 1)}
