@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +40,14 @@ class EmbeddingConfig(StrictModel):
         vectors: File of word vectors (GloVe or word2vec text, word2vec binary, fastText `.vec`, each also gzipped),
             or `ppmi` for vectors counted from the corpus itself; None starts from random ones.
         trained: Whether training changes them. Fixed vectors are shared by both towers.
+        unknown: The fixed vector of every word without one: `random` is uniform in [0, 1), as in Quick-Thoughts'
+            released code; `zero` is Multi-view's.
     """
 
     dim: int = pydantic.Field(default=300, ge=1)
     vectors: str | None = None
     trained: bool = True
+    unknown: Literal["random", "zero"] = "random"
 
     @pydantic.model_validator(mode="after")
     def _fixed_vectors_are_given(self) -> Self:
@@ -110,8 +113,9 @@ class Tables:
         values.uniform_(-_TRAINED_LIMIT, _TRAINED_LIMIT, generator=self.generator)
         if config.vectors is not None:
             if not config.trained:
-                # The unknown word is uniform in [0, 1), as in the authors' code, and stands for every missing word.
-                values[:] = torch.rand(config.dim, generator=self.generator)
+                # The unknown word stands for every missing one.
+                unknown = torch.rand(config.dim, generator=self.generator)
+                values[:] = unknown if config.unknown == "random" else 0.0
             self._fill(values, config)
         values[PAD_ID] = 0.0
         return values

@@ -6,10 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from raysent.corpus import Corpus, prepare
+from raysent.errors import DataError
 from raysent.pairs import PairCorpus
 from raysent.run import RunConfig
-from raysent.vocabulary import Vocabulary
+from raysent.vocabulary import Sentences, Vocabulary
+
+_SAMPLE_BLOCKS = 100
+_COUNTED_SENTENCES = 200_000
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -34,6 +41,23 @@ class Material:
     def num_classes(self) -> int:
         """Labels of the pairs; 0 where they have none."""
         return 0 if self.pairs is None else len(self.pairs.train.classes)
+
+    def sample(self, num_sentences: int) -> Sentences:
+        """Return sentences of the training text, blocks from evenly spaced places; of pairs, both sides' first."""
+        if self.pairs is not None:
+            pairs = self.pairs.train
+            text = [*pairs.first[: num_sentences // 2], *pairs.second[: num_sentences // 2]]
+            return self.vocabulary.ids(text, max_length=self.max_length)
+        if self.corpus is None:
+            raise DataError("there is no text to take sentences from; set corpus.path or pairs.path")
+        train, block = self.corpus.train, max(1, num_sentences // _SAMPLE_BLOCKS)
+        starts = np.unique(np.linspace(0, max(0, len(train) - block), _SAMPLE_BLOCKS).astype(np.int64))
+        blocks = [train.sentences(start, min(start + block, len(train))) for start in starts.tolist()]
+        return Sentences(np.concatenate([one.ids for one in blocks]), np.concatenate([one.lengths for one in blocks]))
+
+    def word_counts(self) -> npt.NDArray[np.int64]:
+        """Return how often each word occurs [vocabulary], in a sample of a large corpus."""
+        return np.bincount(self.sample(_COUNTED_SENTENCES).ids, minlength=len(self.vocabulary))
 
     def facts(self) -> dict[str, Any]:
         """Return sizes and keys, as plain values."""

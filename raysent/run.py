@@ -21,7 +21,8 @@ from raysent.corpus import CorpusConfig
 from raysent.encoders import AnyEncoder
 from raysent.errors import ArtifactError, ConfigError
 from raysent.model import ModelConfig
-from raysent.model.config import check_towers
+from raysent.model.config import check_parts
+from raysent.model.postprocessing import PostprocessingConfig
 from raysent.objectives import AnyObjective
 from raysent.pairs import PairsConfig
 from raysent.validation import ValidationConfig, metrics_of
@@ -78,6 +79,7 @@ class RunConfig(StrictModel):
         encoder: The first tower.
         second_encoder: The second one, for objectives that train two; None for another of the first's kind.
         objective: What training minimises.
+        postprocessing: What becomes of the vectors after training.
         training: How.
         validation: What it is examined with.
         seed: Of everything random in the run.
@@ -89,6 +91,7 @@ class RunConfig(StrictModel):
     encoder: AnyEncoder
     second_encoder: AnyEncoder | None = None
     objective: AnyObjective
+    postprocessing: PostprocessingConfig = pydantic.Field(default_factory=PostprocessingConfig)
     training: TrainingConfig = pydantic.Field(default_factory=TrainingConfig)
     validation: ValidationConfig = pydantic.Field(default_factory=ValidationConfig)
     seed: int = pydantic.Field(default=0, ge=0)
@@ -96,7 +99,7 @@ class RunConfig(StrictModel):
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> Self:
         objective = self.objective
-        check_towers(self.encoder, self.second_encoder, num_towers=objective.num_towers, name=objective.type)
+        check_parts(self.encoder, self.second_encoder, objective, self.postprocessing)
         if objective.reads == "pairs" and self.pairs is None:
             raise ValueError(f"pairs.path must be set for objective {objective.type}, which reads pairs of sentences")
         presets = {key: value for key, value in objective.presets.items() if key not in self.training.model_fields_set}
@@ -113,7 +116,12 @@ class RunConfig(StrictModel):
     @property
     def model(self) -> ModelConfig:
         """The part that the model's own files keep."""
-        return ModelConfig(encoder=self.encoder, objective=self.objective, second_encoder=self.second_encoder)
+        return ModelConfig(
+            encoder=self.encoder,
+            objective=self.objective,
+            second_encoder=self.second_encoder,
+            postprocessing=self.postprocessing,
+        )
 
     @property
     def key(self) -> str:

@@ -136,3 +136,55 @@ def context_alternatives(f, g, documents, *, context_size=1, num_negatives=5.0, 
         classifier.append(right + num_negatives * wrong)
         hinges.append(np.mean([[max(0.0, margin - scores[j] + scores[k]) for k in far] for j in near]))
     return float(np.mean(classifier)), float(np.mean(hinges))
+
+
+def _log_softmax(row):
+    """Log of exp(row) / sum of exp(row)."""
+    return row - row.max() - np.log(np.exp(row - row.max()).sum())
+
+
+def view_agreement(f, g, positions, documents, *, context_size=3, temperature=1.0, includes_itself=True):
+    """Mean over sentences of the mean over neighbours of -log p; cosines of both ways."""
+    losses = []
+    for i in range(len(f)):
+        scores = np.array([unit(f[i]) @ unit(g[j]) + unit(g[i]) @ unit(f[j]) for j in range(len(f))])
+        log_p = _log_softmax(scores / temperature)
+        right = [
+            j
+            for j in range(len(f))
+            if documents[i] == documents[j]
+            and abs(positions[i] - positions[j]) <= context_size
+            and (i != j or includes_itself)
+        ]
+        if right:
+            losses.append(-np.mean(log_p[right]))
+    return np.mean(losses)
+
+
+def self_agreement(f, positions, documents, *, context_size=3):
+    """The same of one view, the sentence itself left out of candidates and neighbours."""
+    losses = []
+    for i in range(len(f)):
+        others = [j for j in range(len(f)) if j != i]
+        log_p = _log_softmax(np.array([unit(f[i]) @ unit(f[j]) for j in others]))
+        right = [
+            place
+            for place, j in enumerate(others)
+            if documents[i] == documents[j] and abs(positions[i] - positions[j]) <= context_size
+        ]
+        if right:
+            losses.append(-np.mean(log_p[right]))
+    return np.mean(losses)
+
+
+def view_generation(f, rows, documents, negatives, weight, table):
+    """Mean over the words of each next sentence of -log s(x.v) - sum over negatives of log s(-x.v)."""
+    losses = []
+    for i in range(len(f) - 1):
+        if documents[i] != documents[i + 1]:
+            continue
+        x = f[i] @ weight
+        for word in rows[i + 1]:
+            loss = -np.log(sigmoid(x @ table[word]))
+            losses.append(loss - sum(np.log(sigmoid(-x @ table[k])) for k in negatives[i]))
+    return np.mean(losses)

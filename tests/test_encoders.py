@@ -17,6 +17,8 @@ from raysent.encoders.bag import Config as Bag
 from raysent.encoders.cnn import Config as Cnn
 from raysent.encoders.concat import Config as Concat
 from raysent.encoders.gru import Config as Gru
+from raysent.encoders.linear import Config as Linear
+from raysent.encoders.lstm import Config as Lstm
 from raysent.errors import ConfigError
 from raysent.packing import block_rows, pack, pack_blocks
 from raysent.vocabulary import PAD_ID, UNK_ID, Sentences, Vocabulary
@@ -38,6 +40,11 @@ VARIANTS = {
     "cnn": Cnn(embedding=WORDS, num_filters=3),
     "cnn mean tanh": Cnn(embedding=WORDS, num_filters=2, windows=[4, 2], pooling="mean", activation="tanh"),
     "cnn max": Cnn(embedding=WORDS, num_filters=3, windows=[9], pooling="max"),
+    "gru pooled": Gru(embedding=WORDS, hidden_size=6, bidirectional=True, pooling="mean", initialization="he"),
+    "linear": Linear(embedding=WORDS, hidden_size=6),
+    "linear max": Linear(embedding=WORDS, hidden_size=6, pooling="max"),
+    "lstm": Lstm(embedding=WORDS, hidden_size=6),
+    "lstm uni last": Lstm(embedding=WORDS, hidden_size=6, bidirectional=False, pooling="last"),
     "concat": Concat(members={"uni": Gru(embedding=WORDS, hidden_size=4), "bag": Bag(embedding=WORDS)}),
     "nested": Concat(members={"one": Concat(members={"bag": Bag(embedding=WORDS)}), "bag": Bag(embedding=WORDS)}),
 }

@@ -16,8 +16,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "GROUND": (("errors",), ("config", "artifacts")),
     "DATA": (("vocabulary",), ("corpus", "pairs"), ("batches",)),
     "MODEL": (
-        ("packing", "matmul", "row_adam"),
-        ("packed_gru",),
+        ("packing", "matmul", "row_adam", "components"),
+        ("packed_gru", "pooling"),
         ("embeddings",),
         ("encoders", "objectives", "codes"),
         ("sentence_encoder",),

@@ -34,7 +34,16 @@ def surroundings(dim=8, seed=0, num_classes=3, word_dim=5):
     """What an objective with parameters is built with."""
     generator = torch.Generator().manual_seed(seed)
     table = WordTable(torch.randn(NUM_WORDS, word_dim, generator=generator), trained=True)
-    return Surroundings(dim=dim, num_words=NUM_WORDS, words=table, generator=generator, num_classes=num_classes)
+    decoder = torch.nn.Parameter(torch.randn(dim, word_dim, generator=generator))
+    return Surroundings(
+        dim=dim,
+        num_words=NUM_WORDS,
+        words=table,
+        generator=generator,
+        num_classes=num_classes,
+        second_parameters=(decoder,),
+        word_counts=torch.ones(NUM_WORDS),
+    )
 
 
 class ToyRead(torch.nn.Module):

@@ -299,6 +299,44 @@ def bag(model: TrainedArgument, output: NewModelOption, as_json: JsonOption = Fa
     raise typer.Exit(words.bag(model, output=output, as_json=as_json))
 
 
+@app.command()
+def average(
+    vectors: Annotated[
+        Path, typer.Argument(metavar="VECTORS", help="GloVe, word2vec or fastText vectors, text or .bin, also .gz.")
+    ],
+    output: NewModelOption,
+    weighting: Annotated[
+        str, typer.Option("--weighting", metavar="NAME", help="uniform, or sif: a / (a + p(word)) with a = 0.001.")
+    ] = "uniform",
+    counts: Annotated[
+        Path | None, typer.Option("--counts", metavar="FILE", help="Lines of a word and how often it occurs, for sif.")
+    ] = None,
+    remove_component: Annotated[
+        Path | None,
+        typer.Option("--remove-component", metavar="TEXT", help="Take away the top component of TEXT's sentences."),
+    ] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case text before looking words up.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Save the mean of a file's word vectors as a model.
+
+    The baseline that needs no training: plain, with SIF weights, or with its top component taken away (WR).
+    """
+    from raysent.cli import words  # torch comes with it
+
+    raise typer.Exit(
+        words.average(
+            vectors,
+            output=output,
+            weighting=weighting,
+            counts=counts,
+            text=remove_component,
+            is_lowercase=lowercase,
+            as_json=as_json,
+        )
+    )
+
+
 @space_app.command("lint")
 def space_lint(files: Annotated[list[str], typer.Argument(metavar="FILE", help="Search-space files.")]) -> None:
     """Check search spaces at every edge value."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,9 +12,10 @@ import numpy as np
 import raysent
 from raysent.artifacts import storage_errors, written_whole
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
+from raysent.cli.reading import read_lines
 from raysent.ensemble import Combined, combine
 from raysent.ensemble.pooling import check_method
-from raysent.errors import ConfigError, DataError
+from raysent.errors import ConfigError
 from raysent.evaluate import Score
 from raysent.evaluate import evaluate as evaluate_models
 from raysent.report import write as write_report
@@ -103,7 +103,7 @@ def report(run: Path) -> int:
 def encode(model: str, file: Path | None, *, output: Path, batch_size: int, normalize: bool) -> int:
     """Encode the lines of a file, or of standard input."""
     encoder = raysent.load(model)
-    sentences = _lines(file)
+    sentences = read_lines(file)
     blocks = []
     with ProgressLines() as progress:
         for first in range(0, len(sentences), ENCODED_AT_ONCE):
@@ -227,28 +227,3 @@ def _say_absent(tasks: str | None, data: Path | None) -> None:
     """Name the tasks that were left out because their files are not there."""
     if tasks is None and data is not None and (absent := absent_tasks(data)):
         messages.print(f"not in {data}: {', '.join(absent)}", soft_wrap=True)
-
-
-def _lines(file: Path | None) -> list[str]:
-    r"""Return the sentences of a file or of standard input, split on "\n" only.
-
-    Raises:
-        DataError: If the file is missing, unreadable or not text.
-    """
-    name = "standard input" if file is None else str(file)
-    try:
-        data = sys.stdin.buffer.read() if file is None else file.read_bytes()
-        lines = data.decode("utf-8").split("\n")
-    except FileNotFoundError:
-        raise DataError(f"{name}: no such file") from None
-    except IsADirectoryError:
-        raise DataError(f"{name}: must be a file of one sentence a line; given a folder") from None
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}: must be UTF-8 text; byte {error.start} is not; convert it with iconv") from None
-    if lines and not lines[-1]:
-        lines.pop()
-    if not lines:
-        raise DataError(f"{name}: must hold one sentence a line; it is empty")
-    return [line.rstrip("\r") for line in lines]

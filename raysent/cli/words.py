@@ -1,12 +1,13 @@
-"""`raysent expand` and `bag`: another model made from a trained one's words."""
+"""`raysent expand`, `bag` and `average`: models made of a trained one's words, or of a file of word vectors."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from raysent.cli.console import print_json, results
+from raysent.cli.reading import read_counts, read_lines
 from raysent.errors import ArtifactError, ConfigError
-from raysent.model import MODEL_FILE, SentenceModel, bag_of_words, load
+from raysent.model import MODEL_FILE, SentenceModel, average_of_words, bag_of_words, check_weighting, load
 from raysent.model import expand as expand_model
 from raysent.vocabulary import read_word_vectors
 
@@ -36,6 +37,37 @@ def bag(model: str, *, output: Path, as_json: bool) -> int:
     return 0
 
 
+def average(
+    vectors: Path,
+    *,
+    output: Path,
+    weighting: str,
+    counts: Path | None,
+    text: Path | None,
+    is_lowercase: bool,
+    as_json: bool,
+) -> int:
+    """Save the model that averages the words of a file; returns the exit code."""
+    _refuse_existing(output)
+    model = average_of_words(
+        read_word_vectors(vectors),
+        weighting=check_weighting(weighting),
+        counts=None if counts is None else read_counts(counts),
+        lowercase=is_lowercase,
+        remove_component=text is not None,
+    )
+    if text is not None:
+        sample = read_lines(text)[: model.postprocessing.num_sentences]
+        model.fit_postprocessing(model.vocabulary.ids(sample, max_length=model.max_length))
+    model.save(output)
+    dim = model.get_sentence_embedding_dimension()
+    if as_json:
+        print_json({"model": str(output), "dim": dim, "num_words": len(model.vocabulary)})
+    else:
+        results.print(f"{output}: the mean of {len(model.vocabulary):,} words' vectors, {dim} numbers", soft_wrap=True)
+    return 0
+
+
 def _trained(model: str, output: Path) -> SentenceModel:
     """Load a trained model whose folder stays as it is.
 
@@ -46,6 +78,10 @@ def _trained(model: str, output: Path) -> SentenceModel:
     loaded = load(model)
     if not isinstance(loaded, SentenceModel):
         raise ConfigError(f"{model}: must be a trained model with words of its own; name a run's or a trial's folder")
+    _refuse_existing(output)
+    return loaded
+
+
+def _refuse_existing(output: Path) -> None:
     if (output / MODEL_FILE).exists():
         raise ArtifactError(f"{output}: holds a model already; name another folder with -o")
-    return loaded

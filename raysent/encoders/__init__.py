@@ -44,6 +44,11 @@ class EncoderConfig(StrictModel):
         return (self.dim,)
 
     @property
+    def encoded_dims(self) -> tuple[int, ...]:
+        """Sizes of the blocks that `encode` normalises; others than `block_dims` where it pools in another way."""
+        return self.block_dims
+
+    @property
     def has_dropout(self) -> bool:
         """Whether a sentence's vector is another in training."""
         return False
@@ -100,6 +105,10 @@ class SentenceReader(nn.Module):
     def read(self, packed: Packed, projected: Any) -> Tensor:
         """Return the vectors [batch, dim] in the given order of sentences."""
 
+    def read_encoded(self, packed: Packed, projected: Any) -> Tensor:
+        """Return what `encode` gives before it is normalised, blocks of `encoded_dims`; by default as in training."""
+        return self.read(packed, projected)
+
     def block_tables(self) -> list[WordTable | None]:
         """Return the word table behind each block that has a loss of its own; by default the attribute `words`."""
         return [getattr(self, "words", None)]
@@ -114,6 +123,10 @@ class SentenceReader(nn.Module):
     def forward(self, packed: Packed) -> Tensor:
         """Return the vectors [batch, dim]; none depends on the batch's other sentences."""
         return self.read(packed, self.project(packed.words))
+
+    def encoded(self, packed: Packed) -> Tensor:
+        """Return what `encode` gives before it is normalised [batch, encoded dims]."""
+        return self.read_encoded(packed, self.project(packed.words))
 
 
 def build_encoder(config: EncoderConfig, tables: Tables) -> SentenceReader:

@@ -45,6 +45,11 @@ class Config(EncoderConfig):
         return tuple(dim for member in self.members.values() for dim in member.block_dims)
 
     @property
+    def encoded_dims(self) -> tuple[int, ...]:
+        """Sizes of the members' blocks as `encode` gives them."""
+        return tuple(dim for member in self.members.values() for dim in member.encoded_dims)
+
+    @property
     def loss_dims(self) -> tuple[int, ...]:
         """Sizes of the blocks that have a loss of their own."""
         if self.training == "joint":
@@ -93,3 +98,8 @@ class Encoder(SentenceReader):
         """Return the vectors [batch, dim]."""
         readers = zip(self._readers(), projected, strict=True)
         return torch.cat([member.read(packed, one) for member, one in readers], dim=1)
+
+    def read_encoded(self, packed: Packed, projected: list[object]) -> Tensor:
+        """Return the members' blocks as `encode` gives them."""
+        readers = zip(self._readers(), projected, strict=True)
+        return torch.cat([member.read_encoded(packed, one) for member, one in readers], dim=1)

@@ -1,4 +1,4 @@
-"""GRU over the words of a sentence: the state after the last word, of one direction or of both side by side.
+"""GRU over the words of a sentence: its last state, or all states pooled, of one direction or of both side by side.
 
     r, z = sigmoid(W x + b + U h)         gates; z = 1 keeps the state
     c    = tanh(W x + b + r * (U h + b'))   reset: after  (torch's and cuDNN's form)
@@ -24,6 +24,7 @@ from raysent.embeddings import Tables
 from raysent.encoders import SentenceReader, WordEncoderConfig
 from raysent.packed_gru import WORDS, packed_gru, reset_before_gru
 from raysent.packing import Packed
+from raysent.pooling import Pooling, States, token_rows
 
 _UNIFORM_LIMIT = 0.1
 
@@ -36,7 +37,10 @@ class Config(WordEncoderConfig):
         hidden_size: Size of one tower's vector; each of two directions has half of it.
         num_layers: GRUs on top of each other.
         initialization: First values: `glorot` are those of Quick-Thoughts' released code; `orthogonal` Skip-Thoughts':
-            orthogonal recurrent blocks, uniform in [-0.1, 0.1] from the words, biases 0, the recurrent one for good.
+            orthogonal recurrent blocks, uniform in [-0.1, 0.1] from the words, biases 0, the recurrent one for good;
+            `he` Multi-view's: normal with variance 2 / inputs, gate biases 1.
+        pooling: How the states become a sentence's vector in training.
+        encode_pooling: How they do in `encode`; several stand side by side. None is as in training.
         reset: Where the reset gate acts, see the module. None is what `variant` says: `after` for paper, `before`
             for authors.
         implementation: `packed` is our own recurrence over packed sentences, `torch` is torch's; both compute the
@@ -48,7 +52,9 @@ class Config(WordEncoderConfig):
     bidirectional: bool = False
     hidden_size: int = pydantic.Field(default=1200, ge=1)
     num_layers: int = pydantic.Field(default=1, ge=1)
-    initialization: Literal["glorot", "orthogonal"] = "glorot"
+    initialization: Literal["glorot", "orthogonal", "he"] = "glorot"
+    pooling: Pooling = "last"
+    encode_pooling: list[Pooling] | None = pydantic.Field(default=None, min_length=1)
     reset: Literal["after", "before"] | None = None
     implementation: Literal["auto", "packed", "torch"] = "auto"
 
@@ -60,12 +66,24 @@ class Config(WordEncoderConfig):
             raise ValueError("num_layers must be 1 with reset: before (variant: authors); set reset: after")
         if self.num_layers > 1 and self.implementation == "packed":
             raise ValueError("num_layers must be 1 with implementation: packed; set implementation: auto")
+        if self.needs_states and (self.resolved_reset == "before" or self.implementation == "packed"):
+            raise ValueError("pooling must be last with reset: before or implementation: packed; set after and auto")
         return self
 
     @property
     def dim(self) -> int:
         """Size of one tower's vector."""
         return self.hidden_size
+
+    @property
+    def encoded_dims(self) -> tuple[int, ...]:
+        """One block, of every pooling's size together."""
+        return (self.hidden_size * len(self.encode_pooling or [self.pooling]),)
+
+    @property
+    def needs_states(self) -> bool:
+        """Whether states other than the last are read."""
+        return {self.pooling, *(self.encode_pooling or [])} != {"last"}
 
     @property
     def resolved_reset(self) -> Literal["after", "before"]:
@@ -89,8 +107,7 @@ class Encoder(SentenceReader):
             device="meta",
         ).to_empty(device="cpu")
         if tables.sets_values:
-            begin = initialize if config.initialization == "glorot" else initialize_orthogonal
-            begin(self.gru, generator=tables.generator)
+            _INITIALIZATIONS[config.initialization](self.gru, generator=tables.generator)
         if config.resolved_reset == "before" or config.initialization == "orthogonal":
             # The papers' cells have one bias; a second one would learn at its side and double its rate.
             for name, parameter in self.gru.named_parameters():
@@ -101,6 +118,8 @@ class Encoder(SentenceReader):
         """Whether torch's recurrence runs: where it is asked for, or where it is the faster one or the only one."""
         if self._config.resolved_reset == "before":
             return False
+        if self._config.needs_states:
+            return True
         if self._config.implementation == "auto":
             return self._config.num_layers > 1 or self.gru.weight_hh_l0.device.type != "cpu"
         return self._config.implementation == "torch"
@@ -114,9 +133,9 @@ class Encoder(SentenceReader):
         return [functional.linear(vectors, weight, _input_bias(*biases)) for weight, _, *biases in self._directions()]
 
     def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
-        """Return the last states [batch, dim]."""
+        """Return the vectors [batch, dim]."""
         if self._is_torch:
-            return self._read_by_torch(packed, projected[0])
+            return self._states_by_torch(packed, projected[0]).pooled(self._config.pooling)
         run = reset_before_gru if self._config.resolved_reset == "before" else packed_gru
         hidden = self.gru.hidden_size
         last = [
@@ -127,14 +146,19 @@ class Encoder(SentenceReader):
         ]
         return torch.cat(last, dim=1)[packed.rank]
 
-    def _read_by_torch(self, packed: Packed, vectors: Tensor) -> Tensor:
-        """Return the last states [batch, dim] of torch's own recurrence; the oracle, and cuDNN's on a GPU."""
+    def read_encoded(self, packed: Packed, projected: list[Tensor]) -> Tensor:
+        """Return the vectors as `encode` pools them [batch, dims of all poolings]."""
+        poolings = self._config.encode_pooling
+        if poolings is None or poolings == [self._config.pooling]:
+            return self.read(packed, projected)
+        return self._states_by_torch(packed, projected[0]).concatenated(poolings)
+
+    def _states_by_torch(self, packed: Packed, vectors: Tensor) -> States:
+        """Return all states of torch's own recurrence; the oracle, and cuDNN's on a GPU."""
         steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
-        last = self.gru(PackedSequence(vectors[packed.forward_tokens], steps))[
-            1
-        ]  # [layers * directions, batch, hidden]
-        last = last[-2:] if self._config.bidirectional else last[-1:]
-        return torch.cat(tuple(last), dim=1)[packed.rank]
+        states, last = self.gru(PackedSequence(vectors[packed.forward_tokens], steps))
+        last = last[-2:] if self._config.bidirectional else last[-1:]  # of [layers * directions, batch, hidden]
+        return States(states.data, token_rows(packed), torch.cat(tuple(last), dim=1)[packed.rank])
 
     def _directions(self) -> list[list[Tensor]]:
         """Return weight_ih, weight_hh, bias_ih and bias_hh of each direction of the only layer."""
@@ -188,3 +212,23 @@ def initialize_orthogonal(gru: nn.GRU, *, generator: torch.Generator) -> None:
         else:
             for block in torch.split(parameter.data, gru.hidden_size):
                 nn.init.orthogonal_(block, generator=generator)
+
+
+def initialize_he(gru: nn.GRU, *, generator: torch.Generator) -> None:
+    """Set Multi-view's first values: He's normal ones, gate biases 1, other biases 0.
+
+    Args:
+        gru: Torch's parameters, blocks in the order r, z, c.
+        generator: Source of random values.
+    """
+    hidden = gru.hidden_size
+    for name, parameter in gru.named_parameters():
+        if name.startswith("bias"):
+            parameter.data.zero_()
+            if name.startswith("bias_ih"):
+                parameter.data[: 2 * hidden].fill_(1.0)
+        else:
+            parameter.data.normal_(0.0, math.sqrt(2 / parameter.shape[1]), generator=generator)
+
+
+_INITIALIZATIONS = {"glorot": initialize, "orthogonal": initialize_orthogonal, "he": initialize_he}

@@ -11,9 +11,12 @@ A saved model is three files in one folder: `model.json` (what it is), `model.sa
 - `files`: what a saved model's files say
 - `reading`: the way in which an objective reads sentences
 - `sentence_model`: the model
+- `postprocessing`: what becomes of the towers' blocks
+- `averages`: models that average a file's word vectors
 - `words`: the same model with more words, and the bag of its words
 """
 
+from raysent.model.averages import average_of_words, check_weighting
 from raysent.model.config import ModelConfig
 from raysent.model.files import MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE
 from raysent.model.sentence_model import SentenceModel
@@ -26,7 +29,9 @@ __all__ = [
     "VOCABULARY_FILE",
     "ModelConfig",
     "SentenceModel",
+    "average_of_words",
     "bag_of_words",
+    "check_weighting",
     "expand",
     "load",
     "register_loader",

@@ -8,7 +8,8 @@ import pydantic
 
 from raysent.config import StrictModel
 from raysent.encoders import AnyEncoder, EncoderConfig
-from raysent.objectives import AnyObjective
+from raysent.model.postprocessing import PostprocessingConfig
+from raysent.objectives import AnyObjective, ObjectiveConfig
 
 
 class ModelConfig(StrictModel):
@@ -23,30 +24,74 @@ class ModelConfig(StrictModel):
     encoder: AnyEncoder
     objective: AnyObjective
     second_encoder: AnyEncoder | None = None
+    postprocessing: PostprocessingConfig = PostprocessingConfig()
 
     @pydantic.model_validator(mode="after")
     def _towers_fit(self) -> Self:
-        check_towers(self.encoder, self.second_encoder, num_towers=self.objective.num_towers, name=self.objective.type)
+        check_parts(self.encoder, self.second_encoder, self.objective, self.postprocessing)
         return self
+
+    @property
+    def encoded_dims(self) -> tuple[int, ...]:
+        """Sizes of all towers' blocks as `encode` normalises them."""
+        return encoded_dims(self.towers)
 
     @property
     def towers(self) -> tuple[EncoderConfig, ...]:
         """The configuration of each tower that is trained."""
-        return (self.encoder, self.second_encoder or self.encoder)[: self.objective.num_towers]
+        return towers(self.encoder, self.second_encoder, self.objective)
 
 
-def check_towers(first: EncoderConfig, second: EncoderConfig | None, *, num_towers: int, name: str) -> None:
-    """Refuse a second encoder that the objective called `name` cannot train.
+def towers(first: EncoderConfig, second: EncoderConfig | None, objective: ObjectiveConfig) -> tuple[EncoderConfig, ...]:
+    """Return the configuration of each tower that the objective trains."""
+    return (first, second or first)[: objective.num_towers]
+
+
+def encoded_dims(configs: tuple[EncoderConfig, ...]) -> tuple[int, ...]:
+    """Return the sizes of all towers' blocks as `encode` normalises them."""
+    return tuple(dim for tower in configs for dim in tower.encoded_dims)
+
+
+def check_parts(
+    first: EncoderConfig, second: EncoderConfig | None, objective: ObjectiveConfig, postprocessing: PostprocessingConfig
+) -> None:
+    """Refuse encoders that the objective cannot train, and blocks that cannot be combined.
 
     Raises:
         ValueError: With what must hold.
     """
+    _check_towers(first, second, objective)
+    dims = set(encoded_dims(towers(first, second, objective)))
+    if postprocessing.combine == "average" and len(dims) > 1:
+        raise ValueError(f"postprocessing.combine must be concat with blocks of several sizes; given {sorted(dims)}")
+
+
+def _check_towers(first: EncoderConfig, second: EncoderConfig | None, objective: ObjectiveConfig) -> None:
+    """Refuse a second encoder that the objective cannot train.
+
+    Raises:
+        ValueError: With what must hold.
+    """
+    if objective.needs_map:
+        _check_map(first, second, objective)
     if second is None:
         return
-    if num_towers < 2:
-        raise ValueError(f"second_encoder must be left out with objective {name}, which trains one encoder")
+    if objective.num_towers < 2:
+        raise ValueError(f"second_encoder must be left out with objective {objective.type}, which trains one encoder")
     if first.loss_dims != second.loss_dims:
         raise ValueError(
             f"second_encoder must give vectors of the same blocks as encoder, {list(first.loss_dims)}; "
             f"given {list(second.loss_dims)}"
+        )
+
+
+def _check_map(first: EncoderConfig, second: EncoderConfig | None, objective: ObjectiveConfig) -> None:
+    """Refuse what has no map to decode with."""
+    words = getattr(first, "embedding", None)
+    if words is None or words.trained:
+        raise ValueError(f"encoder.embedding.trained must be false with objective {objective.type}; fix its words")
+    if getattr(second, "num_maps", None) != objective.num_maps or getattr(second, "embedding", None) != words:
+        raise ValueError(
+            f"second_encoder must be of type linear with num_maps: {objective.num_maps} and the embedding of encoder; "
+            f"objective {objective.type} trains its map as decoder"
         )

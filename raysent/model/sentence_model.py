@@ -26,6 +26,7 @@ from raysent.model.files import (
     read_record,
     write_record,
 )
+from raysent.model.postprocessing import Postprocessing
 from raysent.model.reading import Reading
 from raysent.objectives import Objective, Surroundings, build_objective
 from raysent.packing import Packed, block_rows, pack, pack_blocks
@@ -61,6 +62,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         max_length: int = 50,
         num_classes: int = 0,
         has_objective: bool = True,
+        word_counts: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -70,11 +72,14 @@ class SentenceModel(nn.Module, SentenceEncoder):
         self.f = build_encoder(config.encoder, tables)
         if config.objective.num_towers == 2:
             self.g = build_encoder(config.towers[1], tables)
-        self.objectives = nn.ModuleList(self._build_objectives(tables) if has_objective else [])
+        self.postprocessing = Postprocessing(config.postprocessing, config.encoded_dims)
+        self.objectives = nn.ModuleList(self._build_objectives(tables, word_counts) if has_objective else [])
 
-    def _build_objectives(self, tables: Tables) -> list[Objective]:
+    def _build_objectives(self, tables: Tables, word_counts: Tensor | None) -> list[Objective]:
         """Return an objective for each block that has a loss of its own."""
-        blocks = zip(self.config.encoder.loss_dims, self.f.block_tables(), self.f.block_parameters(), strict=True)
+        first, second = self.towers[0], self.towers[-1]
+        others = second.block_parameters() if second is not first else [()] * len(self.config.encoder.loss_dims)
+        blocks = zip(self.config.encoder.loss_dims, first.block_tables(), first.block_parameters(), others, strict=True)
         return [
             build_objective(
                 self.config.objective,
@@ -85,9 +90,11 @@ class SentenceModel(nn.Module, SentenceEncoder):
                     generator=tables.generator,
                     num_classes=self.num_classes,
                     parameters=parameters,
+                    second_parameters=second_parameters,
+                    word_counts=word_counts,
                 ),
             )
-            for dim, table, parameters in blocks
+            for dim, table, parameters, second_parameters in blocks
         ]
 
     @classmethod
@@ -100,6 +107,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         word_vectors: CorpusVectors | None = None,
         max_length: int = 50,
         num_classes: int = 0,
+        word_counts: Tensor | None = None,
     ) -> Self:
         """Return an untrained model.
 
@@ -111,6 +119,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 encoder's `embedding.vectors` is `ppmi`. Files of word vectors are read here.
             max_length: Tokens read of a longer sentence.
             num_classes: Labels of the pairs that it will be trained on; 0 where they have none.
+            word_counts: How often each word occurs [vocabulary]; needed only where the objective reads them.
 
         Raises:
             ConfigError: If word vectors are of another size than `embedding.dim`, or none are at hand.
@@ -118,7 +127,14 @@ class SentenceModel(nn.Module, SentenceEncoder):
         """
         generator = torch.Generator().manual_seed(seed)
         tables = Tables(vocabulary, generator=generator, corpus_vectors=word_vectors)
-        return cls(config, vocabulary, tables=tables, max_length=max_length, num_classes=num_classes)
+        return cls(
+            config,
+            vocabulary,
+            tables=tables,
+            max_length=max_length,
+            num_classes=num_classes,
+            word_counts=word_counts,
+        )
 
     @property
     def towers(self) -> list[SentenceReader]:
@@ -229,9 +245,16 @@ class SentenceModel(nn.Module, SentenceEncoder):
 
         return Reading(read, has_dropout=self.training and any(tower.has_dropout for tower in self.config.towers))
 
+    def compared(self, sentences: Sentences) -> tuple[Tensor, ...]:
+        """Return each tower's vectors as a dot product may compare them: of unit length where only angles count."""
+        vectors = self.vectors(sentences)
+        if not self.config.objective.is_cosine:
+            return vectors
+        return tuple(nn.functional.normalize(tower, dim=1) for tower in vectors)
+
     def get_sentence_embedding_dimension(self) -> int:
         """Return the size of an encoded sentence: all towers."""
-        return sum(tower.dim for tower in self.config.towers)
+        return self.postprocessing.dim()
 
     def encode(
         self,
@@ -250,14 +273,15 @@ class SentenceModel(nn.Module, SentenceEncoder):
             towers: `both` for all that were trained, [f ; g] where there are two; `f` for the first alone.
 
         Returns:
-            Each tower's blocks, each of unit length, one after another, float32 [sentences, dim].
+            Each tower's blocks, each of unit length, one after another or averaged, float32 [sentences, dim].
 
         Raises:
             RaysentError: If `sentences` is not a list of strings.
         """
         check_sentences(sentences)
         readers = list(zip(self.config.towers, self.towers, strict=True))[: 1 if towers == "f" else None]
-        out = np.empty((len(sentences), sum(tower.dim for tower, _ in readers)), dtype=np.float32)
+        num_blocks = sum(len(tower.encoded_dims) for tower, _ in readers)
+        out = np.empty((len(sentences), self.postprocessing.dim(num_blocks)), dtype=np.float32)
         was_training = self.training
         self.eval()
         with torch.inference_mode():
@@ -276,17 +300,25 @@ class SentenceModel(nn.Module, SentenceEncoder):
         projected: list[Any] = []
         for rows, packed in zip(block_rows(chunk.lengths, batch_size=batch_size), blocks, strict=True):
             projected = projected or [reader.project(packed.words) for _, reader in readers]
-            towers = [
-                unit_blocks(reader.read(packed, one), config.block_dims)
-                for (config, reader), one in zip(readers, projected, strict=True)
-            ]
-            yield rows, torch.cat(towers, dim=1).cpu().numpy()
+            towers = [reader.read_encoded(packed, one) for (_, reader), one in zip(readers, projected, strict=True)]
+            yield rows, self.postprocessing(torch.cat(towers, dim=1)).cpu().numpy()
 
+    @torch.no_grad()
     def unit_vectors(self, sentences: Sentences) -> Tensor:
         """Return what `encode` gives for sentences that are ids already, float32 [batch, dim], without gradient."""
-        with torch.no_grad():
-            vectors = zip(self.config.towers, self.vectors(sentences), strict=True)
-            return torch.cat([unit_blocks(tower, config.block_dims) for config, tower in vectors], dim=1)
+        vectors: Tensor = self.postprocessing(self._blocks(sentences))
+        return vectors
+
+    def _blocks(self, sentences: Sentences) -> Tensor:
+        """Return the blocks of all towers before post-processing [batch, sum of `encoded_dims`]."""
+        packed = self.pack(sentences)
+        return torch.cat([tower.encoded(packed).float() for tower in self.towers], dim=1)
+
+    @torch.no_grad()
+    def fit_postprocessing(self, sentences: Sentences) -> None:
+        """Fit what post-processing learns from a sample of sentences; the model must not be in training."""
+        parts = [self._blocks(chunk) for chunk in chunks(sentences, size=_CHUNK)]
+        self.postprocessing.fit(torch.cat(parts))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the model's values by name, a shared one once."""
@@ -350,10 +382,13 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return model.eval()
 
 
-def unit_blocks(vectors: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Give every block of vectors [batch, dim] unit length; a zero block stays zero."""
-    blocks = torch.split(vectors.float(), list(dims), dim=1)
-    return torch.cat([nn.functional.normalize(block, dim=1) for block in blocks], dim=1)
+def chunks(sentences: Sentences, *, size: int) -> Iterator[Sentences]:
+    """Yield sentences a few at a time."""
+    ends = np.cumsum(sentences.lengths)
+    for first in range(0, len(ends), size):
+        lengths = sentences.lengths[first : first + size]
+        stop = int(ends[first + len(lengths) - 1])
+        yield Sentences(sentences.ids[stop - int(lengths.sum()) : stop], lengths)
 
 
 register_loader(MODEL_FILE, SentenceModel.load)

@@ -36,7 +36,13 @@ class ObjectiveConfig(StrictModel):
         num_towers: Encoders that are trained: f alone, or f and g.
         is_summed: Whether the loss is a sum over the batch, so that the workers' gradients are added up; otherwise it
             is a mean.
-        has_state: Whether the objective has parameters of its own, or remembers first values of the encoder's.
+        has_state: Whether the objective has parameters of its own, remembers first values of the encoder's, or asks
+            what a saved model no longer knows; such an objective is not loaded with a model.
+        compares: Whether the loss of a sentence depends on the others of the batch, so that workers gather theirs.
+        is_cosine: Whether vectors are compared by their direction alone.
+        reads_counts: Whether it asks how often words occur.
+        needs_map: Whether it trains the last map of a second encoder of type `linear`, over fixed words.
+        num_maps: How many maps that encoder must have.
         is_kept: Whether its parameters stay with a saved model; otherwise only checkpoints hold them.
         metrics: What `Objective.scores` gives on held-out text.
         variant: `authors` sets the defaults to the released code's behaviour; keys that are given override them.
@@ -46,6 +52,11 @@ class ObjectiveConfig(StrictModel):
     num_towers: ClassVar[Literal[1, 2]] = 2
     is_summed: ClassVar[bool] = False
     has_state: ClassVar[bool] = False
+    compares: ClassVar[bool] = True
+    is_cosine: ClassVar[bool] = False
+    reads_counts: ClassVar[bool] = False
+    needs_map: ClassVar[bool] = False
+    num_maps: ClassVar[int] = 1
     is_kept: ClassVar[bool] = False
     metrics: ClassVar[tuple[str, ...]] = ()
 
@@ -82,6 +93,8 @@ class Surroundings:
         generator: Source of first values.
         num_classes: Labels of the pairs; 0 where they have none.
         parameters: The first tower's other parameters, for penalties that know nothing of their meaning.
+        second_parameters: The same of the second tower; none where there is one tower.
+        word_counts: How often each word occurs in the text [vocabulary]; None where `reads_counts` does not ask.
     """
 
     dim: int
@@ -90,6 +103,8 @@ class Surroundings:
     generator: torch.Generator
     num_classes: int = 0
     parameters: tuple[nn.Parameter, ...] = ()
+    second_parameters: tuple[nn.Parameter, ...] = ()
+    word_counts: Tensor | None = None
 
 
 class Read(Protocol):

@@ -84,12 +84,16 @@ class _Training:
         self._device = device
         self._workers = workers
         # Other losses than those over contexts are each worker's own: no sentence needs another worker's.
-        is_shared = config.training.gather_candidates and config.objective.reads == "context"
+        is_shared = (
+            config.training.gather_candidates and config.objective.reads == "context" and config.objective.compares
+        )
         self._gathers = is_shared and workers.world_size > 1
         self._stream = open_stream(config, material, workers)
         self._num_steps = count_steps(config.training, steps_per_epoch=self._stream.num_batches)
         self._examination = open_examination(config, material)
         self._model = build_model(config, material).to(device)
+        is_fitted = self._model.postprocessing.is_fitted_to_text
+        self._sample = material.sample(config.postprocessing.num_sentences) if is_fitted else None
         self._optimizer = Optimizer(self._model, config.training, num_steps=self._num_steps)
         self._use_bfloat16 = config.training.precision == "bfloat16" or (
             config.training.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -217,6 +221,8 @@ class _Training:
         self._model.eval()
         if not all(bool(torch.isfinite(parameter).all()) for parameter in self._model.parameters()):
             return {**dict.fromkeys(self._config.metrics, math.nan), "loss": math.nan}
+        if self._sample is not None:
+            self._model.fit_postprocessing(self._sample)
         with torch.no_grad():
             scores = self._examination.scores(self._model)
         return {**scores, "loss": float(self._loss_sum) / self._num_losses}

@@ -41,6 +41,7 @@ def build_model(config: RunConfig, material: Material) -> SentenceModel:
             )
         return corpus_word_vectors(corpus, dim=dim, seed=config.seed)
 
+    counts = torch.from_numpy(material.word_counts()) if config.objective.reads_counts else None
     return SentenceModel.build(
         config.model,
         material.vocabulary,
@@ -48,6 +49,7 @@ def build_model(config: RunConfig, material: Material) -> SentenceModel:
         word_vectors=vectors_of_corpus,
         max_length=material.max_length,
         num_classes=material.num_classes,
+        word_counts=counts,
     )
 
 

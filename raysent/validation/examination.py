@@ -83,7 +83,7 @@ class Examination:
         """Return every figure by name; the model must not be in training."""
         found: dict[str, float] = {}
         if self.pool is not None:
-            found |= self.pool.scores(lambda sentences: _two(model.vectors(sentences)))
+            found |= self.pool.scores(lambda sentences: _two(model.compared(sentences)))
         if self.similarity is not None:
             found |= self.similarity.scores(model.unit_vectors, self._vocabulary, max_length=self._max_length)
         if self.held_out is not None:

@@ -1,0 +1,57 @@
+"""Files that commands are given -> lines of text, with one line for whatever is wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import zlib
+from pathlib import Path
+
+from raysent.errors import DataError
+
+
+def read_lines(file: Path | None) -> list[str]:
+    r"""Return the lines of a file, also gzipped, or of standard input, split on "\n" only.
+
+    Raises:
+        DataError: If the file is missing, unreadable or not text.
+    """
+    name = "standard input" if file is None else str(file)
+    try:
+        data = sys.stdin.buffer.read() if file is None else _unpacked(file)
+        lines = data.decode("utf-8").split("\n")
+    except FileNotFoundError:
+        raise DataError(f"{name}: no such file") from None
+    except IsADirectoryError:
+        raise DataError(f"{name}: must be a file of one sentence a line; given a folder") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{name}: truncated or not gzip ({error}); fetch it again") from None
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: must be UTF-8 text; byte {error.start} is not; convert it with iconv") from None
+    if lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise DataError(f"{name}: must hold one sentence a line; it is empty")
+    return [line.rstrip("\r") for line in lines]
+
+
+def _unpacked(file: Path) -> bytes:
+    data = file.read_bytes()
+    return gzip.decompress(data) if file.suffix == ".gz" else data
+
+
+def read_counts(file: Path) -> dict[str, int]:
+    """Return how often words occur, from lines of a word and a number.
+
+    Raises:
+        DataError: With the line that is not such a pair.
+    """
+    counts: dict[str, int] = {}
+    for number, line in enumerate(read_lines(file), start=1):
+        word, _, count = line.rpartition(" ")
+        if not word or not count.isdigit():
+            raise DataError(f"{file}:{number}: must be a word and a whole number; given '{line[:40]}'")
+        counts[word] = counts.get(word, 0) + int(count)
+    return counts

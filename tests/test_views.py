@@ -1,0 +1,250 @@
+"""Multi-view: pooling, agreement, generation, the stored top component, and runs from text to encoded views."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+import torch
+from tiny_run import tiny_run
+from toy_batches import ToyRead, surroundings, toy_batch
+
+from raysent.components import top_direction
+from raysent.embeddings import EmbeddingConfig, EmptyTables, Tables, WordTable
+from raysent.encoders import build_encoder
+from raysent.encoders.gru import Config as Gru
+from raysent.encoders.linear import Config as Linear
+from raysent.model import ModelConfig, SentenceModel
+from raysent.objectives import build_objective
+from raysent.objectives.self_agreement import Config as SelfAgreement
+from raysent.objectives.view_agreement import Config as Agreement
+from raysent.objectives.view_generation import Config as Generation
+from raysent.objectives.view_generation import next_words, orthonormalize
+from raysent.packing import pack
+from raysent.run import RunConfig
+from raysent.trainer import fit
+from raysent.vocabulary import Sentences, Vocabulary
+
+FIXED = {"dim": 6, "vectors": "ppmi", "trained": False, "unknown": "zero"}
+POOLINGS = ["max", "mean", "min", "last"]
+VIEWS: dict[str, Any] = {
+    "encoder": {"type": "gru", "bidirectional": True, "hidden_size": 8, "embedding": FIXED, "initialization": "he"},
+    "second_encoder": {"type": "linear", "hidden_size": 8, "embedding": FIXED},
+    "postprocessing": {"remove_component": True, "num_sentences": 50},
+}
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "D": {"objective": {"type": "view_agreement", "context_size": 2}},
+    "G": {"objective": {"type": "view_generation"}},
+    "GD": {"objective": {"type": "view_joint"}, "second_encoder": {**VIEWS["second_encoder"], "num_maps": 2}},
+    "f1f2": {"objective": {"type": "view_agreement"}, "second_encoder": None},
+    "g1g2": {
+        "objective": {"type": "view_agreement"},
+        "encoder": VIEWS["second_encoder"],
+        "second_encoder": None,
+    },
+    "single f": {"objective": {"type": "self_agreement"}, "second_encoder": None},
+    "not invertible": {"objective": {"type": "view_generation", "beta": 0.0}},
+}
+
+
+def views_run(folder: Path, name: str, **changes: Any) -> RunConfig:
+    """Return a run of one of the paper's rows."""
+    return tiny_run(folder, **{**VIEWS, **OBJECTIVES[name], **changes})
+
+
+def test_pooled_states_are_their_restatement():
+    """Maximum, mean, minimum and last of every sentence's own states, whatever else is in the batch."""
+    config = Gru(embedding=EmbeddingConfig(dim=5), hidden_size=6, bidirectional=True, encode_pooling=POOLINGS)
+    vocabulary = Vocabulary(["<pad>", "<unk>", *(f"w{number}" for number in range(2, 30))])
+    encoder = build_encoder(config, Tables(vocabulary, generator=torch.Generator().manual_seed(0)))
+    rows = [[3, 4, 5, 9], [7], [8, 2]]
+    ids = np.array([word for row in rows for word in row], dtype=np.int32)
+    encoded = encoder.encoded(pack(Sentences(ids, np.array([4, 1, 2]))))
+    for row, vector in zip(rows, encoded, strict=True):
+        states = encoder.gru(encoder.words(torch.tensor(row))[:, None])[0][:, 0]
+        last = torch.cat([states[-1, :3], states[0, 3:]])
+        expected = torch.cat([states.amax(0), states.mean(0), states.amin(0), last])
+        torch.testing.assert_close(vector, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean", "max", "min"])
+def test_linear_is_its_restatement(pooling):
+    """A map of each word, pooled; several poolings side by side in `encode`, a block for each map."""
+    config = Linear(
+        embedding=EmbeddingConfig(dim=5), hidden_size=4, pooling=pooling, encode_pooling=POOLINGS, num_maps=2
+    )
+    vocabulary = Vocabulary(["<pad>", "<unk>", *(f"w{number}" for number in range(2, 30))])
+    encoder = build_encoder(config, Tables(vocabulary, generator=torch.Generator().manual_seed(0)))
+    packed = pack(Sentences(np.array([3, 4, 9, 7], dtype=np.int32), np.array([3, 1])))
+    words = encoder.words.weight.detach()[[3, 4, 9]].numpy()
+    mapped = [words @ weight.detach().numpy().T for weight in encoder.maps]
+    by_name = {
+        "last": lambda m: m[-1],
+        "mean": lambda m: m.mean(0),
+        "max": lambda m: m.max(0),
+        "min": lambda m: m.min(0),
+    }
+    np.testing.assert_allclose(encoder(packed)[0].detach(), by_name[pooling](mapped[0]), atol=1e-6)
+    expected = np.concatenate([by_name[name](one) for one in mapped for name in POOLINGS])
+    np.testing.assert_allclose(encoder.encoded(packed)[0].detach(), expected, atol=1e-6)
+    assert config.encoded_dims == (16, 16)
+
+
+@pytest.mark.parametrize("shape", [(40, 9), (9, 40)])
+def test_top_direction_is_the_first_singular_vector(shape):
+    """On either side of the Gram matrix, given a gap."""
+    generator = torch.Generator().manual_seed(0)
+    strong = torch.outer(torch.randn(shape[0], generator=generator), torch.randn(shape[1], generator=generator))
+    vectors = 3 * strong + torch.randn(shape, generator=generator)
+    start = torch.nn.functional.normalize(torch.randn(shape[1], generator=generator), dim=0)
+    found = top_direction(vectors, start, num_iterations=5)
+    expected = torch.linalg.svd(vectors, full_matrices=False).Vh[0]
+    assert abs(found @ expected).item() > 0.999
+    assert torch.equal(top_direction(torch.zeros(shape), start, num_iterations=5), start)
+
+
+@pytest.mark.parametrize("includes_itself", [True, False])
+def test_agreement_is_its_restatement(includes_itself):
+    """Cosines of both ways, a softmax at the temperature, neighbours in the same document."""
+    config = Agreement(context_size=2, temperature=0.5, power_iterations=0, includes_itself=includes_itself)
+    read, batch = ToyRead(2), toy_batch("context")
+    loss = build_objective(config, surroundings())(read, batch)
+    f, g = (tower.detach().double().numpy() for tower in read(batch.sentences))
+    expected = reference.view_agreement(
+        f, g, batch.positions, batch.documents, context_size=2, temperature=0.5, includes_itself=includes_itself
+    )
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_self_agreement_leaves_the_sentence_itself_out():
+    """One view, the diagonal no candidate; the temperature has a gradient."""
+    read, batch = ToyRead(1), toy_batch("context")
+    objective = build_objective(SelfAgreement(context_size=1, power_iterations=0), surroundings())
+    loss = objective(read, batch)
+    (f,) = (tower.detach().double().numpy() for tower in read(batch.sentences))
+    expected = reference.self_agreement(f, batch.positions, batch.documents, context_size=1)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+    loss.backward()
+    assert objective.agreement.log_temperature.grad.abs() > 0
+
+
+def test_agreement_does_not_change_with_the_component_that_it_removes():
+    """Vectors along one strong direction: the loss is that of what remains."""
+    objective = build_objective(Agreement(power_iterations=30, context_size=1), surroundings())
+    vectors = torch.randn(12, 8, generator=torch.Generator().manual_seed(3))
+    strong = torch.zeros(8)
+    strong[0] = 100.0
+    vectors -= vectors.mean(dim=0)
+    vectors[:, 0] = 0.0
+    unit = objective.agreement.unit(vectors + strong)
+    assert unit[:, 0].abs().max() < 0.05
+    torch.testing.assert_close(unit, torch.nn.functional.normalize(vectors, dim=1), atol=0.05, rtol=0)
+
+
+def _generation(**changes: Any):
+    """An objective over 30 words that occur equally often, its read, and its map."""
+    given = surroundings(word_dim=5)
+    table = WordTable(given.words.weight.detach().clone(), trained=False)
+    weight = torch.nn.Parameter(torch.randn(8, 5, generator=torch.Generator().manual_seed(4)))
+    counts = torch.ones(30)
+    values = {**vars(given), "words": table, "second_parameters": (weight,), "word_counts": counts}
+    return build_objective(Generation(**changes), type(given)(**values)), ToyRead(2), weight, table.weight
+
+
+def test_generation_is_its_restatement():
+    """Every word of the next sentence against each sentence's own negatives."""
+    objective, read, weight, table = _generation(num_negatives=3)
+    batch = toy_batch("context")
+    drawn = objective._draw(12, torch.Generator().manual_seed(7)).numpy()
+    loss = objective(read, batch, generator=torch.Generator().manual_seed(7))
+    f = read(batch.sentences)[0].detach().double().numpy()
+    rows = np.split(batch.sentences.ids, np.cumsum(batch.sentences.lengths)[:-1])
+    expected = reference.view_generation(
+        f, rows, batch.documents, drawn, weight.detach().double().numpy(), table.detach().double().numpy()
+    )
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+    assert drawn.min() >= 2
+
+
+def test_next_words_stay_inside_the_document():
+    """The last sentence of a document has none."""
+    batch = toy_batch("context")
+    rows, words = next_words(batch)
+    assert set(rows.tolist()) == {0, 1, 2, 3, 4, 6, 7, 8, 9, 10}
+    assert len(words) == batch.sentences.lengths[[1, 2, 3, 4, 5, 7, 8, 9, 10, 11]].sum()
+
+
+@pytest.mark.parametrize("shape", [(20, 6), (6, 20)])
+def test_orthonormalize_makes_the_smaller_side_orthonormal(shape):
+    """Parseval's step, many times over."""
+    weight = torch.nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(0)) / 10)
+    for _ in range(3000):
+        orthonormalize(weight, beta=0.01)
+    gram = weight.T @ weight if shape[0] > shape[1] else weight @ weight.T
+    torch.testing.assert_close(gram.detach(), torch.eye(min(shape)), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_views_train_resume_save_and_encode(tmp_path: Path, name: str):
+    """Every row of the ablation: stopped and resumed it is the same model, and its loaded vectors are its own."""
+    config = views_run(tmp_path, name, training__max_steps=6, training__num_reports=3)
+    whole = fit(config, tmp_path / "whole")
+    assert whole.status == "finished"
+    fit(config, tmp_path / "halves", report=lambda report: report.index != 1)
+    fit(config, tmp_path / "halves")
+    one, two = (SentenceModel.load(tmp_path / folder) for folder in ("whole", "halves"))
+    sentences = ["w1 w2 w3", "w4", ""]
+    assert np.array_equal(one.encode(sentences), two.encode(sentences))
+    assert one.encode(sentences).shape == (3, one.get_sentence_embedding_dimension())
+    assert np.allclose(one.encode(["w4"]), one.encode(sentences)[1:2], atol=1e-6)
+
+
+def test_average_of_views_is_the_mean_of_the_unit_blocks(tmp_path: Path):
+    """Of three views, f, g and the inverse decoder; each without its component."""
+    changes = {"postprocessing": {"remove_component": True, "num_sentences": 50, "combine": "average"}}
+    fit(views_run(tmp_path, "GD", training__max_steps=3, **changes), tmp_path / "average")
+    fit(views_run(tmp_path, "GD", training__max_steps=3), tmp_path / "concat")
+    average, concat = (SentenceModel.load(tmp_path / folder) for folder in ("average", "concat"))
+    blocks = concat.encode(["w1 w2 w3"]).reshape(3, 8)
+    np.testing.assert_allclose(average.encode(["w1 w2 w3"])[0], blocks.mean(axis=0), atol=1e-6)
+    for block, component in zip(blocks, concat.postprocessing.components, strict=True):
+        assert abs(block @ component.numpy()) < 1e-5
+
+
+def test_parameter_count_is_the_papers():
+    """F of 1024 units a direction, g of 2048 x 300, words apart: 8.76 million."""
+    words = EmbeddingConfig(dim=300, vectors="ppmi", trained=False)
+    config = ModelConfig(
+        encoder=Gru(hidden_size=2048, bidirectional=True, embedding=words, initialization="he"),
+        second_encoder=Linear(hidden_size=2048, embedding=words),
+        objective=Agreement(),
+    )
+    vocabulary = Vocabulary(["<pad>", "<unk>", "word"])
+    model = SentenceModel(config, vocabulary, tables=EmptyTables(vocabulary, generator=torch.Generator()))
+    count = sum(p.numel() for name, p in model.named_parameters() if p.requires_grad and "bias_hh" not in name)
+    assert count == 6 * 1024 * (300 + 1024 + 1) + 2048 * 300 + 1
+    assert round(count / 1e6, 2) == 8.76
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"second_encoder": None}, "second_encoder must be of type linear with num_maps: 1 and the embedding of encod"),
+        (
+            {"encoder": {**VIEWS["encoder"], "embedding": {"dim": 6}}},
+            "encoder.embedding.trained must be false with obj",
+        ),
+        (
+            {"postprocessing": {"combine": "average"}, "encoder": {**VIEWS["encoder"], "encode_pooling": POOLINGS}},
+            "postprocessing.combine must be concat with blocks of several sizes",
+        ),
+        ({"encoder": {**VIEWS["encoder"], "pooling": "max", "implementation": "packed"}}, "pooling must be last with"),
+    ],
+)
+def test_view_mistakes_are_one_clear_line(tmp_path: Path, changes: dict[str, Any], message: str):
+    """What must hold, and what was given."""
+    with pytest.raises(ValueError, match=message):
+        views_run(tmp_path, "G", **changes)
