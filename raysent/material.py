@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from raysent.corpus import Corpus, prepare
-from raysent.errors import DataError
+from raysent.errors import ConfigError, DataError
+from raysent.model import MODEL_FILE, VOCABULARY_FILE
 from raysent.pairs import PairCorpus
 from raysent.run import RunConfig
 from raysent.vocabulary import Sentences, Vocabulary
@@ -85,7 +87,20 @@ class Material:
 def source_key(config: RunConfig) -> str:
     """Return what names the files and settings that `open_material` reads; equal ones need not be opened twice."""
     source = config.pairs if config.objective.reads == "pairs" else config.corpus
-    return "" if source is None else source.model_dump_json() + config.vocabulary.model_dump_json()
+    words = config.vocabulary.model_dump_json() + (config.initial or "")
+    return "" if source is None else source.model_dump_json() + words
+
+
+def initial_words(initial: str) -> Vocabulary:
+    """Return the words of the model that a run begins with.
+
+    Raises:
+        ConfigError: If it is no trained model's folder.
+    """
+    folder = Path(initial)
+    if not (folder / MODEL_FILE).exists():
+        raise ConfigError(f"initial: must be the folder of a trained model; there is none in {initial}")
+    return Vocabulary.load(folder / VOCABULARY_FILE)
 
 
 def open_material(config: RunConfig, *, progress: Progress | None = None) -> Material:
@@ -96,6 +111,12 @@ def open_material(config: RunConfig, *, progress: Progress | None = None) -> Mat
     """
     if config.objective.reads == "pairs" and config.pairs is not None:
         pairs = PairCorpus(config.pairs)
-        return Material(pairs.vocabulary(config.vocabulary), pairs=pairs, max_length=config.pairs.max_length)
+        words = pairs.vocabulary(config.vocabulary) if config.initial is None else initial_words(config.initial)
+        return Material(words, pairs=pairs, max_length=config.pairs.max_length)
     corpus = prepare(config.corpus, config.vocabulary, progress=progress)
+    if config.initial is not None and initial_words(config.initial).words != corpus.vocabulary.words:
+        raise ConfigError(
+            f"initial: must have the words of the corpus; {config.initial} has others; "
+            "name a model trained on this corpus with this vocabulary, or train on pairs"
+        )
     return Material(corpus.vocabulary, corpus=corpus, max_length=config.corpus.max_length)

@@ -78,6 +78,7 @@ class RunConfig(StrictModel):
         vocabulary: Which words have an id.
         encoder: The first tower.
         second_encoder: The second one, for objectives that train two; None for another of the first's kind.
+        initial: Folder of a trained model whose words and encoders the run begins with; `encoder` must be of its shape.
         objective: What training minimises.
         postprocessing: What becomes of the vectors after training.
         training: How.
@@ -90,6 +91,7 @@ class RunConfig(StrictModel):
     vocabulary: VocabularyConfig = pydantic.Field(default_factory=VocabularyConfig)
     encoder: AnyEncoder
     second_encoder: AnyEncoder | None = None
+    initial: str | None = None
     objective: AnyObjective
     postprocessing: PostprocessingConfig = pydantic.Field(default_factory=PostprocessingConfig)
     training: TrainingConfig = pydantic.Field(default_factory=TrainingConfig)
@@ -102,6 +104,8 @@ class RunConfig(StrictModel):
         check_parts(self.encoder, self.second_encoder, objective, self.postprocessing)
         if objective.reads == "pairs" and self.pairs is None:
             raise ValueError(f"pairs.path must be set for objective {objective.type}, which reads pairs of sentences")
+        if objective.needs_scores and self.pairs is not None and self.pairs.score is None:
+            raise ValueError(f"pairs.score must name the column of the scores for objective {objective.type}")
         presets = {key: value for key, value in objective.presets.items() if key not in self.training.model_fields_set}
         if presets:
             # The value is frozen only once it is whole.

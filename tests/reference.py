@@ -188,3 +188,31 @@ def view_generation(f, rows, documents, negatives, weight, table):
             loss = -np.log(sigmoid(x @ table[word]))
             losses.append(loss - sum(np.log(sigmoid(-x @ table[k])) for k in negatives[i]))
     return np.mean(losses)
+
+
+def entailment(u, v, layers, labels, *, activation="linear"):
+    """Mean cross-entropy of a classifier over [u ; v ; |u - v| ; u * v]."""
+    losses = []
+    for one, other, label in zip(u, v, labels, strict=True):
+        values = np.concatenate([one, other, abs(one - other), one * other])
+        for number, (weight, bias) in enumerate(layers):
+            values = weight @ (np.tanh(values) if number and activation == "tanh" else values) + bias
+        losses.append(-_log_softmax(values)[label])
+    return np.mean(losses)
+
+
+def relatedness(u, v, hidden, output, scores):
+    """Mean over pairs and marks of KL, and the predicted scores."""
+    losses, predicted = [], []
+    for left, right, score in zip(u, v, scores, strict=True):
+        one, other = unit(left), unit(right)
+        features = np.concatenate([one * other, abs(one - other)])
+        log_p = _log_softmax(output[0] @ sigmoid(hidden[0] @ features + hidden[1]) + output[1])
+        target = np.full(5, 1e-6)
+        low = int(np.floor(score))
+        target[low - 1] += low + 1 - score
+        if low < 5:
+            target[low] += score - low
+        losses.append(np.mean(target * (np.log(target) - log_p)))
+        predicted.append(np.exp(log_p) @ np.arange(1, 6))
+    return np.mean(losses), np.array(predicted)

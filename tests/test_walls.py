@@ -16,7 +16,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "GROUND": (("errors",), ("config", "artifacts")),
     "DATA": (("vocabulary",), ("corpus", "pairs"), ("batches",)),
     "MODEL": (
-        ("packing", "matmul", "row_adam", "components"),
+        ("packing", "matmul", "row_adam", "components", "anchors", "layers"),
         ("packed_gru", "pooling"),
         ("embeddings",),
         ("encoders", "objectives", "codes"),

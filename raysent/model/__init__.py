@@ -18,7 +18,7 @@ A saved model is three files in one folder: `model.json` (what it is), `model.sa
 
 from raysent.model.averages import average_of_words, check_weighting
 from raysent.model.config import ModelConfig
-from raysent.model.files import MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE
+from raysent.model.files import MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE, encoder_tensors
 from raysent.model.sentence_model import SentenceModel
 from raysent.model.words import bag_of_words, expand
 from raysent.sentence_encoder import load, register_loader
@@ -32,6 +32,7 @@ __all__ = [
     "average_of_words",
     "bag_of_words",
     "check_weighting",
+    "encoder_tensors",
     "expand",
     "load",
     "register_loader",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from raysent import config as configuration
-from raysent.artifacts import read_json, write_json
+from raysent.artifacts import load_tensors, read_json, write_json
 from raysent.errors import ArtifactError, ConfigError
 from raysent.model.config import ModelConfig
 
@@ -60,6 +60,16 @@ def read_record(folder: Path) -> Record:
         return Record(config, int(about["max_length"]), int(about["num_words"]), int(about.get("num_classes", 0)))
     except (ConfigError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"{path}: changed or of another version ({error}); restore it or train again") from None
+
+
+def encoder_tensors(folder: Path) -> dict[str, Tensor]:
+    """Return a saved model's values without its objective's and its post-processing's.
+
+    Raises:
+        ArtifactError: If the file is missing or truncated.
+    """
+    read_record(folder)
+    return {name: value for name, value in load_tensors(folder / TENSORS_FILE).items() if name.startswith(("f.", "g."))}
 
 
 def fill(own: Mapping[str, nn.Parameter], tensors: dict[str, Tensor], *, source: Path | str) -> None:

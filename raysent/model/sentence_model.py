@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from raysent.artifacts import load_tensors, save_tensors
 from raysent.embeddings import CorpusVectors, EmptyTables, Tables, WordTable
 from raysent.encoders import EncoderConfig, SentenceReader, build_encoder
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.model.config import ModelConfig
 from raysent.model.files import (
     KIND,
@@ -62,7 +62,6 @@ class SentenceModel(nn.Module, SentenceEncoder):
         max_length: int = 50,
         num_classes: int = 0,
         has_objective: bool = True,
-        word_counts: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -73,9 +72,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
         if config.objective.num_towers == 2:
             self.g = build_encoder(config.towers[1], tables)
         self.postprocessing = Postprocessing(config.postprocessing, config.encoded_dims)
-        self.objectives = nn.ModuleList(self._build_objectives(tables, word_counts) if has_objective else [])
+        self.objectives = nn.ModuleList(self._build_objectives(tables) if has_objective else [])
 
-    def _build_objectives(self, tables: Tables, word_counts: Tensor | None) -> list[Objective]:
+    def _build_objectives(self, tables: Tables, word_counts: Tensor | None = None) -> list[Objective]:
         """Return an objective for each block that has a loss of its own."""
         first, second = self.towers[0], self.towers[-1]
         others = second.block_parameters() if second is not first else [()] * len(self.config.encoder.loss_dims)
@@ -108,6 +107,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         max_length: int = 50,
         num_classes: int = 0,
         word_counts: Tensor | None = None,
+        initial: dict[str, Tensor] | None = None,
     ) -> Self:
         """Return an untrained model.
 
@@ -120,21 +120,37 @@ class SentenceModel(nn.Module, SentenceEncoder):
             max_length: Tokens read of a longer sentence.
             num_classes: Labels of the pairs that it will be trained on; 0 where they have none.
             word_counts: How often each word occurs [vocabulary]; needed only where the objective reads them.
+            initial: Values of the encoders to begin with, by name; None draws new ones.
 
         Raises:
-            ConfigError: If word vectors are of another size than `embedding.dim`, or none are at hand.
+            ConfigError: If the initial values are those of other encoders, or word vectors are of another size than
+                `embedding.dim`, or none are at hand.
             DataError: If a file of word vectors is missing or wrong.
         """
         generator = torch.Generator().manual_seed(seed)
-        tables = Tables(vocabulary, generator=generator, corpus_vectors=word_vectors)
-        return cls(
-            config,
-            vocabulary,
-            tables=tables,
-            max_length=max_length,
-            num_classes=num_classes,
-            word_counts=word_counts,
+        kind = Tables if initial is None else EmptyTables
+        tables = kind(vocabulary, generator=generator, corpus_vectors=word_vectors)
+        model = cls(
+            config, vocabulary, tables=tables, max_length=max_length, num_classes=num_classes, has_objective=False
         )
+        if initial is not None:
+            model._take_encoders(initial)
+        # Last: an objective may remember what the encoders begin with.
+        model.objectives.extend(model._build_objectives(tables, word_counts))
+        return model
+
+    def _take_encoders(self, tensors: dict[str, Tensor]) -> None:
+        """Take over the values of another model's encoders; of two towers the first, where this model has one.
+
+        Raises:
+            ConfigError: If they are of other shapes.
+        """
+        own = {name: value for name, value in self.named_parameters() if name.startswith(("f.", "g."))}
+        given = {name: tensors[name] for name in own if name in tensors}
+        try:
+            fill(own, given, source="initial")
+        except ArtifactError as error:
+            raise ConfigError(f"{error}; encoder and second_encoder must be as in the model's run.json") from None
 
     @property
     def towers(self) -> list[SentenceReader]:
@@ -223,6 +239,16 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 before = totals.get(name, (0.0, 0))
                 totals[name] = (before[0] + total, before[1] + count)
         return totals
+
+    @torch.no_grad()
+    def predictions(self, batch: AnyBatch) -> npt.NDArray[np.float64]:
+        """Return the score that the objective predicts for each pair, the mean over blocks, float64 [batch]."""
+        reading, dims = self._reading(None), list(self.config.encoder.loss_dims)
+        blocks = [
+            objective.predict(reading.block(index, dims), batch) for index, objective in enumerate(self._objectives())
+        ]
+        found: npt.NDArray[np.float64] = torch.stack(blocks).mean(dim=0).double().cpu().numpy()
+        return found
 
     def after_step(self) -> None:
         """Let the objective keep its constraints after the optimiser's step."""

@@ -45,6 +45,8 @@ class ObjectiveConfig(StrictModel):
         num_maps: How many maps that encoder must have.
         is_kept: Whether its parameters stay with a saved model; otherwise only checkpoints hold them.
         metrics: What `Objective.scores` gives on held-out text.
+        predicted_metrics: What comes of comparing `Objective.predict` with the scores of held-out pairs.
+        needs_scores: Whether its pairs must have scores.
         variant: `authors` sets the defaults to the released code's behaviour; keys that are given override them.
     """
 
@@ -59,6 +61,8 @@ class ObjectiveConfig(StrictModel):
     num_maps: ClassVar[int] = 1
     is_kept: ClassVar[bool] = False
     metrics: ClassVar[tuple[str, ...]] = ()
+    predicted_metrics: ClassVar[tuple[str, ...]] = ()
+    needs_scores: ClassVar[bool] = False
 
     type: str
     variant: Literal["paper", "authors"] = "paper"
@@ -136,6 +140,10 @@ class Objective(nn.Module):
         """Return the sum and the number of cases of each of the configuration's `metrics` on a held-out batch."""
         del read, batch
         return {}
+
+    def predict(self, read: Read, batch: Any) -> Tensor:
+        """Return the predicted score of each pair [batch]; only where `predicted_metrics` names figures."""
+        raise NotImplementedError
 
     def after_step(self) -> None:
         """Move parameters once more after the optimiser has; for constraints that gradients do not keep."""

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from raysent.anchors import Anchor
 from raysent.batches import Pairs, Sentences
 from raysent.objectives import Objective as BaseObjective
 from raysent.objectives import ObjectiveConfig, Read, Reads, Surroundings
@@ -59,16 +60,12 @@ class Config(ObjectiveConfig):
 class Objective(BaseObjective):
     """The loss of one batch; it remembers the first word vectors."""
 
-    first_words: Tensor
-
     def __init__(self, config: Config, surroundings: Surroundings) -> None:
         super().__init__()
         self._config = config
-        # Neither is a parameter of the objective's own: they are the encoder's.
-        self._words = None if surroundings.words is None else (surroundings.words,)
-        self._weights = surroundings.parameters
-        first = torch.zeros(0) if surroundings.words is None else surroundings.words.weight.detach().clone()
-        self.register_buffer("first_words", first)
+        words = () if surroundings.words is None else (surroundings.words.weight,)
+        self.words_anchor = Anchor(words, weight=config.lambda_w, to="first")
+        self.weights_anchor = Anchor(surroundings.parameters, weight=config.lambda_c, to="zero")
 
     def forward(self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the mean over the pairs, with what keeps the parameters in place."""
@@ -79,16 +76,8 @@ class Objective(BaseObjective):
         vectors = unit(torch.cat([read(first)[0], read(second)[0]]))
         partners = (vectors * vectors.roll(len(batch), dims=0)).sum(dim=1)
         hinges = functional.relu(self._config.margin - partners + (vectors * vectors[chosen]).sum(dim=1))
-        return hinges.sum() / len(batch) + self._penalty()
-
-    def _penalty(self) -> Tensor:
-        """Return what the parameters cost for being where they are, a scalar."""
-        config, penalty = self._config, self.first_words.new_zeros(())
-        if config.lambda_w and self._words is not None and self._words[0].weight.requires_grad:
-            penalty = penalty + config.lambda_w / 2 * (self._words[0].weight - self.first_words).square().sum()
-        if config.lambda_c:
-            penalty = penalty + config.lambda_c / 2 * sum(weight.square().sum() for weight in self._weights)
-        return penalty
+        penalty: Tensor = self.words_anchor() + self.weights_anchor()
+        return hinges.sum() / len(batch) + penalty.to(hinges.device)
 
 
 def unit(vectors: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.run import RunConfig
 from raysent.search_space.domains import FORMS, Choice, Domain, parse_domain
 from raysent.search_space.limits import JudgeConfig, Limits
-from raysent.validation import METRICS
+from raysent.validation import METRICS, Metric
 
 Params = dict[str, Any]
 """Searched name -> what was drawn: a number, or the label of a choice."""
@@ -35,7 +35,7 @@ class _Sections(StrictModel):
 
     name: str | None = None
     description: str = ""
-    metric: Literal["context_accuracy", "context_nll", "pearson", "accuracy", "nll"] = "context_accuracy"
+    metric: Metric = "context_accuracy"
     base: dict[str, Any] = pydantic.Field(default_factory=dict)
     search: dict[str, Any] = pydantic.Field(default_factory=dict)
     when: dict[str, dict[str, Any]] = pydantic.Field(default_factory=dict)

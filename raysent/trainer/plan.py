@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -10,7 +12,7 @@ from raysent.batches import AnyStream, BatchStream, PairStream, TripletStream
 from raysent.corpus import Corpus
 from raysent.errors import ConfigError
 from raysent.material import Material
-from raysent.model import SentenceModel
+from raysent.model import SentenceModel, encoder_tensors
 from raysent.run import RunConfig, TrainingConfig
 from raysent.trainer.workers import Workers
 from raysent.vocabulary import corpus_word_vectors
@@ -50,6 +52,7 @@ def build_model(config: RunConfig, material: Material) -> SentenceModel:
         max_length=material.max_length,
         num_classes=material.num_classes,
         word_counts=counts,
+        initial=None if config.initial is None else encoder_tensors(Path(config.initial)),
     )
 
 

@@ -8,7 +8,7 @@
 """
 
 from raysent.validation.config import ValidationConfig
-from raysent.validation.examination import CONTEXT_METRICS, METRICS, Examination, metrics_of
+from raysent.validation.examination import CONTEXT_METRICS, METRICS, Examination, Metric, metrics_of
 from raysent.validation.pool import PoolRecord, ValidationPool, block_scores, block_starts, neighbours
 from raysent.validation.similarity import Similarity, mean_pearson, pearson
 
@@ -16,6 +16,7 @@ __all__ = [
     "CONTEXT_METRICS",
     "METRICS",
     "Examination",
+    "Metric",
     "PoolRecord",
     "Similarity",
     "ValidationConfig",

@@ -18,12 +18,16 @@ from raysent.vocabulary import Vocabulary
 
 CONTEXT_METRICS = ("context_accuracy", "context_nll")
 
-METRICS: dict[str, Literal["max", "min"]] = {
+Metric = Literal["context_accuracy", "context_nll", "pearson", "accuracy", "nll", "score_pearson", "score_mse"]
+
+METRICS: dict[Metric, Literal["max", "min"]] = {
     "context_accuracy": "max",
     "context_nll": "min",
     "pearson": "max",
     "accuracy": "max",
     "nll": "min",
+    "score_pearson": "max",
+    "score_mse": "min",
 }
 """What a sweep may be ranked by, and whether more or less is better."""
 
@@ -36,7 +40,12 @@ def metrics_of(objective: ObjectiveConfig, validation: ValidationConfig) -> tupl
     """
     has_pool = objective.reads == "context" and objective.num_towers == 2
     has_scores = validation.sts is not None or validation.similarity is not None
-    return (*(CONTEXT_METRICS if has_pool else ()), *(("pearson",) if has_scores else ()), *objective.metrics)
+    return (
+        *(CONTEXT_METRICS if has_pool else ()),
+        *(("pearson",) if has_scores else ()),
+        *objective.metrics,
+        *objective.predicted_metrics,
+    )
 
 
 class Examination:
@@ -74,7 +83,8 @@ class Examination:
                 max_length=getattr(objective, "max_length", max_length),
                 num_sentences=config.num_sentences,
             )
-        if objective.metrics and pairs is not None:
+        self._predicts = bool(objective.predicted_metrics)
+        if (objective.metrics or objective.predicted_metrics) and pairs is not None:
             self.held_out = held_out_pairs(
                 pairs.validation, vocabulary, max_length=max_length, num_sentences=config.num_sentences
             )
@@ -87,7 +97,9 @@ class Examination:
         if self.similarity is not None:
             found |= self.similarity.scores(model.unit_vectors, self._vocabulary, max_length=self._max_length)
         if self.held_out is not None:
-            found |= self.held_out.scores(model.scores)
+            found |= (
+                self.held_out.predicted(model.predictions) if self._predicts else self.held_out.scores(model.scores)
+            )
         return found
 
     def hash_of(self, metric: str) -> str:

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from raysent.artifacts import content_key
 from raysent.batches import AnyBatch, Pairs, Triplets, TripletStream
 from raysent.batches.pairs import pairs_at
 from raysent.corpus import CorpusSplit
 from raysent.pairs import PairTexts
+from raysent.validation.similarity import pearson
 from raysent.vocabulary import Vocabulary
 
 Score = Callable[[AnyBatch], dict[str, tuple[float, int]]]
 """A batch -> sum and number of cases of each measure."""
+
+Predict = Callable[[AnyBatch], npt.NDArray[np.float64]]
+"""A batch of pairs -> the score that is predicted for each."""
 
 _BATCH = 128
 
@@ -38,6 +43,16 @@ class HeldOut:
                 before = totals.get(name, (0.0, 0))
                 totals[name] = (before[0] + total, before[1] + count)
         return {name: total / count if count else float("nan") for name, (total, count) in totals.items()}
+
+    def predicted(self, predict: Predict) -> dict[str, float]:
+        """Return how far predictions agree with the pairs' scores: their correlation and mean squared difference."""
+        found, given = [], []
+        for batch in self._make():
+            found.append(predict(batch))
+            given.append(np.asarray(getattr(batch, "scores", None), dtype=np.float64))
+        predictions, scores = np.concatenate(found), np.concatenate(given)
+        mse = float(np.mean((predictions - scores) ** 2))
+        return {"score_pearson": pearson(predictions, scores), "score_mse": mse}
 
 
 def held_out_triplets(split: CorpusSplit, *, max_length: int, num_sentences: int) -> HeldOut:

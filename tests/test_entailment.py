@@ -1,0 +1,145 @@
+"""Runs on labelled and on scored pairs, and runs that begin with a trained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+import torch
+from tiny_run import tiny_run
+from toy_batches import ToyRead, surroundings, toy_batch
+
+from raysent.errors import ConfigError, DataError
+from raysent.model import SentenceModel
+from raysent.objectives import build_objective
+from raysent.objectives.entailment import Config as Entailment
+from raysent.objectives.relatedness import Config as Relatedness
+from raysent.objectives.relatedness import mark_targets
+from raysent.run import RunConfig
+from raysent.trainer import fit
+
+
+def write_labelled(folder: Path) -> Path:
+    """Write pairs that share a word or do not, with that as label and a score from 1 to 5."""
+    generator, lines = np.random.default_rng(0), []
+    for _ in range(160):
+        words = generator.permutation(40)[:6]
+        is_same = generator.random() < 0.5
+        second = [words[0], *words[3:5]] if is_same else words[3:6]
+        label, score = ("entailment", 4.5) if is_same else ("neutral", 1.5)
+        lines.append(f"{' '.join(f'w{n}' for n in words[:3])}\t{' '.join(f'w{n}' for n in second)}\t{label}\t{score}")
+    path = folder / "labelled.tsv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def labelled_run(folder: Path, kind: str, **changes: Any) -> RunConfig:
+    """Return a run on labelled, scored pairs with a BiLSTM."""
+    values = {
+        "pairs": {"path": str(write_labelled(folder)), "label": 2, "score": 3},
+        "objective": {"type": kind},
+        "encoder": {"type": "lstm", "hidden_size": 8, "embedding": {"dim": 6}},
+        "training__learning_rate": 0.01,
+    }
+    return tiny_run(folder, **{**values, **changes})
+
+
+@pytest.mark.parametrize("activation", ["linear", "tanh"])
+def test_entailment_is_its_restatement(activation):
+    """Features, layers and cross-entropy, written out."""
+    read, batch = ToyRead(1), toy_batch("pairs", 9)
+    objective = build_objective(Entailment(hidden_size=7, activation=activation), surroundings())
+    u, v = (read(side)[0].detach().double().numpy() for side in batch.parts)
+    layers = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in objective.layers]
+    expected = reference.entailment(u, v, layers, batch.labels, activation=activation)
+    assert objective(read, batch).item() == pytest.approx(expected, rel=1e-5)
+    assert objective.scores(read, batch)["nll"][0] == pytest.approx(9 * expected, rel=1e-5)
+
+
+def test_mark_targets_have_the_score_as_their_mean():
+    """Shared between two neighbours; a whole score is one mark alone."""
+    scores = torch.tensor([1.0, 2.0, 3.6, 5.0])
+    targets = mark_targets(scores, num_marks=5)
+    torch.testing.assert_close(targets.sum(dim=1), torch.ones(4).double())
+    torch.testing.assert_close(targets @ torch.arange(1, 6).double(), scores.double(), atol=1e-6, rtol=0)
+    np.testing.assert_allclose(targets[2].numpy(), [0, 0, 0.4, 0.6, 0], atol=1e-6)
+
+
+def test_relatedness_is_its_restatement_and_its_penalties():
+    """KL over marks and pairs, and half the squared ways from the first values."""
+    read, batch, given = ToyRead(1), toy_batch("pairs", 9), surroundings()
+    batch = type(batch)(batch.first, batch.second, None, np.linspace(1, 5, 9))
+    weight = torch.nn.Parameter(torch.ones(3))
+    config = Relatedness(hidden_size=6, lambda_w=0.1, lambda_c=0.2, lambda_head=0.0)
+    objective = build_objective(config, type(given)(**{**vars(given), "parameters": (weight,)}))
+    u, v = (read(side)[0].detach().double().numpy() for side in batch.parts)
+    hidden, output = (
+        (layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in (objective.hidden, objective.output)
+    )
+    expected, predicted = reference.relatedness(u, v, hidden, output, batch.scores)
+    assert objective(read, batch).item() == pytest.approx(expected, rel=1e-4)
+    np.testing.assert_allclose(objective.predict(read, batch).detach(), predicted, rtol=1e-4)
+    weight.data += 1.0
+    given.words.weight.data += 0.5
+    penalty = 0.05 * given.words.weight.numel() * 0.25 + 0.1 * 3
+    assert objective(read, batch).item() == pytest.approx(expected + penalty, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("objective", "metrics"), [("entailment", {"accuracy", "nll"}), ("relatedness", {"score_pearson", "score_mse"})]
+)
+def test_labelled_pairs_train_resume_and_learn(tmp_path: Path, objective: str, metrics: set[str]):
+    """Stopped and resumed it is the same model; training helps."""
+    config = labelled_run(tmp_path, objective, training__max_steps=80, training__num_reports=4, training__epochs=100.0)
+    whole = fit(config, tmp_path / "whole")
+    assert metrics < set(whole.metrics)
+    fit(config, tmp_path / "halves", report=lambda report: report.index != 2)
+    fit(config, tmp_path / "halves")
+    one, two = (SentenceModel.load(tmp_path / folder) for folder in ("whole", "halves"))
+    assert np.array_equal(one.encode(["w1 w2", ""]), two.encode(["w1 w2", ""]))
+    first = fit(labelled_run(tmp_path, objective, training__max_steps=1, training__num_reports=1), tmp_path / "first")
+    worse = "nll" if objective == "entailment" else "score_mse"
+    assert whole.metrics[worse] < first.metrics[worse]
+
+
+def test_run_begins_with_a_trained_model(tmp_path: Path):
+    """Its words and weights, and a penalty that starts at zero; of two towers the first is taken."""
+    encoder = {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}}
+    fit(tiny_run(tmp_path, encoder=encoder, training__max_steps=3), tmp_path / "source")
+    changes = {"encoder": encoder, "initial": str(tmp_path / "source"), "training__learning_rate": 1e-9}
+    fit(labelled_run(tmp_path, "relatedness", **changes, training__max_steps=1), tmp_path / "next")
+    source, after = (SentenceModel.load(tmp_path / folder) for folder in ("source", "next"))
+    assert source.vocabulary.words == after.vocabulary.words
+    np.testing.assert_allclose(source.encode(["w1 w2"], towers="f"), after.encode(["w1 w2"]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"initial": "nowhere"}, ConfigError, "initial: must be the folder of a trained model; there is none in nowhe"),
+        (
+            {"encoder": {"type": "gru", "hidden_size": 6, "embedding": {"dim": 6}}},
+            ConfigError,
+            "'f.gru.weight_ih_l0' must be .* given .*; encoder and second_encoder must be as in the model's run.json",
+        ),
+        ({"encoder": {"type": "bag", "embedding": {"dim": 5}}}, ConfigError, "'f.words.weight' must be"),
+        ({"pairs": {"path": "", "score": 3}, "objective": {"type": "entailment"}}, DataError, "pairs.label: must name"),
+        (
+            {"pairs": {"path": "", "label": 2}},
+            ValueError,
+            "pairs.score must name the column of the scores for objective",
+        ),
+    ],
+)
+def test_mistakes_of_pair_runs_are_one_clear_line(tmp_path: Path, changes: dict[str, Any], error, message):
+    """What must hold, and what was given."""
+    encoder = {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}}
+    fit(tiny_run(tmp_path, encoder=encoder, training__max_steps=1), tmp_path / "source")
+    if "pairs" in changes:
+        changes = {**changes, "pairs": {**changes["pairs"], "path": str(write_labelled(tmp_path))}}
+    values = {"encoder": encoder, "initial": str(tmp_path / "source"), **changes}
+    with pytest.raises(error, match=message):
+        fit(labelled_run(tmp_path, "relatedness", **values), tmp_path / "run")
