@@ -20,7 +20,7 @@ CONTEXT_METRICS = ("context_accuracy", "context_nll")
 
 Metric = Literal["context_accuracy", "context_nll", "pearson", "accuracy", "nll", "score_pearson", "score_mse"]
 
-METRICS: dict[Metric, Literal["max", "min"]] = {
+METRICS: dict[str, Literal["max", "min"]] = {
     "context_accuracy": "max",
     "context_nll": "min",
     "pearson": "max",
