@@ -16,12 +16,13 @@ from raysent.cli.reading import read_lines
 from raysent.ensemble import Combined, combine
 from raysent.ensemble.pooling import check_method
 from raysent.errors import ConfigError
-from raysent.evaluate import Score
+from raysent.evaluate import Score, SimilarityScore, evaluate_similarity
 from raysent.evaluate import evaluate as evaluate_models
 from raysent.report import write as write_report
 from raysent.sweep import SweepRecord, SweepResult, trial_folder
 from raysent.sweep.selection import select_members
 from raysent.tasks import absent_tasks, default_tasks, find_task, known_tasks
+from raysent.tasks.similarity import SIMILARITY_TASKS
 
 # Sentences between two signs of life.
 ENCODED_AT_ONCE = 4096
@@ -63,17 +64,35 @@ def task_names(tasks: str | None, *, data: Path | None, configured: Sequence[str
 
 def evaluate(models: Sequence[str], *, data: Path | None, tasks: str | None, as_json: bool) -> int:
     """Judge models and print their scores."""
-    names = task_names(tasks, data=data)
+    probed, compared = _divided(tasks)
+    names = [] if compared and not probed else task_names(probed, data=data)
+    output = home(models) / EVALUATION_FOLDER
     with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
-        scores = evaluate_models(
-            models, output=home(models) / EVALUATION_FOLDER, tasks=names, data_dir=data, progress=progress
-        )
+        scores = evaluate_models(models, output=output, tasks=names, data_dir=data, progress=progress) if names else []
+        similarities = evaluate_similarity(models, output=output, tasks=compared, data_dir=data, progress=progress)
     if as_json:
-        print_json({"results": [asdict(score) for score in scores]})
+        print_json(
+            {"results": [asdict(score) for score in scores], "similarity": [asdict(score) for score in similarities]}
+        )
         return 0
     _say_absent(tasks, data)
-    _print_scores(scores)
+    if scores:
+        _print_scores(scores)
+    if similarities:
+        results.print()
+        _print_similarities(similarities)
     return 0
+
+
+def _divided(tasks: str | None) -> tuple[str | None, list[str] | None]:
+    """Return the named tasks that a probe is trained for, and those whose pairs are compared; None for all at hand."""
+    if tasks is None:
+        return None, None
+    by_plain = {name.lower(): name for name in SIMILARITY_TASKS}
+    named = [name.strip() for name in tasks.split(",")]
+    compared = [by_plain[name.lower()] for name in named if name.lower() in by_plain]
+    probed = [name for name in named if name.lower() not in by_plain]
+    return ",".join(probed), list(dict.fromkeys(compared))
 
 
 def ensemble(
@@ -223,7 +242,23 @@ def _print_scores(scores: Sequence[Score]) -> None:
     print_table([f"test, protocol {scores[0].protocol}", *tasks, "mean"], rows)
 
 
+def _print_similarities(scores: Sequence[SimilarityScore]) -> None:
+    """Print correlations, a row a model and a column a task: the plain mean over a task's sets."""
+    tasks = list(dict.fromkeys(score.task for score in scores))
+    by_model: dict[str, dict[str, SimilarityScore]] = {}
+    for score in scores:
+        by_model.setdefault(score.model, {})[score.task] = score
+    rows = [
+        (model, *(f"{found[task].pearson:.2f}" for task in tasks), found[tasks[0]].measure)
+        for model, found in by_model.items()
+    ]
+    print_table(["Pearson x 100, nothing trained", *tasks, "by"], rows)
+
+
 def _say_absent(tasks: str | None, data: Path | None) -> None:
     """Name the tasks that were left out because their files are not there."""
-    if tasks is None and data is not None and (absent := absent_tasks(data)):
+    if tasks is not None or data is None:
+        return
+    absent = absent_tasks(data) + [task.name for task in SIMILARITY_TASKS.values() if not task.is_present(data)]
+    if absent:
         messages.print(f"not in {data}: {', '.join(absent)}", soft_wrap=True)

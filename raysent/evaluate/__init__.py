@@ -17,9 +17,11 @@ from raysent.artifacts import content_key
 from raysent.evaluate.features import Encode, features_of, task_features
 from raysent.evaluate.members import Member, expand
 from raysent.evaluate.records import Record, read_record, record_of, write_record
+from raysent.evaluate.similarity import SimilarityScore, similarity_scores
 from raysent.model import load as load_model
 from raysent.sentence_encoder import SentenceEncoder
 from raysent.tasks import TaskData, default_tasks, find_task, load_task
+from raysent.tasks.similarity import SIMILARITY_TASKS
 
 __all__ = [
     "Load",
@@ -27,7 +29,9 @@ __all__ = [
     "Progress",
     "Record",
     "Score",
+    "SimilarityScore",
     "evaluate",
+    "evaluate_similarity",
     "expand",
     "features_of",
     "read_record",
@@ -96,6 +100,31 @@ def evaluate(
         for of_member in found.values()
         for record in of_member
     ]
+
+
+def evaluate_similarity(
+    models: Sequence[str | Path],
+    *,
+    output: Path,
+    tasks: Sequence[str] | None = None,
+    data_dir: Path | None = None,
+    load: Load | None = None,
+    progress: Progress | None = None,
+) -> list[SimilarityScore]:
+    """Score models' own similarity on tasks of scored pairs, without training; arguments as for `evaluate`.
+
+    By default the tasks are those whose files are in the data folder.
+    """
+    if tasks is None:
+        chosen = [] if data_dir is None else [task for task in SIMILARITY_TASKS.values() if task.is_present(data_dir)]
+    else:
+        chosen = [SIMILARITY_TASKS[name] for name in tasks]
+    if not chosen:
+        return []
+    report = progress or (lambda *_: None)
+    return similarity_scores(
+        expand(models), chosen, output=output, data_dir=data_dir, load=load or load_model, progress=report
+    )
 
 
 def records(

@@ -9,6 +9,7 @@ Source: Conneau and Kiela, 2018, SentEval, https://github.com/facebookresearch/S
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from raysent.tasks import Task, TaskData
 
 SENTEVAL = "https://github.com/facebookresearch/SentEval, data/downstream"
 
-# Rows of every file as published.
+# Lines of every file as published; MRPC's and SICK's begin with a header.
 NUM_ROWS = {
     "MR/rt-polarity.pos": 5331,
     "MR/rt-polarity.neg": 5331,
@@ -31,6 +32,14 @@ NUM_ROWS = {
     "SST/binary/sentiment-train": 67349,
     "SST/binary/sentiment-dev": 872,
     "SST/binary/sentiment-test": 1821,
+    "SST/fine/sentiment-train": 8544,
+    "SST/fine/sentiment-dev": 1101,
+    "SST/fine/sentiment-test": 2210,
+    "MRPC/msr_paraphrase_train.txt": 4077,
+    "MRPC/msr_paraphrase_test.txt": 1726,
+    "SICK/SICK_train.txt": 4501,
+    "SICK/SICK_trial.txt": 501,
+    "SICK/SICK_test_annotated.txt": 4928,
     "TREC/train_5500.label": 5452,
     "TREC/TREC_10.label": 500,
 }
@@ -98,6 +107,51 @@ def read_trec(task: Task, data_dir: Path | None) -> TaskData:
     coarse = [[(label.partition(":")[0], text) for label, text in part] for part in parts]
     names = tuple(sorted({label for label, _ in coarse[0]}))
     return _divided(task, coarse, label_names=names, shown=names)
+
+
+def read_sst5(task: Task, data_dir: Path | None) -> TaskData:
+    """Read three files of `label sentence`: train, validation, test."""
+    assert data_dir is not None
+    parts = [_labelled(task, data_dir, name, " ", last=False) for name in task.files]
+    names = ("0", "1", "2", "3", "4")
+    return _divided(
+        task, parts, label_names=names, shown=("very negative", "negative", "neutral", "positive", "very positive")
+    )
+
+
+def read_mrpc(task: Task, data_dir: Path | None) -> TaskData:
+    """Read two files with a header: quality, two numbers, two sentences."""
+    assert data_dir is not None
+    parts = [_columns(task, data_dir, name, label=0, first=3, second=4) for name in task.files]
+    return _divided_pairs(task, parts, label_names=("0", "1"), shown=("other", "paraphrase"))
+
+
+def read_sick_entailment(task: Task, data_dir: Path | None) -> TaskData:
+    """Read three files with a header: number, two sentences, relatedness, entailment."""
+    assert data_dir is not None
+    parts = [_columns(task, data_dir, name, label=4, first=1, second=2) for name in task.files]
+    names = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
+    return _divided_pairs(task, parts, label_names=names, shown=tuple(name.lower() for name in names))
+
+
+def _columns(task: Task, data_dir: Path, name: str, *, label: int, first: int, second: int) -> list[tuple[str, ...]]:
+    """Return a file's (label, first, second) rows below its header."""
+    rows: list[tuple[str, ...]] = []
+    for number, line in enumerate(read_lines(task, data_dir, name, encoding="utf-8")[1:], start=2):
+        fields = line.split("\t")
+        if len(fields) <= max(label, first, second):
+            raise DataError(f"{data_dir / name}:{number}: {task.name} needs five columns; given {len(fields)}")
+        rows.append((fields[label], fields[first], fields[second]))
+    return rows
+
+
+def _divided_pairs(
+    task: Task, parts: list[list[tuple[str, ...]]], *, label_names: tuple[str, ...], shown: tuple[str, ...]
+) -> TaskData:
+    """Join the files of a task of pairs."""
+    data = _divided(task, [[(row[0], row[1]) for row in part] for part in parts], label_names=label_names, shown=shown)
+    seconds = [row[2] for part in parts for row in part]
+    return replace(data, sentences=(data.sentences[0], seconds))
 
 
 def _labelled(task: Task, data_dir: Path, name: str, separator: str, *, last: bool) -> list[tuple[str, str]]:
@@ -168,6 +222,33 @@ TASKS = (
         reader=read_trec,
         needs_data=True,
         files=("TREC/train_5500.label", "TREC/TREC_10.label"),
+        source=SENTEVAL,
+    ),
+    Task(
+        name="SST-5",
+        kind="sentence",
+        split="train-validation-test",
+        reader=read_sst5,
+        needs_data=True,
+        files=tuple(f"SST/fine/sentiment-{part}" for part in ("train", "dev", "test")),
+        source=SENTEVAL,
+    ),
+    Task(
+        name="MRPC",
+        kind="pair",
+        split="train-test",
+        reader=read_mrpc,
+        needs_data=True,
+        files=("MRPC/msr_paraphrase_train.txt", "MRPC/msr_paraphrase_test.txt"),
+        source=SENTEVAL,
+    ),
+    Task(
+        name="SICK-E",
+        kind="pair",
+        split="train-validation-test",
+        reader=read_sick_entailment,
+        needs_data=True,
+        files=("SICK/SICK_train.txt", "SICK/SICK_trial.txt", "SICK/SICK_test_annotated.txt"),
         source=SENTEVAL,
     ),
 )

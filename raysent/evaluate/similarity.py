@@ -1,0 +1,131 @@
+"""Scored pairs -> correlations of a model's own similarity with people's scores; nothing is trained.
+
+Three ways to sum up several sets, since papers differ: the plain mean over sets, the mean weighted by their pairs, and
+one correlation over all pairs.
+
+Source: SentEval (mean and weighted mean); encoders of sentence-transformers' time report the third.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from raysent.artifacts import content_key, read_json, write_json
+from raysent.errors import ArtifactError
+from raysent.evaluate.features import encode_columns
+from raysent.evaluate.members import Member
+from raysent.sentence_encoder import SentenceEncoder
+from raysent.tasks.similarity import ScoredSet, SimilarityTask, set_hash
+
+Float64 = np.ndarray
+
+
+@dataclass(frozen=True)
+class SimilarityScore:
+    """A model's agreement with people on a task, correlations times 100.
+
+    Attributes:
+        model: The member's name in this evaluation.
+        task: The task's name.
+        measure: What compared two vectors, `cosine` or `hamming`.
+        pearson: Plain mean over sets.
+        pearson_weighted: Mean weighted by the sets' pairs.
+        pearson_all: One correlation over all pairs.
+        spearman: Plain mean over sets, of ranks.
+        by_set: Pearson of each set.
+        num_pairs: All sets' pairs.
+    """
+
+    model: str
+    task: str
+    measure: str
+    pearson: float
+    pearson_weighted: float
+    pearson_all: float
+    spearman: float
+    by_set: dict[str, float]
+    num_pairs: int
+
+
+def similarity_scores(
+    members: Sequence[Member],
+    tasks: Sequence[SimilarityTask],
+    *,
+    output: Path,
+    data_dir: Path | None,
+    load: Callable[[str], SentenceEncoder],
+    progress: Callable[[str, int, int], None],
+) -> list[SimilarityScore]:
+    """Score models on tasks; what was found before is read.
+
+    Raises:
+        DataError: If a task's files are missing or wrong.
+        ArtifactError: If a model cannot be loaded or a record cannot be written.
+    """
+    loaded = [(task, task.load(data_dir)) for task in tasks]
+    found = []
+    for number, member in enumerate(members):
+        encoder: SentenceEncoder | None = None
+        for place, (task, sets) in enumerate(loaded):
+            progress(f"{member.name}: {task.name}", number * len(loaded) + place, len(members) * len(loaded))
+            path = output / member.folder / f"{task.name}.json"
+            key = content_key(member.key, set_hash(sets), "similarity", 1)
+            score = _read(path, key)
+            if score is None:
+                encoder = encoder or load(member.path)
+                score = score_sets(encoder, sets, model=member.name, task=task.name)
+                write_json(path, {"key": key, **asdict(score)})
+            found.append(score)
+    return found
+
+
+def score_sets(encoder: SentenceEncoder, sets: Sequence[ScoredSet], *, model: str, task: str) -> SimilarityScore:
+    """Return the correlations of one model on the sets of one task."""
+    likeness = []
+    for one in sets:
+        first, second = encode_columns(encoder, (one.first, one.second))
+        likeness.append(np.asarray(encoder.similarity_pairwise(first, second), dtype=np.float64))
+    pearsons = [_pearson(mine, one.scores) for mine, one in zip(likeness, sets, strict=True)]
+    spearmans = [_pearson(_ranks(mine), _ranks(one.scores)) for mine, one in zip(likeness, sets, strict=True)]
+    sizes = [len(one.scores) for one in sets]
+    return SimilarityScore(
+        model=model,
+        task=task,
+        measure=encoder.similarity_measure,
+        pearson=100 * float(np.mean(pearsons)),
+        pearson_weighted=100 * float(np.average(pearsons, weights=sizes)),
+        pearson_all=100 * _pearson(np.concatenate(likeness), np.concatenate([one.scores for one in sets])),
+        spearman=100 * float(np.mean(spearmans)),
+        by_set={one.name: 100 * value for one, value in zip(sets, pearsons, strict=True)},
+        num_pairs=sum(sizes),
+    )
+
+
+def _pearson(one: Float64, other: Float64) -> float:
+    """Return Pearson's correlation; 0 where a column is constant."""
+    if np.ptp(one) == 0 or np.ptp(other) == 0:
+        return 0.0
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def _ranks(values: Float64) -> Float64:
+    """Return ranks, equal values sharing their mean rank."""
+    ranks: Float64 = stats.rankdata(values)
+    return ranks
+
+
+def _read(path: Path, key: str) -> SimilarityScore | None:
+    """Return a score that was kept under this key."""
+    try:
+        values = read_json(path)
+        if values.pop("key") != key:
+            return None
+        return SimilarityScore(**values)
+    except (ArtifactError, AttributeError, KeyError, TypeError):
+        # Whatever is missing or torn is simply made again.
+        return None

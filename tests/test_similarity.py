@@ -1,0 +1,104 @@
+"""Scored pairs: correlations in three ways of summing up, files as published, and the released evaluator's figures."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import CommandLine
+
+from raysent.errors import DataError
+from raysent.evaluate import evaluate_similarity
+from raysent.evaluate.similarity import score_sets
+from raysent.sentence_encoder import HashEncoder
+from raysent.tasks import similarity
+from raysent.tasks.similarity import SIMILARITY_TASKS, ScoredSet
+
+# SentEval's own figures for the hash-seeded bag of words of 50 dimensions: Pearson's mean and weighted mean, Spearman's.
+PUBLISHED = {
+    "STS12": (0.3984196, 0.3906942, 0.4222788),
+    "STS13": (0.3319863, 0.4169980, 0.3440877),
+    "STS14": (0.4959466, 0.5054240, 0.5107174),
+    "STS15": (0.5291848, 0.5488104, 0.5253982),
+}
+
+
+def write_sts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, scores: tuple[str, ...] = ("5", "1.5", "", "0")
+) -> None:
+    """Write one set of four pairs, one of them without a score, as STS16."""
+    monkeypatch.setitem(similarity.SET_SIZES, "STS16", {"small": 3})
+    task = similarity._sts("STS16")
+    monkeypatch.setitem(SIMILARITY_TASKS, "STS16", task)
+    (folder / "STS/STS16-en-test").mkdir(parents=True)
+    pairs = ["a cat sat\tthe cat sat", "a dog\ta cat ran", "x\ty", "one two\tthree four five"]
+    (folder / task.files[0]).write_text("\n".join(pairs) + "\n")
+    (folder / task.files[1]).write_text("\n".join(scores) + "\n")
+
+
+def test_score_is_its_restatement():
+    """Means over sets, plain and weighted, and one correlation over all pairs."""
+    generator, encoder = np.random.default_rng(0), HashEncoder(20)
+    words = [f"w{number}" for number in range(30)]
+    sets = [
+        ScoredSet(
+            name,
+            [" ".join(generator.choice(words, 4)) for _ in range(size)],
+            [" ".join(generator.choice(words, 4)) for _ in range(size)],
+            generator.uniform(0, 5, size),
+        )
+        for name, size in (("a", 12), ("b", 30))
+    ]
+    score = score_sets(encoder, sets, model="m", task="t")
+    cosines = []
+    for one in sets:
+        u, v = encoder.encode(one.first), encoder.encode(one.second)
+        cosines.append((u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1))
+    r = [100 * np.corrcoef(c, one.scores)[0, 1] for c, one in zip(cosines, sets, strict=True)]
+    assert score.pearson == pytest.approx(np.mean(r), abs=1e-4)
+    assert score.pearson_weighted == pytest.approx((12 * r[0] + 30 * r[1]) / 42, abs=1e-4)
+    both = np.corrcoef(np.concatenate(cosines), np.concatenate([one.scores for one in sets]))[0, 1]
+    assert score.pearson_all == pytest.approx(100 * both, abs=1e-4)
+
+
+def test_evaluate_prints_similarities_and_keeps_them(tmp_path, monkeypatch, capsys):
+    """Named alone they need no probe; the second time they are read; the pair without a score is left out."""
+    write_sts(tmp_path / "data", monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    arguments = ("evaluate", "hash:20", "--data", tmp_path / "data", "--tasks", "sts16")
+    raysent = CommandLine(monkeypatch, capsys)
+    first = json.loads(raysent(*arguments, "--json").out)["similarity"]
+    assert (first[0]["num_pairs"], first[0]["measure"]) == (3, "cosine")
+    monkeypatch.setattr(HashEncoder, "encode", None)
+    assert json.loads(raysent(*arguments, "--json").out)["similarity"] == first
+    assert "Pearson x 100, nothing trained" in raysent(*arguments).out
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (("5", "1", "2", "0"), "STS16 small must have 3 scored pairs as published; given 4"),
+        (("5", "1"), "must hold a line for each of the 4 pairs; given 2"),
+        (("5", "", "high", "0"), "scores must be numbers"),
+    ],
+)
+def test_changed_files_are_one_clear_line(tmp_path, monkeypatch, scores, message):
+    """Which set, what must hold, what was given."""
+    write_sts(tmp_path, monkeypatch, scores=scores)
+    with pytest.raises(DataError, match=message):
+        evaluate_similarity(["hash:5"], output=tmp_path / "out", tasks=["STS16"], data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_figures_are_sentevals_own(tmp_path, name):
+    """Of the hash-seeded bag of words, to six digits; ranks to four, for they turn on ties in the last bit."""
+    folder = Path(os.environ.get("RAYSENT_SENTEVAL", Path(__file__).parents[2] / "shared/data/senteval"))
+    if not SIMILARITY_TASKS[name].is_present(folder):
+        pytest.skip(f"{name} is not in {folder}; name SentEval's data/downstream with RAYSENT_SENTEVAL")
+    (score,) = evaluate_similarity(["hash:50"], output=tmp_path, tasks=[name], data_dir=folder)
+    found = (score.pearson / 100, score.pearson_weighted / 100, score.spearman / 100)
+    np.testing.assert_allclose(found[:2], PUBLISHED[name][:2], atol=1e-6)
+    assert found[2] == pytest.approx(PUBLISHED[name][2], abs=1e-4)
