@@ -59,16 +59,10 @@ class SentenceEncoder(ABC):
         return "cosine"
 
     def similarity_pairwise(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Float32:
-        """Return the cosine of every vector of `a` [rows, dim] with the same row of `b` [rows, dim], [rows].
-
-        A vector of zeros has cosine 0. A product a row, as the field's evaluators take it: equal pairs tie with equals.
-        """
-        first, second = (np.atleast_2d(np.asarray(side, dtype=np.float32)) for side in (a, b))
-        found = np.zeros(len(first), dtype=np.float32)
-        for row, (one, other) in enumerate(zip(first, second, strict=True)):
-            lengths = np.linalg.norm(one) * np.linalg.norm(other)
-            found[row] = np.dot(one, other) / lengths if lengths else 0.0
-        return found
+        """Return the cosine of every vector of `a` [rows, dim] with the same row of `b` [rows, dim], [rows]."""
+        first, second = (normalize_rows(np.atleast_2d(np.asarray(side, dtype=np.float32))) for side in (a, b))
+        cosine: Float32 = (first * second).sum(axis=1)
+        return cosine
 
 
 class HashEncoder(SentenceEncoder):
