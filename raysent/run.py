@@ -16,12 +16,14 @@ import pydantic
 
 from raysent import config as configuration
 from raysent.artifacts import content_key, read_json, write_json
+from raysent.codes import AnyCode
 from raysent.config import StrictModel
 from raysent.corpus import CorpusConfig
 from raysent.encoders import AnyEncoder
 from raysent.errors import ArtifactError, ConfigError
 from raysent.model import ModelConfig
 from raysent.model.config import check_parts
+from raysent.model.files import read_record
 from raysent.model.postprocessing import PostprocessingConfig
 from raysent.objectives import AnyObjective
 from raysent.pairs import PairsConfig
@@ -78,9 +80,11 @@ class RunConfig(StrictModel):
         vocabulary: Which words have an id.
         encoder: The first tower.
         second_encoder: The second one, for objectives that train two; None for another of the first's kind.
-        initial: Folder of a trained model whose words and encoders the run begins with; `encoder` must be of its shape.
+        initial: Folder of a trained model whose words and encoders the run begins with; `encoder`, `second_encoder` and
+            `postprocessing` are its own where they are not given.
         objective: What training minimises.
         postprocessing: What becomes of the vectors after training.
+        code: How vectors become bits; None leaves them.
         training: How.
         validation: What it is examined with.
         seed: Of everything random in the run.
@@ -94,14 +98,30 @@ class RunConfig(StrictModel):
     initial: str | None = None
     objective: AnyObjective
     postprocessing: PostprocessingConfig = pydantic.Field(default_factory=PostprocessingConfig)
+    code: AnyCode | None = None
     training: TrainingConfig = pydantic.Field(default_factory=TrainingConfig)
     validation: ValidationConfig = pydantic.Field(default_factory=ValidationConfig)
     seed: int = pydantic.Field(default=0, ge=0)
 
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _take_from_initial(cls, values: Any) -> Any:
+        """Fill in what the model that the run begins with says of itself."""
+        if not isinstance(values, dict) or not isinstance(values.get("initial"), str) or values.get("encoder"):
+            return values
+        model = read_record(Path(values["initial"])).config
+        own = {"encoder": model.encoder, "second_encoder": model.second_encoder, "postprocessing": model.postprocessing}
+        taken = {name: part.model_dump() for name, part in own.items() if part is not None}
+        given = {name: value for name, value in values.items() if value is not None}
+        objective = given.get("objective")
+        if isinstance(objective, dict) and objective.get("type") == "reconstruction":
+            given["objective"] = {"source_towers": model.objective.num_towers, **objective}
+        return {**taken, **given}
+
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> Self:
         objective = self.objective
-        check_parts(self.encoder, self.second_encoder, objective, self.postprocessing)
+        check_parts(self.encoder, self.second_encoder, objective, self.postprocessing, self.code)
         if objective.reads == "pairs" and self.pairs is None:
             raise ValueError(f"pairs.path must be set for objective {objective.type}, which reads pairs of sentences")
         if objective.needs_scores and self.pairs is not None and self.pairs.score is None:
@@ -125,6 +145,7 @@ class RunConfig(StrictModel):
             objective=self.objective,
             second_encoder=self.second_encoder,
             postprocessing=self.postprocessing,
+            code=self.code,
         )
 
     @property

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 
 from raysent.batches import Batch, Pairs, Sentences, Triplets
+from raysent.codes import build_code
+from raysent.codes.autoencoder import Config as Autoencoder
 from raysent.embeddings import WordTable
 from raysent.objectives import Surroundings
 
@@ -43,6 +45,8 @@ def surroundings(dim=8, seed=0, num_classes=3, word_dim=5):
         num_classes=num_classes,
         second_parameters=(decoder,),
         word_counts=torch.ones(NUM_WORDS),
+        code=build_code(Autoencoder(bits=12), dim=dim, generator=generator),
+        num_bits=12,
     )
 
 

@@ -254,11 +254,17 @@ def encode(
         int, typer.Option("--batch-size", metavar="N", min=1, help="Sentences encoded at once.")
     ] = 512,
     normalize: Annotated[bool, typer.Option("--normalize", help="Give every vector length 1.")] = False,
+    precision: Annotated[
+        str,
+        typer.Option("--precision", metavar="NAME", help="float32, or ubinary: a model's code, eight bits a byte."),
+    ] = "float32",
 ) -> None:
     """Encode sentences into a .npy file."""
     from raysent.cli import judging  # torch comes with it
 
-    raise typer.Exit(judging.encode(model, file, output=output, batch_size=batch_size, normalize=normalize))
+    raise typer.Exit(
+        judging.encode(model, file, output=output, batch_size=batch_size, normalize=normalize, precision=precision)
+    )
 
 
 NewModelOption = Annotated[

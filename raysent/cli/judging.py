@@ -18,7 +18,9 @@ from raysent.ensemble.pooling import check_method
 from raysent.errors import ConfigError
 from raysent.evaluate import Score, SimilarityScore, evaluate_similarity
 from raysent.evaluate import evaluate as evaluate_models
+from raysent.packed_codes import pack_bits
 from raysent.report import write as write_report
+from raysent.sentence_encoder import SentenceEncoder
 from raysent.sweep import SweepRecord, SweepResult, trial_folder
 from raysent.sweep.selection import select_members
 from raysent.tasks import absent_tasks, default_tasks, find_task, known_tasks
@@ -26,6 +28,7 @@ from raysent.tasks.similarity import SIMILARITY_TASKS
 
 # Sentences between two signs of life.
 ENCODED_AT_ONCE = 4096
+PRECISIONS = ("float32", "ubinary")
 EVALUATION_FOLDER = "evaluation"
 ELSEWHERE = Path("runs") / "judged"
 
@@ -119,21 +122,38 @@ def report(run: Path) -> int:
     return 0
 
 
-def encode(model: str, file: Path | None, *, output: Path, batch_size: int, normalize: bool) -> int:
+def encode(
+    model: str, file: Path | None, *, output: Path, batch_size: int, normalize: bool, precision: str = "float32"
+) -> int:
     """Encode the lines of a file, or of standard input."""
     encoder = raysent.load(model)
+    _check_precision(precision, encoder, model)
     sentences = read_lines(file)
     blocks = []
     with ProgressLines() as progress:
         for first in range(0, len(sentences), ENCODED_AT_ONCE):
             block = sentences[first : first + ENCODED_AT_ONCE]
-            blocks.append(encoder.encode(block, batch_size=batch_size, normalize_embeddings=normalize))
+            vectors = encoder.encode(block, batch_size=batch_size, normalize_embeddings=normalize)
+            blocks.append(vectors if precision == "float32" else pack_bits(vectors))
             progress("encoding", first + len(block), len(sentences))
     vectors = np.concatenate(blocks)
     with storage_errors(output), written_whole(output) as temporary, temporary.open("wb") as stream:
         np.save(stream, vectors)
-    messages.print(f"{output}: {vectors.shape[0]:,} sentences, {vectors.shape[1]:,} dimensions", soft_wrap=True)
+    unit = "dimensions" if precision == "float32" else "bytes each"
+    messages.print(f"{output}: {vectors.shape[0]:,} sentences, {vectors.shape[1]:,} {unit}", soft_wrap=True)
     return 0
+
+
+def _check_precision(precision: str, encoder: SentenceEncoder, model: str) -> None:
+    """Refuse a precision that the model cannot give.
+
+    Raises:
+        ConfigError: With what it can.
+    """
+    if precision not in PRECISIONS:
+        raise ConfigError(f"--precision: must be {' or '.join(PRECISIONS)}; given '{precision}'")
+    if precision == "ubinary" and encoder.similarity_measure != "hamming":
+        raise ConfigError(f"--precision ubinary: {model} has no code; train one with 'raysent train binary'")
 
 
 def judge_sweep(result: SweepResult, record: SweepRecord, *, is_quiet: bool) -> Judgement:

@@ -6,6 +6,7 @@ from typing import Self
 
 import pydantic
 
+from raysent.codes import AnyCode, CodeConfig
 from raysent.config import StrictModel
 from raysent.encoders import AnyEncoder, EncoderConfig
 from raysent.model.postprocessing import PostprocessingConfig
@@ -19,16 +20,19 @@ class ModelConfig(StrictModel):
         encoder: Sentences -> vectors; the first tower, f.
         objective: What training minimises; it says how many towers there are.
         second_encoder: The second tower, g; None for another of the first's kind, with parameters of its own.
+        postprocessing: What becomes of the towers' blocks.
+        code: How the vector becomes bits; None leaves it as it is.
     """
 
     encoder: AnyEncoder
     objective: AnyObjective
     second_encoder: AnyEncoder | None = None
     postprocessing: PostprocessingConfig = PostprocessingConfig()
+    code: AnyCode | None = None
 
     @pydantic.model_validator(mode="after")
     def _towers_fit(self) -> Self:
-        check_parts(self.encoder, self.second_encoder, self.objective, self.postprocessing)
+        check_parts(self.encoder, self.second_encoder, self.objective, self.postprocessing, self.code)
         return self
 
     @property
@@ -53,17 +57,35 @@ def encoded_dims(configs: tuple[EncoderConfig, ...]) -> tuple[int, ...]:
 
 
 def check_parts(
-    first: EncoderConfig, second: EncoderConfig | None, objective: ObjectiveConfig, postprocessing: PostprocessingConfig
+    first: EncoderConfig,
+    second: EncoderConfig | None,
+    objective: ObjectiveConfig,
+    postprocessing: PostprocessingConfig,
+    code: CodeConfig | None = None,
 ) -> None:
-    """Refuse encoders that the objective cannot train, and blocks that cannot be combined.
+    """Refuse encoders that the objective cannot train, blocks that cannot be combined, and codes it has no use for.
 
     Raises:
         ValueError: With what must hold.
     """
     _check_towers(first, second, objective)
+    _check_code(code, objective)
     dims = set(encoded_dims(towers(first, second, objective)))
     if postprocessing.combine == "average" and len(dims) > 1:
         raise ValueError(f"postprocessing.combine must be concat with blocks of several sizes; given {sorted(dims)}")
+
+
+def _check_code(code: CodeConfig | None, objective: ObjectiveConfig) -> None:
+    """Refuse a code that the objective does not train, and its absence where it trains nothing else."""
+    if code is None:
+        if objective.trains_code:
+            raise ValueError(f"code.type must be set for objective {objective.type}; it says how vectors become bits")
+        return
+    if not objective.trains_code and getattr(code, "resolved_threshold", None) != 0:
+        raise ValueError(
+            f"code must be of type threshold, at 0, with objective {objective.type}, which sees the bits in training; "
+            "or train the code afterwards: objective.type reconstruction, initial the trained model"
+        )
 
 
 def _check_towers(first: EncoderConfig, second: EncoderConfig | None, objective: ObjectiveConfig) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from raysent.artifacts import load_tensors, save_tensors
+from raysent.codes import build_code, straight_through
 from raysent.embeddings import CorpusVectors, EmptyTables, Tables, WordTable
 from raysent.encoders import EncoderConfig, SentenceReader, build_encoder
 from raysent.errors import ArtifactError, ConfigError
@@ -29,6 +30,7 @@ from raysent.model.files import (
 from raysent.model.postprocessing import Postprocessing
 from raysent.model.reading import Reading
 from raysent.objectives import Objective, Surroundings, build_objective
+from raysent.packed_codes import pack_bits
 from raysent.packing import Packed, block_rows, pack, pack_blocks
 from raysent.sentence_encoder import SentenceEncoder, check_sentences, normalize_rows, register_loader
 from raysent.vocabulary import Sentences, Vocabulary
@@ -72,13 +74,40 @@ class SentenceModel(nn.Module, SentenceEncoder):
         if config.objective.num_towers == 2:
             self.g = build_encoder(config.towers[1], tables)
         self.postprocessing = Postprocessing(config.postprocessing, config.encoded_dims)
+        self.code = (
+            None
+            if config.code is None
+            else build_code(config.code, dim=self.postprocessing.dim(), generator=tables.generator)
+        )
+        if config.objective.trains_code:
+            for tower in self.towers:
+                tower.requires_grad_(False)
         self.objectives = nn.ModuleList(self._build_objectives(tables) if has_objective else [])
+
+    @property
+    def _loss_dims(self) -> list[int]:
+        """Sizes of the blocks that have a loss of their own; of a code's training the whole vector."""
+        if self.config.objective.trains_code:
+            return [self.postprocessing.dim()]
+        return list(self.config.encoder.loss_dims)
+
+    @property
+    def num_bits(self) -> int:
+        """Bits of a code; 0 without one."""
+        return 0 if self.config.code is None else self.config.code.num_bits(self.postprocessing.dim())
 
     def _build_objectives(self, tables: Tables, word_counts: Tensor | None = None) -> list[Objective]:
         """Return an objective for each block that has a loss of its own."""
         first, second = self.towers[0], self.towers[-1]
-        others = second.block_parameters() if second is not first else [()] * len(self.config.encoder.loss_dims)
-        blocks = zip(self.config.encoder.loss_dims, first.block_tables(), first.block_parameters(), others, strict=True)
+        nothing: list[tuple[nn.Parameter, ...]] = [()] * len(self._loss_dims)
+        is_frozen = self.config.objective.trains_code
+        blocks = zip(
+            self._loss_dims,
+            [None] if is_frozen else first.block_tables(),
+            nothing if is_frozen else first.block_parameters(),
+            nothing if is_frozen or second is first else second.block_parameters(),
+            strict=True,
+        )
         return [
             build_objective(
                 self.config.objective,
@@ -91,6 +120,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
                     parameters=parameters,
                     second_parameters=second_parameters,
                     word_counts=word_counts,
+                    code=self.code,
+                    num_bits=self.num_bits,
                 ),
             )
             for dim, table, parameters, second_parameters in blocks
@@ -185,10 +216,16 @@ class SentenceModel(nn.Module, SentenceEncoder):
             generator: Source of dropout's masks in training; None is torch's own.
 
         Returns:
-            f, or f and g, each float32 [batch, dim].
+            f, or f and g, each float32 [batch, dim]; where a code is trained, the finished vectors alone; where the
+            objective sees the bits, these as -1 and 1.
         """
         packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
+        if self.config.objective.trains_code:
+            with torch.no_grad():
+                return (self.postprocessing(self._blocks(packed)),)
         vectors = tuple(tower(packed).float() for tower in self.towers)
+        if self.code is not None:
+            vectors = tuple(2 * straight_through(tower) - 1 for tower in vectors)
         if not self.training:
             return vectors
         masks = self._dropout_masks(packed.batch, generator)
@@ -222,7 +259,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             vectors = self.vectors(packed, generator=generator)
         if vectors:
             reading.know(batch.sentences, vectors)  # type: ignore[union-attr]  # pairs have no such column, nor these
-        dims = list(self.config.encoder.loss_dims)
+        dims = self._loss_dims
         losses = [
             objective(reading.block(index, dims), batch, generator=generator)
             for index, objective in enumerate(self.objectives)
@@ -232,7 +269,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
     @torch.no_grad()
     def scores(self, batch: AnyBatch) -> dict[str, tuple[float, int]]:
         """Return the sum and the number of cases of each metric of the objective on a held-out batch, over blocks."""
-        reading, dims = self._reading(None), list(self.config.encoder.loss_dims)
+        reading, dims = self._reading(None), self._loss_dims
         totals: dict[str, tuple[float, int]] = {}
         for index, objective in enumerate(self._objectives()):
             for name, (total, count) in objective.scores(reading.block(index, dims), batch).items():
@@ -243,7 +280,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
     @torch.no_grad()
     def predictions(self, batch: AnyBatch) -> npt.NDArray[np.float64]:
         """Return the score that the objective predicts for each pair, the mean over blocks, float64 [batch]."""
-        reading, dims = self._reading(None), list(self.config.encoder.loss_dims)
+        reading, dims = self._reading(None), self._loss_dims
         blocks = [
             objective.predict(reading.block(index, dims), batch) for index, objective in enumerate(self._objectives())
         ]
@@ -280,7 +317,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the size of an encoded sentence: all towers."""
-        return self.postprocessing.dim()
+        return self.num_bits or self.postprocessing.dim()
 
     def encode(
         self,
@@ -299,7 +336,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
             towers: `both` for all that were trained, [f ; g] where there are two; `f` for the first alone.
 
         Returns:
-            Each tower's blocks, each of unit length, one after another or averaged, float32 [sentences, dim].
+            Each tower's blocks, each of unit length, one after another or averaged, float32 [sentences, dim]; of a
+            model with a code its bits, 0 or 1; `encode_packed` gives these as bytes.
 
         Raises:
             RaysentError: If `sentences` is not a list of strings.
@@ -307,7 +345,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
         check_sentences(sentences)
         readers = list(zip(self.config.towers, self.towers, strict=True))[: 1 if towers == "f" else None]
         num_blocks = sum(len(tower.encoded_dims) for tower, _ in readers)
-        out = np.empty((len(sentences), self.postprocessing.dim(num_blocks)), dtype=np.float32)
+        if self.code is not None and len(readers) < len(self.towers):
+            raise ConfigError("towers: must be 'both' for a model with a code, which reads them all; given 'f'")
+        out = np.empty((len(sentences), self.num_bits or self.postprocessing.dim(num_blocks)), dtype=np.float32)
         was_training = self.training
         self.eval()
         with torch.inference_mode():
@@ -327,24 +367,72 @@ class SentenceModel(nn.Module, SentenceEncoder):
         for rows, packed in zip(block_rows(chunk.lengths, batch_size=batch_size), blocks, strict=True):
             projected = projected or [reader.project(packed.words) for _, reader in readers]
             towers = [reader.read_encoded(packed, one) for (_, reader), one in zip(readers, projected, strict=True)]
-            yield rows, self.postprocessing(torch.cat(towers, dim=1)).cpu().numpy()
+            yield rows, self._finished(torch.cat(towers, dim=1)).cpu().numpy()
+
+    def _finished(self, vectors: Tensor) -> Tensor:
+        """Return what `encode` gives for the blocks of all towers [batch, dim]."""
+        finished: Tensor = self.postprocessing(vectors)
+        return finished if self.code is None else self.code(finished)
+
+    def encode_packed(self, sentences: list[str], *, batch_size: int = 512) -> npt.NDArray[np.uint8]:
+        """Encode text as packed bits, uint8 [sentences, ceil(bits / 8)]; see `packed_codes`.
+
+        Raises:
+            ConfigError: If the model has no code.
+        """
+        if self.code is None:
+            raise ConfigError("precision: must be float32 for a model without a code; train one with code.type")
+        return pack_bits(self.encode(sentences, batch_size=batch_size))
+
+    @property
+    def similarity_measure(self) -> str:
+        """`hamming` for codes, else `cosine`."""
+        return "cosine" if self.code is None else "hamming"
+
+    def similarity(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Float32:
+        """Return minus the number of differing bits of codes, else the cosine, [rows, columns]."""
+        if self.code is None:
+            return super().similarity(a, b)
+        first, second = (np.atleast_2d(np.asarray(side, dtype=np.float32)) for side in (a, b))
+        agreement: Float32 = ((2 * first - 1) @ (2 * second - 1).T - first.shape[1]) / 2
+        return agreement
+
+    def similarity_pairwise(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Float32:
+        """Return minus the number of differing bits of codes, else the cosine, row by row [rows]."""
+        if self.code is None:
+            return super().similarity_pairwise(a, b)
+        first, second = (np.atleast_2d(np.asarray(side, dtype=np.float32)) for side in (a, b))
+        distance: Float32 = np.abs(first - second).sum(axis=1)
+        return -distance
 
     @torch.no_grad()
     def unit_vectors(self, sentences: Sentences) -> Tensor:
-        """Return what `encode` gives for sentences that are ids already, float32 [batch, dim], without gradient."""
-        vectors: Tensor = self.postprocessing(self._blocks(sentences))
-        return vectors
+        """Return what `encode` gives for sentences that are ids already, float32 [batch, dim], without gradient.
 
-    def _blocks(self, sentences: Sentences) -> Tensor:
+        Bits are -1 and 1 here, so that the cosine of two codes goes with minus their Hamming distance.
+        """
+        vectors = self._finished(self._blocks(sentences))
+        return vectors if self.code is None else 2 * vectors - 1
+
+    def _blocks(self, sentences: Sentences | Packed) -> Tensor:
         """Return the blocks of all towers before post-processing [batch, sum of `encoded_dims`]."""
-        packed = self.pack(sentences)
+        packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
         return torch.cat([tower.encoded(packed).float() for tower in self.towers], dim=1)
 
     @torch.no_grad()
     def fit_postprocessing(self, sentences: Sentences) -> None:
         """Fit what post-processing learns from a sample of sentences; the model must not be in training."""
-        parts = [self._blocks(chunk) for chunk in chunks(sentences, size=_CHUNK)]
-        self.postprocessing.fit(torch.cat(parts))
+        self.postprocessing.fit(self._blocks_of_all(sentences))
+
+    @torch.no_grad()
+    def fit_code(self, sentences: Sentences) -> None:
+        """Fit what the code learns without steps, from the finished vectors of a sample of sentences."""
+        if self.code is not None:
+            self.code.fit(self.postprocessing(self._blocks_of_all(sentences)))
+
+    def _blocks_of_all(self, sentences: Sentences) -> Tensor:
+        """Return `_blocks` of many sentences, a few at a time."""
+        return torch.cat([self._blocks(chunk) for chunk in chunks(sentences, size=_CHUNK)])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the model's values by name, a shared one once."""

@@ -46,6 +46,7 @@ class ObjectiveConfig(StrictModel):
         is_kept: Whether its parameters stay with a saved model; otherwise only checkpoints hold them.
         metrics: What `Objective.scores` gives on held-out text.
         predicted_metrics: What comes of comparing `Objective.predict` with the scores of held-out pairs.
+        trains_code: Whether the encoders stay as they are, and it is the model's code that is trained on their vectors.
         needs_scores: Whether its pairs must have scores.
         variant: `authors` sets the defaults to the released code's behaviour; keys that are given override them.
     """
@@ -63,6 +64,7 @@ class ObjectiveConfig(StrictModel):
     metrics: ClassVar[tuple[str, ...]] = ()
     predicted_metrics: ClassVar[tuple[str, ...]] = ()
     needs_scores: ClassVar[bool] = False
+    trains_code: ClassVar[bool] = False
 
     type: str
     variant: Literal["paper", "authors"] = "paper"
@@ -99,6 +101,8 @@ class Surroundings:
         parameters: The first tower's other parameters, for penalties that know nothing of their meaning.
         second_parameters: The same of the second tower; none where there is one tower.
         word_counts: How often each word occurs in the text [vocabulary]; None where `reads_counts` does not ask.
+        code: What makes bits of the vectors; None where the model has none.
+        num_bits: How many.
     """
 
     dim: int
@@ -109,6 +113,8 @@ class Surroundings:
     parameters: tuple[nn.Parameter, ...] = ()
     second_parameters: tuple[nn.Parameter, ...] = ()
     word_counts: Tensor | None = None
+    code: Any = None
+    num_bits: int = 0
 
 
 class Read(Protocol):

@@ -28,6 +28,7 @@ from raysent.trainer.optimization import Optimizer, under
 from raysent.trainer.outcome import OnReport, Outcome, Report, Status, go_on, load_outcome, save_outcome
 from raysent.trainer.plan import build_model, count_steps, dropout_generator, open_stream, report_index
 from raysent.trainer.workers import Workers
+from raysent.vocabulary import Sentences
 
 # Steps between two looks at the loss where looking makes the device wait.
 _STEPS_PER_LOOK = 25
@@ -92,8 +93,7 @@ class _Training:
         self._num_steps = count_steps(config.training, steps_per_epoch=self._stream.num_batches)
         self._examination = open_examination(config, material)
         self._model = build_model(config, material).to(device)
-        is_fitted = self._model.postprocessing.is_fitted_to_text
-        self._sample = material.sample(config.postprocessing.num_sentences) if is_fitted else None
+        self._sample = self._fit_to_text(material)
         self._optimizer = Optimizer(self._model, config.training, num_steps=self._num_steps)
         self._use_bfloat16 = config.training.precision == "bfloat16" or (
             config.training.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -101,6 +101,19 @@ class _Training:
         self._progress = Progress()
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self._num_losses = 0
+
+    def _fit_to_text(self, material: Material) -> Sentences | None:
+        """Fit what is learnt without steps; returns the sample that post-processing is fitted to again later."""
+        is_fitted = self._model.postprocessing.is_fitted_to_text
+        code = self._config.code
+        if not is_fitted and (code is None or not code.is_fitted):
+            return None
+        sample = material.sample(self._config.postprocessing.num_sentences)
+        self._model.eval()
+        if is_fitted:
+            self._model.fit_postprocessing(sample)
+        self._model.fit_code(sample)
+        return sample if is_fitted else None
 
     # -- the whole run ------------------------------------------------------------------------------------------
 

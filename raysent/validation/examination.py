@@ -11,14 +11,24 @@ from raysent.model import SentenceModel
 from raysent.objectives import ObjectiveConfig
 from raysent.pairs import PairCorpus
 from raysent.validation.config import ValidationConfig
-from raysent.validation.held_out import HeldOut, held_out_pairs, held_out_triplets
+from raysent.validation.held_out import HeldOut, held_out_pairs, held_out_sentences, held_out_triplets
 from raysent.validation.pool import ValidationPool
 from raysent.validation.similarity import Similarity
 from raysent.vocabulary import Vocabulary
 
 CONTEXT_METRICS = ("context_accuracy", "context_nll")
 
-Metric = Literal["context_accuracy", "context_nll", "pearson", "accuracy", "nll", "score_pearson", "score_mse"]
+Metric = Literal[
+    "context_accuracy",
+    "context_nll",
+    "pearson",
+    "accuracy",
+    "nll",
+    "score_pearson",
+    "score_mse",
+    "reconstruction_mse",
+    "similarity_kept",
+]
 
 METRICS: dict[str, Literal["max", "min"]] = {
     "context_accuracy": "max",
@@ -28,6 +38,8 @@ METRICS: dict[str, Literal["max", "min"]] = {
     "nll": "min",
     "score_pearson": "max",
     "score_mse": "min",
+    "reconstruction_mse": "min",
+    "similarity_kept": "max",
 }
 """What a sweep may be ranked by, and whether more or less is better."""
 
@@ -38,7 +50,7 @@ def metrics_of(objective: ObjectiveConfig, validation: ValidationConfig) -> tupl
     Contexts are asked where two towers were trained on them, `pearson` where there are scored pairs, and the
     objective's own where it has any.
     """
-    has_pool = objective.reads == "context" and objective.num_towers == 2
+    has_pool = objective.reads == "context" and objective.num_towers == 2 and not objective.trains_code
     has_scores = validation.sts is not None or validation.similarity is not None
     return (
         *(CONTEXT_METRICS if has_pool else ()),
@@ -83,6 +95,8 @@ class Examination:
                 max_length=getattr(objective, "max_length", max_length),
                 num_sentences=config.num_sentences,
             )
+        if objective.metrics and objective.reads == "context" and corpus is not None:
+            self.held_out = held_out_sentences(corpus.validation, num_sentences=config.num_sentences)
         self._predicts = bool(objective.predicted_metrics)
         if (objective.metrics or objective.predicted_metrics) and pairs is not None:
             self.held_out = held_out_pairs(

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysent.artifacts import content_key
-from raysent.batches import AnyBatch, Pairs, Triplets, TripletStream
+from raysent.batches import AnyBatch, Batch, Pairs, Triplets, TripletStream
 from raysent.batches.pairs import pairs_at
 from raysent.corpus import CorpusSplit
 from raysent.pairs import PairTexts
@@ -68,6 +68,18 @@ def held_out_triplets(split: CorpusSplit, *, max_length: int, num_sentences: int
         return (stream.batch(step) for step in range(num_batches))
 
     return HeldOut(content_key(split.corpus.text_key, split.text_hash, max_length, num_batches), make)
+
+
+def held_out_sentences(split: CorpusSplit, *, num_sentences: int) -> HeldOut:
+    """Return the first sentences of a split, in blocks; a last block of one sentence is left out."""
+    stop = min(len(split), num_sentences)
+
+    def make() -> Iterator[Batch]:
+        for start in range(0, stop - 1, _BATCH):
+            end = min(start + _BATCH, stop)
+            yield Batch(split.sentences(start, end), np.arange(start, end), split.documents(start, end))
+
+    return HeldOut(content_key(split.corpus.text_key, split.text_hash, stop), make)
 
 
 def held_out_pairs(pairs: PairTexts, vocabulary: Vocabulary, *, max_length: int, num_sentences: int) -> HeldOut:

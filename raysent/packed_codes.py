@@ -1,0 +1,57 @@
+"""Bits <-> bytes, and Hamming distances on bytes.
+
+The layout is numpy's `packbits`: the first bit is the highest of the first byte, and what does not fill the last byte
+is zero. It is the `ubinary` of sentence-transformers, and what FAISS and usearch read. 2048 bits are 256 bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from raysent.errors import DataError
+
+UInt8 = npt.NDArray[np.uint8]
+
+
+def pack_bits(bits: npt.ArrayLike) -> UInt8:
+    """Return codes as bytes, uint8 [rows, ceil(bits / 8)], of bits that are 0 or 1 [rows, bits].
+
+    Raises:
+        DataError: If a value is neither.
+    """
+    values = np.atleast_2d(np.asarray(bits))
+    if not ((values == 0) | (values == 1)).all():
+        raise DataError("codes: must be bits, 0 or 1; given other numbers; only a model with a code gives bits")
+    return np.packbits(values.astype(np.uint8), axis=1)
+
+
+def unpack_bits(codes: UInt8, *, num_bits: int) -> UInt8:
+    """Return bits, 0 or 1, uint8 [rows, num_bits], of bytes [rows, ceil(num_bits / 8)].
+
+    Raises:
+        DataError: If there are not as many bytes as the bits need.
+    """
+    if codes.shape[1] != -(-num_bits // 8):
+        raise DataError(f"codes: {num_bits} bits must be {-(-num_bits // 8)} bytes a row; given {codes.shape[1]}")
+    return np.unpackbits(codes, axis=1, count=num_bits)
+
+
+def hamming(first: UInt8, second: UInt8) -> npt.NDArray[np.int64]:
+    """Return the differing bits of every code of one [rows, bytes] and every one of the other [columns, bytes].
+
+    Returns:
+        int64 [rows, columns].
+    """
+    out = np.empty((len(first), len(second)), dtype=np.int64)
+    words = _as_words(second)
+    for row, code in enumerate(_as_words(first)):
+        out[row] = np.bitwise_count(words ^ code).sum(axis=1)
+    return out
+
+
+def _as_words(codes: UInt8) -> npt.NDArray[np.uint64]:
+    """Return codes as 64-bit words, filled up with zeros [rows, words]."""
+    padded = np.zeros((len(codes), -(-codes.shape[1] // 8) * 8), dtype=np.uint8)
+    padded[:, : codes.shape[1]] = codes
+    return padded.view(np.uint64)

@@ -1,0 +1,268 @@
+"""Binary codes: every method, the trained ones' gradients and losses, packed bits, and runs over frozen encoders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from command import CommandLine
+from tiny_run import tiny_run
+from toy_batches import ToyRead, surroundings, toy_batch
+
+from raysent.codes import build_code, known_codes, straight_through
+from raysent.codes.autoencoder import Config as Autoencoder
+from raysent.codes.principal_components import Config as PrincipalComponents
+from raysent.codes.random_projection import Config as RandomProjection
+from raysent.codes.threshold import Config as Threshold
+from raysent.errors import ConfigError, DataError
+from raysent.model import SentenceModel, load
+from raysent.objectives import build_objective
+from raysent.objectives.reconstruction import Config as Reconstruction
+from raysent.objectives.reconstruction import similarity_kept
+from raysent.packed_codes import hamming, pack_bits, unpack_bits
+from raysent.trainer import fit
+
+DIM = 10
+METHODS: dict[str, dict[str, Any]] = {
+    "threshold": {"type": "threshold", "threshold": "mean"},
+    "random": {"type": "random_projection", "bits": 13},
+    "random authors": {"type": "random_projection", "bits": 13, "variant": "authors"},
+    "pca": {"type": "principal_components", "bits": 6},
+    "autoencoder": {"type": "autoencoder", "bits": 13},
+    "stochastic": {"type": "autoencoder", "bits": 13, "threshold": "stochastic"},
+}
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    """A source of random numbers."""
+    return torch.Generator().manual_seed(seed)
+
+
+def sample(rows: int = 200) -> torch.Tensor:
+    """Vectors with a mean and with directions of different spread."""
+    return torch.randn(rows, DIM, generator=generator()) * torch.arange(1, DIM + 1) + 0.5
+
+
+def test_every_method_of_the_folder_is_tested():
+    """A file dropped into the folder is asked for here."""
+    assert {values["type"] for values in METHODS.values()} == set(known_codes())
+
+
+@pytest.mark.parametrize("config", [Threshold(), RandomProjection(bits=7), PrincipalComponents(bits=7), Autoencoder()])
+def test_codes_are_zeros_and_ones_of_the_promised_number(config):
+    """For one vector as for many, each by itself."""
+    code = build_code(config, dim=DIM, generator=generator())
+    code.fit(sample())
+    bits = code(sample(9))
+    assert bits.shape == (9, config.num_bits(DIM))
+    assert set(bits.unique().tolist()) == {0.0, 1.0}
+    torch.testing.assert_close(code(sample(9)[3:4]), bits[3:4])
+
+
+def test_thresholds_are_those_of_paper_code_and_mean():
+    """0, 0.07 and each number's own mean."""
+    vector = torch.tensor([[0.0, 0.01, 0.05, 0.08] + [1.0] * 6])
+    for config, expected in ((Threshold(), [0, 1, 1, 1]), (Threshold(variant="authors"), [0, 0, 0, 1])):
+        assert build_code(config, dim=DIM, generator=generator())(vector)[0, :4].tolist() == expected
+    code = build_code(Threshold(threshold="mean"), dim=DIM, generator=generator())
+    code.fit(sample())
+    torch.testing.assert_close(code(sample()), (sample() > sample().mean(dim=0)).float())
+
+
+def test_random_projections_are_those_of_paper_and_code():
+    """Uniform within 1 / sqrt(bits), uncentred; normal, centred by the sample."""
+    paper = build_code(RandomProjection(bits=400), dim=DIM, generator=generator())
+    assert 0.049 < paper.weight.abs().max() <= 0.05
+    paper.fit(sample())
+    assert not paper.center.any()
+    authors = build_code(RandomProjection(bits=400, variant="authors"), dim=DIM, generator=generator())
+    authors.fit(sample())
+    assert authors.weight.std() == pytest.approx(1.0, abs=0.05)
+    torch.testing.assert_close(authors.logits(sample()), (sample() - sample().mean(dim=0)) @ authors.weight.T)
+
+
+def test_principal_components_are_those_of_the_singular_value_decomposition():
+    """Up to sign, of centred vectors; too few rows and too many bits are refused."""
+    code = build_code(PrincipalComponents(bits=4), dim=DIM, generator=generator())
+    code.fit(sample())
+    expected = np.linalg.svd((sample() - sample().mean(dim=0)).numpy(), full_matrices=False)[2][:4]
+    np.testing.assert_allclose(np.abs((code.weight.numpy() * expected).sum(axis=1)), 1, atol=1e-4)
+    with pytest.raises(DataError, match="need as many sentences as bits, 4; given 3; raise postprocessing"):
+        code.fit(sample(3))
+    with pytest.raises(ConfigError, match=r"code\.bits: must be at most 10, the size of the vectors"):
+        build_code(PrincipalComponents(bits=11), dim=DIM, generator=generator())
+
+
+def test_straight_through_is_exactly_binary_with_the_logits_gradient():
+    """Forward 0 or 1, backward the identity."""
+    logits = torch.randn(50, 7, generator=generator(), requires_grad=True)
+    bits = straight_through(logits)
+    assert set(bits.unique().tolist()) == {0.0, 1.0}
+    (bits * torch.arange(7.0)).sum().backward()
+    torch.testing.assert_close(logits.grad, torch.arange(7.0).expand(50, 7))
+
+
+def test_stochastic_thresholds_act_in_training_only():
+    """A bit is 1 as often as its probability says; in use the threshold is one half."""
+    code = build_code(Autoencoder(bits=5, threshold="stochastic"), dim=DIM, generator=generator())
+    vectors = sample(1).expand(4000, DIM) / 20
+    shares = code.binarize(vectors, generator=generator(1)).mean(dim=0)
+    torch.testing.assert_close(shares, torch.sigmoid(code.logits(vectors[:1]))[0], atol=0.03, rtol=0)
+    code.eval()
+    torch.testing.assert_close(code.binarize(vectors), code(vectors))
+
+
+@pytest.mark.parametrize("distance", ["hamming", "normalized_hamming", "l2"])
+@pytest.mark.parametrize("power", [1, 2])
+def test_reconstruction_is_its_restatement(distance, power):
+    """Mean squared error of the decoder of +-1 bits, and the hinge of random triples with its sign."""
+    config = Reconstruction(lambda_sp=0.3, sp_distance=distance, sp_power=power)
+    given, read, batch = surroundings(), ToyRead(1), toy_batch("context")
+    objective = build_objective(config, given)
+    loss = objective(read, batch, generator=generator(5)).item()
+    vectors = read(batch.sentences)[0].detach()
+    bits = given.code(vectors).detach().numpy()
+    decoded = objective.decoder(torch.from_numpy(2 * bits - 1)).detach().numpy()
+    source, unit = generator(5), vectors.numpy() / np.linalg.norm(vectors.numpy(), axis=1, keepdims=True)
+    first, third = (torch.randperm(12, generator=source).numpy() for _ in range(2))
+    hinges = []
+    for b in range(12):
+        sign = 1 if unit[b] @ unit[first[b]] >= unit[b] @ unit[third[b]] else -1
+        near, far = (np.abs(bits[b] - bits[other[b]]).sum() for other in (first, third))
+        scale = {"hamming": lambda d: d, "normalized_hamming": lambda d: d / 12, "l2": lambda d: np.sqrt(d + 1e-8)}
+        hinges.append(max(0, sign * (scale[distance](near) - scale[distance](far))) ** power)
+    expected = ((vectors.numpy() - decoded) ** 2).mean() + 0.3 * np.mean(hinges)
+    assert loss == pytest.approx(expected, rel=1e-4)
+
+
+def test_semantic_term_has_the_sign_of_all_four_orders():
+    """No cost where codes are ordered as the vectors, a cost where they are not, either way round."""
+    objective = build_objective(Reconstruction(), surroundings(dim=2))
+    vectors = torch.tensor([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]])
+    right = torch.tensor([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
+    wrong = torch.tensor([[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
+    costs = [
+        [objective._semantic(vectors, bits, generator(seed)).item() for seed in range(20)] for bits in (right, wrong)
+    ]
+    assert max(costs[0]) == 0
+    assert max(costs[1]) > 0
+
+
+def test_similarity_kept_is_the_correlation_over_all_pairs():
+    """Of cosines with minus Hamming distances; codes that never differ keep nothing."""
+    vectors, bits = sample(8), (sample(8) > 0).float()
+    unit = torch.nn.functional.normalize(vectors, dim=1)
+    pairs = [(i, j) for i in range(8) for j in range(i)]
+    cosines = [float(unit[i] @ unit[j]) for i, j in pairs]
+    distances = [float((bits[i] != bits[j]).sum()) for i, j in pairs]
+    assert similarity_kept(vectors, bits) == pytest.approx(-np.corrcoef(cosines, distances)[0, 1], abs=1e-5)
+    assert similarity_kept(vectors, torch.ones(8, 3)) == 0
+
+
+@pytest.mark.parametrize("num_bits", [1, 8, 13, 64, 100, 2048])
+def test_packed_bits_come_back_and_give_hamming_distances(num_bits):
+    """Also where the bits do not fill the last byte; 2048 bits are 256 bytes."""
+    bits = np.random.default_rng(0).integers(0, 2, size=(9, num_bits))
+    codes = pack_bits(bits.astype(np.float32))
+    assert codes.nbytes == 9 * -(-num_bits // 8)
+    assert np.array_equal(unpack_bits(codes, num_bits=num_bits), bits)
+    expected = (bits[:4, None] != bits[None]).sum(axis=2)
+    assert np.array_equal(hamming(codes[:4], codes), expected)
+
+
+def test_first_bit_is_the_highest_of_the_first_byte():
+    """The layout that sentence-transformers, FAISS and usearch share."""
+    assert pack_bits([[1, 0, 0, 0, 0, 0, 0, 0, 1]]).tolist() == [[128, 128]]
+    with pytest.raises(DataError, match="must be bits, 0 or 1"):
+        pack_bits([[0.5]])
+    with pytest.raises(DataError, match="9 bits must be 2 bytes a row; given 1"):
+        unpack_bits(np.zeros((1, 1), dtype=np.uint8), num_bits=9)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained model of two towers, with its component removed; its folder."""
+    folder = tmp_path_factory.mktemp("source")
+    changes = {"postprocessing": {"remove_component": True, "num_sentences": 60}, "training__max_steps": 6}
+    fit(tiny_run(folder, **changes), folder / "run")
+    return folder
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_code_of_a_trained_model_trains_resumes_and_encodes(source: Path, tmp_path: Path, name: str):
+    """Stopped and resumed the codes are the same; the encoder stays; packed they are the same bits."""
+    config = tiny_run(
+        source,
+        initial=str(source / "run"),
+        encoder=None,
+        code=METHODS[name],
+        objective={"type": "reconstruction"},
+        postprocessing={"remove_component": True, "num_sentences": 60},
+        training__max_steps=9,
+        training__num_reports=3,
+    )
+    whole = fit(config, tmp_path / "whole")
+    assert {"reconstruction_mse", "similarity_kept"} <= set(whole.metrics)
+    fit(config, tmp_path / "halves", report=lambda report: report.index != 1)
+    fit(config, tmp_path / "halves")
+    one, two = (SentenceModel.load(tmp_path / folder) for folder in ("whole", "halves"))
+    sentences = ["w1 w2 w3", "w5", "", "w1 w9"]
+    bits = one.encode(sentences)
+    assert np.array_equal(bits, two.encode(sentences))
+    assert set(np.unique(bits)) <= {0.0, 1.0}
+    assert bits.shape == (4, one.get_sentence_embedding_dimension()) == (4, one.num_bits)
+    assert np.array_equal(one.encode_packed(sentences), pack_bits(bits))
+    before, after = SentenceModel.load(source / "run"), dict(one.named_parameters())
+    for tensor, value in before.kept_tensors().items():
+        if tensor.startswith(("f.", "g.")):
+            assert torch.equal(after[tensor], value), tensor
+    distances = hamming(pack_bits(bits), pack_bits(bits))
+    assert np.array_equal(one.similarity(bits, bits), -distances)
+    assert np.array_equal(one.similarity_pairwise(bits, bits[::-1]), -np.diagonal(distances[:, ::-1]))
+
+
+def test_bits_inside_the_encoders_own_loss(tmp_path: Path):
+    """The end-to-end layer: context prediction on signs, with a gradient that reaches the words."""
+    values = {"code": {"type": "threshold"}, "encoder": {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}}}
+    whole = fit(tiny_run(tmp_path, **values, training__max_steps=30, training__epochs=20.0), tmp_path / "run")
+    first = fit(tiny_run(tmp_path, **values, training__max_steps=1, training__num_reports=1), tmp_path / "first")
+    assert whole.metrics["context_nll"] < first.metrics["context_nll"]
+    bits = load(tmp_path / "run").encode(["w1 w2", "w7"])
+    assert bits.shape == (2, 16)
+    assert set(np.unique(bits)) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objective": {"type": "reconstruction"}}, "code.type must be set for objective reconstruction"),
+        ({"code": {"type": "autoencoder"}}, "code must be of type threshold, at 0, with objective context_prediction"),
+        ({"code": {"type": "threshold", "threshold": 0.1}}, "code must be of type threshold, at 0"),
+    ],
+)
+def test_code_mistakes_are_one_clear_line(tmp_path: Path, changes: dict[str, Any], message: str):
+    """What must hold, and what to do."""
+    with pytest.raises(ValueError, match=message):
+        tiny_run(tmp_path, **changes)
+
+
+def test_encode_writes_packed_codes_from_the_command_line(source: Path, tmp_path: Path, monkeypatch, capsys):
+    """256 bytes for 2048 bits, and a clear line for a model without a code."""
+    code = {"type": "autoencoder", "bits": 2048}
+    changes = {"initial": str(source / "run"), "encoder": None, "objective": {"type": "reconstruction"}, "code": code}
+    fit(tiny_run(source, **changes, training__max_steps=1, training__num_reports=1), tmp_path / "run")
+    raysent = CommandLine(monkeypatch, capsys)
+    (tmp_path / "text").write_text("w1 w2\nw3\n")
+    arguments = (tmp_path / "text", "-o", tmp_path / "codes.npy", "--precision", "ubinary")
+    ran = raysent("encode", tmp_path / "run", *arguments)
+    assert (ran.code, "2 sentences, 256 bytes each" in ran.err) == (0, True)
+    codes = np.load(tmp_path / "codes.npy")
+    assert (codes.dtype, codes.shape) == (np.uint8, (2, 256))
+    assert np.array_equal(codes, load(tmp_path / "run").encode_packed(["w1 w2", "w3"]))
+    ran = raysent("encode", source / "run", *arguments)
+    assert (ran.code, "has no code; train one with 'raysent train binary'" in ran.err) == (2, True)
+    ran = raysent("encode", source / "run", *arguments[:-1], "int8")
+    assert (ran.code, "--precision: must be float32 or ubinary; given 'int8'" in ran.err) == (2, True)
