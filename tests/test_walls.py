@@ -24,8 +24,10 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("sentence_encoder",),
         ("model",),
     ),
+    # What a run is asked may be tasks: they know vectors only, and stand before the training that asks them.
+    "TASKS": (("tasks",), ("probes",)),
     "LEARN": (("validation",), ("run",), ("material",), ("trainer",), ("train", "search_space"), ("sweep",)),
-    "JUDGE": (("tasks",), ("probes",), ("evaluate",), ("ensemble",), ("neighbours",), ("report",)),
+    "JUDGE": (("evaluate",), ("ensemble",), ("neighbours",), ("report",)),
     "MONEY": (("cloud",),),
     "HANDOVER": (("export",), ("cli",), ("__main__",)),
 }

@@ -9,15 +9,19 @@ from typing import Any
 from benchmarks.papers.making import TIME_FILE
 from benchmarks.papers.rows import Row
 from raysent.artifacts import read_json, write_json, write_text
-from raysent.evaluate import evaluate
+from raysent.evaluate import evaluate, evaluate_similarity
 
 SCORES_FILE = "scores.json"
 
 
 def judge(row: Row, *, models: Path, data: Path) -> dict[str, float]:
     """Score a row's model on every task that is there, and keep the scores beside it."""
-    scores = evaluate([models / row.name], output=models.parent / "evaluation", data_dir=data / "senteval")
+    output, senteval = models.parent / "evaluation", data / "senteval"
+    scores = evaluate([models / row.name], output=output, data_dir=senteval)
     found = {score.task: score.test for score in scores}
+    found |= {
+        one.task: one.pearson for one in evaluate_similarity([models / row.name], output=output, data_dir=senteval)
+    }
     write_json(models / row.name / SCORES_FILE, found)
     return found
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from raysent import probes
 from raysent.artifacts import content_key
-from raysent.evaluate.features import Encode, features_of, task_features
 from raysent.evaluate.members import Member, expand
 from raysent.evaluate.records import Record, read_record, record_of, write_record
 from raysent.evaluate.similarity import SimilarityScore, similarity_scores
 from raysent.model import load as load_model
+from raysent.probes.features import Encode, features_of, task_features
 from raysent.sentence_encoder import SentenceEncoder
 from raysent.tasks import TaskData, default_tasks, find_task, load_task
 from raysent.tasks.similarity import SIMILARITY_TASKS

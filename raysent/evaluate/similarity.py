@@ -17,8 +17,8 @@ from scipy import stats
 
 from raysent.artifacts import content_key, read_json, write_json
 from raysent.errors import ArtifactError
-from raysent.evaluate.features import encode_columns
 from raysent.evaluate.members import Member
+from raysent.probes.features import encode_columns
 from raysent.sentence_encoder import SentenceEncoder
 from raysent.tasks.similarity import ScoredSet, SimilarityTask, set_hash
 

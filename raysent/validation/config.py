@@ -8,6 +8,20 @@ from raysent.config import StrictModel
 from raysent.pairs import PairsConfig
 
 
+class DownstreamConfig(StrictModel):
+    """Tasks whose probes' validation score is a figure of the run.
+
+    Attributes:
+        tasks: Names of tasks; None for those whose files are in the data folder, without one the embedded ones.
+        data: Folder in SentEval's layout.
+        max_rows: Rows of a task that train a probe, at most, and as many that validate it.
+    """
+
+    tasks: list[str] | None = pydantic.Field(default=None, min_length=1)
+    data: str | None = None
+    max_rows: int = pydantic.Field(default=2000, ge=100)
+
+
 class ValidationConfig(StrictModel):
     """The examination's size and its meaning of context; independent of what a trial trains with.
 
@@ -18,6 +32,7 @@ class ValidationConfig(StrictModel):
         seed: Choice of the blocks.
         sts: Folder of STS sets in SentEval's layout; gives `pearson`, the mean over the sets.
         similarity: File of pairs with scores; gives `pearson` too, as one more set.
+        downstream: Tasks; gives `downstream`, the mean validation score of probes on the vectors, in percent.
     """
 
     num_candidates: int = pydantic.Field(default=1000, ge=3)
@@ -26,6 +41,7 @@ class ValidationConfig(StrictModel):
     seed: int = pydantic.Field(default=0, ge=0)
     sts: str | None = None
     similarity: PairsConfig | None = None
+    downstream: DownstreamConfig | None = None
 
     @property
     def pool_settings(self) -> dict[str, int]:

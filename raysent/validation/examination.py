@@ -11,6 +11,7 @@ from raysent.model import SentenceModel
 from raysent.objectives import ObjectiveConfig
 from raysent.pairs import PairCorpus
 from raysent.validation.config import ValidationConfig
+from raysent.validation.downstream import Downstream
 from raysent.validation.held_out import HeldOut, held_out_pairs, held_out_sentences, held_out_triplets
 from raysent.validation.pool import ValidationPool
 from raysent.validation.similarity import Similarity
@@ -28,6 +29,7 @@ Metric = Literal[
     "score_mse",
     "reconstruction_mse",
     "similarity_kept",
+    "downstream",
 ]
 
 METRICS: dict[str, Literal["max", "min"]] = {
@@ -40,6 +42,7 @@ METRICS: dict[str, Literal["max", "min"]] = {
     "score_mse": "min",
     "reconstruction_mse": "min",
     "similarity_kept": "max",
+    "downstream": "max",
 }
 """What a sweep may be ranked by, and whether more or less is better."""
 
@@ -47,8 +50,8 @@ METRICS: dict[str, Literal["max", "min"]] = {
 def metrics_of(objective: ObjectiveConfig, validation: ValidationConfig) -> tuple[str, ...]:
     """Return the names of the figures that a run is going to report.
 
-    Contexts are asked where two towers were trained on them, `pearson` where there are scored pairs, and the
-    objective's own where it has any.
+    Contexts are asked where two towers were trained on them, `pearson` where there are scored pairs, the
+    objective's own where it has any, and `downstream` where tasks are named.
     """
     has_pool = objective.reads == "context" and objective.num_towers == 2 and not objective.trains_code
     has_scores = validation.sts is not None or validation.similarity is not None
@@ -57,6 +60,7 @@ def metrics_of(objective: ObjectiveConfig, validation: ValidationConfig) -> tupl
         *(("pearson",) if has_scores else ()),
         *objective.metrics,
         *objective.predicted_metrics,
+        *(("downstream",) if validation.downstream is not None else ()),
     )
 
 
@@ -66,6 +70,7 @@ class Examination:
     Attributes:
         pool: Contexts; None where the objective has none.
         similarity: Scored pairs; None where the configuration names none.
+        downstream: Tasks; None where the configuration names none.
         held_out: Text for the objective's own measures; None where it has none.
     """
 
@@ -88,6 +93,7 @@ class Examination:
         self._vocabulary, self._max_length = vocabulary, max_length
         self.pool = ValidationPool(corpus, config) if corpus is not None and "context_nll" in names else None
         self.similarity = Similarity(config) if "pearson" in names else None
+        self.downstream = None if config.downstream is None else Downstream(config.downstream)
         self.held_out: HeldOut | None = None
         if objective.metrics and objective.reads == "triplets" and corpus is not None:
             self.held_out = held_out_triplets(
@@ -114,20 +120,30 @@ class Examination:
             found |= (
                 self.held_out.predicted(model.predictions) if self._predicts else self.held_out.scores(model.scores)
             )
+        if self.downstream is not None:
+            found |= self.downstream.scores(model)
         return found
 
     def hash_of(self, metric: str) -> str:
         """Return what names the questions behind a figure; figures may be compared where these are equal."""
-        parts = {"pearson": self.similarity, **dict.fromkeys(CONTEXT_METRICS, self.pool and self.pool.record)}
+        parts: dict[str, Any] = {
+            "pearson": self.similarity,
+            "downstream": self.downstream,
+            **dict.fromkeys(CONTEXT_METRICS, self.pool and self.pool.record),
+        }
         part: Any = parts.get(metric, self.held_out)
         return "" if part is None else str(part.hash)
 
     def as_json(self) -> dict[str, Any]:
         """Return what must be known beside the figures, as plain values."""
-        if self.pool is not None and self.similarity is None and self.held_out is None:
+        if self.pool is not None and self.similarity is None and self.held_out is None and self.downstream is None:
             return asdict(self.pool.record)
         about: dict[str, Any] = {} if self.pool is None else asdict(self.pool.record)
-        hashes = [part.hash for part in (self.pool and self.pool.record, self.similarity, self.held_out) if part]
+        hashes = [
+            part.hash
+            for part in (self.pool and self.pool.record, self.similarity, self.held_out, self.downstream)
+            if part
+        ]
         return {**about, "hash": content_key(hashes)}
 
 

@@ -1,0 +1,88 @@
+"""The downstream figure: cut tasks, no test row, the same in every family."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import CommandLine
+from tiny_run import tiny_run, write_corpus
+
+from raysent.model import load
+from raysent.probes import fit_probe
+from raysent.probes.features import task_features
+from raysent.tasks import TaskData, load_task
+from raysent.trainer import fit
+from raysent.validation.config import DownstreamConfig
+from raysent.validation.downstream import Downstream, cut
+
+DOWNSTREAM = {"tasks": ["docs-library"], "max_rows": 200}
+
+
+def divided(num_train: int, num_validation: int, num_test: int) -> TaskData:
+    """A task in three given parts."""
+    rows = np.arange(num_train + num_validation + num_test)
+    return TaskData(
+        task="made",
+        kind="sentence",
+        split="train-validation-test" if num_validation else "train-test",
+        label_names=("a", "b"),
+        sentences=([f"s{row}" for row in rows],),
+        labels=rows % 2,
+        train=rows[:num_train],
+        validation=rows[num_train : num_train + num_validation],
+        test=rows[num_train + num_validation :],
+    )
+
+
+@pytest.mark.parametrize(("validation", "kept"), [(30, 40), (0, 20)])
+def test_cut_keeps_no_test_row_and_at_most_so_many(validation, kept):
+    """A fixed part of the others, in order."""
+    data = divided(50, validation, 70)
+    small = cut(data, max_rows=20)
+    assert len(small.labels) == len(small.sentences[0]) == kept
+    numbers = [int(sentence[1:]) for sentence in small.sentences[0]]
+    assert max(numbers) < 50 + validation
+    assert small.labels.tolist() == [number % 2 for number in numbers]
+    assert (len(small.train), len(small.validation)) == (20, min(20, validation))
+    assert cut(data, max_rows=20).row_hash == small.row_hash
+
+
+def test_downstream_is_the_mean_validation_score_of_probes(tmp_path: Path):
+    """A run reports it; the saved model gives the same figure by hand; other tasks have another hash."""
+    config = tiny_run(tmp_path, validation={"downstream": DOWNSTREAM, "num_candidates": 20}, training__max_steps=2)
+    outcome = fit(config, tmp_path / "run")
+    data = cut(load_task("docs-library"), max_rows=200)
+    by_hand = fit_probe(task_features(load(tmp_path / "run"), data), data).validation
+    assert outcome.metrics["downstream"] == pytest.approx(by_hand, abs=1e-6)
+    hashes = {Downstream(DownstreamConfig(tasks=[name], max_rows=200)).hash for name in ("docs-library", "docs-order")}
+    assert len(hashes) == 2
+
+
+def test_sweep_is_ranked_by_a_downstream_score_across_families(tmp_path, monkeypatch, capsys):
+    """Encoders of two objectives in one leaderboard."""
+    write_corpus(tmp_path)
+    space = tmp_path / "space.yaml"
+    space.write_text(
+        f"""metric: downstream
+base:
+  corpus: {{path: {tmp_path / "text.txt"}, format: sentences, validation_fraction: 0.2, cache_dir: {tmp_path}/cache}}
+  encoder: {{type: gru, hidden_size: 8, embedding: {{dim: 6}}}}
+  objective: {{type: context_prediction}}
+  training: {{batch_size: 24, num_reports: 1}}
+  validation: {{num_candidates: 20, downstream: {{tasks: [docs-library], max_rows: 100}}}}
+search:
+  objective: {{choice: {{quick: {{type: context_prediction}}, skip: {{type: sentence_decoding}}}}}}
+limits: {{trials: 2, scheduler: {{type: none}}}}
+judge: {{tasks: [], each: objective}}
+"""
+    )
+    ran = CommandLine(monkeypatch, capsys)("sweep", space, "--run", tmp_path / "run", "--json", "--yes")
+    assert ran.code == 0, ran.err
+    said = json.loads(ran.out)
+    assert said["status"] == "completed"
+    rows = (tmp_path / "run" / "trials.csv").read_text().splitlines()
+    assert "downstream" in rows[0]
+    assert len(rows) == 3
