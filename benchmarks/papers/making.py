@@ -25,7 +25,10 @@ def make(row: Row, *, models: Path, seconds: float) -> dict[str, Any]:
     folder = models / row.name
     if (folder / TIME_FILE).exists():
         return dict(read_json(folder / TIME_FILE))
-    taken = _train(row, folder, seconds=seconds) if row.run else _command(row, folder)
+    if row.view is not None:
+        taken = {"status": "judged", "num_steps": 0, "sentences": 0, "seconds": 0.0}
+    else:
+        taken = _train(row, folder, seconds=seconds) if row.run else _command(row, folder)
     write_json(folder / TIME_FILE, taken)
     return taken
 

@@ -22,6 +22,8 @@ class Row:
         run: Values of a `RunConfig`, for a model that is trained; empty for one that is made.
         make: Arguments of a `raysent` command that makes the model from others.
         reported: The paper's own figures by column.
+        view: Another row and the number of its vectors' block that is judged by itself (None for all of it); such a
+            row trains nothing.
         num_steps: Steps where they are fixed, for methods that end by themselves; None for the allowance.
     """
 
@@ -31,6 +33,7 @@ class Row:
     run: dict[str, Any] = field(default_factory=dict)
     make: tuple[str, ...] = ()
     reported: dict[str, float] = field(default_factory=dict)
+    view: tuple[str, int | None] | None = None
     num_steps: int | None = None
 
 
@@ -51,6 +54,7 @@ def read_rows(*, data: Path, models: Path) -> list[Row]:
                 run=run,
                 make=tuple(entry.get("make", ())),
                 reported=entry.get("reported", {}),
+                view=tuple(entry["view"]) if "view" in entry else None,
                 num_steps=entry.get("num_steps"),
             )
         )
