@@ -285,6 +285,12 @@ _RUNS: dict[str, dict[str, Any]] = {
         "objective": {"type": "sentence_decoding"},
         "encoder": {"type": "gru", "bidirectional": True, "hidden_size": 8, "embedding": {"dim": 6}},
     },
+    "views": {
+        "training__max_steps": 5,
+        "training__clip": 0.05,
+        "training__clip_per": "global",
+        "objective": {"type": "view_agreement", "temperature": 0.2},
+    },
     "local": {"training__max_steps": 2, "training__gather_candidates": False},
 }
 
@@ -301,7 +307,7 @@ def by_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["gru", "bi", "bag", "concat", "skip"])
+@pytest.mark.parametrize("name", ["gru", "bi", "bag", "concat", "skip", "views"])
 def test_two_workers_equal_one_on_the_same_sentences(tmp_path: Path, by_two_workers: Path, name: str) -> None:
     """With gathered candidates the number of processes is a matter of speed alone."""
     fit(tiny_run(tmp_path, **_RUNS[name]), tmp_path / "one")

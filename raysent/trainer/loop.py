@@ -167,6 +167,11 @@ class _Training:
         loss.backward()  # type: ignore[no-untyped-call]
         is_summed = self._config.objective.is_summed
         is_mean = not (self._gathers or is_summed)
+        if self._gathers:
+            # Every worker has the whole loss, so an objective's own parameter has the whole gradient on each.
+            for parameter in self._model.objectives.parameters():
+                if parameter.grad is not None:
+                    parameter.grad /= self._workers.world_size
         loss = self._workers.combine(self._optimizer.parameters, loss.detach(), mean=is_mean)
         loss = loss * self._workers.world_size if is_summed else loss
         self._optimizer.step(step)
