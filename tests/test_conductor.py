@@ -19,7 +19,7 @@ from raysent.sweep.proposals import Proposals, derived_seed
 NUM_REPORTS = 9
 
 
-def _space(*, trials: int = 8, sampler: str = "tpe", scheduler: str = "asha", search: str = ""):
+def _space(*, trials: int = 8, sampler: str = "tpe", scheduler: str = "asha", search: str = "", seeds: int = 1):
     text = f"""
 base:
   encoder: {{type: gru, hidden_size: 8}}
@@ -28,7 +28,7 @@ search:
   encoder.bidirectional: {{choice: [false, true]}}
   training.batch_size: {{choice: [10, 20, 40]}}
 {search or "  training.learning_rate: {loguniform: [1e-4, 1e-2]}"}
-limits: {{trials: {trials}, sampler: {sampler}, scheduler: {{type: {scheduler}}}}}
+limits: {{trials: {trials}, seeds: {seeds}, sampler: {sampler}, scheduler: {{type: {scheduler}}}}}
 """
     return parse_space(parse_yaml(text), name="toy")
 
@@ -141,10 +141,10 @@ def test_conductor_ends_with_every_trial_and_stops_the_poor():
 
 
 @settings(max_examples=15, deadline=None)
-@given(kill=st.integers(0, 60), sampler=st.sampled_from(["tpe", "random"]))
-def test_conductor_killed_at_any_event_goes_on_as_if_it_had_not(tmp_path_factory, kill, sampler):
+@given(kill=st.integers(0, 60), sampler=st.sampled_from(["tpe", "random"]), seeds=st.sampled_from([1, 3]))
+def test_conductor_killed_at_any_event_goes_on_as_if_it_had_not(tmp_path_factory, kill, sampler, seeds):
     """Whatever call the driver is killed after, resuming gives the trials and decisions of an unbroken sweep."""
-    space = _space(sampler=sampler)
+    space = _space(sampler=sampler, seeds=seeds)
     whole = Conductor(space, seed=5, write=lambda event, **values: None)
     _train(whole)
 
@@ -157,6 +157,23 @@ def test_conductor_killed_at_any_event_goes_on_as_if_it_had_not(tmp_path_factory
     _train(resumed)
     journal.close()
     assert _state(resumed) == _state(whole)
+
+
+def test_values_are_worth_the_median_of_their_seeds():
+    """Three seeds of each, the same values; the searcher hears the median, and the best is the median one."""
+    conductor = Conductor(_space(trials=9, seeds=3, scheduler="none"), seed=1, write=lambda event, **values: None)
+    _train(conductor)
+    trials = list(conductor.trials.values())
+    for first in (0, 3, 6):
+        same = trials[first : first + 3]
+        assert len({repr(trial.params) for trial in same}) == 1
+        assert len({trial.seed for trial in same}) == 3
+        middle = sorted(conductor.score(trial) for trial in same)[1]
+        assert {conductor.median(trial) for trial in same} == {middle}
+    told = [trial.value for trial in conductor._proposals._study.trials if trial.value is not None]
+    assert told == [conductor.median(trial) for trial in trials[::3]]
+    best = conductor.best
+    assert conductor.score(best) == conductor.median(best) == max(conductor.median(trial) for trial in trials)
 
 
 def test_conductor_answers_a_repeated_report_as_before():

@@ -196,3 +196,46 @@ def test_override_of_search_gives_a_name_another_domain(tmp_path):
         ConfigError, match=r"^--set search.training.batch_size=.*: must be greater than or equal to 2; given 1"
     ):
         read_space(path, overrides=["search.training.batch_size={choice: [1, 6]}"])
+
+
+FAMILIES = """
+base:
+  encoder: {type: gru, hidden_size: 8}
+  objective: {type: context_prediction}
+  training: {batch_size: 20, learning_rate: 0.1}
+search:
+  family:
+    choice:
+      quick: {training: {batch_size: 40}}
+      skip: {objective: {type: sentence_decoding}, encoder: {type: gru, hidden_size: 4}}
+      bow: {encoder: {type: bag}}
+  encoder.hidden_size: {choice: [6, 12]}
+  objective.decoder: {choice: [cond, init]}
+when:
+  encoder.hidden_size: {family: [quick, skip]}
+  objective.decoder: {family: skip}
+"""
+
+
+def test_family_sets_several_parts_of_a_run_at_once(tmp_path):
+    """What names a type replaces a part, the rest adds to it; narrower names are set afterwards."""
+    path = tmp_path / "s.yaml"
+    path.write_text(FAMILIES)
+    space = read_space(path)
+    quick = space.config({"encoder.hidden_size": 12, "family": "quick"})
+    assert (quick.training.batch_size, quick.training.learning_rate, quick.encoder.hidden_size) == (40, 0.1, 12)
+    skip = space.config({"family": "skip", "encoder.hidden_size": 6, "objective.decoder": "init"})
+    assert (skip.objective.type, skip.objective.decoder, skip.encoder.hidden_size) == ("sentence_decoding", "init", 6)
+    path.write_text(FAMILIES.replace("{type: bag}", "{type: bag, poling: sum}"))
+    with pytest.raises(ConfigError, match=r"^.*s.yaml:11: search.family.choice.bow.encoder.poling: unknown name; did"):
+        read_space(path)
+
+
+def test_labels_of_a_choice_can_be_left_out(tmp_path):
+    """They keep what they stand for; names that only the others have are not searched."""
+    path = tmp_path / "s.yaml"
+    path.write_text(FAMILIES)
+    space = read_space(path, overrides=["search.family={choice: [quick, bow]}"])
+    assert list(space.domains) == ["family", "encoder.hidden_size"]
+    assert space.conditions["encoder.hidden_size"]["family"] == ["quick"]
+    assert space.config({"family": "bow"}).encoder.type == "bag"

@@ -54,6 +54,7 @@ class Limits(StrictModel):
 
     Attributes:
         trials: Trials in all.
+        seeds: Trials of the same values in a row, each with a seed of its own; what these are worth is their median.
         concurrent: Trials at once; None for as many as fit.
         workers_per_trial: Ray Train workers of each trial.
         gpus_per_worker: GPUs of each worker, may be a fraction; None for one where there are GPUs, else none.
@@ -65,6 +66,7 @@ class Limits(StrictModel):
     """
 
     trials: int = pydantic.Field(default=12, ge=1)
+    seeds: int = pydantic.Field(default=1, ge=1)
     concurrent: int | None = pydantic.Field(default=None, ge=1)
     workers_per_trial: int = pydantic.Field(default=1, ge=1)
     gpus_per_worker: float | None = pydantic.Field(default=None, ge=0)

@@ -57,7 +57,8 @@ def read_space(path: Path, *, overrides: Sequence[str | Override] = ()) -> Searc
 def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> Document:
     """Return the document with the command line's values in it.
 
-    A name of a run is set in `base`, and is searched no more; ``search.NAME={choice: [a, b]}`` searches it instead.
+    A name of a run is set in `base`, and is searched no more; ``search.NAME={choice: [a, b]}`` searches it instead, or
+    leaves out the other labels of a choice that stands there.
 
     Raises:
         ConfigError: If a name reaches inside a single value, or inside what is searched as a whole.
@@ -69,7 +70,7 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
         if override.name.startswith("search."):
             searched = override.name.removeprefix("search.")
             if isinstance(values.setdefault("search", {}), dict):  # else the check that follows says so
-                values["search"][searched] = override.value
+                values["search"][searched] = _restricted(values, searched, override.value)
             options["search", searched] = override.option
             continue
         is_section = override.name.split(".")[0] in _SECTIONS
@@ -83,6 +84,27 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
             _end_search(values, name.removeprefix("base."), override.value)
     _check_not_lost(values.get("search"), options)
     return Document(values=values, source=document.source, lines=document.lines, options=options)
+
+
+def _restricted(values: dict[str, Any], name: str, given: Any) -> Any:
+    """Return a domain; a list of labels of the choice that stands there keeps what these stand for.
+
+    Names that are searched only under labels that are left out are not searched either.
+    """
+    before = values["search"].get(name)
+    options = before.get("choice") if isinstance(before, dict) else None
+    labels = given.get("choice") if isinstance(given, dict) else None
+    if not isinstance(options, dict) or not isinstance(labels, list) or not set(labels) <= options.keys():
+        return given
+    when = values.get("when") if isinstance(values.get("when"), dict) else {}
+    for other, tests in list((when or {}).items()):
+        if isinstance(tests, dict) and name in tests:
+            wanted = tests[name] if isinstance(tests[name], list) else [tests[name]]
+            tests[name] = [label for label in wanted if label in labels]
+            if not tests[name]:
+                values["search"].pop(other, None)
+                values["when"].pop(other)
+    return {"choice": {label: options[label] for label in labels}}
 
 
 def _check_not_lost(search: Any, options: Mapping[KeyPath, str]) -> None:

@@ -29,6 +29,9 @@ Params = dict[str, Any]
 
 MAX_CHECKED = 4096
 
+# A searched name that is none of the run's: each of its values sets several parts of the run at once.
+FAMILY = "family"
+
 
 class _Sections(StrictModel):
     """The top level of a search-space file."""
@@ -101,8 +104,12 @@ class SearchSpace:
     def values(self, params: Params) -> dict[str, Any]:
         """Return the run that `params` describes, as plain nested values; wider names are set before narrower ones."""
         values: dict[str, Any] = copy.deepcopy(self.document.values.get("base", {}))
-        for name in sorted(params, key=lambda name: name.count(".")):
-            set_dotted(values, name, self.domains[name].value(params[name]))
+        for name in sorted(params, key=lambda name: (name != FAMILY, name.count("."))):
+            value = self.domains[name].value(params[name])
+            if name == FAMILY:
+                _lay_over(values, value)
+            else:
+                set_dotted(values, name, value)
         return values
 
     def config(self, params: Params) -> RunConfig:
@@ -247,6 +254,14 @@ def _unreachable(space: SearchSpace, error: ConfigError) -> ConfigError:
     return space.document.error(("search", name), message)
 
 
+def _lay_over(values: dict[str, Any], parts: Any) -> None:
+    """Set several parts of a run at once: a part of another `type` replaces what is there, others add to it."""
+    for name, part in parts.items():
+        before = values.get(name)
+        is_added = isinstance(part, dict) and isinstance(before, dict) and "type" not in part
+        values[name] = {**before, **part} if is_added and isinstance(before, dict) else part
+
+
 def _origin(space: SearchSpace, params: Params, path: KeyPath) -> KeyPath:
     """Return where in the file the value at `path` of a run was written."""
     for end in range(len(path), 0, -1):
@@ -257,6 +272,9 @@ def _origin(space: SearchSpace, params: Params, path: KeyPath) -> KeyPath:
             is_mapping = isinstance(domain, Choice) and isinstance(domain.options[params[name]], Mapping)
             label = (str(params[name]),) if is_mapping else ()
             return ("search", name, *(("choice", *label, *inside) if is_mapping else inside))
+    family = space.domains.get(FAMILY)
+    if isinstance(family, Choice) and FAMILY in params and path and path[0] in family.options[params[FAMILY]]:
+        return ("search", FAMILY, "choice", str(params[FAMILY]), *path)
     return ("base", *path)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, Literal
 
 from raysent.search_space import Params, SearchSpace
@@ -99,12 +100,31 @@ class Conductor:
 
     @property
     def best(self) -> Trial | None:
-        """The trial with the best last report so far."""
-        scored = [trial for trial in self.trials.values() if self.score(trial) is not None]
+        """The trial with the best last report so far; with several seeds, the median one of the best values."""
         sign = 1 if self.space.mode == "max" else -1
-        return max(
-            scored, key=lambda trial: (trial.status == "finished", sign * (self.score(trial) or 0.0)), default=None
-        )
+
+        def place(trial: Trial) -> tuple[bool, float, float]:
+            value = self.median(trial) or 0.0
+            is_whole = all(one.status == "finished" for one in self._same(trial))
+            return is_whole, sign * value, -abs((self.score(trial) or 0.0) - value)
+
+        scored = [trial for trial in self.trials.values() if self.score(trial) is not None]
+        return max(scored, key=place, default=None)
+
+    def median(self, trial: Trial) -> float | None:
+        """Return the median metric of the last reports of all trials with this one's values."""
+        scores = [score for one in self._same(trial) if (score := self.score(one)) is not None]
+        return median(scores) if scores else None
+
+    def _same(self, trial: Trial) -> list[Trial]:
+        """Return the trials with this one's values that there are, one for each seed."""
+        first = self._first(trial.number)
+        names = (trial_name(number) for number in range(first, first + self.space.limits.seeds))
+        return [self.trials[name] for name in names if name in self.trials]
+
+    def _first(self, number: int) -> int:
+        """Return the number of the first trial with the same values."""
+        return number - number % self.space.limits.seeds
 
     def score(self, trial: Trial) -> float | None:
         """Return the metric of a trial's last report."""
@@ -155,11 +175,15 @@ class Conductor:
         number = len(self.trials)
         if self.exhausted or number >= self.space.limits.trials:
             return None
-        proposal = self._proposals.propose(number)
-        if proposal is None:
-            self.exhausted = True
-            return None
-        params, attempts = proposal
+        first = self._first(number)
+        if first < number:
+            params, attempts = dict(self.trials[trial_name(first)].params), 0
+        else:
+            proposal = self._proposals.propose(number)
+            if proposal is None:
+                self.exhausted = True
+                return None
+            params, attempts = proposal
         trial = Trial(trial_name(number), number, params, derived_seed(self._seed, "run", number))
         self._write("suggested", trial=trial.name, number=number, attempts=attempts, params=params, seed=trial.seed)
         self.trials[trial.name] = trial
@@ -184,20 +208,25 @@ class Conductor:
         """Take a report into the state."""
         trial.index, trial.num_reports, trial.metrics, trial.seconds = index, num_reports, dict(metrics), seconds
         score = self.score(trial)
-        if score is not None and not math.isnan(score):
+        # The searcher hears the first seed's reports, and the median in the end.
+        if score is not None and not math.isnan(score) and trial.number == self._first(trial.number):
             self._proposals.observe(trial.number, index=index, score=score)
 
     def _settle(self, trial: Trial, *, status: Status, seconds: float, error: str | None) -> None:
         """Take an ending into the state."""
         trial.status, trial.seconds, trial.error = status, seconds, error
-        self._proposals.settle(trial.number, status=status, score=self.score(trial))
+        same = self._same(trial)
+        if len(same) == self.space.limits.seeds and all(one.status in ENDED for one in same):
+            worst = max((one.status for one in same), key=ENDED.index)
+            self._proposals.settle(self._first(trial.number), status=worst, score=self.median(trial))
 
     def _replay(self, event: Event) -> None:
         """Take one event of the journal into the state, without deciding anything anew."""
         match event["event"]:
             case "suggested":
                 params = dict(event["params"])
-                self._proposals.repeat(event["number"], params, attempts=event["attempts"])
+                if event["attempts"]:
+                    self._proposals.repeat(event["number"], params, attempts=event["attempts"])
                 self.trials[event["trial"]] = Trial(event["trial"], event["number"], params, event["seed"])
             case "report":
                 self._hear(

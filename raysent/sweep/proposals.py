@@ -83,8 +83,9 @@ class Proposals:
         """Let the first trials be one of each kind that is judged by itself, so that every kind is there."""
         name = self._space.judge.each
         domain = None if name is None else self._space.domains[name]
-        if name is not None and isinstance(domain, Choice) and number < len(domain.options):
-            self._study.enqueue_trial({name: number})
+        place = number // self._space.limits.seeds
+        if name is not None and isinstance(domain, Choice) and place < len(domain.options):
+            self._study.enqueue_trial({name: place})
 
     def _take(self, number: int, trial: optuna.trial.Trial, params: Params) -> None:
         self._asked[number] = trial

@@ -110,11 +110,13 @@ def write_trials_table(folder: Path, conductor: Conductor, *, usd_per_hour: floa
     buffer = io.StringIO()
     table = csv.writer(buffer, lineterminator="\n")
     names = [*CONTEXT_METRICS, *([] if space.metric in CONTEXT_METRICS else [space.metric])]
-    table.writerow(["trial", "status", *CONTEXT_METRICS, "seconds", "usd", *names[2:], *space.domains])
+    has_seeds = space.limits.seeds > 1
+    medians = [f"median_{space.metric}", "seed"] if has_seeds else []
+    table.writerow(["trial", "status", *CONTEXT_METRICS, "seconds", "usd", *names[2:], *medians, *space.domains])
     sign = -1 if space.mode == "max" else 1
 
     def rank(name: str) -> tuple[bool, float]:
-        score = conductor.score(conductor.trials[name])
+        score = conductor.median(conductor.trials[name])
         return score is None, 0.0 if score is None else sign * score
 
     for name in sorted(conductor.trials, key=rank):
@@ -122,6 +124,7 @@ def write_trials_table(folder: Path, conductor: Conductor, *, usd_per_hour: floa
         figures = [*(trial.metrics.get(metric) for metric in CONTEXT_METRICS), round(trial.seconds, 1)]
         others = [trial.metrics.get(metric) for metric in names[2:]]
         usd = round(trial.seconds / 3600 * usd_per_hour, 4)
+        others += [conductor.median(trial), trial.seed] if has_seeds else []
         drawn = [trial.params.get(searched) for searched in space.domains]
         table.writerow(
             [name, trial.status, *("" if cell is None else cell for cell in [*figures, usd, *others, *drawn])]
