@@ -27,7 +27,8 @@ class Anchor(nn.Module):
     def forward(self) -> Tensor:
         """Return the penalty, a scalar."""
         if not self._weight or not self._parameters_of_others:
-            return torch.zeros(())
+            device = self._parameters_of_others[0].device if self._parameters_of_others else None
+            return torch.zeros((), device=device)
         ways = [
             parameter - getattr(self, f"first_{number}") if self._is_first else parameter
             for number, parameter in enumerate(self._parameters_of_others)

@@ -291,15 +291,36 @@ _RUNS: dict[str, dict[str, Any]] = {
         "training__clip_per": "global",
         "objective": {"type": "view_agreement", "temperature": 0.2},
     },
+    "margin": {
+        "training__max_steps": 5,
+        "training__clip": None,
+        "objective": {"type": "paraphrase_margin", "lambda_w": 0.01, "lambda_c": 0.01},
+        "encoder": {"type": "cnn", "num_filters": 4, "embedding": {"dim": 6}},
+    },
     "local": {"training__max_steps": 2, "training__gather_candidates": False},
 }
+
+
+def named_run(folder: Path, name: str) -> RunConfig:
+    """Return one of the runs; that on pairs reads a file of its own."""
+    changes = dict(_RUNS[name])
+    if changes.get("objective", {}).get("type") == "paraphrase_margin":
+        path = folder / "pairs.tsv"
+        generator = np.random.default_rng(0)
+        rows = [[" ".join(f"w{n}" for n in generator.integers(0, 40, 4)) for _ in range(2)] for _ in range(120)]
+        path.write_text("\n".join("\t".join(row) for row in rows))
+        changes["pairs"] = {"path": str(path)}
+        scored = folder / "scored.tsv"
+        scored.write_text("\n".join(f"{one}\t{two}\t{number % 5}" for number, (one, two) in enumerate(rows)))
+        changes["validation"] = {"similarity": {"path": str(scored), "score": 2}}
+    return tiny_run(folder, **changes)
 
 
 @pytest.fixture(scope="module")
 def by_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train all runs in two processes, which are started only once; a folder for each run."""
     folder = tmp_path_factory.mktemp("two")
-    runs = [(tiny_run(folder, **changes).model_dump_json(), str(folder / name)) for name, changes in _RUNS.items()]
+    runs = [(named_run(folder, name).model_dump_json(), str(folder / name)) for name in _RUNS]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -310,7 +331,7 @@ def by_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", ["gru", "bi", "bag", "concat", "skip", "views"])
 def test_two_workers_equal_one_on_the_same_sentences(tmp_path: Path, by_two_workers: Path, name: str) -> None:
     """With gathered candidates the number of processes is a matter of speed alone."""
-    fit(tiny_run(tmp_path, **_RUNS[name]), tmp_path / "one")
+    fit(named_run(tmp_path, name), tmp_path / "one")
     one, two = weights(tmp_path / "one"), weights(by_two_workers / name)
     for name_of_value, value in one.items():
         torch.testing.assert_close(two[name_of_value], value, atol=1e-6, rtol=0)

@@ -80,7 +80,9 @@ class PairStream:
     def _rows(self, step: int) -> np.ndarray:
         """Return the numbers of a step's pairs, int64 [batch]."""
         epoch, index = divmod(step, self.num_batches)
-        return self._order(epoch)[index * self._batch_size : (index + 1) * self._batch_size]
+        rows = self._order(epoch)[index * self._batch_size : (index + 1) * self._batch_size]
+        # Equal shares: what does not divide among the workers is left out.
+        return rows[: len(rows) - len(rows) % self._world_size]
 
     def _make_order(self, epoch: int) -> np.ndarray:
         """Return the pairs in the order of an epoch, int64 [pairs]."""

@@ -108,7 +108,7 @@ class Encoder(SentenceReader):
         ).to_empty(device="cpu")
         if tables.sets_values:
             _INITIALIZATIONS[config.initialization](self.gru, generator=tables.generator)
-        if config.resolved_reset == "before" or config.initialization == "orthogonal":
+        if config.resolved_reset == "before" or config.initialization != "glorot":
             # The papers' cells have one bias; a second one would learn at its side and double its rate.
             for name, parameter in self.gru.named_parameters():
                 parameter.requires_grad_(not name.startswith("bias_hh"))
@@ -118,19 +118,23 @@ class Encoder(SentenceReader):
         """Whether torch's recurrence runs: where it is asked for, or where it is the faster one or the only one."""
         if self._config.resolved_reset == "before":
             return False
-        if self._config.needs_states:
+        if self._config.pooling != "last":
             return True
         if self._config.implementation == "auto":
             return self._config.num_layers > 1 or self.gru.weight_hh_l0.device.type != "cpu"
         return self._config.implementation == "torch"
 
     def project(self, words: Tensor) -> list[Tensor]:
-        """Return each direction's input projections [distinct, 3 * hidden], or the word vectors for torch's GRU."""
+        """Return each direction's input projections [distinct, 3 * hidden]; for torch's GRU the word vectors.
+
+        Where `encode` wants all states, which are torch's, both.
+        """
         vectors = self.words(words)
         if self._is_torch:
             return [vectors]
-        vectors = functional.pad(vectors, (0, 0, 0, -len(vectors) % WORDS))
-        return [functional.linear(vectors, weight, _input_bias(*biases)) for weight, _, *biases in self._directions()]
+        padded = functional.pad(vectors, (0, 0, 0, -len(vectors) % WORDS))
+        ours = [functional.linear(padded, weight, _input_bias(*biases)) for weight, _, *biases in self._directions()]
+        return [*ours, vectors] if self._config.needs_states else ours
 
     def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
         """Return the vectors [batch, dim]."""
@@ -141,7 +145,7 @@ class Encoder(SentenceReader):
         last = [
             run(inputs, weight, bias_hh[2 * hidden :], packed, backwards=backwards == 1)
             for backwards, (inputs, (_, weight, _, bias_hh)) in enumerate(
-                zip(projected, self._directions(), strict=True)
+                zip(projected, self._directions(), strict=False)  # word vectors may follow
             )
         ]
         return torch.cat(last, dim=1)[packed.rank]
@@ -151,7 +155,7 @@ class Encoder(SentenceReader):
         poolings = self._config.encode_pooling
         if poolings is None or poolings == [self._config.pooling]:
             return self.read(packed, projected)
-        return self._states_by_torch(packed, projected[0]).concatenated(poolings)
+        return self._states_by_torch(packed, projected[-1]).concatenated(poolings)
 
     def _states_by_torch(self, packed: Packed, vectors: Tensor) -> States:
         """Return all states of torch's own recurrence; the oracle, and cuDNN's on a GPU."""

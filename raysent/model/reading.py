@@ -26,9 +26,9 @@ class Reading:
         # The sentences are kept beside their vectors, so that an identity is never given away twice.
         self._known: dict[tuple[int, bool], tuple[Sentences, tuple[Tensor, ...]]] = {}
 
-    def know(self, sentences: Sentences, vectors: tuple[Tensor, ...]) -> None:
+    def know(self, sentences: Sentences, vectors: tuple[Tensor, ...], *, is_training: bool = True) -> None:
         """Take over vectors that were computed before, for instance gathered from several workers."""
-        self._known[(id(sentences), True)] = (sentences, vectors)
+        self._known[(id(sentences), is_training)] = (sentences, vectors)
 
     def block(self, index: int, dims: list[int]) -> Read:
         """Return a way to read the block `index` of every tower's vectors, which are made of blocks of `dims`."""

@@ -244,6 +244,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
         *vectors: Tensor,
         packed: Packed | None = None,
         generator: torch.Generator | None = None,
+        reading: Reading | None = None,
+        penalty_share: float = 1.0,
     ) -> Tensor:
         """Return the objective's value, a scalar; where members train separately, the sum of their losses.
 
@@ -253,8 +255,10 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 several workers; by default they are encoded here.
             packed: The batch's `sentences` packed, to save doing it again.
             generator: Source of randomness in training, the encoders' and the objective's; None is torch's own.
+            reading: Knows vectors already; by default one that knows none.
+            penalty_share: Share of the parameters' own penalty that is added, where several workers' losses are added.
         """
-        reading = self._reading(generator)
+        reading = reading or self.reading(generator)
         if packed is not None and not vectors:
             vectors = self.vectors(packed, generator=generator)
         if vectors:
@@ -264,12 +268,18 @@ class SentenceModel(nn.Module, SentenceEncoder):
             objective(reading.block(index, dims), batch, generator=generator)
             for index, objective in enumerate(self.objectives)
         ]
-        return torch.stack(losses).sum()
+        penalties = [objective.penalty().to(losses[0].device) for objective in self._objectives()]
+        return torch.stack(losses).sum() + penalty_share * torch.stack(penalties).sum()
+
+    def prepare(self, batch: AnyBatch, *, generator: torch.Generator | None = None) -> AnyBatch:
+        """Return a training batch as the objective wants it."""
+        prepared: AnyBatch = self._objectives()[0].prepare(batch, generator=generator)
+        return prepared
 
     @torch.no_grad()
     def scores(self, batch: AnyBatch) -> dict[str, tuple[float, int]]:
         """Return the sum and the number of cases of each metric of the objective on a held-out batch, over blocks."""
-        reading, dims = self._reading(None), self._loss_dims
+        reading, dims = self.reading(None), self._loss_dims
         totals: dict[str, tuple[float, int]] = {}
         for index, objective in enumerate(self._objectives()):
             for name, (total, count) in objective.scores(reading.block(index, dims), batch).items():
@@ -280,7 +290,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
     @torch.no_grad()
     def predictions(self, batch: AnyBatch) -> npt.NDArray[np.float64]:
         """Return the score that the objective predicts for each pair, the mean over blocks, float64 [batch]."""
-        reading, dims = self._reading(None), self._loss_dims
+        reading, dims = self.reading(None), self._loss_dims
         blocks = [
             objective.predict(reading.block(index, dims), batch) for index, objective in enumerate(self._objectives())
         ]
@@ -295,7 +305,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
     def _objectives(self) -> list[Objective]:
         return [cast("Objective", objective) for objective in self.objectives]
 
-    def _reading(self, generator: torch.Generator | None) -> Reading:
+    def reading(self, generator: torch.Generator | None) -> Reading:
         """Return the way in which the objective reads in one step."""
 
         def read(sentences: Sentences, is_training: bool) -> tuple[Tensor, ...]:

@@ -147,6 +147,15 @@ class Objective(nn.Module):
         del read, batch
         return {}
 
+    def prepare(self, batch: Any, *, generator: torch.Generator | None = None) -> Any:
+        """Return a training batch as the loss wants it, such as with words shuffled; called before it is read."""
+        del generator
+        return batch
+
+    def penalty(self) -> Tensor:
+        """Return what the parameters cost by themselves, a scalar that is added to the loss."""
+        return torch.zeros(())
+
     def predict(self, read: Read, batch: Any) -> Tensor:
         """Return the predicted score of each pair [batch]; only where `predicted_metrics` names figures."""
         raise NotImplementedError

@@ -35,6 +35,7 @@ class Config(ObjectiveConfig):
     reads: ClassVar[Reads] = "pairs"
     num_towers: ClassVar[Literal[1, 2]] = 1
     has_state: ClassVar[bool] = True
+    compares: ClassVar[bool] = False
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "nll")
 
     type: Literal["entailment"] = "entailment"

@@ -12,6 +12,7 @@ Differs: a negative keeps the dropout that its own pair drew, where the released
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -67,17 +68,28 @@ class Objective(BaseObjective):
         self.words_anchor = Anchor(words, weight=config.lambda_w, to="first")
         self.weights_anchor = Anchor(surroundings.parameters, weight=config.lambda_c, to="zero")
 
-    def forward(self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None) -> Tensor:
-        """Return the mean over the pairs, with what keeps the parameters in place."""
+    def prepare(self, batch: Pairs, *, generator: torch.Generator | None = None) -> Pairs:
+        """Shuffle the words of some pairs, in both sentences."""
         share = self._config.resolved_scramble
-        first, second = (batch.first, batch.second) if share == 0 else scrambled(batch, share, generator=generator)
+        if share == 0:
+            return batch
+        first, second = scrambled(batch, share, generator=generator)
+        return replace(batch, first=first, second=second)
+
+    def forward(self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the mean over the pairs."""
+        first, second = batch.parts
         choosing = torch.cat([unit(read(side, is_training=False)[0]) for side in (first, second)])
         chosen = choose_negatives(choosing, self._config.negatives, generator=generator)
         vectors = unit(torch.cat([read(first)[0], read(second)[0]]))
         partners = (vectors * vectors.roll(len(batch), dims=0)).sum(dim=1)
         hinges = functional.relu(self._config.margin - partners + (vectors * vectors[chosen]).sum(dim=1))
-        penalty: Tensor = self.words_anchor() + self.weights_anchor()
-        return hinges.sum() / len(batch) + penalty.to(hinges.device)
+        return hinges.sum() / len(batch)
+
+    def penalty(self) -> Tensor:
+        """Return what words cost for being away from their first values, and the other parameters for their size."""
+        total: Tensor = self.words_anchor() + self.weights_anchor()
+        return total
 
 
 def unit(vectors: Tensor) -> Tensor:

@@ -46,6 +46,7 @@ class Config(ObjectiveConfig):
     num_towers: ClassVar[Literal[1, 2]] = 1
     has_state: ClassVar[bool] = True
     is_kept: ClassVar[bool] = True
+    compares: ClassVar[bool] = False
     needs_scores: ClassVar[bool] = True
     predicted_metrics: ClassVar[tuple[str, ...]] = ("score_pearson", "score_mse")
 
@@ -78,14 +79,16 @@ class Objective(BaseObjective):
         self._num_marks = config.num_marks
 
     def forward(self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None) -> Tensor:
-        """Return the mean over pairs and marks, with the penalties."""
+        """Return the mean over pairs and marks."""
         del generator
         log_probabilities = self._log_probabilities(read, batch)
         targets = mark_targets(torch.as_tensor(batch.scores), num_marks=self._num_marks).to(log_probabilities)
         targets = targets + _LEAST_TARGET
-        divergence = (targets * (targets.log() - log_probabilities)).mean()
-        penalties = [anchor().to(divergence.device) for anchor in self.anchors]
-        return divergence + torch.stack(penalties).sum()
+        return (targets * (targets.log() - log_probabilities)).mean()
+
+    def penalty(self) -> Tensor:
+        """Return what words, encoder and head cost for being away from where they belong."""
+        return torch.stack([anchor() for anchor in self.anchors]).sum()
 
     def predict(self, read: Read, batch: Pairs) -> Tensor:
         """Return the predicted score of each pair, the mean mark [batch]."""

@@ -7,7 +7,8 @@
 v are the first encoder's word vectors, fixed; negatives are drawn in proportion to count^0.75.
 
 Source: Tang and de Sa, 2018, section 2.1; Mikolov et al., 2013 (negative sampling); Cisse et al., 2017 (the update).
-Differs: a sentence draws its negatives once and uses them for each word of the next one.
+Differs: a sentence draws its negatives once and uses them for each word of the next one. The last sentence of a batch,
+or of a worker's share of it, has no next one.
 """
 
 from __future__ import annotations

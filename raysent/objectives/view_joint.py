@@ -2,6 +2,8 @@
 
 The second encoder has two maps (`num_maps: 2`): the first is the view that agrees, the second the inverse decoder.
 
+With several workers each compares its own sentences only.
+
 Source: Tang and de Sa, 2018, appendix, section 5.
 """
 

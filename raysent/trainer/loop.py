@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from raysent.artifacts import append_json_line, storage_errors, write_text
-from raysent.batches import AnyBatch, Batch
+from raysent.batches import AnyBatch, Batch, Pairs
 from raysent.material import Material, open_material
 from raysent.matmul import set_matmul_precision
 from raysent.run import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE, RunConfig, save_run
@@ -86,7 +86,9 @@ class _Training:
         self._workers = workers
         # Other losses than those over contexts are each worker's own: no sentence needs another worker's.
         is_shared = (
-            config.training.gather_candidates and config.objective.reads == "context" and config.objective.compares
+            config.training.gather_candidates
+            and config.objective.reads in {"context", "pairs"}
+            and config.objective.compares
         )
         self._gathers = is_shared and workers.world_size > 1
         self._stream = open_stream(config, material, workers)
@@ -184,9 +186,12 @@ class _Training:
     def _loss(self, batch: AnyBatch, generator: torch.Generator) -> Tensor:
         """Return the objective's value on this step's sentences, a scalar."""
         if not isinstance(batch, Batch):
+            batch = self._model.prepare(batch, generator=generator)
             words = np.unique(np.concatenate([part.ids for part in batch.parts]))
             # All workers' words on all workers, so that their tables stay the same to the last bit.
             self._optimizer.catch_up(self._workers.gather_words(torch.from_numpy(words).long().to(self._device)))
+            if self._gathers and isinstance(batch, Pairs):
+                return self._loss_of_all_pairs(batch, generator)
             return self._model.loss(batch, generator=generator)
         packed = self._model.pack(batch.sentences)
         self._optimizer.catch_up(self._workers.gather_words(packed.words))
@@ -194,7 +199,29 @@ class _Training:
         if self._gathers:
             vectors = tuple(map(self._workers.gather_vectors, vectors))
             batch = self._workers.gather_batch(batch, self._device)
-        return self._model.loss(batch, *vectors, generator=generator)
+        return self._model.loss(batch, *vectors, generator=generator, penalty_share=self._share)
+
+    def _loss_of_all_pairs(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
+        """Return the loss over all workers' pairs; only this one's vectors carry gradient."""
+        everyone = self._workers.gather_pairs(pairs)
+        reading = self._model.reading(generator)
+        for own, all_of_them in zip(pairs.parts, everyone.parts, strict=True):
+            packed = self._model.pack(own)
+            vectors = self._model.vectors(packed, generator=generator)
+            reading.know(all_of_them, tuple(map(self._workers.gather_vectors, vectors)))
+            with torch.no_grad():
+                self._model.eval()
+                plain = self._model.vectors(packed)
+                self._model.train()
+            reading.know(all_of_them, tuple(map(self._workers.gather_vectors, plain)), is_training=False)
+        # Negatives are drawn alike by everybody.
+        common = dropout_generator(self._config.seed, self._progress.step, 0)
+        return self._model.loss(everyone, generator=common, reading=reading, penalty_share=self._share)
+
+    @property
+    def _share(self) -> float:
+        """What a worker counts of a loss that all workers compute alike."""
+        return 1 / self._workers.world_size if self._gathers else 1.0
 
     def _may_look(self, step: int) -> bool:
         """Whether the loss may be looked at now: always where that costs nothing, else now and then."""

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from raysent.batches import Batch, Sentences
+from raysent.batches import Batch, Pairs, Sentences
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,12 @@ class Workers:
         positions, documents, lengths = torch.cat(blocks, dim=1).cpu().numpy()
         sentences = Sentences(ids=np.zeros(0, dtype=np.int32), lengths=lengths)
         return Batch(sentences=sentences, positions=positions, documents=documents)
+
+    def gather_pairs(self, pairs: Pairs) -> Pairs:
+        """Return as many pairs as all ranks have together, without words, labels or scores: their vectors are known."""
+        nothing = np.zeros(0, dtype=np.int32)
+        first, second = (Sentences(nothing, np.tile(side.lengths, self.world_size)) for side in pairs.parts)
+        return Pairs(first, second)
 
     def gather_words(self, words: Tensor) -> Tensor:
         """Return the distinct words of all ranks' sentences, ascending, int64 [words]."""
