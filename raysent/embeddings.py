@@ -40,6 +40,8 @@ class EmbeddingConfig(StrictModel):
         vectors: File of word vectors (GloVe or word2vec text, word2vec binary, fastText `.vec`, each also gzipped),
             or `ppmi` for vectors counted from the corpus itself; None starts from random ones.
         trained: Whether training changes them. Fixed vectors are shared by both towers.
+        dropout: Share of the word vectors' values set to zero in training, one mask for all places of a word in a
+            batch; the rest is scaled up.
         unknown: The fixed vector of every word without one: `random` is uniform in [0, 1), as in Quick-Thoughts'
             released code; `zero` is Multi-view's.
     """
@@ -47,6 +49,7 @@ class EmbeddingConfig(StrictModel):
     dim: int = pydantic.Field(default=300, ge=1)
     vectors: str | None = None
     trained: bool = True
+    dropout: float = pydantic.Field(default=0.0, ge=0, lt=1)
     unknown: Literal["random", "zero"] = "random"
 
     @pydantic.model_validator(mode="after")
@@ -62,16 +65,24 @@ class WordTable(nn.Module):
     Attributes:
         weight: One row per word of the vocabulary [vocabulary, dim].
         sparse_gradient: Whether the gradient holds the rows in use only, as `RowAdam` wants it.
+        dropout: Share of values set to zero in training.
+        generator: Source of dropout's masks; None is torch's own.
     """
 
-    def __init__(self, weight: Tensor, *, trained: bool) -> None:
+    def __init__(self, weight: Tensor, *, trained: bool, dropout: float = 0.0) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=trained)
         self.sparse_gradient = False
+        self.dropout = dropout
+        self.generator: torch.Generator | None = None
 
     def forward(self, words: Tensor) -> Tensor:
         """Return the vectors [distinct, dim] of distinct word ids [distinct]."""
-        return functional.embedding(words, self.weight, sparse=self.sparse_gradient)
+        vectors = functional.embedding(words, self.weight, sparse=self.sparse_gradient)
+        if not (self.training and self.dropout):
+            return vectors
+        kept = torch.rand(vectors.shape, generator=self.generator) >= self.dropout
+        return vectors * kept.to(vectors.device) / (1 - self.dropout)
 
 
 class Tables:
@@ -102,9 +113,9 @@ class Tables:
     def table(self, config: EmbeddingConfig) -> WordTable:
         """Return a new trained table, or the one frozen table of these vectors."""
         if config.trained:
-            return WordTable(self._values(config), trained=True)
+            return WordTable(self._values(config), trained=True, dropout=config.dropout)
         if config not in self._frozen:
-            self._frozen[config] = WordTable(self._values(config), trained=False)
+            self._frozen[config] = WordTable(self._values(config), trained=False, dropout=config.dropout)
         return self._frozen[config]
 
     def _values(self, config: EmbeddingConfig) -> Tensor:

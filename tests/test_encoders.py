@@ -382,3 +382,19 @@ def test_encoder_mistakes_are_one_clear_line(encoder, message):
     """Path, what must hold, nearest fix."""
     with pytest.raises(ConfigError, match=message):
         holder(**encoder)
+
+
+def test_dropout_of_word_vectors_acts_in_training_only():
+    """The share asked for is zero, the rest scaled up; the same generator gives the same mask."""
+    table = tables().table(EmbeddingConfig(dim=400, dropout=0.25))
+    words, plain = torch.arange(2, 30), table.weight.detach()[2:30]
+    masks = []
+    for _ in range(2):
+        table.generator = torch.Generator().manual_seed(1)
+        masks.append(table(words).detach())
+    assert torch.equal(*masks)
+    kept = masks[0] != 0
+    assert kept.float().mean().item() == pytest.approx(0.75, abs=0.02)
+    torch.testing.assert_close(masks[0][kept], plain[kept] / 0.75)
+    table.eval()
+    assert torch.equal(table(words), plain)

@@ -114,3 +114,25 @@ def test_objective_of_pairs_without_pairs_is_one_clear_line(tmp_path):
     """The section that is missing is named."""
     with pytest.raises(ValueError, match=r"pairs\.path must be set for objective paraphrase_margin"):
         tiny_run(tmp_path, objective=MARGIN)
+
+
+def test_sentences_after_phrases_begin_where_these_ended(tmp_path):
+    """The cumulative regime: a second run from the first one's model, drawn to where it began; resumed it is the same."""
+    words = {"dim": 6, "dropout": 0.1}
+    encoder = {"type": "cnn", "num_filters": 4, "embedding": words}
+    fit(pairs_run(tmp_path, encoder=encoder, training__max_steps=4), tmp_path / "phrases")
+    margin = {**MARGIN, "lambda_w": 1000.0, "lambda_c": 0.0}
+    changes = {
+        "initial": str(tmp_path / "phrases"),
+        "encoder": None,
+        "objective": margin,
+        "training__learning_rate": 1e-4,
+    }
+    config = pairs_run(tmp_path, **changes, training__max_steps=6, training__num_reports=3)
+    fit(config, tmp_path / "whole")
+    fit(config, tmp_path / "halves", report=lambda report: report.index != 1)
+    fit(config, tmp_path / "halves")
+    phrases, one, two = (SentenceModel.load(tmp_path / name) for name in ("phrases", "whole", "halves"))
+    assert np.array_equal(one.encode(["w1 w2"]), two.encode(["w1 w2"]))
+    assert one.config.encoder.embedding.dropout == 0.1
+    torch.testing.assert_close(one.f.words.weight, phrases.f.words.weight, atol=1e-3, rtol=0)

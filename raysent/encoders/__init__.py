@@ -77,7 +77,7 @@ class WordEncoderConfig(EncoderConfig):
     @property
     def has_dropout(self) -> bool:
         """Whether a sentence's vector is another in training."""
-        return self.dropout > 0
+        return self.dropout > 0 or self.embedding.dropout > 0
 
     def dropout_masks(self, batch: int, *, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Return factors for the vectors of f and g, each broadcastable to [batch, dim]."""

@@ -196,8 +196,10 @@ class SentenceModel(nn.Module, SentenceEncoder):
     @property
     def tables(self) -> list[WordTable]:
         """The trained word tables, each once, in a fixed order."""
-        found = [module for module in self.modules() if isinstance(module, WordTable)]
-        return [table for table in found if table.weight.requires_grad]
+        return [table for table in self._word_tables() if table.weight.requires_grad]
+
+    def _word_tables(self) -> list[WordTable]:
+        return [module for module in self.modules() if isinstance(module, WordTable)]
 
     def use_sparse_gradients(self, enabled: bool = True) -> None:
         """Choose whether a word table's gradient holds the rows in use only, as `RowAdam` wants it."""
@@ -223,6 +225,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
         if self.config.objective.trains_code:
             with torch.no_grad():
                 return (self.postprocessing(self._blocks(packed)),)
+        for table in self._word_tables():
+            table.generator = generator
         vectors = tuple(tower(packed).float() for tower in self.towers)
         if self.code is not None:
             vectors = tuple(2 * straight_through(tower) - 1 for tower in vectors)
