@@ -10,7 +10,8 @@ A saved model is three files in one folder: `model.json` (what it is), `model.sa
 - `config`: what a model is
 - `files`: what a saved model's files say
 - `reading`: the way in which an objective reads sentences
-- `sentence_model`: the model
+- `encoding`: text -> vectors or bits
+- `sentence_model`: the model, with what trains it
 - `postprocessing`: what becomes of the towers' blocks
 - `averages`: models that average a file's word vectors
 - `words`: the same model with more words, and the bag of its words
