@@ -1,4 +1,4 @@
-"""`raysent evaluate`, `ensemble`, `report`, `encode`: what is typed, and what is seen."""
+"""`raysent evaluate`, `report`, `encode`: what is typed, and what is seen."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 import raysent
 from raysent.artifacts import storage_errors, written_whole
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
+from raysent.cli.ensembles import ensemble_values, print_ensemble
 from raysent.cli.reading import read_lines
 from raysent.ensemble import Combined, combine
-from raysent.ensemble.pooling import check_method
 from raysent.errors import ConfigError
 from raysent.evaluate import Score, SimilarityScore, evaluate_similarity
 from raysent.evaluate import evaluate as evaluate_models
@@ -98,24 +98,6 @@ def _divided(tasks: str | None) -> tuple[str | None, list[str] | None]:
     return ",".join(probed), list(dict.fromkeys(compared))
 
 
-def ensemble(
-    models: Sequence[str], *, data: Path | None, tasks: str | None, method: str, top: int | None, as_json: bool
-) -> int:
-    """Combine models and print what that gives."""
-    check_method(method)
-    names = task_names(tasks, data=data)
-    with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
-        combined = combine(
-            models, output=home(models), tasks=names, data_dir=data, method=method, top=top, progress=progress
-        )
-    if as_json:
-        print_json(ensemble_values(combined))
-    else:
-        _print_ensemble(combined)
-        results.print(f"ensemble: {combined.path}", soft_wrap=True)
-    return 0
-
-
 def report(run: Path) -> int:
     """Write a run's page and say where it is."""
     results.print(str(write_report(run)), soft_wrap=True)
@@ -180,69 +162,14 @@ def print_judgement(judgement: Judgement) -> None:
         messages.print("nothing was evaluated: no trial has a model, or no task is wanted")
     else:
         results.print()
-        _print_ensemble(judgement.combined)
+        print_ensemble(judgement.combined)
     results.print(f"\nreport: {judgement.report}", soft_wrap=True)
-
-
-def ensemble_values(combined: Combined) -> dict[str, Any]:
-    """Return an ensemble's outcome as plain values."""
-    names = [member.name for member in combined.members]
-    rows = _ensemble_rows(combined)
-    return {
-        "path": str(combined.path),
-        "method": combined.method,
-        "members": names,
-        "best_member": names[combined.best_member],
-        "difference": combined.difference,
-        "interval": list(combined.interval),
-        "results": [
-            {
-                "model": name,
-                "task": task.task,
-                "protocol": combined.protocol,
-                "validation": outcome.validation,
-                "test": outcome.test,
-                "interval": list(outcome.interval),
-            }
-            for name, outcomes in rows.items()
-            for task, outcome in zip(combined.tasks, outcomes, strict=True)
-        ],
-        "weights": {task.task: dict(zip(names, task.weights.tolist(), strict=True)) for task in combined.tasks},
-    }
 
 
 def home(models: Sequence[str]) -> Path:
     """Return the folder that keeps what is found about models: the first that is a folder of its own."""
     folders = [Path(model) for model in models if Path(model).is_dir()]
     return folders[0] if folders else ELSEWHERE
-
-
-def _ensemble_rows(combined: Combined) -> dict[str, list[Any]]:
-    """Return the outcomes on every task by name: members, rivals, the ensemble."""
-    rows: dict[str, list[Any]] = {
-        member.name: [task.members[place] for task in combined.tasks] for place, member in enumerate(combined.members)
-    }
-    for rival in combined.tasks[0].rivals:
-        rows[rival] = [task.rivals[rival] for task in combined.tasks]
-    rows["ensemble"] = [task.ensemble for task in combined.tasks]
-    return rows
-
-
-def _print_ensemble(combined: Combined) -> None:
-    """Print test scores of members, rivals and the ensemble, and what the ensemble adds."""
-    names = [task.task for task in combined.tasks]
-    rows = [
-        (name, *(f"{outcome.test:.2f}" for outcome in outcomes), f"{np.mean([o.test for o in outcomes]):.2f}")
-        for name, outcomes in _ensemble_rows(combined).items()
-    ]
-    print_table([f"test, protocol {combined.protocol}", *names, "mean"], rows)
-    low, high = combined.interval
-    best = combined.members[combined.best_member].name
-    results.print(
-        f"ensemble against the best member on validation ({best}): {combined.difference:+.2f} points of mean test "
-        f"score, 95 % interval [{low:+.2f}, {high:+.2f}]",
-        soft_wrap=True,
-    )
 
 
 def _print_scores(scores: Sequence[Score]) -> None:
