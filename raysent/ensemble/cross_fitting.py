@@ -57,7 +57,7 @@ def cross_fit(
     answers = as_answers(log_probabilities)
     truth = as_truth(labels, answers)
     found = _as_it_is(answers, truth, method)
-    if method == BEST or answers.shape[0] == 1:
+    if method == BEST:
         return found
     best = _as_it_is(answers, truth, BEST)
     is_worse = truth.score(found.held_out) < truth.score(best.held_out)

@@ -16,6 +16,7 @@ Source: Heskes, 1998 (logarithmic opinion pools). Differs: the weights' sum is f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,12 +62,34 @@ class _Point:
     hessian: Float64
 
 
+class Odds:
+    """Members' log-probabilities less what they give the right class, float64 [members, classes, rows] by blocks."""
+
+    def __init__(self, answers: Answers, labels: np.ndarray) -> None:
+        """Take answers and the rows' classes [rows]; -inf counts as the logarithm of the smallest number."""
+        self.num_members, self.num_rows, _ = answers.shape
+        self._answers, self._labels = answers, labels
+        self._whole: Float64 | None = None
+
+    def blocks(self) -> Iterator[Float64]:
+        """Yield the blocks in turn; where one holds all rows, it is kept for the next reading."""
+        if self._whole is not None:
+            yield self._whole
+            return
+        for places, block in self._answers.blocks():
+            against = np.maximum(block.transpose(0, 2, 1), LOG_OF_NOUGHT, order="C")
+            against -= against[:, self._labels[places], np.arange(block.shape[1])][:, None, :]
+            if block.shape[1] == self.num_rows:
+                self._whole = against
+            yield against
+
+
 def convex_pool(answers: Answers, truth: Truth) -> tuple[LogarithmicPool, Diagnostics]:
     """Return the logarithmic pool of least penalised NLL, its strength chosen by cross-fitting."""
     able = _able(answers, truth.labels)
     kept = answers.select(np.flatnonzero(able).tolist())
     strength = choose_strength(kept, truth.labels)
-    solution = solve(kept, truth.labels, strength=strength)
+    solution = solve(Odds(kept, truth.labels), strength=strength)
     weights = np.zeros(len(able))
     weights[able] = solution.weights
     found = {
@@ -97,36 +120,36 @@ def choose_strength(answers: Answers, labels: np.ndarray) -> float:
     totals = np.zeros(len(STRENGTHS))
     for fitted, held_out in divisions(labels, seed=SEED):
         few, unseen = fitted[: max(1, most * len(fitted) // len(labels))], held_out[:most]
+        odds, unseen_odds = Odds(answers.take(few), labels[few]), Odds(answers.take(unseen), labels[unseen])
         weights = None
         for index, strength in enumerate(STRENGTHS):
-            weights = solve(answers.take(few), labels[few], strength=strength, start=weights).weights
-            totals[index] += _nll(answers.take(unseen), labels[unseen], weights) * len(unseen)
+            weights = solve(odds, strength=strength, start=weights).weights
+            totals[index] += _nll(unseen_odds, weights) * len(unseen)
     return STRENGTHS[int(totals.argmin())]
 
 
-def solve(answers: Answers, labels: np.ndarray, *, strength: float, start: Float64 | None = None) -> Solution:
+def solve(odds: Odds, *, strength: float, start: Float64 | None = None) -> Solution:
     """Return the weights of least penalised NLL.
 
     Args:
-        answers: Members' log-probabilities; -inf counts as the logarithm of the smallest number.
-        labels: The rows' classes, [rows].
+        odds: What members say of the rows.
         strength: Of the pull towards equal shares, above 0.
         start: Weights to begin with, [members]; equal shares by default.
     """
-    members = answers.shape[0]
+    members = odds.num_members
     centre, pull = np.full(members, 1 / members), strength * members
     weights = centre if start is None else start
-    point = _point(answers, labels, weights)
+    point = _point(odds, weights)
     for step in range(MAX_STEPS):
         gap = _gap(weights, point.gradient, centre, pull)
         if gap <= TOLERANCE:
             return Solution(weights, gap, step)
         target = _newton_target(weights, point, centre, pull)
-        moved = _search(answers, labels, (weights, target), point, (centre, pull))
+        moved = _search(odds, (weights, target), point, (centre, pull))
         if moved is None:  # the objective no longer falls in floating point
             return Solution(weights, gap, step)
         weights = moved
-        point = _point(answers, labels, weights)
+        point = _point(odds, weights)
     return Solution(weights, _gap(weights, point.gradient, centre, pull), MAX_STEPS)
 
 
@@ -149,9 +172,7 @@ def _newton_target(weights: Float64, point: _Point, centre: Float64, pull: float
     return target
 
 
-def _search(
-    answers: Answers, labels: np.ndarray, ends: tuple[Float64, Float64], point: _Point, towards: tuple[Float64, float]
-) -> Float64 | None:
+def _search(odds: Odds, ends: tuple[Float64, Float64], point: _Point, towards: tuple[Float64, float]) -> Float64 | None:
     """Return the first weights, going from the far end back by halves, at which the objective falls enough."""
     weights, target = ends
     centre, pull = towards
@@ -160,48 +181,37 @@ def _search(
     share = 1.0
     while share * -slope > np.finfo(np.float64).eps * abs(before):
         moved = weights + share * (target - weights)
-        if _nll(answers, labels, moved) + _penalty(moved, centre, pull) <= before + 1e-4 * share * slope:
+        if _nll(odds, moved) + _penalty(moved, centre, pull) <= before + 1e-4 * share * slope:
             return moved
         share /= 2
     return None
 
 
-def _nll(answers: Answers, labels: np.ndarray, weights: Float64) -> float:
+def _nll(odds: Odds, weights: Float64) -> float:
     """Return the pool's NLL per row."""
-    total = 0.0
-    for places, block in answers.blocks():
-        margins = np.tensordot(weights, _against_right(block, labels[places]), axes=1)
-        total += float(_log_sum(margins).sum())
-    return total / answers.shape[1]
+    total = sum(float(_log_sum(np.tensordot(weights, block, axes=1)).sum()) for block in odds.blocks())
+    return total / odds.num_rows
 
 
-def _point(answers: Answers, labels: np.ndarray, weights: Float64) -> _Point:
+def _point(odds: Odds, weights: Float64) -> _Point:
     """Return the pool's NLL per row with its derivatives."""
-    members, rows, _ = answers.shape
+    members = odds.num_members
     nll, gradient, hessian = 0.0, np.zeros(members), np.zeros((members, members))
-    for places, block in answers.blocks():
-        against = _against_right(block, labels[places])
-        margins = np.tensordot(weights, against, axes=1)
+    for block in odds.blocks():
+        margins = np.tensordot(weights, block, axes=1)
         heights = _log_sum(margins)
-        shares = np.exp(margins - heights[:, None])
+        roots = np.exp((margins - heights) / 2)
+        rooted = block * roots
+        means = np.einsum("mki,ki->mi", rooted, roots)
         nll += float(heights.sum())
-        means = np.einsum("mik,ik->mi", against, shares)
         gradient += means.sum(axis=1)
-        against *= np.sqrt(shares)
-        flat = against.reshape(members, -1)
+        flat = rooted.reshape(members, -1)
         hessian += flat @ flat.T - means @ means.T
-    return _Point(nll / rows, gradient / rows, hessian / rows)
-
-
-def _against_right(block: Float64, labels: np.ndarray) -> Float64:
-    """Return log-probabilities less those of the right class, [members, block, classes]."""
-    against = np.maximum(block, LOG_OF_NOUGHT)
-    against -= against[:, np.arange(block.shape[1]), labels][:, :, None]
-    return against
+    return _Point(nll / odds.num_rows, gradient / odds.num_rows, hessian / odds.num_rows)
 
 
 def _log_sum(margins: Float64) -> Float64:
-    """Return the logarithm of the sum of exponentials over classes, [rows]."""
-    highest = margins.max(axis=1)
-    summed: Float64 = highest + np.log(np.exp(margins - highest[:, None]).sum(axis=1))
+    """Return the logarithm of the sum of exponentials over classes [classes, rows], [rows]."""
+    highest = margins.max(axis=0)
+    summed: Float64 = highest + np.log(np.exp(margins - highest).sum(axis=0))
     return summed
