@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from raysent import ensemble, model
 from raysent.ensemble import fit, pool
 from raysent.ensemble.outcomes import fitted_folds, task_outcome
-from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluate import records
 from raysent.probes.intervals import mean_interval
 from raysent.sentence_encoder import HashEncoder

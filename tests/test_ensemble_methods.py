@@ -187,7 +187,9 @@ def test_stack_learns_what_no_weights_can():
 
 def test_stack_refuses_more_coefficients_than_it_can_fit():
     """A thousand classes are for the pools."""
-    with pytest.raises(ConfigError, match=r"^--method stack: must fit members x classes x classes .* use --method pool$"):
+    with pytest.raises(
+        ConfigError, match=r"^--method stack: must fit members x classes x classes .* use --method pool$"
+    ):
         fit(np.full((1, 2, 100), -np.log(100)), np.array([0, 1]), method="stack")
 
 

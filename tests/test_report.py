@@ -483,3 +483,19 @@ def test_duration_and_fixed_read_at_a_glance() -> None:
     """Two units at most, and a true minus sign."""
     assert [duration(s) for s in (3.21, 75, 7260, None)] == ["3.2 s", "1 min 15 s", "2 h 01 min", "–"]
     assert fixed(-1.234, sign=True) == "−1.23"
+
+
+def test_ensemble_written_by_raysent_gives_calibration_and_members(written_by_raysent: Path) -> None:
+    """Honest scores, a reliability plot a task, what members cost, their errors' correlations, both fronts."""
+    page = write(written_by_raysent).read_text()
+    assert "cross-fitted" in page[page.index('id="calibration"') : page.index('id="members"')]
+    assert page.count("Reliability on CR") == 1
+    assert page.count("Score against") == 2
+    assert "errors of" in page
+
+
+def test_ensemble_of_an_earlier_version_leaves_the_rest_of_the_page(rich_page: str) -> None:
+    """Without honest scores there is no section about them."""
+    assert 'id="ensemble"' in rich_page
+    assert 'id="calibration"' not in rich_page
+    assert 'id="members"' not in rich_page

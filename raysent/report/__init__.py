@@ -18,11 +18,13 @@ from raysent.artifacts import write_text
 from raysent.report.blocks import Section, kind_of
 from raysent.report.run_files import Run, read_run
 from raysent.report.sections import (
+    calibration,
     ensemble,
     failures,
     importance,
     leaderboard,
     learning_curves,
+    members,
     parallel_coordinates,
     reproduce,
     slices,
@@ -41,6 +43,8 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     learning_curves.section,
     task_scores.section,
     ensemble.section,
+    calibration.section,
+    members.section,
     importance.section,
     parallel_coordinates.section,
     slices.section,

@@ -16,7 +16,8 @@ from typing import Any
 from raysent.artifacts import read_json, read_json_lines
 from raysent.errors import ArtifactError
 from raysent.report.blocks import number
-from raysent.report.score_files import Ensemble, Score, mapping, read_ensemble, read_scores
+from raysent.report.ensemble_files import mapping
+from raysent.report.score_files import Ensemble, Score, read_ensemble, read_scores
 from raysent.validation import METRICS
 
 DEFAULT_METRIC = "context_accuracy"

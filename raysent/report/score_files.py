@@ -12,6 +12,7 @@ from typing import Any
 
 from raysent.artifacts import read_json
 from raysent.report.blocks import number
+from raysent.report.ensemble_files import Details, details_of, interval, mapping
 
 MEAN = "mean"
 """The name under which the scores over all tasks stand beside the tasks."""
@@ -41,28 +42,17 @@ class Ensemble:
         gain: The ensemble's mean over tasks minus the rival's.
         gain_interval: Its paired 95 % interval.
         rival: The best single member, chosen by validation.
+        details: Calibration, diversity and costs.
     """
 
     members: tuple[str, ...]
     method: str
     weights: Mapping[str, Mapping[str, float | None]]
     scores: tuple[Score, ...]
+    details: Details
     gain: float | None = None
     gain_interval: tuple[float, float] | None = None
     rival: str = ""
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """Return a mapping as it is, and an empty one for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def _interval(value: Any) -> tuple[float, float] | None:
-    """Return the two ends of an interval, or None."""
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        return None
-    low, high = number(value[0]), number(value[1])
-    return None if low is None or high is None else (low, high)
 
 
 def read_scores(folder: Path) -> list[Score]:
@@ -77,7 +67,7 @@ def _score(values: Mapping[str, Any], path: Path) -> Score:
         protocol=str(values.get("protocol") or ""),
         validation=number(values.get("validation")),
         test=number(values.get("test")),
-        interval=_interval(values.get("interval")),
+        interval=interval(values.get("interval")),
     )
 
 
@@ -96,8 +86,9 @@ def read_ensemble(path: Path) -> Ensemble | None:
         method=str(values.get("method") or ""),
         weights={task: _weights(mapping(found).get("weights")) for task, found in tasks.items()},
         scores=tuple(scores),
+        details=details_of(values),
         gain=number(gain.get("value")),
-        gain_interval=_interval(gain.get("interval")),
+        gain_interval=interval(gain.get("interval")),
         rival=str(values.get("best_member") or ""),
     )
 
@@ -111,7 +102,7 @@ def _scores_of(task: str, found: Mapping[str, Any], values: Mapping[str, Any]) -
             protocol,
             None,
             number(mapping(score).get("test")),
-            _interval(mapping(score).get("interval")),
+            interval(mapping(score).get("interval")),
         )
         for name, score in mapping(found.get("scores")).items()
     ]
