@@ -1,5 +1,7 @@
 """Ensembles' figures: intervals, calibration, diversity, costs and the front of score against cost."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,8 +14,11 @@ from raysent.ensemble.answers import Answers
 from raysent.ensemble.cost import Cost, best_within, choices, total_cost
 from raysent.ensemble.diversity import ambiguity, diversity, error_correlations
 from raysent.ensemble.measures import NUM_BINS, measure
+from raysent.ensemble.outcomes import task_outcome
 from raysent.ensemble.resampling import Draws
-from raysent.errors import ConfigError
+from raysent.errors import ArtifactError, ConfigError
+from raysent.evaluate import Record
+from raysent.probes import FoldResult
 
 
 def nll(log_probabilities, labels):
@@ -156,3 +161,49 @@ def test_best_within_keeps_to_the_limits():
     message = r"^--max-ms 0.5: at least one member must be within it; 'cheap' has the least, 1; raise it$"
     with pytest.raises(ConfigError, match=message):
         best_within(found, names, {"--max-ms": 0.5})
+
+
+def scored_records():
+    """Return two members' records of a small task of scored pairs, with given validation and test rows."""
+    generator = np.random.default_rng(10)
+    marks = generator.integers(0, 5, 80)
+    scores = np.clip(marks + 1 + generator.uniform(-0.4, 0.4, 80), 1, 5)
+    rows = np.split(np.arange(80), 2)
+    found = []
+    for name, noise in (("a", 0.8), ("b", 2.0)):
+        answers = -0.5 * (np.arange(5) - marks[:, None] - noise * generator.standard_normal((80, 1))) ** 2
+        answers -= np.logaddexp.reduce(answers, axis=1, keepdims=True)
+        fold = FoldResult(rows[0], answers[rows[0]], rows[1], answers[rows[1]], 1.0)
+        record = Record(name, name, "pairs", "pair", "fast", tuple("12345"), "r", name, marks, scores, 0.0, 0.0, {}, (fold,), None, {})  # fmt: skip
+        found.append(record)
+    return found
+
+
+def test_outcome_of_scored_pairs_is_a_correlation():
+    """Relatedness: the distributions over marks are pooled, and the mean mark's correlation is the score."""
+    records = scored_records()
+    outcome = task_outcome(records, method="uniform")
+    tested = np.stack([record.folds[0].test_log_probabilities for record in records])
+    marks = np.exp(pool(tested, [0.5, 0.5])) @ np.arange(1, 6)
+    alone = [np.exp(member) @ np.arange(1, 6) for member in tested]
+    scores = records[0].scores[40:]
+    wanted = alone[0] if outcome.is_replaced else marks
+    assert outcome.ensemble.test.value == pytest.approx(100 * np.corrcoef(wanted, scores)[0, 1])
+    assert outcome.members[1].test.value == pytest.approx(100 * np.corrcoef(alone[1], scores)[0, 1])
+    assert outcome.ensemble.test.interval[0] < outcome.ensemble.test.value < outcome.ensemble.test.interval[1]
+
+
+def test_outcome_needs_log_probabilities():
+    """A protocol that keeps scores alone cannot be combined; one line says which member and what to do."""
+    first, second = scored_records()
+    fold = dataclasses.replace(second.folds[0], test_log_probabilities=np.empty((0, 5)))
+    for folds in ((), (fold,)):
+        bare = dataclasses.replace(second, protocol="senteval", folds=folds)
+        message = r"^pairs: members must be judged on the same protocol; 'a' has fast, 'b' has senteval"
+        with pytest.raises(ArtifactError, match=message):
+            task_outcome([first, bare], method="uniform")
+        message = (
+            r"^pairs: an ensemble needs log-probabilities of every row; 'b', judged by protocol senteval, has none"
+        )
+        with pytest.raises(ArtifactError, match=message):
+            task_outcome([bare], method="uniform")

@@ -136,7 +136,7 @@ def single_outcome(record: Record) -> Outcome:
 
 def truth_of(record: Record) -> Truth:
     """Return what is known of a record's rows."""
-    return Truth(record.labels)
+    return Truth(record.labels, record.scores)
 
 
 def fitted_folds(records: Sequence[Record], *, method: str) -> list[CrossFitted]:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from raysent.ensemble.answers import Answers, Float64, Int64
 from raysent.errors import DataError
-
-NO_SCORES = np.empty(0, dtype=np.float64)
+from raysent.probes.relatedness import pearson, predicted_scores
+from raysent.tasks import NO_SCORES
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +45,13 @@ class Truth:
     def values(self, log_probabilities: np.ndarray) -> Float64:
         """Return what a score is made of, float64 [rows]: 1 for a right row and 0 for a wrong one, or the mean mark."""
         if self.is_scored:
-            means: Float64 = np.exp(log_probabilities) @ np.arange(1.0, log_probabilities.shape[1] + 1)
-            return means
+            return predicted_scores(log_probabilities)
         right: Float64 = (log_probabilities.argmax(axis=1) == self.labels).astype(np.float64)
         return right
 
     def score_of(self, values: Float64) -> float:
         """Return the score of answers by what it is made of [rows]: at most 1."""
-        return correlation(values, self.scores) if self.is_scored else float(values.mean())
+        return pearson(values, self.scores) if self.is_scored else float(values.mean())
 
     def score(self, log_probabilities: np.ndarray) -> float:
         """Return the score of answers [rows, classes]: at most 1."""
@@ -80,10 +79,3 @@ def as_truth(labels: Truth | npt.ArrayLike, answers: Answers) -> Truth:
     if truth.labels.min() < 0 or truth.labels.max() >= classes:
         raise DataError(f"labels: must be from 0 to {classes - 1}; given {truth.labels.min()} to {truth.labels.max()}")
     return truth
-
-
-def correlation(one: Float64, other: Float64) -> float:
-    """Return Pearson's correlation [rows]; 0 where a side is constant."""
-    if np.ptp(one) == 0 or np.ptp(other) == 0:
-        return 0.0
-    return float(np.corrcoef(one, other)[0, 1])
