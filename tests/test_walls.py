@@ -27,7 +27,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     # What a run is asked may be tasks: they know vectors only, and stand before the training that asks them.
     "TASKS": (("tasks",), ("probes",)),
     "LEARN": (("validation",), ("run",), ("material",), ("trainer",), ("train", "search_space"), ("sweep",)),
-    "JUDGE": (("evaluate",), ("ensemble",), ("neighbours",), ("report",)),
+    # Analyses judge models and read what runs wrote; the report only shows what they kept.
+    "JUDGE": (("evaluate",), ("ensemble",), ("neighbours", "analyses"), ("report",)),
     "MONEY": (("cloud",),),
     "HANDOVER": (("export",), ("cli",), ("__main__",)),
 }

@@ -13,9 +13,10 @@ from raysent.analyses.examples import Examples, pick_examples
 from raysent.analyses.files import Analysis, read_analyses, write_analysis
 from raysent.analyses.parameter_effect import ParameterEffect, compare_values
 from raysent.analyses.projection import Projection, project
-from raysent.analyses.reported import ReportedTable, reported_for, reported_tables
+from raysent.analyses.reported import ReportedModel, ReportedTable, notes_on, reported_for, reported_tables
 
 __all__ = [
+    "KINDS",
     "Analysis",
     "Costs",
     "Disagreements",
@@ -23,11 +24,13 @@ __all__ = [
     "Examples",
     "ParameterEffect",
     "Projection",
+    "ReportedModel",
     "ReportedTable",
     "compare_efficiency",
     "compare_values",
     "costs_of",
     "find_disagreements",
+    "notes_on",
     "pick_examples",
     "project",
     "read_analyses",
@@ -35,3 +38,6 @@ __all__ = [
     "reported_tables",
     "write_analysis",
 ]
+
+# In the order of reading.
+KINDS: tuple[type[Analysis], ...] = (Efficiency, ParameterEffect, Projection, Examples, Disagreements)

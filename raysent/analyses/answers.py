@@ -141,9 +141,7 @@ def _probed(record: Record, data: TaskData) -> Answers:
     )
 
 
-def _compared(
-    member: Member, task: str, sets: Sequence[ScoredSet], load: Callable[[str], SentenceEncoder]
-) -> Answers:
+def _compared(member: Member, task: str, sets: Sequence[ScoredSet], load: Callable[[str], SentenceEncoder]) -> Answers:
     """Return a model's own similarities on the scale of people's scores."""
     encoder = load(member.path)
     first = [sentence for one in sets for sentence in one.first]

@@ -112,9 +112,7 @@ def _rows(task: str, data_dir: Path | None) -> Shown:
     return Shown(columns, np.concatenate([one.scores for one in sets]), ())
 
 
-def placed(
-    encoder: SentenceEncoder, shown: Shown, *, model: str, task: str, num_points: int, seed: int
-) -> Projection:
+def placed(encoder: SentenceEncoder, shown: Shown, *, model: str, task: str, num_points: int, seed: int) -> Projection:
     """Return the points of at most `num_points` rows, drawn by the seed."""
     total = len(shown.colours)
     kept = np.sort(np.random.default_rng(seed).permutation(total)[:num_points])

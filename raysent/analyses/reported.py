@@ -18,8 +18,10 @@ from pydantic import Field
 from raysent.config import StrictModel, read_yaml, validate
 
 REPORTED_FOLDER = Path(__file__).parent / "reported"
-# The measure that stands first for a kind of task, and so for a task's name alone.
-MEASURES = ("pearson",)
+# The measure by which scored pairs are judged.
+MEASURE = "pearson"
+# Columns that are about the model.
+COSTS = ("dim", "hours")
 
 
 class _Table(StrictModel):
@@ -31,6 +33,7 @@ class _Table(StrictModel):
     rows: dict[str, list[float | None]]
     fractions: list[str] = Field(default_factory=list)
     note: str = ""
+    is_ablation: bool = False
 
 
 class _Paper(StrictModel):
@@ -52,6 +55,7 @@ class ReportedTable:
         columns: See the module.
         rows: Model -> a figure for every column; None where the paper has none.
         note: What a reader must know.
+        is_ablation: Whether it compares variants of one model, on few tasks or means of tasks.
     """
 
     paper: str
@@ -60,6 +64,31 @@ class ReportedTable:
     columns: tuple[str, ...]
     rows: dict[str, tuple[float | None, ...]]
     note: str = ""
+    is_ablation: bool = False
+
+
+@dataclass(frozen=True)
+class ReportedModel:
+    """What a paper reports of a model under one protocol.
+
+    Attributes:
+        model: Its name there.
+        paper: Authors and year.
+        tables: Where.
+        protocol: See `ReportedTable`.
+        figures: Task -> percent right, or Pearson's correlation in percent; `dim`, `hours`.
+    """
+
+    model: str
+    paper: str
+    tables: tuple[str, ...]
+    protocol: str
+    figures: dict[str, float]
+
+    @property
+    def where(self) -> str:
+        """The paper and the tables."""
+        return f"{self.paper}, {'table' if len(self.tables) == 1 else 'tables'} {' and '.join(self.tables)}"
 
 
 @cache
@@ -70,9 +99,49 @@ def reported_tables() -> tuple[ReportedTable, ...]:
     return tuple(_table(paper, table) for paper in papers for table in paper.tables)
 
 
-def reported_for(tasks: Sequence[str]) -> list[ReportedTable]:
-    """Return the tables that say something of these tasks, cut to them, with `dim` and `hours` where they are known."""
-    return [cut for table in reported_tables() if (cut := _cut(table, tasks)) is not None]
+def reported_for(tasks: Sequence[str]) -> list[ReportedModel]:
+    """Return the models of which papers' main tables report a figure on these tasks, paper by paper.
+
+    A model that several tables of a paper show under one protocol is one, unless they contradict each other.
+    """
+    found: list[ReportedModel] = []
+    for table in reported_tables():
+        if table.is_ablation:
+            continue
+        for name, row in table.rows.items():
+            figures = {c: f for c, f in zip(map(_plain, table.columns), row, strict=True) if f is not None}
+            kept = {column: figure for column, figure in figures.items() if column in (*tasks, *COSTS)}
+            if any(task in kept for task in tasks):
+                _add(found, ReportedModel(name, table.paper, (table.table,), table.protocol, kept))
+    return found
+
+
+def notes_on(models: Sequence[ReportedModel]) -> list[tuple[str, str]]:
+    """Return what a reader must know of the models' tables: paper and table, and the note."""
+    used = {(model.paper, table) for model in models for table in model.tables}
+    return [
+        (f"{table.paper}, table {table.table}", table.note)
+        for table in reported_tables()
+        if table.note and not table.is_ablation and (table.paper, table.table) in used
+        if table.protocol in {model.protocol for model in models}
+    ]
+
+
+def _plain(column: str) -> str:
+    """Return a column's task; the measure that judges it goes without saying."""
+    return column.removesuffix(f" {MEASURE}")
+
+
+def _add(found: list[ReportedModel], model: ReportedModel) -> None:
+    """Add a model, to what another table of the paper says of it where the two agree."""
+    for place, known in enumerate(found):
+        if (known.model, known.paper, known.protocol) != (model.model, model.paper, model.protocol):
+            continue
+        if all(known.figures.get(column, figure) == figure for column, figure in model.figures.items()):
+            tables = tuple(dict.fromkeys((*known.tables, *model.tables)))
+            found[place] = replace(known, tables=tables, figures={**known.figures, **model.figures})
+            return
+    found.append(model)
 
 
 def _table(paper: _Paper, table: _Table) -> ReportedTable:
@@ -83,21 +152,6 @@ def _table(paper: _Paper, table: _Table) -> ReportedTable:
         )
         for name, row in table.rows.items()
     }
-    return ReportedTable(paper.paper, table.table, table.protocol, tuple(table.columns), rows, table.note)
-
-
-def _cut(table: ReportedTable, tasks: Sequence[str]) -> ReportedTable | None:
-    wanted = [*tasks, *(f"{task} {measure}" for task in tasks for measure in MEASURES)]
-    judged = [column for column in table.columns if column in wanted]
-    if not judged:
-        return None
-    columns = tuple(column for column in table.columns if column in (*judged, "dim", "hours"))
-    places = [table.columns.index(column) for column in columns]
-    rows = {name: tuple(row[place] for place in places) for name, row in table.rows.items()}
-    is_judged = [column in judged for column in columns]
-    told = {
-        name: row
-        for name, row in rows.items()
-        if any(figure is not None for figure, counts in zip(row, is_judged, strict=True) if counts)
-    }
-    return replace(table, columns=columns, rows=told)
+    return ReportedTable(
+        paper.paper, table.table, table.protocol, tuple(table.columns), rows, table.note, table.is_ablation
+    )

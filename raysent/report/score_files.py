@@ -16,6 +16,11 @@ from raysent.report.blocks import number
 MEAN = "mean"
 """The name under which the scores over all tasks stand beside the tasks."""
 
+SIMILARITY = "similarity"
+"""The protocol of a model's own similarity, for which nothing is trained."""
+
+PEARSON = "pearson"
+
 
 @dataclass(frozen=True)
 class Score:
@@ -74,9 +79,9 @@ def _score(values: Mapping[str, Any], path: Path) -> Score:
     return Score(
         model=str(values.get("model") or path.parent.name),
         task=str(values.get("task") or path.stem),
-        protocol=str(values.get("protocol") or ""),
+        protocol=str(values.get("protocol") or (SIMILARITY if PEARSON in values else "")),
         validation=number(values.get("validation")),
-        test=number(values.get("test")),
+        test=number(values.get("test", values.get(PEARSON))),
         interval=_interval(values.get("interval")),
     )
 
