@@ -79,7 +79,8 @@ class Answers:
         """How far each answer is off, float64 [rows]: in the scores' unit, or in nats, the right class's −log p."""
         if self.log_probabilities is not None:
             return -self.log_probabilities
-        return np.abs(self.answers - self.gold)
+        distances: np.ndarray = np.abs(self.answers - self.gold)
+        return distances
 
 
 def answers_of(models: Sequence[str | Path], task: str, *, judging: Judging) -> list[Answers]:
@@ -163,4 +164,5 @@ def on_scale(likeness: np.ndarray, scores: np.ndarray) -> np.ndarray:
     if np.ptp(likeness) == 0:
         return np.full_like(scores, scores.mean())
     slope, intercept = np.polyfit(likeness, scores, deg=1)
-    return np.clip(slope * likeness + intercept, scores.min(), scores.max())
+    placed: np.ndarray = np.clip(slope * likeness + intercept, scores.min(), scores.max())
+    return placed

@@ -52,8 +52,8 @@ def _num_parameters(path: Path) -> int | None:
         length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
         header = stream.read(min(length, path.stat().st_size))
     try:
-        tensors: dict[str, Any] = json.loads(header)
-        return sum(math.prod(about["shape"]) for name, about in tensors.items() if name != "__metadata__")
+        tensors: dict[str, dict[str, Any]] = json.loads(header)
+        return sum(int(math.prod(about["shape"])) for name, about in tensors.items() if name != "__metadata__")
     except (ValueError, TypeError, KeyError):
         raise ArtifactError(f"{path}: truncated or not a file of tensors; restore it or train again") from None
 

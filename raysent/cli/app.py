@@ -202,7 +202,13 @@ def train(
 
 @app.command()
 def evaluate(
-    models: ModelsArgument, data: DataOption = None, tasks: TasksOption = None, as_json: JsonOption = False
+    models: ModelsArgument,
+    data: DataOption = None,
+    tasks: TasksOption = None,
+    reported: Annotated[
+        bool, typer.Option("--reported", help="Also print what papers report on these tasks, a table a protocol.")
+    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Judge models on tasks.
 
@@ -210,7 +216,7 @@ def evaluate(
     """
     from raysent.cli import judging  # torch comes with it
 
-    raise typer.Exit(judging.evaluate(models, data=data, tasks=tasks, as_json=as_json))
+    raise typer.Exit(judging.evaluate(models, data=data, tasks=tasks, as_json=as_json, is_reported=reported))
 
 
 @app.command()

@@ -13,6 +13,7 @@ import raysent
 from raysent.artifacts import storage_errors, written_whole
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
 from raysent.cli.reading import read_lines
+from raysent.cli.reporting import print_reported, reported_values
 from raysent.ensemble import Combined, combine
 from raysent.ensemble.pooling import check_method
 from raysent.errors import ConfigError
@@ -65,18 +66,23 @@ def task_names(tasks: str | None, *, data: Path | None, configured: Sequence[str
     return found
 
 
-def evaluate(models: Sequence[str], *, data: Path | None, tasks: str | None, as_json: bool) -> int:
-    """Judge models and print their scores."""
+def evaluate(
+    models: Sequence[str], *, data: Path | None, tasks: str | None, as_json: bool, is_reported: bool = False
+) -> int:
+    """Judge models and print their scores, and where asked what papers report on the same tasks."""
     probed, compared = _divided(tasks)
     names = [] if compared and not probed else task_names(probed, data=data)
     output = home(models) / EVALUATION_FOLDER
     with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
         scores = evaluate_models(models, output=output, tasks=names, data_dir=data, progress=progress) if names else []
         similarities = evaluate_similarity(models, output=output, tasks=compared, data_dir=data, progress=progress)
+    judged = list(dict.fromkeys([*(score.task for score in scores), *(score.task for score in similarities)]))
     if as_json:
-        print_json(
-            {"results": [asdict(score) for score in scores], "similarity": [asdict(score) for score in similarities]}
-        )
+        found = {
+            "results": [asdict(score) for score in scores],
+            "similarity": [asdict(score) for score in similarities],
+        }
+        print_json({**found, "reported": reported_values(judged)} if is_reported else found)
         return 0
     _say_absent(tasks, data)
     if scores:
@@ -84,6 +90,8 @@ def evaluate(models: Sequence[str], *, data: Path | None, tasks: str | None, as_
     if similarities:
         results.print()
         _print_similarities(similarities)
+    if is_reported:
+        print_reported(judged)
     return 0
 
 
