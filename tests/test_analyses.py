@@ -11,7 +11,7 @@ import torch
 from command import CommandLine
 
 from raysent import analyses
-from raysent.analyses.answers import Answers, Judging, on_scale
+from raysent.analyses.answers import Answers, on_scale
 from raysent.analyses.disagreements import disagreements
 from raysent.analyses.examples import examples
 from raysent.analyses.parameter_effect import grouped
