@@ -22,7 +22,6 @@ from raysent.config import StrictModel, get_dotted
 from raysent.errors import ConfigError, did_you_mean
 
 Value = bool | int | float | str | None
-_ABSENT = object()
 
 
 class Setting(StrictModel):
@@ -199,10 +198,13 @@ def _check_varied(runs: Sequence[RunFacts], values: Sequence[Value], name: str) 
 
 
 def _also_varied(runs: Sequence[RunFacts], *, known: Sequence[str]) -> tuple[str, ...]:
-    """Return the dotted names, but the known, whose values differ between runs."""
-    flat = [_flat(run.config) for run in runs]
-    names = sorted({name for one in flat for name in one} - set(known))
-    return tuple(name for name in names if any(one.get(name, _ABSENT) != flat[0].get(name, _ABSENT) for one in flat))
+    """Return the dotted names, but the known, whose values differ between the runs that have them."""
+    values: dict[str, list[Any]] = {}
+    for run in runs:
+        for name, value in _flat(run.config).items():
+            values.setdefault(name, []).append(value)
+    names = sorted(set(values) - set(known))
+    return tuple(name for name in names if any(value != values[name][0] for value in values[name]))
 
 
 def _flat(values: dict[str, Any], at: str = "") -> dict[str, Any]:
