@@ -50,6 +50,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
 LATE = {
     "raysent": "importing raysent for its version must not import torch",
     "raysent.cli.app": "asking for help must not import torch and Ray",
+    "raysent.cli.analyse_app": "asking for help must not import torch and Ray",
 }
 
 

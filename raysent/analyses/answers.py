@@ -1,6 +1,6 @@
 """Models' answers to a task's rows, beside the right ones. In: models and a task. Out: one `Answers` a model.
 
-A probe's answers are those to rows that no choice saw. Where nothing is trained, an answer is the model's own
+A probe's answers are those to rows that no choice saw; of scored pairs, its mean mark. Where nothing is trained, an answer is the model's own
 similarity, laid on the scale of people's scores by the line that fits these best: correlation, by which the task is
 judged, is blind to that line.
 
@@ -22,6 +22,7 @@ from raysent.evaluate.members import Member, expand
 from raysent.evaluate.records import Record
 from raysent.model import load as load_model
 from raysent.probes.features import encode_columns
+from raysent.probes.relatedness import predicted_scores
 from raysent.sentence_encoder import SentenceEncoder
 from raysent.tasks import TaskData, find_task, load_task
 from raysent.tasks.similarity import SIMILARITY_TASKS, ScoredSet
@@ -129,12 +130,16 @@ def _probed(record: Record, data: TaskData) -> Answers:
     log_probabilities = np.concatenate([fold.test_log_probabilities for fold in record.folds])
     order = np.argsort(rows, kind="stable")
     rows, log_probabilities = rows[order], log_probabilities[order].astype(np.float64)
+    sentences = tuple([column[row] for row in rows] for column in data.sentences)
+    if data.is_scored:
+        predicted = predicted_scores(log_probabilities)
+        return Answers(record.model, data.task, record.protocol, sentences, data.scores[rows], predicted)
     gold = data.labels[rows]
     return Answers(
         model=record.model,
         task=data.task,
         protocol=record.protocol,
-        sentences=tuple([column[row] for row in rows] for column in data.sentences),
+        sentences=sentences,
         gold=gold,
         answers=log_probabilities.argmax(axis=1),
         label_names=data.label_names,

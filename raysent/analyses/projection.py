@@ -106,6 +106,8 @@ def _rows(task: str, data_dir: Path | None) -> Shown:
     name = similarity_name(task)
     if name is None:
         data = load_task(task, data_dir)
+        if data.is_scored:
+            return Shown(data.sentences, data.scores, ())
         return Shown(data.sentences, data.labels.astype(np.float64), data.label_names)
     sets = SIMILARITY_TASKS[name].load(data_dir)
     columns = ([text for one in sets for text in one.first], [text for one in sets for text in one.second])

@@ -158,7 +158,7 @@ def _judging(models: Sequence[str], into: Path | None, data: Path | None, **opti
 def _task_names(tasks: str | None, data: Path | None) -> list[str]:
     """Return the tasks that are meant, by their own names; by default those whose files are there."""
     if tasks is None:
-        return default_tasks(data)
+        return default_tasks(data, scored=True)
     names = _split(tasks)
     if not names:
         raise ConfigError(f"--tasks '{tasks}': must name a task")

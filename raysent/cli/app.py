@@ -15,6 +15,21 @@ from typing import Annotated, Any
 import typer
 
 from raysent import __version__
+from raysent.cli.analyse_app import analyse_app
+from raysent.cli.options import (
+    AddressOption,
+    CorpusOption,
+    DataOption,
+    GpusOption,
+    JsonOption,
+    ModelsArgument,
+    RunArgument,
+    RunOption,
+    SeedOption,
+    SetOption,
+    SpaceArgument,
+    TasksOption,
+)
 from raysent.errors import RaysentError
 
 # Typer keeps a copy of click for itself; its public BadParameter is the way to what all misuse descends from.
@@ -39,56 +54,9 @@ app = typer.Typer(
 )
 space_app = typer.Typer(help="Check search spaces.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(space_app, name="space")
-analyse_app = typer.Typer(
-    help="Look closer than scores: kept in the run's folder, shown by its report.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data_app, name="data")
 app.add_typer(analyse_app, name="analyse")
-
-SpaceArgument = Annotated[
-    str, typer.Argument(metavar="SPACE", help="A search-space file, or the bare name of one in search_spaces/.")
-]
-ModelsArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="RUN|MODEL",
-        help="Run folders (all trials of a sweep), trial folders, ensembles' folders, or hash:DIM, random vectors.",
-    ),
-]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-CorpusOption = Annotated[
-    str | None,
-    typer.Option(
-        "--corpus", metavar="PATH", help="Text to train on: file, folder, glob, s3://, or 'docs', the embedded one."
-    ),
-]
-RunOption = Annotated[
-    Path | None, typer.Option("--run", metavar="DIR", help="Run folder to make.  [default: runs/NAME-DATE]")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Set a value of the base run; ends the search over it. Repeatable."),
-]
-SeedOption = Annotated[
-    int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.  [default: 0]")
-]
-DataOption = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Task files in SentEval's layout.  [default: the embedded tasks]"),
-]
-TasksOption = Annotated[
-    str | None,
-    typer.Option("--tasks", metavar="A,B", help="Tasks to judge on.  [default: all whose files are there]"),
-]
-AddressOption = Annotated[
-    str | None, typer.Option("--address", metavar="ADDR", help="A Ray cluster that already stands.")
-]
-GpusOption = Annotated[
-    float | None,
-    typer.Option("--gpus-per-worker", metavar="X", min=0, help="GPUs of each worker, may be a fraction."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -205,6 +173,14 @@ def evaluate(
     models: ModelsArgument,
     data: DataOption = None,
     tasks: TasksOption = None,
+    protocol: Annotated[
+        str,
+        typer.Option("--protocol", metavar="NAME", help="How to judge: fast (our own), senteval, or kiros."),
+    ] = "fast",
+    configuration: Annotated[
+        str | None,
+        typer.Option("--config", metavar="NAME", help="senteval: default or prototyping; kiros: default or features."),
+    ] = None,
     reported: Annotated[
         bool, typer.Option("--reported", help="Also print what papers report on these tasks, a table a protocol.")
     ] = False,
@@ -213,10 +189,22 @@ def evaluate(
     """Judge models on tasks.
 
     Encodes, fits a probe per task, and keeps scores and log-probabilities in evaluation/ of the first folder named.
+    The protocol senteval gives the figures of SentEval itself; kiros is that of the Skip-Thoughts and Quick-Thoughts
+    papers. Figures of different protocols do not compare.
     """
     from raysent.cli import judging  # torch comes with it
 
-    raise typer.Exit(judging.evaluate(models, data=data, tasks=tasks, as_json=as_json, is_reported=reported))
+    raise typer.Exit(
+        judging.evaluate(
+            models,
+            data=data,
+            tasks=tasks,
+            protocol=protocol,
+            configuration=configuration,
+            is_reported=reported,
+            as_json=as_json,
+        )
+    )
 
 
 @app.command()
@@ -355,146 +343,18 @@ def average(
     )
 
 
-ProtocolOption = Annotated[str, typer.Option("--protocol", metavar="NAME", help="How tasks with a probe are judged.")]
-RunsArgument = Annotated[
-    list[str], typer.Argument(metavar="RUN", help="Run folders, or a sweep's, which stands for its trials.")
-]
-IntoOption = Annotated[
-    Path | None,
-    typer.Option("--into", metavar="DIR", help="Folder that keeps what is found.  [default: the first one named]"),
-]
-MetricOption = Annotated[
-    str | None,
-    typer.Option("--metric", metavar="NAME", help="Metric of validation.  [default: downstream, or what all report]"),
-]
-PairsTasksOption = Annotated[
-    str | None,
-    typer.Option("--tasks", metavar="A,B", help="Tasks, with a probe or of pairs.  [default: all with a probe]"),
-]
-NumRowsOption = Annotated[int, typer.Option("--rows", metavar="N", min=1, help="Rows shown of each sort.")]
-
-
-@analyse_app.command("tsne")
-def analyse_tsne(
-    models: ModelsArgument,
-    data: DataOption = None,
-    tasks: PairsTasksOption = None,
-    points: Annotated[int, typer.Option("--points", metavar="N", help="Rows placed, at most.")] = 2000,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the rows and of t-SNE.")] = 0,
-    into: IntoOption = None,
+@data_app.command("check")
+def data_check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder in SentEval's layout.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Place tasks' sentences on a plane by t-SNE.
+    """Say which tasks a data folder holds, and where those that it lacks are published.
 
-    Points are coloured by class; pairs, as [u * v ; |u - v|], by how alike people found them.
+    Every file is read, its rows counted and compared with the published number. Exit code 2 if one is not as published.
     """
-    from raysent.cli import analysing  # torch comes with it
+    from raysent.cli import judging  # torch comes with it
 
-    raise typer.Exit(
-        analysing.tsne(models, data=data, tasks=tasks, num_points=points, seed=seed, into=into, as_json=as_json)
-    )
-
-
-@analyse_app.command("errors")
-def analyse_errors(
-    models: ModelsArgument,
-    data: DataOption = None,
-    tasks: PairsTasksOption = None,
-    protocol: ProtocolOption = "fast",
-    rows: NumRowsOption = 10,
-    into: IntoOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the rows on which two models differ most.
-
-    Of tasks with a probe, rows that one gets right and the other wrong; of scored pairs, where one is far nearer.
-    """
-    from raysent.cli import analysing  # torch comes with it
-
-    raise typer.Exit(
-        analysing.errors(models, data=data, tasks=tasks, protocol=protocol, num_rows=rows, into=into, as_json=as_json)
-    )
-
-
-@analyse_app.command("examples")
-def analyse_examples(
-    models: ModelsArgument,
-    data: DataOption = None,
-    tasks: PairsTasksOption = None,
-    protocol: ProtocolOption = "fast",
-    rows: NumRowsOption = 10,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the sample.")] = 0,
-    into: IntoOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show what models answer, beside what is right.
-
-    A sample of rows, and the rows on which the model is farthest off.
-    """
-    from raysent.cli import analysing  # torch comes with it
-
-    raise typer.Exit(
-        analysing.examples(
-            models, data=data, tasks=tasks, protocol=protocol, num_rows=rows, seed=seed, into=into, as_json=as_json
-        )
-    )
-
-
-@analyse_app.command("efficiency")
-def analyse_efficiency(
-    runs: RunsArgument,
-    metric: MetricOption = None,
-    target: Annotated[
-        float | None,
-        typer.Option("--target", metavar="X", help="Score whose time is compared.  [default: the best that all reach]"),
-    ] = None,
-    into: IntoOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Compare runs' scores against hours of training.
-
-    How soon does each reach the same score? Best with --set validation.downstream.data=DIR in training.
-    """
-    from raysent.cli import analysing  # torch comes with it
-
-    raise typer.Exit(analysing.efficiency(runs, metric=metric, target=target, into=into, as_json=as_json))
-
-
-@analyse_app.command("parameter")
-def analyse_parameter(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Dotted name of a setting, as encoder.hidden_size.")],
-    runs: RunsArgument,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="NAME", help="A second setting, whose values are lines of their own.")
-    ] = None,
-    metric: MetricOption = None,
-    data: DataOption = None,
-    tasks: Annotated[
-        str | None, typer.Option("--tasks", metavar="A,B", help="Compare the mean test score over these instead.")
-    ] = None,
-    protocol: ProtocolOption = "fast",
-    into: IntoOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Compare a metric between the values of one setting.
-
-    Means and spreads over runs that share a value, as over seeds: for sizes, bits, lambda_sp.
-    """
-    from raysent.cli import analysing  # torch comes with it
-
-    raise typer.Exit(
-        analysing.parameter(
-            name,
-            runs,
-            by=by,
-            metric=metric,
-            data=data,
-            tasks=tasks,
-            protocol=protocol,
-            into=into,
-            as_json=as_json,
-        )
-    )
+    raise typer.Exit(judging.check_data(folder, as_json=as_json))
 
 
 @space_app.command("lint")

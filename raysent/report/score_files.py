@@ -72,7 +72,9 @@ def _interval(value: Any) -> tuple[float, float] | None:
 
 def read_scores(folder: Path) -> list[Score]:
     """Read the scores of every model on every task; none where nothing was evaluated."""
-    return [_score(mapping(read_json(path)), path) for path in sorted(folder.glob("*/*.json"))]
+    # Protocols but the default have a folder of their own below the model's.
+    paths = sorted([*folder.glob("*/*.json"), *folder.glob("*/*/*.json")])
+    return [_score(mapping(read_json(path)), path) for path in paths]
 
 
 def _score(values: Mapping[str, Any], path: Path) -> Score:
