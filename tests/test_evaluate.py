@@ -7,6 +7,7 @@ import pytest
 
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluate import Score, evaluate, expand, features_of, read_record, records
+from raysent.probes import settings
 from raysent.sentence_encoder import HashEncoder
 from raysent.tasks import senteval
 
@@ -63,7 +64,7 @@ def test_evaluate_scores_and_writes_records(data_dir, tmp_path):
     ]
     assert all(score.test > 90 for score in scores)
     about = json.loads((tmp_path / "out/hash-8/CR.json").read_text())
-    assert about["settings"]["version"] == 1
+    assert about["settings"] == settings("fast")
     assert set(about["versions"]) == {"raysent", "numpy", "torch"}
     assert about["interval"][0] <= about["test"] <= about["interval"][1]
 

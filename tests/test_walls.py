@@ -41,7 +41,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "optuna": frozenset({"sweep"}),
     "boto3": frozenset({"cloud", "artifacts"}),
     "botocore": frozenset({"cloud", "artifacts"}),
-    "sklearn": frozenset({"codes", *(room for row in LAYERS["JUDGE"] for room in row)}),
+    "sklearn": frozenset({"codes", "probes", *(room for row in LAYERS["JUDGE"] for room in row)}),
     "typer": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
 }
