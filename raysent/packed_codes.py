@@ -18,8 +18,8 @@ except ImportError:
 
 UInt8 = npt.NDArray[np.uint8]
 
-# Of the second argument, compared at once: its differences from a code stay in the processor's cache.
-_BLOCK_BYTES = 1 << 18
+# Of the second argument, compared with one code at once: the differences stay in the processor's cache.
+_BLOCK_BYTES = 1 << 20
 
 
 def pack_bits(bits: npt.ArrayLike) -> UInt8:
@@ -48,7 +48,7 @@ def unpack_bits(codes: UInt8, *, num_bits: int) -> UInt8:
 def hamming(first: UInt8, second: UInt8) -> npt.NDArray[np.int32]:
     """Return the differing bits of every code of one [rows, bytes] and every one of the other [columns, bytes].
 
-    NumKong counts them where it is installed (`pip install raysent[search]`), NumPy elsewhere; the numbers are the same.
+    NumKong counts them where it is installed (`pip install raysent[search]`), NumPy elsewhere; the numbers are equal.
 
     Returns:
         int32 [rows, columns].

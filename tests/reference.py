@@ -216,3 +216,29 @@ def relatedness(u, v, hidden, output, scores):
         losses.append(np.mean(target * (np.log(target) - log_p)))
         predicted.append(np.exp(log_p) @ np.arange(1, 6))
     return np.mean(losses), np.array(predicted)
+
+
+def nearest_by_cosine(vectors, query, k):
+    """Return (row, cosine) of the k vectors with the highest cosine, one at a time; the earlier row where equal."""
+    found = []
+    for row, vector in enumerate(np.asarray(vectors, dtype=np.float64)):
+        lengths = np.linalg.norm(vector) * np.linalg.norm(query)
+        found.append((row, float(vector @ query) / lengths if lengths else 0.0))
+    return sorted(found, key=lambda one: (-round(one[1], 9), one[0]))[:k]
+
+
+def nearest_by_bits(bits, query, k):
+    """Return (row, differing bits) of the k codes with the fewest; the earlier row where equal."""
+    found = [(row, sum(a != b for a, b in zip(code, query, strict=True))) for row, code in enumerate(bits)]
+    return sorted(found, key=lambda one: (one[1], one[0]))[:k]
+
+
+def analogy_answer(vectors, a, b, c, excluded=()):
+    """Return the row whose vector has the highest cosine with v(c) + v(b) - v(a)."""
+    asked = vectors[c] + vectors[b] - vectors[a]
+    cosines = {
+        row: vector @ asked / (np.linalg.norm(vector) * np.linalg.norm(asked) or 1)
+        for row, vector in enumerate(vectors)
+        if row not in excluded
+    }
+    return max(cosines, key=cosines.get)

@@ -4,6 +4,7 @@ In: models, a text and queries. Out: what each model finds, side by side. A text
 vectors of them are kept in the cache, memory-mapped, so that asking again costs the search alone.
 """
 
+from raysent.neighbours.analogies import AnalogyScore, read_analogies, score_analogies
 from raysent.neighbours.comparison import (
     NEIGHBOURS_FILE,
     Column,
@@ -18,6 +19,7 @@ from raysent.neighbours.search import Hits, nearest_codes, nearest_vectors
 
 __all__ = [
     "NEIGHBOURS_FILE",
+    "AnalogyScore",
     "Column",
     "Comparison",
     "Hits",
@@ -27,6 +29,8 @@ __all__ = [
     "nearest_vectors",
     "neighbours",
     "open_index",
+    "read_analogies",
     "read_comparison",
     "save_comparison",
+    "score_analogies",
 ]

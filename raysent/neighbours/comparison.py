@@ -142,7 +142,9 @@ def read_comparison(folder: Path) -> Comparison | None:
         names = ("corpus", "num_sentences", "sentences_key")
         return Comparison(**{name: values[name] for name in names}, queries=tuple(values["queries"]), columns=columns)
     except (KeyError, TypeError):
-        raise ArtifactError(f"{path}: not a table of neighbours of this version; run 'raysent neighbours' again") from None
+        raise ArtifactError(
+            f"{path}: not a table of neighbours of this version; run 'raysent neighbours' again"
+        ) from None
 
 
 def _read_column(values: Mapping[str, Any]) -> Column:

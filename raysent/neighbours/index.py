@@ -153,6 +153,14 @@ def _write(index: Index, member: Member, encoder: SentenceEncoder, progress: Pro
             os.fsync(stream.fileno())
             if progress:
                 progress("indexing", last, num_rows)
-    about = {"kind": "raysent-neighbours", "model": member.name, "model_key": member.key}
-    about |= {"sentences": index.sentences.key, "measure": index.measure, "width": index.width}
-    write_json(index.folder / _SUMMARY, {**about, "num_sentences": num_rows, "num_bytes": num_rows * row_bytes})
+    about = {
+        "kind": "raysent-neighbours",
+        "model": member.name,
+        "model_key": member.key,
+        "sentences": index.sentences.key,
+        "num_sentences": num_rows,
+        "measure": index.measure,
+        "width": index.width,
+        "num_bytes": num_rows * row_bytes,
+    }
+    write_json(index.folder / _SUMMARY, about)
