@@ -242,3 +242,31 @@ def analogy_answer(vectors, a, b, c, excluded=()):
         if row not in excluded
     }
     return max(cosines, key=cosines.get)
+
+
+def image_recalls(similarity, image_of):
+    """Return R@1, R@5, R@10 and the median rank of captions by images, then of images by captions."""
+    by_image, by_caption = [], []
+    for image in range(similarity.shape[1]):
+        order = sorted(range(len(similarity)), key=lambda caption: (-similarity[caption, image], caption))
+        by_image.append(min(place for place, caption in enumerate(order) if image_of[caption] == image))
+    for caption, row in enumerate(similarity):
+        order = sorted(range(len(row)), key=lambda image: (-row[image], image))
+        by_caption.append(order.index(image_of[caption]))
+    return [
+        [*(100 * sum(rank < cutoff for rank in ranks) / len(ranks) for cutoff in (1, 5, 10)), int(np.median(ranks)) + 1]
+        for ranks in (by_image, by_caption)
+    ]
+
+
+def ranking_loss(images, captions, others, *, margin, normalizes_images):
+    """Return the sum of hinges of pairs (row, row), each against other captions' and other images' rows, both ways."""
+    if normalizes_images:
+        images = np.stack([unit(image) for image in images])
+    captions = np.stack([unit(caption) for caption in captions])
+    total = 0.0
+    for row, other_captions, other_images in others:
+        right = images[row] @ captions[row]
+        total += sum(max(0.0, margin - right + images[row] @ captions[other]) for other in other_captions)
+        total += sum(max(0.0, margin - right + captions[row] @ images[other]) for other in other_images)
+    return total

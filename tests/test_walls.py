@@ -27,7 +27,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     # What a run is asked may be tasks: they know vectors only, and stand before the training that asks them.
     "TASKS": (("tasks",), ("probes",)),
     "LEARN": (("validation",), ("run",), ("material",), ("trainer",), ("train", "search_space"), ("sweep",)),
-    "JUDGE": (("evaluate",), ("ensemble",), ("neighbours",), ("report",)),
+    "JUDGE": (("evaluate",), ("ensemble",), ("neighbours", "image_ranking"), ("report",)),
     "MONEY": (("cloud",),),
     "HANDOVER": (("export",), ("cli",), ("__main__",)),
 }

@@ -305,6 +305,37 @@ def analogies(
 
 
 @app.command()
+def rank(
+    models: ModelsArgument,
+    images: Annotated[Path, typer.Argument(metavar="IMAGES.npy", help="Features of images, a row each.")],
+    captions: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CAPTIONS.tsv", help="Columns image (its row, from 0), split (train, dev, test), caption."
+        ),
+    ],
+    protocol: Annotated[
+        str, typer.Option("--protocol", metavar="NAME", help="How the maps are trained: kiros or senteval.")
+    ] = "kiros",
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.")] = 1234,
+    fold_size: Annotated[
+        int, typer.Option("--fold-size", metavar="N", min=1, help="Images ranked at once; up to five such folds.")
+    ] = 1000,
+    as_json: JsonOption = False,
+) -> None:
+    """Rank images by captions and captions by images.
+
+    Trains a linear map of the sentence vectors and one of the image features on train, chooses the best on dev, and
+    prints the recall at 1, 5 and 10 and the median rank on test, the mean of up to five folds.
+    """
+    from raysent.cli import retrieval  # torch comes with it
+
+    raise typer.Exit(
+        retrieval.rank(models, images, captions, protocol=protocol, seed=seed, fold_size=fold_size, as_json=as_json)
+    )
+
+
+@app.command()
 def report(run: RunArgument) -> None:
     """Write RUN/report.html.
 

@@ -16,6 +16,7 @@ from raysent.corpus.distinct import distinct_sentences
 from raysent.errors import ConfigError
 from raysent.evaluate import expand
 from raysent.evaluate.members import REFERENCE, TRIALS_FOLDER, model_folder
+from raysent.image_ranking import RankingScore, rank_images, read_ranking_data
 from raysent.matmul import set_matmul_precision
 from raysent.neighbours import AnalogyScore, Comparison, Neighbour, read_analogies, save_comparison, score_analogies
 from raysent.neighbours import neighbours as find_neighbours
@@ -99,6 +100,46 @@ def _print_analogies(scores: Sequence[AnalogyScore]) -> None:
     print_table(headings, rows)
     inputs = "left out" if scores[0].excludes_inputs else "may be answers, as in the paper"
     results.print(f"percent of questions; {scores[0].num_candidates:,} candidates; A, B and C {inputs}", soft_wrap=True)
+
+
+def rank(
+    models: Sequence[str],
+    images: Path,
+    captions: Path,
+    *,
+    protocol: str,
+    seed: int,
+    fold_size: int,
+    as_json: bool,
+) -> int:
+    """Print how well each model's sentences and the images find each other."""
+    expand(models)  # a wrong name is told before any file is read
+    set_matmul_precision()
+    data = read_ranking_data(images, captions)
+    with ProgressLines(is_quiet=as_json) as progress:
+        scores = rank_images(models, data, protocol=protocol, seed=seed, fold_size=fold_size, progress=progress)
+    if as_json:
+        print_json({"results": [asdict(score) for score in scores]})
+    else:
+        _print_ranking(scores)
+    return 0
+
+
+def _print_ranking(scores: Sequence[RankingScore]) -> None:
+    """Print both directions beside each other, a row a model."""
+    one_way = ["R@1", "R@5", "R@10", "median"]
+    rows = []
+    for score in scores:
+        ways = (score.test.captions_of_image, score.test.images_of_caption)
+        figures = [f"{value:.1f}" for way in ways for value in (way.r1, way.r5, way.r10, way.median_rank)]
+        rows.append((score.model, *figures))
+    print_table(
+        [f"test, protocol {scores[0].protocol}", "captions: R@1", *one_way[1:], "images: R@1", *one_way[1:]], rows
+    )
+    what = f"one fold of {scores[0].num_images:,} images"
+    if scores[0].num_folds > 1:
+        what = f"mean of {scores[0].num_folds} folds of {scores[0].num_images:,} images"
+    results.print(f"{what}; captions of an image, then images of a caption", soft_wrap=True)
 
 
 def _check_corpus(corpus: str) -> None:

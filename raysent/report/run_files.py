@@ -1,7 +1,8 @@
 """A run's folder -> one frozen view of everything that the report shows; only this and `score_files` read.
 
 A sweep's folder holds `sweep.json`, `journal.jsonl`, `trials.csv`, and once they are made `evaluation/` and
-`ensemble.json`; the folder of a single training holds `reports.jsonl`. What is not there yet is empty in the view.
+`ensemble.json`; the folder of a single training holds `reports.jsonl`; either may hold `neighbours.json`. What is not
+there yet is empty in the view.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from raysent.artifacts import read_json, read_json_lines
 from raysent.errors import ArtifactError
+from raysent.neighbours import Comparison, read_comparison
 from raysent.report.blocks import number
 from raysent.report.score_files import Ensemble, Score, mapping, read_ensemble, read_scores
 from raysent.validation import METRICS
@@ -75,6 +77,7 @@ class Run:
     scores: tuple[Score, ...]
     ensemble: Ensemble | None
     seconds: float | None
+    neighbours: Comparison | None = None
 
     @cached_property
     def searched(self) -> list[str]:
@@ -165,6 +168,7 @@ def _read_sweep(folder: Path) -> Run:
         scores=tuple(read_scores(folder / "evaluation")),
         ensemble=read_ensemble(folder / "ensemble.json"),
         seconds=_wall_clock(events),
+        neighbours=read_comparison(folder),
     )
 
 
@@ -195,6 +199,7 @@ def _read_training(folder: Path) -> Run:
         scores=tuple(read_scores(folder / "evaluation")),
         ensemble=read_ensemble(folder / "ensemble.json"),
         seconds=trial.seconds,
+        neighbours=read_comparison(folder),
     )
 
 
