@@ -39,6 +39,8 @@ app = typer.Typer(
 )
 space_app = typer.Typer(help="Check search spaces.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(space_app, name="space")
+data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data_app, name="data")
 
 SpaceArgument = Annotated[
     str, typer.Argument(metavar="SPACE", help="A search-space file, or the bare name of one in search_spaces/.")
@@ -196,15 +198,32 @@ def train(
 
 @app.command()
 def evaluate(
-    models: ModelsArgument, data: DataOption = None, tasks: TasksOption = None, as_json: JsonOption = False
+    models: ModelsArgument,
+    data: DataOption = None,
+    tasks: TasksOption = None,
+    protocol: Annotated[
+        str,
+        typer.Option("--protocol", metavar="NAME", help="How to judge: fast (our own), senteval, or kiros."),
+    ] = "fast",
+    configuration: Annotated[
+        str | None,
+        typer.Option("--config", metavar="NAME", help="senteval: default or prototyping; kiros: default or features."),
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Judge models on tasks.
 
     Encodes, fits a probe per task, and keeps scores and log-probabilities in evaluation/ of the first folder named.
+    The protocol senteval gives the figures of SentEval itself; kiros is that of the Skip-Thoughts and Quick-Thoughts
+    papers. Figures of different protocols do not compare.
     """
     from raysent.cli import judging  # torch comes with it
 
-    raise typer.Exit(judging.evaluate(models, data=data, tasks=tasks, as_json=as_json))
+    raise typer.Exit(
+        judging.evaluate(
+            models, data=data, tasks=tasks, protocol=protocol, configuration=configuration, as_json=as_json
+        )
+    )
 
 
 @app.command()
@@ -446,6 +465,20 @@ def average(
             as_json=as_json,
         )
     )
+
+
+@data_app.command("check")
+def data_check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder in SentEval's layout.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Say which tasks a data folder holds, and where those that it lacks are published.
+
+    Every file is read, its rows counted and compared with the published number. Exit code 2 if one is not as published.
+    """
+    from raysent.cli import judging  # torch comes with it
+
+    raise typer.Exit(judging.check_data(folder, as_json=as_json))
 
 
 @space_app.command("lint")
