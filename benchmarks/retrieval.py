@@ -136,7 +136,10 @@ def usearch_vectors(vectors: np.ndarray) -> Search:
 def code_methods() -> list[Method]:
     """Return the ways to search codes that are at hand."""
     numkong = optional("numkong")
-    methods = [Method("raysent, NumPy", partial(ours_codes, None)), Method("plain NumPy", plain_codes, is_batched=False)]
+    methods = [
+        Method("raysent, NumPy", partial(ours_codes, None)),
+        Method("plain NumPy", plain_codes, is_batched=False),
+    ]
     if numkong is not None:
         methods.insert(0, Method("raysent, NumKong", partial(ours_codes, numkong)))
     if optional("faiss") is not None:
@@ -251,7 +254,9 @@ def as_text(found: dict[str, object]) -> str:
         for method, figures in part["methods"].items():
             single, many, share, peak = figures.values()
             lines.append(f"  {method:24}{single:12,.1f}{many:16,.1f}{share:11.0%}{peak:10,}")
-    lines.append(f"Hamming over cosine, ours: {found['ratio_single']} x one query, {found['ratio_many']} x {MANY} at once")
+    lines.append(
+        f"Hamming over cosine, ours: {found['ratio_single']} x one query, {found['ratio_many']} x {MANY} at once"
+    )
     return "\n".join(lines)
 
 
@@ -269,7 +274,12 @@ def main() -> None:
     faiss = optional("faiss")
     if faiss is not None:
         faiss.omp_set_num_threads(1)
-    found: dict[str, object] = {"rows": options.rows, "bits": options.bits, "dim": options.dim, "rounds": options.rounds}
+    found: dict[str, object] = {
+        "rows": options.rows,
+        "bits": options.bits,
+        "dim": options.dim,
+        "rounds": options.rounds,
+    }
     generator = np.random.default_rng(2)
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         codes = made_codes(Path(folder) / "codes.bin", options.rows, options.bits)

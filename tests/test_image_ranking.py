@@ -17,19 +17,21 @@ from raysent.image_ranking import PROTOCOLS, maps, rank_images, read_ranking_dat
 from raysent.image_ranking.recall import both_ways, folds_of
 from raysent.sentence_encoder import HashEncoder
 
-WORDS = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay", "kite", "lark", "mole", "newt", "owl")
+WORDS = [f"word{number}" for number in range(60)]
 
 
-def write_data(folder: Path, *, num_images: int = 60, captions_each: int = 2, noise: float = 0.0) -> tuple[Path, Path]:
+def write_data(
+    folder: Path, *, num_images: int = 60, captions_each: int = 2, num_dev: int = 20, noise: float = 0.0
+) -> tuple[Path, Path]:
     """Write images whose features are a linear map of the mean of their captions' vectors, plus noise."""
     generator = np.random.default_rng(0)
     lines, features = ["image\tsplit\tcaption"], []
-    turn = generator.standard_normal((32, 12)).astype(np.float32)
+    turn = generator.standard_normal((32, 48)).astype(np.float32)
     for image in range(num_images):
-        text = " ".join(generator.choice(WORDS, 4))
-        split = "train" if 2 * image < num_images else "dev" if 4 * image < 3 * num_images else "test"
+        text = " ".join(generator.choice(WORDS, 4, replace=False))
+        split = "train" if image < num_images - num_dev - 20 else "dev" if image < num_images - 20 else "test"
         lines += [f"{image}\t{split}\t{text}" for _ in range(captions_each)]
-        features.append(HashEncoder(32).encode([text])[0] @ turn + noise * generator.standard_normal(12))
+        features.append(HashEncoder(32).encode([text])[0] @ turn + noise * generator.standard_normal(48))
     np.save(folder / "images.npy", np.stack(features).astype(np.float32))
     (folder / "captions.tsv").write_text("\n".join(lines) + "\n")
     return folder / "images.npy", folder / "captions.tsv"
@@ -93,11 +95,11 @@ def test_rank_images_finds_images_that_are_a_map_of_their_captions(tmp_path, mon
     monkeypatch.setitem(
         PROTOCOLS,
         name,
-        replace(PROTOCOLS[name], dim=40, batch_size=20, learning_rate=0.01, max_epochs=40, patience=None),
+        replace(PROTOCOLS[name], dim=64, batch_size=20, learning_rate=0.01, max_epochs=10, patience=None),
     )
-    data = read_ranking_data(*write_data(tmp_path, num_images=240))
+    data = read_ranking_data(*write_data(tmp_path, num_images=420, num_dev=100))
     score = rank_images(["hash:32"], data, protocol=name)[0]
-    assert (score.num_images, score.num_folds) == (len(data.test.images), 1)
+    assert (score.num_images, score.num_folds) == (20, 1)
     for way in (score.test.captions_of_image, score.test.images_of_caption):
         assert (way.r1, way.median_rank) == (100, 1)
 
@@ -185,6 +187,6 @@ def test_command_rank_prints_both_directions(monkeypatch, capsys, tmp_path) -> N
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["hash:32", "hash:8"]
-    assert lines[3] == "mean of 3 folds of 5 images; captions of an image, then images of a caption"
+    assert lines[3] == "mean of 4 folds of 5 images; captions of an image, then images of a caption"
     found = json.loads(command("rank", "hash:32", images, captions, "--json").out)
     assert found["results"][0]["test"]["captions_of_image"]["r10"] > 0

@@ -18,6 +18,8 @@ from raysent.packed_codes import hamming
 _BLOCK_BYTES = 1 << 21
 _NUM_QUERIES = 64
 _RESCORED_AT_ONCE = 1024
+# So few queries are multiplied one by one, as fast as memory is read; from there on a matrix product is faster.
+_FEW_QUERIES = 4
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,9 @@ def _nearest_vectors(vectors: npt.NDArray[np.float32], queries: npt.NDArray[np.f
 
 
 def _products(queries: npt.NDArray[np.float32], block: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return float32 products [queries, rows]: by NumPy for one query, by torch for several, each the faster there."""
-    if len(queries) == 1:
-        return (block @ queries[0])[None]
+    """Return float32 products [queries, rows]."""
+    if len(queries) < _FEW_QUERIES:
+        return np.stack([np.vecdot(block, query) for query in queries])
     products = torch.from_numpy(block) @ torch.from_numpy(np.array(queries)).T
     return np.ascontiguousarray(products.numpy().T)
 
