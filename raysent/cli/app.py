@@ -15,6 +15,21 @@ from typing import Annotated, Any
 import typer
 
 from raysent import __version__
+from raysent.cli.analyse_app import analyse_app
+from raysent.cli.options import (
+    AddressOption,
+    CorpusOption,
+    DataOption,
+    GpusOption,
+    JsonOption,
+    ModelsArgument,
+    RunArgument,
+    RunOption,
+    SeedOption,
+    SetOption,
+    SpaceArgument,
+    TasksOption,
+)
 from raysent.errors import RaysentError
 
 # Typer keeps a copy of click for itself; its public BadParameter is the way to what all misuse descends from.
@@ -41,50 +56,7 @@ space_app = typer.Typer(help="Check search spaces.", no_args_is_help=True, rich_
 app.add_typer(space_app, name="space")
 data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
-
-SpaceArgument = Annotated[
-    str, typer.Argument(metavar="SPACE", help="A search-space file, or the bare name of one in search_spaces/.")
-]
-ModelsArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="RUN|MODEL",
-        help="Run folders (all trials of a sweep), trial folders, ensembles' folders, or hash:DIM, random vectors.",
-    ),
-]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-CorpusOption = Annotated[
-    str | None,
-    typer.Option(
-        "--corpus", metavar="PATH", help="Text to train on: file, folder, glob, s3://, or 'docs', the embedded one."
-    ),
-]
-RunOption = Annotated[
-    Path | None, typer.Option("--run", metavar="DIR", help="Run folder to make.  [default: runs/NAME-DATE]")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Set a value of the base run; ends the search over it. Repeatable."),
-]
-SeedOption = Annotated[
-    int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.  [default: 0]")
-]
-DataOption = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Task files in SentEval's layout.  [default: the embedded tasks]"),
-]
-TasksOption = Annotated[
-    str | None,
-    typer.Option("--tasks", metavar="A,B", help="Tasks to judge on.  [default: all whose files are there]"),
-]
-AddressOption = Annotated[
-    str | None, typer.Option("--address", metavar="ADDR", help="A Ray cluster that already stands.")
-]
-GpusOption = Annotated[
-    float | None,
-    typer.Option("--gpus-per-worker", metavar="X", min=0, help="GPUs of each worker, may be a fraction."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+app.add_typer(analyse_app, name="analyse")
 
 
 @app.callback(invoke_without_command=True)
@@ -209,6 +181,9 @@ def evaluate(
         str | None,
         typer.Option("--config", metavar="NAME", help="senteval: default or prototyping; kiros: default or features."),
     ] = None,
+    reported: Annotated[
+        bool, typer.Option("--reported", help="Also print what papers report on these tasks, a table a protocol.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Judge models on tasks.
@@ -221,7 +196,13 @@ def evaluate(
 
     raise typer.Exit(
         judging.evaluate(
-            models, data=data, tasks=tasks, protocol=protocol, configuration=configuration, as_json=as_json
+            models,
+            data=data,
+            tasks=tasks,
+            protocol=protocol,
+            configuration=configuration,
+            is_reported=reported,
+            as_json=as_json,
         )
     )
 

@@ -13,6 +13,7 @@ import raysent
 from raysent.artifacts import storage_errors, written_whole
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
 from raysent.cli.reading import read_lines
+from raysent.cli.reporting import print_reported, reported_values
 from raysent.ensemble import Combined, combine
 from raysent.ensemble.pooling import check_method
 from raysent.errors import ConfigError
@@ -94,9 +95,10 @@ def evaluate(
     tasks: str | None,
     protocol: str,
     configuration: str | None,
+    is_reported: bool,
     as_json: bool,
 ) -> int:
-    """Judge models and print their scores."""
+    """Judge models and print their scores, and where asked what papers report on the same tasks."""
     full_name = protocol_name(protocol, configuration)
     probed, compared = _divided(tasks)
     names = [] if compared and not probed else task_names(probed, data=data, scored=True)
@@ -108,6 +110,7 @@ def evaluate(
             else []
         )
         similarities = evaluate_similarity(models, output=output, tasks=compared, data_dir=data, progress=progress)
+    judged = list(dict.fromkeys([*(score.task for score in scores), *(score.task for score in similarities)]))
     if as_json:
         print_json(
             {
@@ -117,6 +120,7 @@ def evaluate(
                 "versions": library_versions(),
                 "results": [asdict(score) for score in scores],
                 "similarity": [asdict(score) for score in similarities],
+                **({"reported": reported_values(judged)} if is_reported else {}),
             }
         )
         return 0
@@ -126,6 +130,8 @@ def evaluate(
     if similarities:
         results.print()
         _print_similarities(similarities)
+    if is_reported:
+        print_reported(judged)
     return 0
 
 

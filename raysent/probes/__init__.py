@@ -6,14 +6,12 @@ or of one protocol's configurations, are never put in one table. `PROTOCOLS` is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 
 from raysent.errors import ConfigError, DataError, did_you_mean
-from raysent.probes import kiros, senteval
-from raysent.probes.fast import fast_settings, fit_fast
 from raysent.probes.results import FoldResult, Probe, ProbeResult, accuracy
 from raysent.tasks import TaskData
 
@@ -29,33 +27,14 @@ __all__ = [
     "settings",
 ]
 
-Fit = Callable[[np.ndarray, TaskData], ProbeResult]
-Plain = dict[str, object]
-Settings = Callable[[], Plain]
-
-
-def _configured(
-    protocol: str,
-    configurations: Iterable[str],
-    fit: Callable[..., ProbeResult],
-    plain: Callable[..., Plain],
-) -> dict[str, tuple[Fit, Settings]]:
-    """Return the entries of a protocol whose functions take one of several configurations."""
-    return {
-        protocol if name == "default" else f"{protocol}/{name}": (
-            partial(fit, configuration=name),
-            partial(plain, configuration=name),
-        )
-        for name in configurations
-    }
-
-
-# Name -> (the fit, its settings as plain values, which name the result in the cache). A configuration that is not a
-# protocol's default stands here as `protocol/configuration`.
-PROTOCOLS: dict[str, tuple[Fit, Settings]] = {
-    "fast": (fit_fast, fast_settings),
-    **_configured("senteval", senteval.CONFIGURATIONS, senteval.fit_senteval, senteval.senteval_settings),
-    **_configured("kiros", kiros.CONFIGURATIONS, kiros.fit_kiros, kiros.kiros_settings),
+# Name -> the module of this folder whose `fit` and `settings` it is; a configuration that is not a protocol's default
+# stands here as `protocol/configuration`. A module is imported when it is asked for: workers that train need none.
+PROTOCOLS = {
+    "fast": "fast",
+    "senteval": "senteval",
+    "senteval/prototyping": "senteval",
+    "kiros": "kiros",
+    "kiros/features": "kiros",
 }
 
 
@@ -89,9 +68,11 @@ def check_protocol(name: str) -> None:
     protocol_name(protocol, configuration or None)
 
 
-def settings(protocol: str) -> Plain:
+def settings(protocol: str) -> dict[str, object]:
     """Return a protocol's settings: plain values that change whenever its figures may."""
-    return PROTOCOLS[protocol][1]()
+    module, configuration = _module(protocol)
+    found: dict[str, object] = module.settings(configuration)
+    return found
 
 
 def fit_probe(features: np.ndarray, data: TaskData, *, protocol: str = "fast", source: str = "features") -> ProbeResult:
@@ -112,7 +93,14 @@ def fit_probe(features: np.ndarray, data: TaskData, *, protocol: str = "fast", s
         raise DataError(f"{source}: {data.task} has {len(data.labels)} rows; given features of {features.shape[0]}")
     _check_finite(features, source, data.task)
     _check_classes(data)
-    return PROTOCOLS[protocol][0](features, data)
+    module, configuration = _module(protocol)
+    result: ProbeResult = module.fit(features, data, configuration=configuration)
+    return result
+
+
+def _module(protocol: str) -> tuple[Any, str]:
+    """Return a protocol's module and the configuration that its name asks for."""
+    return import_module(f"{__name__}.{PROTOCOLS[protocol]}"), protocol.partition("/")[2] or "default"
 
 
 def _check_finite(features: np.ndarray, source: str, task: str) -> None:

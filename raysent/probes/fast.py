@@ -49,8 +49,9 @@ MIN_COLUMNS = 32
 NOT_TRAINED = -1
 
 
-def fast_settings() -> dict[str, object]:
-    """Return what the figures depend on."""
+def settings(configuration: str) -> dict[str, object]:
+    """Return what the figures depend on; there is one configuration."""
+    del configuration
     return {
         "version": 2,
         "strengths": list(STRENGTHS),
@@ -60,8 +61,9 @@ def fast_settings() -> dict[str, object]:
     }
 
 
-def fit_fast(features: np.ndarray, data: TaskData) -> ProbeResult:
+def fit(features: np.ndarray, data: TaskData, *, configuration: str) -> ProbeResult:
     """Fit and score a task's probe; features [rows, dim] are finite and hold at least two training classes."""
+    del configuration
     if data.is_scored:
         return _scored_pairs(_Fits(features, data, data.train), data)
     match data.split:

@@ -55,13 +55,12 @@ NUM_FOLDS = 10
 SEED = 1234
 EPOCHS_OF_A_ROUND = 100
 MAX_ROUNDS = 100
-CONFIGURATIONS = ("default", "features")
 
 Fold = tuple[np.ndarray, np.ndarray]
 Score = Callable[[np.ndarray, np.ndarray], float]
 
 
-def kiros_settings(configuration: str) -> dict[str, object]:
+def settings(configuration: str) -> dict[str, object]:
     """Return what the figures depend on."""
     return {
         "version": 1,
@@ -73,7 +72,7 @@ def kiros_settings(configuration: str) -> dict[str, object]:
     }
 
 
-def fit_kiros(features: np.ndarray, data: TaskData, *, configuration: str) -> ProbeResult:
+def fit(features: np.ndarray, data: TaskData, *, configuration: str) -> ProbeResult:
     """Fit and score a task's probe; features [rows, dim] are finite and hold at least two training classes."""
     if data.is_scored:
         with single_thread():

@@ -50,12 +50,12 @@ CONFIGURATIONS = {
 }
 
 
-def senteval_settings(configuration: str) -> dict[str, object]:
+def settings(configuration: str) -> dict[str, object]:
     """Return what the figures depend on."""
     return {"version": 1, "penalties": list(PENALTIES), **asdict(CONFIGURATIONS[configuration])}
 
 
-def fit_senteval(features: np.ndarray, data: TaskData, *, configuration: str) -> ProbeResult:
+def fit(features: np.ndarray, data: TaskData, *, configuration: str) -> ProbeResult:
     """Fit and score a task's probe; features [rows, dim] are finite and hold at least two training classes."""
     with single_thread():
         if data.is_scored:
