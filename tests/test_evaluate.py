@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.evaluate import Score, evaluate, expand, features_of, read_record, records
+from raysent.evaluate import evaluate, expand, features_of, read_record, records
 from raysent.probes import settings
 from raysent.sentence_encoder import HashEncoder
 from raysent.tasks import senteval
@@ -130,10 +130,10 @@ def test_record_comes_back_as_it_was(data_dir, tmp_path):
 
 
 def test_evaluate_reports_progress(data_dir, tmp_path):
-    """Every task is announced, and the end."""
+    """The first job is announced, every job as it is done, and the end."""
     seen = []
     evaluate(["hash:8"], output=tmp_path, tasks=["CR"], data_dir=data_dir, progress=lambda *event: seen.append(event))
-    assert seen == [("hash:8: CR", 0, 1), ("done", 1, 1)]
+    assert seen == [("hash:8: CR", 0, 1), ("hash:8: CR", 1, 1), ("done", 1, 1)]
 
 
 def test_evaluate_names_a_model_that_gives_nan(data_dir, tmp_path):
