@@ -82,6 +82,14 @@ GpusOption = Annotated[
     float | None,
     typer.Option("--gpus-per-worker", metavar="X", min=0, help="GPUs of each worker, may be a fraction."),
 ]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="40usd", help="Dollars for everything, judging included; a hard cap."),
+]
+DeadlineOption = Annotated[
+    str | None,
+    typer.Option("--deadline", metavar="6h", help="When all training has stopped: 6h, or an ISO time (UTC)."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
@@ -110,6 +118,20 @@ def sweep(
         str | None,
         typer.Option("--time", metavar="30m", help="Wall-clock limit; running trials stop at their next report."),
     ] = None,
+    budget: BudgetOption = None,
+    deadline: DeadlineOption = None,
+    max_hourly: Annotated[
+        str | None,
+        typer.Option("--max-hourly", metavar="12usd", help="Dollars an hour that all machines may cost together."),
+    ] = None,
+    on_budget: Annotated[
+        str | None,
+        typer.Option(
+            "--on-budget",
+            metavar="NAME",
+            help="stop: train until the money is gone; finish-rung: begin no way to a rung that is not paid for.",
+        ),
+    ] = None,
     seed: SeedOption = None,
     address: AddressOption = None,
     overrides: SetOption = None,
@@ -131,6 +153,10 @@ def sweep(
         "--workers-per-trial": ("limits.workers_per_trial", workers_per_trial),
         "--gpus-per-worker": ("limits.gpus_per_worker", gpus_per_worker),
         "--time": ("limits.time", time),
+        "--budget": ("cost.budget", budget),
+        "--deadline": ("cost.deadline", deadline),
+        "--max-hourly": ("cost.max_hourly", max_hourly),
+        "--on-budget": ("cost.on_budget", on_budget),
         "--corpus": ("corpus.path", corpus),
     }
     raise typer.Exit(
@@ -150,14 +176,18 @@ def sweep(
 
 
 @app.command()
-def resume(run: RunArgument, as_json: JsonOption = False) -> None:
+def resume(
+    run: RunArgument, budget: BudgetOption = None, deadline: DeadlineOption = None, as_json: JsonOption = False
+) -> None:
     """Go on with an interrupted or killed sweep.
 
-    No finished trial is trained again; running ones go on from their last checkpoint.
+    No finished trial is trained again; running ones go on from their last checkpoint. What was spent stays spent:
+    another budget or deadline counts from the sweep's beginning.
     """
-    from raysent.cli import sweeping  # torch and Ray come with it
+    from raysent.cli import console, sweeping  # torch and Ray come with it
 
-    raise typer.Exit(sweeping.resume(run, as_json=as_json))
+    limits = {"--budget": ("cost.budget", budget), "--deadline": ("cost.deadline", deadline)}
+    raise typer.Exit(sweeping.resume(run, limits=console.collect_overrides(limits, []), as_json=as_json))
 
 
 @app.command()

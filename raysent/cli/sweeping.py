@@ -59,12 +59,12 @@ def sweep(
     return _conclude(result, record, as_json=as_json)
 
 
-def resume(folder: Path, *, as_json: bool) -> int:
+def resume(folder: Path, *, limits: Sequence[Override], as_json: bool) -> int:
     """Go on with the sweep of a run folder, then judge; returns the exit code."""
     record = load_record(folder)
     with ProgressLines(is_quiet=as_json) as progress, _view(record.space, as_json=as_json) as view:
         view.recall(list(read_events(folder)))
-        result = resume_sweep(folder, listener=view.hear, progress=progress)
+        result = resume_sweep(folder, limits=limits, listener=view.hear, progress=progress)
     return _conclude(result, record, as_json=as_json)
 
 
@@ -166,6 +166,8 @@ def _conclude(result: SweepResult, record: SweepRecord, *, as_json: bool) -> int
         else:
             messages.print(f"interrupted; nothing is lost. Go on with:\n  {command}", soft_wrap=True)
         return INTERRUPTED
+    if result.closed and not as_json:
+        messages.print(f"no more training: {result.closed}", soft_wrap=True)
     judgement = judge_sweep(result, record, is_quiet=as_json)
     if as_json:
         print_json({**_summary(result), **judgement.values()})
@@ -180,6 +182,8 @@ def _summary(result: SweepResult) -> dict[str, Any]:
     return {
         "run": str(result.folder),
         "status": "interrupted" if result.is_interrupted else "completed",
+        "closed": result.closed,
+        "spent_usd": result.spent_usd,
         "best": None if result.best is None else result.best.name,
         "trials": [
             {key: value for key, value in asdict(trial).items() if key != "decisions"} for trial in result.trials

@@ -1,8 +1,8 @@
 """What was read of a search space -> a checked one. Out: domains, and a `RunConfig` per trial.
 
 A space has a `base` (a complete run), a `search` (dotted name -> domain), and optionally `when` (names that are
-searched only under a condition), `constraints` (what must hold between values), `limits` and `judge`. It is checked
-against the models at every edge value, so that a mistake is found before any process is started.
+searched only under a condition), `constraints` (what must hold between values), `limits`, `cost` and `judge`. It is
+checked against the models at every edge value, so that a mistake is found before any process is started.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import simpleeval
 
 from raysent.config import Document, KeyPath, StrictModel, explain, set_dotted
 from raysent.config import validate as validate_document
+from raysent.cost import CostConfig
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.run import RunConfig
 from raysent.search_space.domains import FORMS, Choice, Domain, parse_domain
@@ -44,6 +45,7 @@ class _Sections(StrictModel):
     when: dict[str, dict[str, Any]] = pydantic.Field(default_factory=dict)
     constraints: list[str] = pydantic.Field(default_factory=list)
     limits: Limits = Limits()
+    cost: CostConfig = CostConfig()
     judge: JudgeConfig = JudgeConfig()
 
 
@@ -61,6 +63,7 @@ class SearchSpace:
         constraints: Expressions over dotted names that every trial satisfies.
         limits: How much a sweep may use.
         judge: What happens when all trials have ended.
+        cost: What machines cost and what a sweep may spend.
     """
 
     name: str
@@ -72,6 +75,7 @@ class SearchSpace:
     constraints: Sequence[str]
     limits: Limits
     judge: JudgeConfig
+    cost: CostConfig
 
     def is_active(self, name: str, params: Params) -> bool:
         """Return whether `name` is searched, given what has been drawn for the names before it."""
@@ -152,6 +156,7 @@ def parse_space(document: Document, *, name: str) -> SearchSpace:
         constraints=sections.constraints,
         limits=sections.limits,
         judge=sections.judge,
+        cost=sections.cost,
     )
     if space.judge.each is not None and space.judge.each not in space.domains:
         raise document.error(

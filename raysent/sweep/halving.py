@@ -29,6 +29,13 @@ class SuccessiveHalving:
             rung *= self._factor
         return rung == index
 
+    def next_rung(self, index: int) -> int:
+        """Return the first report after `index` at which trials are compared."""
+        rung = self._grace
+        while rung <= index:
+            rung *= self._factor
+        return rung
+
     def goes_on(self, trial: str, *, index: int, score: float) -> tuple[bool, str]:
         """Record a trial's score at a report and say whether it goes on.
 

@@ -5,10 +5,12 @@ read back.
 
     session    a driver took up the sweep            session, versions
     suggested  a trial was drawn                     trial, number, attempts, params, seed
-    started    a trial was handed to a worker        trial
-    report     a trial came to a share of its run    trial, index, num_reports, metrics, seconds
-    decision   what the scheduler said to it         trial, index, decision, reason
-    ended      a trial is over                       trial, status, metrics, seconds, error
+    started    a trial was handed to a worker        trial, funds
+    report     a trial came to a share of its run    trial, index, num_reports, metrics, seconds, usd
+    decision   what the scheduler said to it         trial, index, decision, reason, funds
+    ended      a trial is over                       trial, status, metrics, seconds, usd, error
+    refused    no money or time for another trial    reason, funds
+    halted     no money or time for any training     reason, funds
     interrupted  the driver was asked to stop
     completed  every trial has ended                 reason
 """
@@ -23,7 +25,7 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
-from raysent.artifacts import append_json_line, read_json_lines, storage_errors
+from raysent.artifacts import append_json_line, cut_torn_line, read_json_lines, storage_errors
 from raysent.errors import ArtifactError
 
 JOURNAL_FILE = "journal.jsonl"
@@ -54,7 +56,7 @@ class Journal:
                     f"{folder}: another process is at work on this run; wait for it or stop it"
                 ) from None
         self.past = list(read_events(folder))
-        _drop_torn_line(self.path)
+        cut_torn_line(self.path)
         self._stream: IO[str] = self.path.open("a", encoding="utf-8")
 
     def write(self, event: str, **values: Any) -> Event:
@@ -93,17 +95,6 @@ def read_events(folder: Path) -> Iterator[Event]:
     path = folder / JOURNAL_FILE
     if path.exists():
         yield from read_json_lines(path)
-
-
-def _drop_torn_line(path: Path) -> None:
-    """Cut what a killed writer left after the last whole line, so that the next event starts a line of its own."""
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        with path.open("r+b") as stream:
-            stream.truncate(whole)
 
 
 def _finite(value: Any) -> Any:
