@@ -7,7 +7,7 @@ bound to need, and a reserve for judging must fit into the budget, every machine
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 OnBudget = Literal["stop", "finish-rung"]
@@ -31,7 +31,12 @@ class Funds:
 
     def values(self) -> dict[str, float]:
         """Return what the journal keeps; rounded, and decided upon as it is kept."""
-        return {name: round(value, 6) for name, value in asdict(self).items()}
+        return {
+            "spent_usd": round(self.spent_usd, 6),
+            "commitment_usd": round(self.commitment_usd, 6),
+            "hourly_usd": round(self.hourly_usd, 6),
+            "elapsed_s": round(self.elapsed_s, 6),
+        }
 
     def rounded(self) -> Funds:
         """Return these funds as the journal gives them back."""

@@ -94,6 +94,7 @@ class CostConfig(StrictModel):
         on_budget: `stop` lets trials run until the money is gone; `finish-rung` begins no way to a rung that is not
             paid for.
         reserve: Share of the budget that is kept for evaluation and the ensemble.
+        trial: How long a whole trial is thought to take on one machine, for the estimate before the launch.
         poll: How often what is owed is counted up.
         drain: How long stopping what runs may take.
         terminate: How long a machine may be billed after it was told to end.
@@ -105,6 +106,7 @@ class CostConfig(StrictModel):
     max_hourly: Money | None = None
     on_budget: OnBudget = "stop"
     reserve: float = pydantic.Field(default=0.05, ge=0, lt=1)
+    trial: Duration | None = None
     poll: Duration = "15s"
     drain: Duration = "60s"
     terminate: Duration = "60s"
@@ -118,6 +120,11 @@ class CostConfig(StrictModel):
     def poll_s(self) -> float:
         """How often what is owed is counted up, in seconds."""
         return parse_duration(self.poll)
+
+    @property
+    def trial_s(self) -> float | None:
+        """How long a whole trial is thought to take, in seconds."""
+        return None if self.trial is None else parse_duration(self.trial)
 
     @property
     def is_limited(self) -> bool:

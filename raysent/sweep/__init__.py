@@ -19,6 +19,7 @@ from raysent.sweep.driver import SweepResult, resume, start
 from raysent.sweep.journal import JOURNAL_FILE, Event, Listener, read_events
 from raysent.sweep.metering import LEDGER_FILE, read_ledger
 from raysent.sweep.preparation import prepare_space
+from raysent.sweep.proposals import Searcher, derived_seed
 from raysent.sweep.record import SWEEP_FILE, TRIALS_FILE, SweepRecord, load_record, trial_folder
 from raysent.sweep.trial import ENDED, Trial
 
@@ -31,9 +32,11 @@ __all__ = [
     "Conductor",
     "Event",
     "Listener",
+    "Searcher",
     "SweepRecord",
     "SweepResult",
     "Trial",
+    "derived_seed",
     "load_record",
     "prepare_space",
     "read_events",

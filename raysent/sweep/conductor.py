@@ -16,7 +16,7 @@ from raysent.search_space import SearchSpace
 from raysent.sweep.allowance import Allowance
 from raysent.sweep.halving import SuccessiveHalving
 from raysent.sweep.journal import Event
-from raysent.sweep.proposals import Proposals, derived_seed
+from raysent.sweep.proposals import Proposals, Searcher, derived_seed
 from raysent.sweep.trial import ENDED, Status, Trial, trial_name
 
 
@@ -34,7 +34,7 @@ class Conductor:
         write: Callable[..., Any],
         past: Iterable[Event] = (),
         budget: Budget | None = None,
-        proposals: Proposals | None = None,
+        proposals: Searcher | None = None,
     ) -> None:
         """Rebuild the state from past events and go on from there.
 
@@ -52,7 +52,7 @@ class Conductor:
         self.closed = ""
         self._seed = seed
         self._write = write
-        self._proposals = proposals or Proposals(space, seed=seed)
+        self._proposals: Searcher = proposals or Proposals(space, seed=seed)
         scheduler = space.limits.scheduler
         self._halving = (
             SuccessiveHalving(
@@ -76,6 +76,12 @@ class Conductor:
         """Whether no trial is left to start or to end."""
         all_drawn = self.exhausted or bool(self.closed) or len(self.trials) >= self.space.limits.trials
         return all_drawn and all(trial.status in ENDED for trial in self.trials.values())
+
+    @property
+    def num_to_start(self) -> int:
+        """Trials that wait for somebody to train them, drawn or not."""
+        to_draw = 0 if self.exhausted else self.space.limits.trials - len(self.trials)
+        return 0 if self.closed else to_draw + len(self._waiting)
 
     @property
     def best(self) -> Trial | None:

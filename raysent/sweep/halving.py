@@ -5,8 +5,29 @@ Source: Li et al. 2020, "A system for massively parallel hyperparameter tuning",
 
 from __future__ import annotations
 
+import bisect
 import math
 from typing import Literal
+
+
+class Rung:
+    """The scores that have come to a rung, kept in order: a place is found in the logarithm of their number."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, float] = {}
+        self._ordered: list[float] = []
+
+    def __len__(self) -> int:
+        """Return how many have come."""
+        return len(self._of)
+
+    def place(self, trial: str, score: float) -> int:
+        """Take a trial's score, higher is better, in place of one it had; returns how many are better."""
+        if trial in self._of:
+            del self._ordered[bisect.bisect_left(self._ordered, self._of[trial])]
+        self._of[trial] = score
+        bisect.insort(self._ordered, score)
+        return len(self._ordered) - bisect.bisect_right(self._ordered, score)
 
 
 class SuccessiveHalving:
@@ -20,7 +41,7 @@ class SuccessiveHalving:
         self._sign = 1.0 if mode == "max" else -1.0
         self._factor = reduction_factor
         self._grace = grace_reports
-        self.rungs: dict[int, dict[str, float]] = {}
+        self.rungs: dict[int, Rung] = {}
 
     def is_rung(self, index: int) -> bool:
         """Return whether trials are compared after report `index`."""
@@ -51,9 +72,8 @@ class SuccessiveHalving:
             return False, "its score is not a number"
         if not self.is_rung(index):
             return True, ""
-        rung = self.rungs.setdefault(index, {})
-        rung[trial] = score
-        better = sum(self._sign * other > self._sign * score for other in rung.values())
+        rung = self.rungs.setdefault(index, Rung())
+        better = rung.place(trial, self._sign * score)
         kept = math.ceil(len(rung) / self._factor)
         if better < kept:
             return True, ""
