@@ -159,8 +159,8 @@ def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
     """What a killed driver spent stays spent; the cap holds over both sittings, and every dollar is in the ledger."""
     run = tmp_path / "run"
     space = _write_space(corpus, epochs=200, trials=9, scheduler="none")
-    # A dollar a second of this machine; stopping takes ten at most.
-    cost = "cost={usd_per_hour: 3600, poll: 1s, drain: 8s, terminate: 1s, reserve: 0.1}"
+    # A dollar a second of this machine; stopping takes forty at most.
+    cost = "cost={usd_per_hour: 3600, poll: 1s, drain: 38s, terminate: 1s, reserve: 0.1}"
     driver = subprocess.Popen(
         [*RAYSENT, "sweep", str(space), "--run", str(run), "--yes", "--set", cost],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -171,8 +171,8 @@ def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
         os.kill(driver.pid, signal.SIGKILL)
         driver.wait()
     before_usd = _spent_usd(run)
-    # The ledger assumes the worst of the time that nobody saw, ten dollars; ten more are bound to stopping.
-    training_usd = before_usd + 10 + 10 + 15
+    # The ledger assumes the worst of the time that nobody saw, forty dollars; forty more are bound to stopping.
+    training_usd = before_usd + 40 + 40 + 15
     resumed = subprocess.run(
         [*RAYSENT, "resume", str(run), "--budget", f"{training_usd / 0.9:.2f}usd", "--json"],
         capture_output=True, text=True, timeout=240, check=False,
@@ -181,7 +181,7 @@ def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
     told = json.loads(resumed.stdout)
     assert told["closed"].startswith("halted: ")
     assert told["spent_usd"] == pytest.approx(_spent_usd(run), abs=1e-4)
-    assert training_usd - 10 <= told["spent_usd"] <= training_usd + 0.5
+    assert training_usd - 40 <= told["spent_usd"] <= training_usd + 0.5
     assert set(_statuses(run).values()) == {"stopped"}
     with (run / "trials.csv").open() as stream:
         rows = list(csv.DictReader(stream))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,12 @@ from typing import Any
 
 import typer
 
+from raysent.cli import money
 from raysent.cli.console import ProgressLines, default_folder, messages, print_json, print_table, results
 from raysent.cli.judging import Judgement, judge_sweep, print_judgement, task_names
 from raysent.cli.live import SweepView, format_duration, format_value
 from raysent.config import Override
+from raysent.cost import parse_money
 from raysent.errors import RaysentError
 from raysent.run import describe
 from raysent.search_space import SearchSpace, find_space, read_space, schema
@@ -52,10 +55,12 @@ def sweep(
         if is_dry:
             return 0
         typer.confirm("Start?", default=True, abort=True, err=True)
+    forecast = money.expected(space, num_concurrent=os.cpu_count() or 1) if address is None else None
     judging = {"data": None if data is None else str(data.resolve()), "tasks": wanted}
     record = SweepRecord(space, seed or 0, ["raysent", *sys.argv[1:]], address, judging)
     with ProgressLines(is_quiet=as_json) as progress, _view(space, as_json=as_json) as view:
         result = start_sweep(record, folder, listener=view.hear, progress=progress)
+    money.save_estimate(folder, forecast)
     return _conclude(result, record, as_json=as_json)
 
 
@@ -114,6 +119,7 @@ def _print_plan(
     """Say what a sweep would do."""
     base = space.config(space.first_params())
     corpus, pool = facts["corpus"], facts["pool"]
+    forecast = money.expected(space, num_concurrent=os.cpu_count() or 1)
     plan = {
         "space": space.name,
         "metric": space.metric,
@@ -126,6 +132,8 @@ def _print_plan(
         "num_validation": corpus["num_validation"],
         "chance_accuracy": pool.get("chance_accuracy"),
         "tasks": list(tasks),
+        "budget_usd": None if space.cost.budget is None else parse_money(space.cost.budget),
+        "estimate": None if forecast is None else forecast.values(),
     }
     if as_json:
         print_json(plan)
@@ -148,6 +156,10 @@ def _print_plan(
         results.print()
         rows = [(name, _domain_text(entry)) for name, entry in plan["searched"].items()]
         print_table(["searched", "among"], rows, num_text=2)
+    if forecast is not None:
+        money.print_estimate(forecast)
+    else:
+        results.print("\ncost: this machine counts as free; cost.usd_per_hour says what it costs", soft_wrap=True)
 
 
 def _domain_text(entry: dict[str, Any]) -> str:
