@@ -334,7 +334,9 @@ def test_write_of_a_single_training(tmp_path: Path) -> None:
 
 def test_write_refuses_a_folder_that_is_no_run(tmp_path: Path) -> None:
     """The error names the folder and what must be in it."""
-    with pytest.raises(ArtifactError, match=r"must hold sweep\.json or reports\.jsonl; given neither"):
+    with pytest.raises(
+        ArtifactError, match=r"must hold sweep\.json, reports\.jsonl, evaluation/ or analyses/; given none"
+    ):
         write(tmp_path)
 
 

@@ -30,7 +30,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     # What a run is asked may be tasks: they know vectors only, and stand before the training that asks them.
     "TASKS": (("tasks",), ("probes",)),
     "LEARN": (("validation",), ("run",), ("material",), ("trainer",), ("train", "search_space"), ("sweep",)),
-    "JUDGE": (("evaluate",), ("ensemble",), ("neighbours",), ("report",)),
+    # Analyses judge models and read what runs wrote; the report only shows what they kept.
+    "JUDGE": (("evaluate",), ("ensemble",), ("neighbours", "analyses"), ("report",)),
     "MONEY": (("cloud",),),
     "HANDOVER": (("export",), ("cli",), ("__main__",)),
 }
@@ -43,7 +44,7 @@ LIBRARIES: dict[str, frozenset[str]] = {
     "optuna": frozenset({"sweep"}),
     "boto3": frozenset({"cloud", "artifacts"}),
     "botocore": frozenset({"cloud", "artifacts"}),
-    "sklearn": frozenset({"codes", *(room for row in LAYERS["JUDGE"] for room in row)}),
+    "sklearn": frozenset({"codes", "probes", *(room for row in LAYERS["JUDGE"] for room in row)}),
     "typer": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
 }
@@ -52,6 +53,8 @@ LIBRARIES: dict[str, frozenset[str]] = {
 LATE = {
     "raysent": "importing raysent for its version must not import torch",
     "raysent.cli.app": "asking for help must not import torch and Ray",
+    "raysent.cli.analyse_app": "asking for help must not import torch and Ray",
+    "raysent.cli.cost_app": "asking for help must not import torch and Ray",
 }
 
 

@@ -15,6 +15,24 @@ from typing import Annotated, Any
 import typer
 
 from raysent import __version__
+from raysent.cli.analyse_app import analyse_app
+from raysent.cli.cost_app import cost_app
+from raysent.cli.options import (
+    AddressOption,
+    BudgetOption,
+    CorpusOption,
+    DataOption,
+    DeadlineOption,
+    GpusOption,
+    JsonOption,
+    ModelsArgument,
+    RunArgument,
+    RunOption,
+    SeedOption,
+    SetOption,
+    SpaceArgument,
+    TasksOption,
+)
 from raysent.errors import RaysentError
 
 # Typer keeps a copy of click for itself; its public BadParameter is the way to what all misuse descends from.
@@ -39,60 +57,10 @@ app = typer.Typer(
 )
 space_app = typer.Typer(help="Check search spaces.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(space_app, name="space")
-cost_app = typer.Typer(help="Prices, bills, and caps put to the test.", no_args_is_help=True, rich_markup_mode=None)
+data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data_app, name="data")
+app.add_typer(analyse_app, name="analyse")
 app.add_typer(cost_app, name="cost")
-
-SpaceArgument = Annotated[
-    str, typer.Argument(metavar="SPACE", help="A search-space file, or the bare name of one in search_spaces/.")
-]
-ModelsArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="RUN|MODEL",
-        help="Run folders (all trials of a sweep), trial folders, ensembles' folders, or hash:DIM, random vectors.",
-    ),
-]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-CorpusOption = Annotated[
-    str | None,
-    typer.Option(
-        "--corpus", metavar="PATH", help="Text to train on: file, folder, glob, s3://, or 'docs', the embedded one."
-    ),
-]
-RunOption = Annotated[
-    Path | None, typer.Option("--run", metavar="DIR", help="Run folder to make.  [default: runs/NAME-DATE]")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Set a value of the base run; ends the search over it. Repeatable."),
-]
-SeedOption = Annotated[
-    int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.  [default: 0]")
-]
-DataOption = Annotated[
-    Path | None,
-    typer.Option("--data", metavar="DIR", help="Task files in SentEval's layout.  [default: the embedded tasks]"),
-]
-TasksOption = Annotated[
-    str | None,
-    typer.Option("--tasks", metavar="A,B", help="Tasks to judge on.  [default: all whose files are there]"),
-]
-AddressOption = Annotated[
-    str | None, typer.Option("--address", metavar="ADDR", help="A Ray cluster that already stands.")
-]
-GpusOption = Annotated[
-    float | None,
-    typer.Option("--gpus-per-worker", metavar="X", min=0, help="GPUs of each worker, may be a fraction."),
-]
-BudgetOption = Annotated[
-    str | None,
-    typer.Option("--budget", metavar="40usd", help="Dollars for everything, judging included; a hard cap."),
-]
-DeadlineOption = Annotated[
-    str | None,
-    typer.Option("--deadline", metavar="6h", help="When all training has stopped: 6h, or an ISO time (UTC)."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -228,15 +196,41 @@ def train(
 
 @app.command()
 def evaluate(
-    models: ModelsArgument, data: DataOption = None, tasks: TasksOption = None, as_json: JsonOption = False
+    models: ModelsArgument,
+    data: DataOption = None,
+    tasks: TasksOption = None,
+    protocol: Annotated[
+        str,
+        typer.Option("--protocol", metavar="NAME", help="How to judge: fast (our own), senteval, or kiros."),
+    ] = "fast",
+    configuration: Annotated[
+        str | None,
+        typer.Option("--config", metavar="NAME", help="senteval: default or prototyping; kiros: default or features."),
+    ] = None,
+    reported: Annotated[
+        bool, typer.Option("--reported", help="Also print what papers report on these tasks, a table a protocol.")
+    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Judge models on tasks.
 
     Encodes, fits a probe per task, and keeps scores and log-probabilities in evaluation/ of the first folder named.
+    The protocol senteval gives the figures of SentEval itself; kiros is that of the Skip-Thoughts and Quick-Thoughts
+    papers. Figures of different protocols do not compare.
     """
     from raysent.cli import judging  # torch comes with it
 
-    raise typer.Exit(judging.evaluate(models, data=data, tasks=tasks, as_json=as_json))
+    raise typer.Exit(
+        judging.evaluate(
+            models,
+            data=data,
+            tasks=tasks,
+            protocol=protocol,
+            configuration=configuration,
+            is_reported=reported,
+            as_json=as_json,
+        )
+    )
 
 
 @app.command()
@@ -375,6 +369,20 @@ def average(
     )
 
 
+@data_app.command("check")
+def data_check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder in SentEval's layout.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Say which tasks a data folder holds, and where those that it lacks are published.
+
+    Every file is read, its rows counted and compared with the published number. Exit code 2 if one is not as published.
+    """
+    from raysent.cli import judging  # torch comes with it
+
+    raise typer.Exit(judging.check_data(folder, as_json=as_json))
+
+
 @space_app.command("lint")
 def space_lint(files: Annotated[list[str], typer.Argument(metavar="FILE", help="Search-space files.")]) -> None:
     """Check search spaces at every edge value."""
@@ -389,80 +397,6 @@ def space_schema() -> None:
     from raysent.cli import sweeping  # as above
 
     raise typer.Exit(sweeping.print_schema())
-
-
-@cost_app.command("prices")
-def cost_prices(
-    types: Annotated[
-        list[str] | None, typer.Argument(metavar="[TYPE…]", help="Instance types.  [default: all that are listed]")
-    ] = None,
-    region: Annotated[
-        str | None, typer.Option("--region", metavar="NAME", help="An AWS region.  [default: all that are listed]")
-    ] = None,
-    live: Annotated[
-        bool, typer.Option("--live", help="Ask AWS, with the credentials that boto3 finds, spot prices too.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Show what machines cost an hour.
-
-    Without --live from the list that is shipped, whose date is told.
-    """
-    from raysent.cli import money  # torch and Ray come with it
-
-    raise typer.Exit(money.prices(types or [], region=region, is_live=live, as_json=as_json))
-
-
-@cost_app.command("report")
-def cost_report(run: RunArgument, as_json: JsonOption = False) -> None:
-    """Show what a sweep has cost.
-
-    By trial, with what no trial had, and the estimate beside the bill.
-    """
-    from raysent.cli import money  # as above
-
-    raise typer.Exit(money.report(run, as_json=as_json))
-
-
-@cost_app.command("simulate")
-def cost_simulate(
-    space: SpaceArgument,
-    budget: BudgetOption = None,
-    sweeps: Annotated[int, typer.Option("--sweeps", metavar="N", min=1, help="Simulated sweeps.")] = 1000,
-    instance: Annotated[str, typer.Option("--instance", metavar="TYPE", help="Machines.")] = "g4dn.xlarge",
-    region: Annotated[str, typer.Option("--region", metavar="NAME", help="Where they are.")] = "us-east-1",
-    market: Annotated[
-        str, typer.Option("--market", metavar="NAME", help="spot, on-demand, auto (spot where there is any) or own.")
-    ] = "auto",
-    machines: Annotated[int, typer.Option("--machines", metavar="N", min=1, help="At most so many at once.")] = 4,
-    trial: Annotated[
-        str | None, typer.Option("--trial", metavar="30m", help="What a whole trial takes.  [default: cost.trial, 30m]")
-    ] = None,
-    seed: SeedOption = None,
-    overrides: SetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Play sweeps on made-up machines, and count how often the cap breaks.
-
-    The sweep's own conductor, budget and ledger run on an event clock, with prices that move, interruptions, slow
-    stops, killed drivers and clocks that jump. Exit code 1 where the cap was broken.
-    """
-    from raysent.cli import console, money  # as above
-
-    options = {"--budget": ("cost.budget", budget), "--trial": ("cost.trial", trial)}
-    raise typer.Exit(
-        money.simulate(
-            space,
-            overrides=console.collect_overrides(options, overrides or []),
-            instance=instance,
-            region=region,
-            market=market,
-            num_machines=machines,
-            sweeps=sweeps,
-            seed=seed or 0,
-            as_json=as_json,
-        )
-    )
 
 
 def main() -> None:

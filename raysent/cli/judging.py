@@ -13,12 +13,16 @@ import raysent
 from raysent.artifacts import storage_errors, written_whole
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
 from raysent.cli.reading import read_lines
+from raysent.cli.reporting import print_reported, reported_values
 from raysent.ensemble import Combined, combine
 from raysent.ensemble.pooling import check_method
 from raysent.errors import ConfigError
 from raysent.evaluate import Score, SimilarityScore, evaluate_similarity
 from raysent.evaluate import evaluate as evaluate_models
+from raysent.evaluate.inventory import check_data as check_tasks
+from raysent.evaluate.records import library_versions
 from raysent.packed_codes import pack_bits
+from raysent.probes import protocol_name, settings
 from raysent.report import write as write_report
 from raysent.sentence_encoder import SentenceEncoder
 from raysent.sweep import SweepRecord, SweepResult, trial_folder
@@ -46,15 +50,19 @@ class Judgement:
         return {"ensemble": ensemble, "report": str(self.report)}
 
 
-def task_names(tasks: str | None, *, data: Path | None, configured: Sequence[str] | None = None) -> list[str]:
+def task_names(
+    tasks: str | None, *, data: Path | None, configured: Sequence[str] | None = None, scored: bool = False
+) -> list[str]:
     """Return the tasks to judge on: those named, else those whose files are there; every name is checked.
+
+    Tasks of scored pairs are among the latter only where `scored` says so.
 
     Raises:
         RaysentError: If a name is unknown, or its files are missing.
     """
     named = configured if tasks is None else [name.strip() for name in tasks.split(",") if name.strip()]
     if named is None:
-        return default_tasks(data)
+        return default_tasks(data, scored=scored)
     if tasks is not None and not named:
         raise ConfigError(f"--tasks '{tasks}': must name a task; known: {', '.join(known_tasks())}")
     found = list(dict.fromkeys(find_task(name).name for name in named))
@@ -65,17 +73,55 @@ def task_names(tasks: str | None, *, data: Path | None, configured: Sequence[str
     return found
 
 
-def evaluate(models: Sequence[str], *, data: Path | None, tasks: str | None, as_json: bool) -> int:
-    """Judge models and print their scores."""
+def check_data(folder: Path, *, as_json: bool) -> int:
+    """Print what a data folder holds of every task."""
+    found = check_tasks(folder)
+    status = 2 if any(one.status == "wrong" for one in found) else 0
+    if as_json:
+        print_json({"folder": str(folder), "tasks": [asdict(one) for one in found]})
+        return status
+    rows = [(one.task, one.status, f"{one.num_rows:,}" if one.num_rows else "") for one in found]
+    print_table(["task", "files", "rows"], rows, num_text=2)
+    for one in found:
+        if one.status != "whole":
+            results.print(f"{one.task}: {one.problem}; published at {one.source}", soft_wrap=True)
+    return status
+
+
+def evaluate(
+    models: Sequence[str],
+    *,
+    data: Path | None,
+    tasks: str | None,
+    protocol: str,
+    configuration: str | None,
+    is_reported: bool,
+    as_json: bool,
+) -> int:
+    """Judge models and print their scores, and where asked what papers report on the same tasks."""
+    full_name = protocol_name(protocol, configuration)
     probed, compared = _divided(tasks)
-    names = [] if compared and not probed else task_names(probed, data=data)
+    names = [] if compared and not probed else task_names(probed, data=data, scored=True)
     output = home(models) / EVALUATION_FOLDER
     with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
-        scores = evaluate_models(models, output=output, tasks=names, data_dir=data, progress=progress) if names else []
+        scores = (
+            evaluate_models(models, output=output, tasks=names, data_dir=data, protocol=full_name, progress=progress)
+            if names
+            else []
+        )
         similarities = evaluate_similarity(models, output=output, tasks=compared, data_dir=data, progress=progress)
+    judged = list(dict.fromkeys([*(score.task for score in scores), *(score.task for score in similarities)]))
     if as_json:
         print_json(
-            {"results": [asdict(score) for score in scores], "similarity": [asdict(score) for score in similarities]}
+            {
+                "protocol": protocol,
+                "config": configuration or "default",
+                "settings": settings(full_name),
+                "versions": library_versions(),
+                "results": [asdict(score) for score in scores],
+                "similarity": [asdict(score) for score in similarities],
+                **({"reported": reported_values(judged)} if is_reported else {}),
+            }
         )
         return 0
     _say_absent(tasks, data)
@@ -84,6 +130,8 @@ def evaluate(models: Sequence[str], *, data: Path | None, tasks: str | None, as_
     if similarities:
         results.print()
         _print_similarities(similarities)
+    if is_reported:
+        print_reported(judged)
     return 0
 
 
@@ -246,20 +294,31 @@ def _print_ensemble(combined: Combined) -> None:
 
 
 def _print_scores(scores: Sequence[Score]) -> None:
-    """Print test scores, a row a model and a column a task."""
+    """Print test scores, a row a model and a column a task; correlations stand behind the mean of accuracies."""
     tasks = list(dict.fromkeys(score.task for score in scores))
     by_model: dict[str, dict[str, Score]] = {}
     for score in scores:
         by_model.setdefault(score.model, {})[score.task] = score
-    rows = [
-        (
-            model,
-            *(f"{found[task].test:.2f}" for task in tasks),
-            f"{np.mean([found[task].test for task in tasks]):.2f}",
+    accuracies = [task for task in tasks if not known_tasks()[task].is_scored]
+    correlations = [task for task in tasks if task not in accuracies]
+    rows = []
+    for model, found in by_model.items():
+        mean = [f"{np.mean([found[task].test for task in accuracies]):.2f}"] if accuracies else []
+        rows.append(
+            (
+                model,
+                *(_shown(found[task]) for task in accuracies),
+                *mean,
+                *(_shown(found[task]) for task in correlations),
+            )
         )
-        for model, found in by_model.items()
-    ]
-    print_table([f"test, protocol {scores[0].protocol}", *tasks, "mean"], rows)
+    headings = [*accuracies, *(["mean"] if accuracies else []), *(f"{task} r" for task in correlations)]
+    print_table([f"test, protocol {scores[0].protocol}", *headings], rows)
+
+
+def _shown(score: Score) -> str:
+    """Return a score as a table shows it: an F1 stands beside its accuracy."""
+    return f"{score.test:.2f}" + (f"/{score.measures['f1']:.2f}" if "f1" in score.measures else "")
 
 
 def _print_similarities(scores: Sequence[SimilarityScore]) -> None:

@@ -2,13 +2,14 @@
 
 A record is `evaluation/<model>/<task>.json` (protocol, settings, versions, hashes, scores, seconds) and `.npz`
 (labels, and per fold rows and log-probabilities; the fitted probe). It is named by the content of the model, the
-rows and the settings, so evaluating again what has not changed costs reading it.
+rows and the settings, so evaluating again what has not changed costs reading it. Protocols other than `fast` have a
+folder of their own below the model's, as `evaluation/<model>/senteval-prototyping/<task>.json`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,14 +47,17 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Score:
-    """A model's figures on a task, in percent of rows right.
+    """A model's figures on a task: percent of rows right, or of scored pairs Pearson's correlation times 100.
 
     Attributes:
         model: The member's name in this evaluation.
         task: The task's name.
         protocol: How it was judged.
-        validation: On rows that chose C.
+        validation: On rows that chose.
         test: On rows that chose nothing.
+        interval: 95 % bootstrap interval of `test`.
+        measures: Further figures of the test rows by name: `f1` in percent; `spearman` times 100; `mse`.
+        row_hash: Names the rows' content.
     """
 
     model: str
@@ -61,6 +65,24 @@ class Score:
     protocol: str
     validation: float
     test: float
+    interval: tuple[float, float]
+    measures: Mapping[str, float]
+    row_hash: str
+
+    @classmethod
+    def of(cls, record: Record) -> Score:
+        """Return a record's figures."""
+        low, high = record.about["interval"]
+        return cls(
+            record.model,
+            record.task,
+            record.protocol,
+            record.validation,
+            record.test,
+            (low, high),
+            record.measures,
+            record.row_hash,
+        )
 
 
 def evaluate(
@@ -92,14 +114,11 @@ def evaluate(
         DataError: If a task's files are missing or wrong, or a model gives NaN.
         ArtifactError: If a model cannot be loaded or a record cannot be written.
     """
+    tasks = default_tasks(data_dir, scored=True) if tasks is None else tasks
     found = records(
         models, output=output, tasks=tasks, data_dir=data_dir, protocol=protocol, load=load, progress=progress
     )
-    return [
-        Score(record.model, record.task, record.protocol, record.validation, record.test)
-        for of_member in found.values()
-        for record in of_member
-    ]
+    return [Score.of(record) for of_member in found.values() for record in of_member]
 
 
 def evaluate_similarity(
@@ -146,17 +165,23 @@ def records(
     found: dict[Member, list[Record]] = {member: [] for member in members}
     for number, member in enumerate(members):
         encoder: SentenceEncoder | None = None
+        place = output / member.folder / protocol_folder(protocol)
         for position, data in enumerate(rows):
             report(f"{member.name}: {data.task}", number * len(rows) + position, len(members) * len(rows))
             key = content_key(member.key, row_hashes[data.task], protocol, probes.settings(protocol))
-            record = read_record(output / member.folder, data.task, key=key)
+            record = read_record(place, data.task, key=key)
             if record is None:
                 encoder = encoder or (load or load_model)(member.path)
                 record = _judge(member, encoder, data, row_hashes[data.task], protocol, key)
-                write_record(output / member.folder, record)
+                write_record(place, record)
             found[member].append(record)
     report("done", len(members) * len(rows), len(members) * len(rows))
     return found
+
+
+def protocol_folder(protocol: str) -> str:
+    """Return the folder of a protocol's records below a model's."""
+    return "" if protocol == "fast" else protocol.replace("/", "-")
 
 
 def _load_tasks(names: Sequence[str] | None, data_dir: Path | None) -> list[TaskData]:

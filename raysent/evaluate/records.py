@@ -18,6 +18,9 @@ from raysent.probes.intervals import score_interval
 from raysent.tasks import TaskData
 
 KIND = "raysent evaluation"
+# Whose versions figures may depend on.
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch")
+PLAIN = ("model", "model_key", "task", "kind", "protocol", "row_hash", "key", "validation", "test", "measures")
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,10 @@ class Record:
         row_hash: Names the rows' content.
         key: Names model, rows, protocol and settings together.
         labels: The rows' classes, int64 [rows].
-        validation: Percent right on rows that chose C.
-        test: Percent right on rows that chose nothing.
+        scores: Of scored pairs, the rows' scores, float64 [rows]; else empty.
+        validation: Percent right, or of scored pairs Pearson's correlation times 100, on rows that chose.
+        test: The same on rows that chose nothing.
+        measures: Further figures of the test rows by name.
         folds: Log-probabilities per outer fold.
         probe: Fitted on all rows that may train.
         about: Settings, 95 % interval of `test`, versions and seconds.
@@ -50,8 +55,10 @@ class Record:
     row_hash: str
     key: str
     labels: np.ndarray
+    scores: np.ndarray
     validation: float
     test: float
+    measures: Mapping[str, float]
     folds: tuple[FoldResult, ...]
     probe: Probe
     about: Mapping[str, Any]
@@ -71,9 +78,9 @@ def record_of(
     """Return the record of a probe's result, with the versions that made it."""
     about = {
         "settings": probes.settings(protocol),
-        "interval": list(score_interval(result, data.labels)),
+        "interval": list(score_interval(result, data)),
         "num_unfinished_fits": result.num_unfinished,
-        "versions": {"raysent": __version__, **{name: version(name) for name in ("numpy", "torch")}},
+        "versions": library_versions(),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
     }
     return Record(
@@ -86,12 +93,19 @@ def record_of(
         row_hash=row_hash,
         key=key,
         labels=data.labels,
+        scores=data.scores,
         validation=result.validation,
         test=result.test,
+        measures=dict(result.measures),
         folds=result.folds,
         probe=result.probe,
         about=about,
     )
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions that figures may depend on."""
+    return {"raysent": __version__, **{name: version(name) for name in LIBRARIES}}
 
 
 def write_record(folder: Path, record: Record) -> None:
@@ -104,6 +118,7 @@ def write_record(folder: Path, record: Record) -> None:
     (folder / f"{record.task}.json").unlink(missing_ok=True)
     arrays = {
         "labels": record.labels,
+        "scores": record.scores,
         "probe_weights": record.probe.weights,
         "probe_intercepts": record.probe.intercepts,
     }
@@ -113,10 +128,7 @@ def write_record(folder: Path, record: Record) -> None:
         arrays[f"fold{number}_test_rows"] = fold.test_rows
         arrays[f"fold{number}_test_log_probabilities"] = fold.test_log_probabilities
     save_arrays(folder / f"{record.task}.npz", arrays)
-    plain = {
-        name: getattr(record, name)
-        for name in ("model", "model_key", "task", "kind", "protocol", "row_hash", "key", "validation", "test")
-    }
+    plain = {name: getattr(record, name) for name in PLAIN}
     strengths = {"fold_strengths": [fold.strength for fold in record.folds], "probe_strength": record.probe.strength}
     about = {"kind_of_file": KIND, **plain, "label_names": list(record.label_names), **strengths, **record.about}
     write_json(folder / f"{record.task}.json", about)
@@ -152,12 +164,12 @@ def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
         for number, strength in enumerate(about["fold_strengths"])
     )
     probe = Probe(arrays["probe_weights"], arrays["probe_intercepts"], about["probe_strength"])
-    names = ("model", "model_key", "task", "kind", "protocol", "row_hash", "key", "validation", "test")
     rest = {name: about[name] for name in ("settings", "interval", "num_unfinished_fits", "versions", "seconds")}
     return Record(
-        **{name: about[name] for name in names},
+        **{name: about[name] for name in PLAIN},
         label_names=tuple(about["label_names"]),
         labels=arrays["labels"],
+        scores=arrays["scores"],
         folds=folds,
         probe=probe,
         about=rest,

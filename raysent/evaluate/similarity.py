@@ -17,8 +17,10 @@ from scipy import stats
 
 from raysent.artifacts import content_key, read_json, write_json
 from raysent.errors import ArtifactError
+from raysent.evaluate.cosines import cosines
 from raysent.evaluate.members import Member
 from raysent.probes.features import encode_columns
+from raysent.probes.relatedness import pearson
 from raysent.sentence_encoder import SentenceEncoder
 from raysent.tasks.similarity import ScoredSet, SimilarityTask, set_hash
 
@@ -36,8 +38,11 @@ class SimilarityScore:
         pearson: Plain mean over sets.
         pearson_weighted: Mean weighted by the sets' pairs.
         pearson_all: One correlation over all pairs.
-        spearman: Plain mean over sets, of ranks.
+        spearman: Of ranks, the plain mean over sets.
+        spearman_weighted: Of ranks, the mean weighted by the sets' pairs.
+        spearman_all: Of ranks, one correlation over all pairs.
         by_set: Pearson of each set.
+        spearman_by_set: Spearman of each set.
         num_pairs: All sets' pairs.
     """
 
@@ -48,7 +53,10 @@ class SimilarityScore:
     pearson_weighted: float
     pearson_all: float
     spearman: float
+    spearman_weighted: float
+    spearman_all: float
     by_set: dict[str, float]
+    spearman_by_set: dict[str, float]
     num_pairs: int
 
 
@@ -74,7 +82,7 @@ def similarity_scores(
         for place, (task, sets) in enumerate(loaded):
             progress(f"{member.name}: {task.name}", number * len(loaded) + place, len(members) * len(loaded))
             path = output / member.folder / f"{task.name}.json"
-            key = content_key(member.key, set_hash(sets), "similarity", 1)
+            key = content_key(member.key, set_hash(sets), "similarity", 2)
             score = _read(path, key)
             if score is None:
                 encoder = encoder or load(member.path)
@@ -89,28 +97,31 @@ def score_sets(encoder: SentenceEncoder, sets: Sequence[ScoredSet], *, model: st
     likeness = []
     for one in sets:
         first, second = encode_columns(encoder, (one.first, one.second))
-        likeness.append(np.asarray(encoder.similarity_pairwise(first, second), dtype=np.float64))
-    pearsons = [_pearson(mine, one.scores) for mine, one in zip(likeness, sets, strict=True)]
-    spearmans = [_pearson(_ranks(mine), _ranks(one.scores)) for mine, one in zip(likeness, sets, strict=True)]
+        likeness.append(_likeness(encoder, first, second))
+    pearsons = [pearson(mine, one.scores) for mine, one in zip(likeness, sets, strict=True)]
+    spearmans = [pearson(_ranks(mine), _ranks(one.scores)) for mine, one in zip(likeness, sets, strict=True)]
     sizes = [len(one.scores) for one in sets]
+    everywhere, scores = np.concatenate(likeness), np.concatenate([one.scores for one in sets])
     return SimilarityScore(
         model=model,
         task=task,
         measure=encoder.similarity_measure,
         pearson=100 * float(np.mean(pearsons)),
         pearson_weighted=100 * float(np.average(pearsons, weights=sizes)),
-        pearson_all=100 * _pearson(np.concatenate(likeness), np.concatenate([one.scores for one in sets])),
+        pearson_all=100 * pearson(everywhere, scores),
         spearman=100 * float(np.mean(spearmans)),
+        spearman_weighted=100 * float(np.average(spearmans, weights=sizes)),
+        spearman_all=100 * pearson(_ranks(everywhere), _ranks(scores)),
         by_set={one.name: 100 * value for one, value in zip(sets, pearsons, strict=True)},
+        spearman_by_set={one.name: 100 * value for one, value in zip(sets, spearmans, strict=True)},
         num_pairs=sum(sizes),
     )
 
 
-def _pearson(one: Float64, other: Float64) -> float:
-    """Return Pearson's correlation; 0 where a column is constant."""
-    if np.ptp(one) == 0 or np.ptp(other) == 0:
-        return 0.0
-    return float(np.corrcoef(one, other)[0, 1])
+def _likeness(encoder: SentenceEncoder, first: np.ndarray, second: np.ndarray) -> Float64:
+    """Return how alike vectors [rows, dim] are, row by row, float64 [rows]."""
+    is_cosine = encoder.similarity_measure == "cosine"
+    return np.asarray(cosines(first, second) if is_cosine else encoder.similarity_pairwise(first, second), np.float64)
 
 
 def _ranks(values: Float64) -> Float64:

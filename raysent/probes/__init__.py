@@ -1,48 +1,85 @@
 """Classifiers on frozen vectors. In: features [rows, dim] and a task's rows. Out: scores, log-probabilities, a probe.
 
-A protocol says how rows are divided, what is fitted and how its strength is chosen; figures of different protocols
-are never put in one table. `PROTOCOLS` is their registry.
+A protocol says how rows are divided, what is fitted and how its strength is chosen; figures of different protocols,
+or of one protocol's configurations, are never put in one table. `PROTOCOLS` is their registry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 
 from raysent.errors import ConfigError, DataError, did_you_mean
-from raysent.probes.fast import fast_settings, fit_fast
 from raysent.probes.results import FoldResult, Probe, ProbeResult, accuracy
 from raysent.tasks import TaskData
 
-__all__ = ["PROTOCOLS", "FoldResult", "Probe", "ProbeResult", "accuracy", "check_protocol", "fit_probe", "settings"]
+__all__ = [
+    "PROTOCOLS",
+    "FoldResult",
+    "Probe",
+    "ProbeResult",
+    "accuracy",
+    "check_protocol",
+    "fit_probe",
+    "protocol_name",
+    "settings",
+]
 
-# Name -> (the fit, its settings as plain values, which name the result in the cache).
-PROTOCOLS: Mapping[str, tuple[Callable[[np.ndarray, TaskData], ProbeResult], Callable[[], dict[str, object]]]] = {
-    "fast": (fit_fast, fast_settings),
+# Name -> the module of this folder whose `fit` and `settings` it is; a configuration that is not a protocol's default
+# stands here as `protocol/configuration`. A module is imported when it is asked for: workers that train need none.
+PROTOCOLS = {
+    "fast": "fast",
+    "senteval": "senteval",
+    "senteval/prototyping": "senteval",
+    "kiros": "kiros",
+    "kiros/features": "kiros",
 }
 
 
+def protocol_name(protocol: str, configuration: str | None = None) -> str:
+    """Return the name in `PROTOCOLS` of a protocol and one of its configurations.
+
+    Raises:
+        ConfigError: If there is no such protocol, or it has no such configuration.
+    """
+    known = list(dict.fromkeys(name.partition("/")[0] for name in PROTOCOLS))
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"--protocol {protocol}: unknown protocol{did_you_mean(protocol, known)}")
+    if configuration in (None, "default"):
+        return protocol
+    name = f"{protocol}/{configuration}"
+    if name not in PROTOCOLS:
+        others = [other.partition("/")[2] for other in PROTOCOLS if other.startswith(f"{protocol}/")]
+        raise ConfigError(
+            f"--config {configuration}: must be a configuration of {protocol}: {', '.join(['default', *others])}"
+        )
+    return name
+
+
 def check_protocol(name: str) -> None:
-    """Check that a protocol of that name is known.
+    """Check that a protocol, or one with its configuration, is known.
 
     Raises:
         ConfigError: If it is not.
     """
-    if name not in PROTOCOLS:
-        raise ConfigError(f"--protocol {name}: unknown protocol{did_you_mean(name, PROTOCOLS)}")
+    protocol, _, configuration = name.partition("/")
+    protocol_name(protocol, configuration or None)
 
 
 def settings(protocol: str) -> dict[str, object]:
     """Return a protocol's settings: plain values that change whenever its figures may."""
-    return PROTOCOLS[protocol][1]()
+    module, configuration = _module(protocol)
+    found: dict[str, object] = module.settings(configuration)
+    return found
 
 
 def fit_probe(features: np.ndarray, data: TaskData, *, protocol: str = "fast", source: str = "features") -> ProbeResult:
     """Fit and score the probe of a task.
 
     Args:
-        features: The rows' features, float32 [rows, dim]; read in place, never copied.
+        features: The rows' features, float32 [rows, dim]; read in place, never copied by `fast`.
         data: The task's rows.
         protocol: A name in `PROTOCOLS`.
         source: What gave the features, for messages.
@@ -56,7 +93,14 @@ def fit_probe(features: np.ndarray, data: TaskData, *, protocol: str = "fast", s
         raise DataError(f"{source}: {data.task} has {len(data.labels)} rows; given features of {features.shape[0]}")
     _check_finite(features, source, data.task)
     _check_classes(data)
-    return PROTOCOLS[protocol][0](features, data)
+    module, configuration = _module(protocol)
+    result: ProbeResult = module.fit(features, data, configuration=configuration)
+    return result
+
+
+def _module(protocol: str) -> tuple[Any, str]:
+    """Return a protocol's module and the configuration that its name asks for."""
+    return import_module(f"{__name__}.{PROTOCOLS[protocol]}"), protocol.partition("/")[2] or "default"
 
 
 def _check_finite(features: np.ndarray, source: str, task: str) -> None:

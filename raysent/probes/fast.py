@@ -8,6 +8,7 @@ unit and the mean are taken over the rows that may train. Where rows are divided
   o and i serves both as inner fit i of o and as inner fit o of i, so 45 fits per C do the work of 90.
 - train-test: ten stratified folds of train choose C; a fit on all of train predicts test.
 - train-validation-test: fits on train; validation chooses C and is not trained on.
+- scored pairs: the same on distributions over marks (see `relatedness`); validation's correlation chooses.
 
 The smallest C wins ties. Folds are drawn with a fixed seed from the labels alone, so all models share them.
 
@@ -34,7 +35,8 @@ from raysent.probes.logistic import (
     log_probabilities,
     solve,
 )
-from raysent.probes.results import FoldResult, Probe, ProbeResult, accuracy
+from raysent.probes.relatedness import Predictions, mark_shares, pearson, predicted_scores, scored_result
+from raysent.probes.results import FoldResult, Probe, ProbeResult, accuracy, class_measures
 from raysent.tasks import TaskData
 
 NUM_FOLDS = 10
@@ -47,10 +49,11 @@ MIN_COLUMNS = 32
 NOT_TRAINED = -1
 
 
-def fast_settings() -> dict[str, object]:
-    """Return what the figures depend on."""
+def settings(configuration: str) -> dict[str, object]:
+    """Return what the figures depend on; there is one configuration."""
+    del configuration
     return {
-        "version": 1,
+        "version": 2,
         "strengths": list(STRENGTHS),
         "num_folds": NUM_FOLDS,
         "fold_seed": FOLD_SEED,
@@ -58,8 +61,11 @@ def fast_settings() -> dict[str, object]:
     }
 
 
-def fit_fast(features: np.ndarray, data: TaskData) -> ProbeResult:
+def fit(features: np.ndarray, data: TaskData, *, configuration: str) -> ProbeResult:
     """Fit and score a task's probe; features [rows, dim] are finite and hold at least two training classes."""
+    del configuration
+    if data.is_scored:
+        return _scored_pairs(_Fits(features, data, data.train), data)
     match data.split:
         case "nested":
             return _nested(_Fits(features, data, np.arange(len(data.labels))), data)
@@ -90,10 +96,7 @@ class _Fits:
         rows = torch.from_numpy(trainable)
         self.scaled = ScaledFeatures(torch.from_numpy(array), rows)
         self.spectrum = Spectrum(self.scaled, rows)
-        num_classes = len(data.label_names)
-        classes = torch.arange(1, 2) if num_classes == 2 else torch.arange(num_classes)
-        labels = torch.from_numpy(data.labels)
-        self.targets = (labels[:, None] == classes).to(torch.float32)[:, :, None]
+        self.targets = _targets(data)[:, :, None]
         self.num_unfinished = 0
 
     def solve(self, masks: Tensor, strengths: Tensor, start: Point | None = None) -> Solution:
@@ -129,6 +132,18 @@ class _Fits:
         point = solution.point
         weights, intercepts = self.scaled.unscaled(point.weights[..., problem], point.intercepts[..., problem])
         return Probe(weights.numpy(), intercepts.numpy(), strength)
+
+
+def _targets(data: TaskData) -> Tensor:
+    """Return what each output should say, float32 [rows, outputs]; with two classes there is one output."""
+    num_classes = len(data.label_names)
+    if data.is_scored:
+        shares = torch.from_numpy(mark_shares(data.scores, num_marks=num_classes))
+        # The solver takes distributions: what a score below the first mark lost is the first mark's.
+        shares[:, 0] += 1 - shares.sum(dim=1)
+        return shares
+    classes = torch.arange(1, 2) if num_classes == 2 else torch.arange(num_classes)
+    return (torch.from_numpy(data.labels)[:, None] == classes).to(torch.float32)
 
 
 def _nested(fits: _Fits, data: TaskData) -> ProbeResult:
@@ -200,6 +215,20 @@ def _given(fits: _Fits, data: TaskData) -> ProbeResult:
     return _scored([result], data, fits.probe(path, best, STRENGTHS[best]), fits.num_unfinished)
 
 
+def _scored_pairs(fits: _Fits, data: TaskData) -> ProbeResult:
+    masks = torch.zeros(len(data.labels), 1, dtype=torch.bool)
+    masks[data.train] = True
+    path = fits.path(masks)
+    parts = [
+        [Predictions(rows, log_probabilities(path.margins[rows, :, index]).numpy()) for index in range(len(STRENGTHS))]
+        for rows in (data.validation, data.test)
+    ]
+    scores = data.scores[data.validation]
+    best = int(np.argmax([pearson(predicted_scores(one.log_probabilities), scores) for one in parts[0]]))
+    probe = fits.probe(path, best, STRENGTHS[best])
+    return scored_result(data, parts[0][best], parts[1][best], probe=probe, num_unfinished=fits.num_unfinished)
+
+
 def _choose(candidates: Sequence[Tensor], labels: np.ndarray) -> tuple[int, np.ndarray]:
     """Return the index of the most accurate C, the smallest of equals, and all accuracies [strengths]."""
     scores = np.array([accuracy(candidate.numpy(), labels) for candidate in candidates])
@@ -211,7 +240,8 @@ def _scored(results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unf
     rows = np.concatenate([fold.test_rows for fold in results])
     tested = np.concatenate([fold.test_log_probabilities for fold in results])
     test = accuracy(tested, data.labels[rows])
-    return ProbeResult(100 * float(np.mean(validation)), 100 * test, tuple(results), probe, num_unfinished)
+    measures = class_measures(data, tested, rows)
+    return ProbeResult(100 * float(np.mean(validation)), 100 * test, tuple(results), probe, num_unfinished, measures)
 
 
 def _joined(parts: Sequence[Solution]) -> Solution:

@@ -12,9 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from raysent.probes.relatedness import pearson, predicted_scores
 from raysent.probes.results import ProbeResult
+from raysent.tasks import TaskData
 
 NUM_RESAMPLES = 10_000
+# A correlation is not a count: its rows have to be drawn.
+NUM_CORRELATIONS = 1000
 PERCENTILES = (2.5, 97.5)
 
 Interval = tuple[float, float]
@@ -39,7 +43,21 @@ def mean_interval(outcomes: Sequence[np.ndarray], *, seed: int = 0) -> Interval:
     return float(low), float(high)
 
 
-def score_interval(result: ProbeResult, labels: np.ndarray) -> Interval:
-    """Return the interval of a probe's test score; labels [rows] are the task's."""
-    right = [fold.test_log_probabilities.argmax(axis=1) == labels[fold.test_rows] for fold in result.folds]
+def correlation_interval(predicted: np.ndarray, scores: np.ndarray, *, seed: int = 0) -> Interval:
+    """Return the interval of Pearson's correlation times 100 of predicted scores with people's, both [rows]."""
+    generator = np.random.default_rng(seed)
+    found = []
+    for _ in range(NUM_CORRELATIONS):
+        rows = generator.integers(len(scores), size=len(scores))
+        found.append(100 * pearson(predicted[rows], scores[rows]))
+    low, high = np.percentile(found, PERCENTILES)
+    return float(low), float(high)
+
+
+def score_interval(result: ProbeResult, data: TaskData) -> Interval:
+    """Return the interval of a probe's test score on a task."""
+    if data.is_scored:
+        (fold,) = result.folds
+        return correlation_interval(predicted_scores(fold.test_log_probabilities), data.scores[fold.test_rows])
+    right = [fold.test_log_probabilities.argmax(axis=1) == data.labels[fold.test_rows] for fold in result.folds]
     return mean_interval([np.concatenate(right)])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from raysent.probes.logistic import log_probabilities
+from raysent.tasks import TaskData
 
 
 @dataclass(frozen=True)
@@ -19,14 +21,14 @@ class FoldResult:
         validation_log_probabilities: Of probes that did not train on the row, float32 [validation rows, classes].
         test_rows: Rows scored, int64 [test rows]; no choice saw them.
         test_log_probabilities: Of the probe chosen, float32 [test rows, classes].
-        strength: The C chosen on the validation rows.
+        strength: The C chosen on the validation rows; None where nothing is penalised.
     """
 
     validation_rows: np.ndarray
     validation_log_probabilities: np.ndarray
     test_rows: np.ndarray
     test_log_probabilities: np.ndarray
-    strength: float
+    strength: float | None
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,12 @@ class Probe:
     Attributes:
         weights: float32 [dim, outputs].
         intercepts: float32 [outputs].
-        strength: Its C.
+        strength: Its C; None where nothing is penalised.
     """
 
     weights: np.ndarray
     intercepts: np.ndarray
-    strength: float
+    strength: float | None
 
     def log_probabilities(self, features: np.ndarray) -> np.ndarray:
         """Return log-probabilities [rows, classes] of features [rows, dim]."""
@@ -59,6 +61,7 @@ class ProbeResult:
         folds: One per outer fold; a single one where the test rows are given.
         probe: Fitted on all rows that may train, for new sentences.
         num_unfinished: Fits that ended at the limit of iterations instead of the tolerance.
+        measures: Further figures of the test rows by name, as ``f1`` in percent.
     """
 
     validation: float
@@ -66,6 +69,21 @@ class ProbeResult:
     folds: tuple[FoldResult, ...]
     probe: Probe
     num_unfinished: int = 0
+    measures: Mapping[str, float] = field(default_factory=dict)
+
+
+def f1(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Return the F1 of the second of two classes, from 0 to 1; answers are [rows, classes]."""
+    answers = log_probabilities.argmax(axis=1)
+    num_right = int((answers * labels).sum())
+    return 2 * num_right / max(1, int(answers.sum() + labels.sum()))
+
+
+def class_measures(data: TaskData, log_probabilities: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+    """Return the further figures of a task's test rows: F1 in percent of pairs with two classes, as of paraphrases."""
+    if data.kind == "sentence" or len(data.label_names) != 2:
+        return {}
+    return {"f1": 100 * f1(log_probabilities, data.labels[rows])}
 
 
 def accuracy(log_probabilities: np.ndarray, labels: np.ndarray) -> float:

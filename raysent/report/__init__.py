@@ -18,12 +18,18 @@ from raysent.artifacts import write_text
 from raysent.report.blocks import Section, kind_of
 from raysent.report.run_files import Run, read_run
 from raysent.report.sections import (
+    disagreements,
+    efficiency,
     ensemble,
+    examples,
     failures,
     importance,
     leaderboard,
     learning_curves,
     parallel_coordinates,
+    parameter_effect,
+    projection,
+    reported,
     reproduce,
     slices,
     summary,
@@ -41,9 +47,15 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     learning_curves.section,
     task_scores.section,
     ensemble.section,
+    efficiency.section,
+    parameter_effect.section,
     importance.section,
     parallel_coordinates.section,
     slices.section,
+    projection.section,
+    examples.section,
+    disagreements.section,
+    reported.section,
     failures.section,
     reproduce.section,
 )
@@ -77,7 +89,7 @@ def render(run: Run) -> str:
     environment.filters.update(kind_of=kind_of, script_safe=_script_safe)
     return environment.get_template("page.html.j2").render(
         title=run.name,
-        kind="sweep" if run.is_sweep else "training",
+        kind=run.kind,
         version=__version__,
         sections=[section for section in found if section is not None],
         plotly=get_plotlyjs(),

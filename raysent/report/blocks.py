@@ -45,11 +45,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells below named columns."""
+    """Rows of cells below named columns; a tall one scrolls in a frame of its own."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
+    is_tall: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,11 @@ def fixed(value: float | None, decimals: int = 2, *, sign: bool = False) -> str:
     if value is None or not math.isfinite(value):
         return DASH
     return f"{value:{'+' if sign else ''}.{decimals}f}".replace("-", "−")
+
+
+def whole(value: float | None) -> str:
+    """Return a number without decimals, in groups of three digits, or a dash."""
+    return DASH if value is None or not math.isfinite(value) else f"{value:,.0f}"
 
 
 def duration(seconds: float | None) -> str:

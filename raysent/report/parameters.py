@@ -103,11 +103,11 @@ def parameters_of(run: Run, trials: Sequence[Trial]) -> list[Parameter]:
     for name in run.searched:
         values = tuple(trial.params.get(name) for trial in trials)
         if any(value is not None for value in values):
-            found.append(Parameter(name, _scale(run.domains.get(name), values), values))
+            found.append(Parameter(name, scale_of(values, domain=run.domains.get(name)), values))
     return found
 
 
-def _scale(domain: Any, values: Sequence[Any]) -> Literal["linear", "log", "category"]:
+def scale_of(values: Sequence[Any], *, domain: Any = None) -> Literal["linear", "log", "category"]:
     """Return how the values are laid out: as the search space draws them, else as they look."""
     form = next(iter(mapping(domain)), "")
     numbers = [number(value) for value in values if value is not None]

@@ -1,7 +1,8 @@
 """A run's folder -> one frozen view of everything that the report shows; only this and `score_files` read.
 
 A sweep's folder holds `sweep.json`, `journal.jsonl`, `trials.csv`, and once they are made `evaluation/` and
-`ensemble.json`; the folder of a single training holds `reports.jsonl`. What is not there yet is empty in the view.
+`ensemble.json`; the folder of a single training holds `reports.jsonl`; one in which models were only judged holds
+`evaluation/` or `analyses/`. What is not there yet is empty in the view.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from raysent.analyses import KINDS, Analysis, Costs, costs_of, read_analyses
+from raysent.analyses.files import ANALYSES_FOLDER
 from raysent.artifacts import read_json, read_json_lines
 from raysent.errors import ArtifactError
 from raysent.report.blocks import number
@@ -22,6 +25,8 @@ from raysent.validation import METRICS
 DEFAULT_METRIC = "context_accuracy"
 DONE = ("finished", "stopped")
 BROKEN = ("failed", "nan")
+
+Found = TypeVar("Found", bound=Analysis)
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that is known of a sweep, or of a single training seen as a sweep of one trial."""
+    """Everything that is known of a sweep, of a single training seen as a sweep of one trial, or of judged models."""
 
     folder: Path
     is_sweep: bool
@@ -75,6 +80,23 @@ class Run:
     scores: tuple[Score, ...]
     ensemble: Ensemble | None
     seconds: float | None
+    analyses: tuple[Analysis, ...] = ()
+    costs: Mapping[str, Costs] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """What the folder holds: a `sweep`, a `training`, or `judged models` that were trained elsewhere."""
+        if self.is_sweep:
+            return "sweep"
+        return "training" if self.trials else "judged models"
+
+    def analyses_of(self, kind: type[Found]) -> list[Found]:
+        """Return the analyses of a kind, by name."""
+        return [found for found in self.analyses if isinstance(found, kind)]
+
+    def cost(self, name: str) -> Costs:
+        """Return what a trial costs, as far as its folder tells."""
+        return self.costs.get(name, Costs())
 
     @cached_property
     def searched(self) -> list[str]:
@@ -130,17 +152,20 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a sweep's folder, or a single training's.
+    """Read the folder of a sweep, of a single training, or of judged models.
 
     Raises:
-        ArtifactError: If the folder holds neither, or a file in it is broken.
+        ArtifactError: If the folder holds none of them, or a file in it is broken.
     """
     if (folder / "sweep.json").is_file():
         return _read_sweep(folder)
     if (folder / "reports.jsonl").is_file():
         return _read_training(folder)
+    if (folder / "evaluation").is_dir() or (folder / ANALYSES_FOLDER).is_dir():
+        return _read_judged(folder)
     raise ArtifactError(
-        f"{folder}: must hold sweep.json or reports.jsonl; given neither; name the folder of a sweep or of a training"
+        f"{folder}: must hold sweep.json, reports.jsonl, evaluation/ or {ANALYSES_FOLDER}/; given none; "
+        "name the folder of a sweep, of a training or of judged models"
     )
 
 
@@ -165,6 +190,8 @@ def _read_sweep(folder: Path) -> Run:
         scores=tuple(read_scores(folder / "evaluation")),
         ensemble=read_ensemble(folder / "ensemble.json"),
         seconds=_wall_clock(events),
+        analyses=_read_analyses(folder),
+        costs={trial.name: costs_of(folder / "trials" / trial.name) for trial in trials},
     )
 
 
@@ -195,7 +222,32 @@ def _read_training(folder: Path) -> Run:
         scores=tuple(read_scores(folder / "evaluation")),
         ensemble=read_ensemble(folder / "ensemble.json"),
         seconds=trial.seconds,
+        analyses=_read_analyses(folder),
+        costs={trial.name: costs_of(folder)},
     )
+
+
+def _read_judged(folder: Path) -> Run:
+    return Run(
+        folder=folder,
+        is_sweep=False,
+        name=folder.name,
+        metric=DEFAULT_METRIC,
+        mode="max",
+        num_reports=1,
+        settings={},
+        pool={},
+        domains={},
+        trials=(),
+        scores=tuple(read_scores(folder / "evaluation")),
+        ensemble=read_ensemble(folder / "ensemble.json"),
+        seconds=None,
+        analyses=_read_analyses(folder),
+    )
+
+
+def _read_analyses(folder: Path) -> tuple[Analysis, ...]:
+    return tuple(found for kind in KINDS for found in read_analyses(folder, kind))
 
 
 def _point(line: Mapping[str, Any]) -> Point:

@@ -16,6 +16,11 @@ from raysent.report.blocks import number
 MEAN = "mean"
 """The name under which the scores over all tasks stand beside the tasks."""
 
+SIMILARITY = "similarity"
+"""The protocol of a model's own similarity, for which nothing is trained."""
+
+PEARSON = "pearson"
+
 
 @dataclass(frozen=True)
 class Score:
@@ -67,16 +72,18 @@ def _interval(value: Any) -> tuple[float, float] | None:
 
 def read_scores(folder: Path) -> list[Score]:
     """Read the scores of every model on every task; none where nothing was evaluated."""
-    return [_score(mapping(read_json(path)), path) for path in sorted(folder.glob("*/*.json"))]
+    # Protocols but the default have a folder of their own below the model's.
+    paths = sorted([*folder.glob("*/*.json"), *folder.glob("*/*/*.json")])
+    return [_score(mapping(read_json(path)), path) for path in paths]
 
 
 def _score(values: Mapping[str, Any], path: Path) -> Score:
     return Score(
         model=str(values.get("model") or path.parent.name),
         task=str(values.get("task") or path.stem),
-        protocol=str(values.get("protocol") or ""),
+        protocol=str(values.get("protocol") or (SIMILARITY if PEARSON in values else "")),
         validation=number(values.get("validation")),
-        test=number(values.get("test")),
+        test=number(values.get("test", values.get(PEARSON))),
         interval=_interval(values.get("interval")),
     )
 

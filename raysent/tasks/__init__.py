@@ -23,6 +23,7 @@ Kind = Literal["sentence", "pair", "order"]
 Split = Literal["nested", "train-test", "train-validation-test"]
 
 NO_ROWS = np.empty(0, dtype=np.int64)
+NO_SCORES = np.empty(0, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,11 @@ class TaskData:
         split: How the rows are divided, see `Task`.
         label_names: The classes' names [classes].
         sentences: One list of sentences [rows] per column; one column, or two for pairs.
-        labels: The rows' classes, int64 [rows].
+        labels: The rows' classes, int64 [rows]; of scored pairs, the nearest mark.
         train: Rows of the given train split, int64; empty where the probe's protocol draws folds from all rows.
         validation: Rows of the given validation split; empty where there is none.
         test: Rows of the given test split; empty where there is none.
+        scores: Of scored pairs, how alike people found them, float64 [rows]; else empty.
     """
 
     task: str
@@ -50,12 +52,19 @@ class TaskData:
     train: np.ndarray = field(default_factory=lambda: NO_ROWS)
     validation: np.ndarray = field(default_factory=lambda: NO_ROWS)
     test: np.ndarray = field(default_factory=lambda: NO_ROWS)
+    scores: np.ndarray = field(default_factory=lambda: NO_SCORES)
+
+    @property
+    def is_scored(self) -> bool:
+        """Return whether rows have scores, judged by correlation, and not just classes."""
+        return len(self.scores) > 0
 
     @property
     def row_hash(self) -> str:
         """Return a name for the rows' content: sentences, labels, order and splits."""
         splits = [rows.tolist() for rows in (self.train, self.validation, self.test)]
-        return content_key(self.kind, self.split, self.label_names, self.sentences, self.labels.tolist(), splits)
+        values = [self.labels.tolist(), *([self.scores.tolist()] if self.is_scored else [])]
+        return content_key(self.kind, self.split, self.label_names, self.sentences, *values, splits)
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,7 @@ class Task:
         needs_data: Whether the rows come from the user's data folder.
         files: Files read, relative to the data folder.
         source: Where the data set is published.
+        is_scored: Whether rows have scores, judged by correlation.
     """
 
     name: str
@@ -80,6 +90,7 @@ class Task:
     needs_data: bool = False
     files: tuple[str, ...] = ()
     source: str = ""
+    is_scored: bool = False
 
     def load(self, data_dir: Path | None = None) -> TaskData:
         """Return the rows.
@@ -138,13 +149,17 @@ def load_task(name: str, data_dir: Path | None = None) -> TaskData:
     return find_task(name).load(data_dir)
 
 
-def default_tasks(data_dir: Path | None = None) -> list[str]:
+def default_tasks(data_dir: Path | None = None, *, scored: bool = False) -> list[str]:
     """Return the tasks judged when none is named: those whose files are in the data folder, else the embedded.
+
+    Args:
+        data_dir: The data folder, if there is one.
+        scored: Whether tasks of scored pairs count, which are judged by correlation and not by accuracy.
 
     Raises:
         DataError: If the data folder holds no task at all.
     """
-    tasks = known_tasks().values()
+    tasks = [task for task in known_tasks().values() if scored or not task.is_scored]
     if data_dir is None:
         return [task.name for task in tasks if not task.needs_data]
     present = [task.name for task in tasks if task.needs_data and task.is_present(data_dir)]

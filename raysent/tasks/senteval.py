@@ -18,6 +18,7 @@ from raysent.errors import DataError
 from raysent.tasks import Task, TaskData
 
 SENTEVAL = "https://github.com/facebookresearch/SentEval, data/downstream"
+NUM_MARKS = 5
 
 # Lines of every file as published; MRPC's and SICK's begin with a header.
 NUM_ROWS = {
@@ -40,6 +41,9 @@ NUM_ROWS = {
     "SICK/SICK_train.txt": 4501,
     "SICK/SICK_trial.txt": 501,
     "SICK/SICK_test_annotated.txt": 4928,
+    "STS/STSBenchmark/sts-train.csv": 5749,
+    "STS/STSBenchmark/sts-dev.csv": 1500,
+    "STS/STSBenchmark/sts-test.csv": 1379,
     "TREC/train_5500.label": 5452,
     "TREC/TREC_10.label": 500,
 }
@@ -96,14 +100,14 @@ def read_two_files(task: Task, data_dir: Path | None) -> TaskData:
 def read_sst2(task: Task, data_dir: Path | None) -> TaskData:
     """Read three files of `sentence<TAB>label`: train (phrases), validation, test (sentences)."""
     assert data_dir is not None
-    parts = [_labelled(task, data_dir, name, "\t", last=True) for name in task.files]
+    parts = [_labelled(task, data_dir, name, "\t", encoding="utf-8", last=True) for name in task.files]
     return _divided(task, parts, label_names=("0", "1"), shown=("negative", "positive"))
 
 
 def read_trec(task: Task, data_dir: Path | None) -> TaskData:
     """Read two files of `COARSE:fine question`; the coarse class is the label."""
     assert data_dir is not None
-    parts = [_labelled(task, data_dir, name, " ", last=False) for name in task.files]
+    parts = [_labelled(task, data_dir, name, " ", encoding="latin-1") for name in task.files]
     coarse = [[(label.partition(":")[0], text) for label, text in part] for part in parts]
     names = tuple(sorted({label for label, _ in coarse[0]}))
     return _divided(task, coarse, label_names=names, shown=names)
@@ -112,7 +116,7 @@ def read_trec(task: Task, data_dir: Path | None) -> TaskData:
 def read_sst5(task: Task, data_dir: Path | None) -> TaskData:
     """Read three files of `label sentence`: train, validation, test."""
     assert data_dir is not None
-    parts = [_labelled(task, data_dir, name, " ", last=False) for name in task.files]
+    parts = [_labelled(task, data_dir, name, " ", encoding="utf-8") for name in task.files]
     names = ("0", "1", "2", "3", "4")
     return _divided(
         task, parts, label_names=names, shown=("very negative", "negative", "neutral", "positive", "very positive")
@@ -134,13 +138,48 @@ def read_sick_entailment(task: Task, data_dir: Path | None) -> TaskData:
     return _divided_pairs(task, parts, label_names=names, shown=tuple(name.lower() for name in names))
 
 
-def _columns(task: Task, data_dir: Path, name: str, *, label: int, first: int, second: int) -> list[tuple[str, ...]]:
-    """Return a file's (label, first, second) rows below its header."""
+def read_sick_relatedness(task: Task, data_dir: Path | None) -> TaskData:
+    """Read three files with a header: number, two sentences, relatedness, entailment."""
+    assert data_dir is not None
+    return _scored_pairs(task, [_columns(task, data_dir, name, label=3, first=1, second=2) for name in task.files])
+
+
+def read_sts_benchmark(task: Task, data_dir: Path | None) -> TaskData:
+    """Read three files: genre, file, year, number, score, two sentences."""
+    assert data_dir is not None
+    parts = [_columns(task, data_dir, name, label=4, first=5, second=6, header=False) for name in task.files]
+    return _scored_pairs(task, parts)
+
+
+def _scored_pairs(task: Task, parts: list[list[tuple[str, ...]]]) -> TaskData:
+    """Join the files of a task of pairs whose first field is a score."""
+    try:
+        scores = np.array([float(row[0]) for part in parts for row in part])
+    except ValueError as error:
+        raise DataError(f"{task.files[0]}: scores of {task.name} must be numbers ({error})") from None
+    if not np.isfinite(scores).all():
+        raise DataError(f"{task.files[0]}: scores of {task.name} must be finite; given NaN or infinity")
+    nearest = np.clip(np.rint(scores), 1, NUM_MARKS).astype(int).tolist()
+    marks = iter(nearest)
+    marked = [[(str(next(marks)), *row[1:]) for row in part] for part in parts]
+    names = tuple(str(mark) for mark in range(1, NUM_MARKS + 1))
+    return replace(_divided_pairs(task, marked, label_names=names, shown=names), scores=scores)
+
+
+def _columns(
+    task: Task, data_dir: Path, name: str, *, label: int, first: int, second: int, header: bool = True
+) -> list[tuple[str, ...]]:
+    """Return a file's (label, first, second) rows, below its header if it has one."""
     rows: list[tuple[str, ...]] = []
-    for number, line in enumerate(read_lines(task, data_dir, name, encoding="utf-8")[1:], start=2):
+    for number, line in enumerate(read_lines(task, data_dir, name, encoding="utf-8"), start=1):
         fields = line.split("\t")
+        if header and number == 1:
+            continue
         if len(fields) <= max(label, first, second):
-            raise DataError(f"{data_dir / name}:{number}: {task.name} needs five columns; given {len(fields)}")
+            raise DataError(
+                f"{data_dir / name}:{number}: {task.name} needs {max(label, first, second) + 1} columns; "
+                f"given {len(fields)}"
+            )
         rows.append((fields[label], fields[first], fields[second]))
     return rows
 
@@ -154,9 +193,10 @@ def _divided_pairs(
     return replace(data, sentences=(data.sentences[0], seconds))
 
 
-def _labelled(task: Task, data_dir: Path, name: str, separator: str, *, last: bool) -> list[tuple[str, str]]:
-    """Return a file's (label, sentence) rows; the label is the last or the first field of a line."""
-    encoding = "utf-8" if last else "latin-1"
+def _labelled(
+    task: Task, data_dir: Path, name: str, separator: str, *, encoding: str, last: bool = False
+) -> list[tuple[str, str]]:
+    """Return a file's (label, sentence) rows; the label is the first field of a line, or the last."""
     rows = []
     for number, line in enumerate(read_lines(task, data_dir, name, encoding=encoding), start=1):
         before, found, after = line.rpartition(separator) if last else line.partition(separator)
@@ -204,7 +244,7 @@ def _two_files(name: str, positive: str, negative: str) -> Task:
 TASKS = (
     _two_files("MR", "rt-polarity.pos", "rt-polarity.neg"),
     _two_files("CR", "custrev.pos", "custrev.neg"),
-    _two_files("SUBJ", "subj.subjective", "subj.objective"),
+    _two_files("SUBJ", "subj.objective", "subj.subjective"),
     _two_files("MPQA", "mpqa.pos", "mpqa.neg"),
     Task(
         name="SST-2",
@@ -250,5 +290,25 @@ TASKS = (
         needs_data=True,
         files=("SICK/SICK_train.txt", "SICK/SICK_trial.txt", "SICK/SICK_test_annotated.txt"),
         source=SENTEVAL,
+    ),
+    Task(
+        name="SICK-R",
+        kind="pair",
+        split="train-validation-test",
+        reader=read_sick_relatedness,
+        needs_data=True,
+        files=("SICK/SICK_train.txt", "SICK/SICK_trial.txt", "SICK/SICK_test_annotated.txt"),
+        source=SENTEVAL,
+        is_scored=True,
+    ),
+    Task(
+        name="STS-B",
+        kind="pair",
+        split="train-validation-test",
+        reader=read_sts_benchmark,
+        needs_data=True,
+        files=tuple(f"STS/STSBenchmark/sts-{part}.csv" for part in ("train", "dev", "test")),
+        source=SENTEVAL,
+        is_scored=True,
     ),
 )

@@ -15,8 +15,10 @@ from raysent.report.run_files import BROKEN, Run, Trial
 MAX_LINES = 150
 
 
-def section(run: Run) -> Section:
+def section(run: Run) -> Section | None:
     """Return the learning curves: the best trial stands out, those stopped early are faded, chance is dotted."""
+    if not run.is_sweep and not run.trials:
+        return None
     trials = [trial for trial in reversed(run.ranked) if any(y is not None for y in _values(run, trial))]
     if not trials:
         return Section("curves", "Learning curves", blocks=[Note("No trial has made a report yet.")])

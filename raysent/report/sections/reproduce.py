@@ -23,12 +23,14 @@ PLACES = {
 }
 
 
-def section(run: Run) -> Section:
+def section(run: Run) -> Section | None:
     """Return what is known of how the run was made."""
     items = [(name, _found(run.settings, places)) for name, places in PLACES.items()]
     facts = [(name, _as_text(name, value)) for name, value in items if value not in (None, [], "")]
     facts += _sizes(run.settings) + _pool(run) + _versions(run.settings)
     facts.append(("report written by", f"raysent {__version__}, Python {sys.version.split()[0]}"))
+    if run.kind == "judged models":
+        return None
     lead = "The same command, versions, corpus and seed give the same trials in the same order."
     return Section("reproduce", "To do it again", lead if run.is_sweep else "", [Facts(facts, code=True)])
 

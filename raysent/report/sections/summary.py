@@ -12,8 +12,18 @@ WORDS = ("finished", "stopped", "failed", "nan", "running", "waiting")
 
 def section(run: Run) -> Section:
     """Return the summary."""
+    if run.kind == "judged models":
+        return Section(key="summary", title="Summary", lead=" ".join([_judged(run), _ensemble(run)]).strip())
     lead = " ".join(part for part in (_best(run), _trials(run), _ensemble(run)) if part)
     return Section(key="summary", title="Summary", lead=lead, blocks=[Facts(_figures(run))])
+
+
+def _judged(run: Run) -> str:
+    """Say what was done with models that were trained elsewhere."""
+    models, tasks = len({score.model for score in run.scores}), len({score.task for score in run.scores})
+    parts = [f"{counted(models, 'model')} judged on {counted(tasks, 'task')}"] if models else []
+    parts += [counted(len(run.analyses), "analysis", "analyses")] if run.analyses else []
+    return f"{'; '.join(parts)}." if parts else "Nothing was judged yet."
 
 
 def _best(run: Run) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, fixed
+from raysent.analyses import Costs
+from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, fixed, significant, whole
 from raysent.report.run_files import Run
-from raysent.report.score_files import Score
+from raysent.report.score_files import SIMILARITY, Score
 
 EVALUATE = "raysent evaluate"
+CAPTIONS = {SIMILARITY: "the models' own similarity, nothing trained: Pearson's correlation with people's scores × 100"}
 
 
 def section(run: Run) -> Section:
@@ -17,7 +19,7 @@ def section(run: Run) -> Section:
     if not run.scores:
         return Section(key, title, blocks=[Note("Not evaluated yet; this does it:", f"{EVALUATE} {run.folder}")])
     protocols = sorted({score.protocol for score in run.scores})
-    lead = "Test scores in percent of a probe fitted on frozen vectors; the best of each task is marked."
+    lead = "Test scores of probes fitted on frozen vectors, in percent; the best of each task is marked."
     return Section(key, title, lead, [_table(run, protocol) for protocol in protocols])
 
 
@@ -28,16 +30,31 @@ def _table(run: Run, protocol: str) -> Block:
     best = {task: _best([score.test for (_, name), score in chosen.items() if name == task]) for task in tasks}
     best_mean = _best(list(means.values()))
     models = sorted(means, key=lambda model: -(means[model] if means[model] is not None else -1e9))  # type: ignore[operator]
-    columns = [Column("model"), *(Column(task, "number") for task in tasks), Column("mean", "number", "over all tasks")]
+    has_costs = any(run.cost(model) != Costs() for model in models)
+    columns = [
+        Column("model"),
+        *([Column("parameters", "number"), Column("hours", "number", "of training")] if has_costs else []),
+        *(Column(task, "number") for task in tasks),
+        Column("mean", "number", "over all tasks"),
+    ]
     rows = [
         [
             Cell(run.title(model)),
+            *(_costs(run.cost(model)) if has_costs else []),
             *(_cell(chosen.get((model, task)), best[task]) for task in tasks),
             Cell(fixed(means[model]), means[model], mark=_mark(means[model], best_mean)),
         ]
         for model in models
     ]
-    return Table(columns, rows, caption=f"protocol {protocol}" if protocol else "")
+    return Table(columns, rows, caption=CAPTIONS.get(protocol, f"protocol {protocol}" if protocol else ""))
+
+
+def _costs(costs: Costs) -> list[Cell]:
+    """Return the cells of a model's parameters and hours."""
+    return [
+        Cell(whole(costs.num_parameters), costs.num_parameters),
+        Cell(significant(costs.training_hours, 3), costs.training_hours),
+    ]
 
 
 def mean_over(scores: Mapping[tuple[str, str], Score], model: str, tasks: Sequence[str]) -> float | None:

@@ -1,0 +1,43 @@
+"""What the figures alone do not tell: maps of vectors, models' disagreements, what training costs, what was reported.
+
+In: models, runs, tasks. Out: `analyses/<kind>-<name>.json` in a run's folder, which a section of the report shows. A
+kind of analysis is a module with its value (an `Analysis`) and the function that finds it.
+"""
+
+from __future__ import annotations
+
+from raysent.analyses.costs import Costs, costs_of
+from raysent.analyses.disagreements import Disagreements, find_disagreements
+from raysent.analyses.efficiency import Efficiency, compare_efficiency
+from raysent.analyses.examples import Examples, pick_examples
+from raysent.analyses.files import Analysis, read_analyses, write_analysis
+from raysent.analyses.parameter_effect import ParameterEffect, compare_values
+from raysent.analyses.projection import Projection, project
+from raysent.analyses.reported import ReportedModel, ReportedTable, notes_on, reported_for, reported_tables
+
+__all__ = [
+    "KINDS",
+    "Analysis",
+    "Costs",
+    "Disagreements",
+    "Efficiency",
+    "Examples",
+    "ParameterEffect",
+    "Projection",
+    "ReportedModel",
+    "ReportedTable",
+    "compare_efficiency",
+    "compare_values",
+    "costs_of",
+    "find_disagreements",
+    "notes_on",
+    "pick_examples",
+    "project",
+    "read_analyses",
+    "reported_for",
+    "reported_tables",
+    "write_analysis",
+]
+
+# In the order of reading.
+KINDS: tuple[type[Analysis], ...] = (Efficiency, ParameterEffect, Projection, Examples, Disagreements)

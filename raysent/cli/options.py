@@ -1,0 +1,60 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SpaceArgument = Annotated[
+    str, typer.Argument(metavar="SPACE", help="A search-space file, or the bare name of one in search_spaces/.")
+]
+ModelsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN|MODEL",
+        help="Run folders (all trials of a sweep), trial folders, ensembles' folders, or hash:DIM, random vectors.",
+    ),
+]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+CorpusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--corpus", metavar="PATH", help="Text to train on: file, folder, glob, s3://, or 'docs', the embedded one."
+    ),
+]
+RunOption = Annotated[
+    Path | None, typer.Option("--run", metavar="DIR", help="Run folder to make.  [default: runs/NAME-DATE]")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="A.B=C", help="Set a value of the base run; ends the search over it. Repeatable."),
+]
+SeedOption = Annotated[
+    int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.  [default: 0]")
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Task files in SentEval's layout.  [default: the embedded tasks]"),
+]
+TasksOption = Annotated[
+    str | None,
+    typer.Option("--tasks", metavar="A,B", help="Tasks to judge on.  [default: all whose files are there]"),
+]
+AddressOption = Annotated[
+    str | None, typer.Option("--address", metavar="ADDR", help="A Ray cluster that already stands.")
+]
+GpusOption = Annotated[
+    float | None,
+    typer.Option("--gpus-per-worker", metavar="X", min=0, help="GPUs of each worker, may be a fraction."),
+]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="40usd", help="Dollars for everything, judging included; a hard cap."),
+]
+DeadlineOption = Annotated[
+    str | None,
+    typer.Option("--deadline", metavar="6h", help="When all training has stopped: 6h, or an ISO time (UTC)."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]

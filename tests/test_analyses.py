@@ -1,0 +1,254 @@
+"""Analyses: restated by hand on made-up answers and runs, refused in one line, and kept so that a report shows them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from command import CommandLine
+
+from raysent import analyses
+from raysent.analyses.answers import Answers, on_scale
+from raysent.analyses.disagreements import disagreements
+from raysent.analyses.examples import examples
+from raysent.analyses.parameter_effect import grouped
+from raysent.analyses.projection import Shown, neighbour_map, placed
+from raysent.artifacts import save_tensors, write_json, write_text
+from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.report import write as write_report
+from raysent.sentence_encoder import HashEncoder
+
+
+def write_run(folder: Path, *, config: dict | None = None, series: dict[str, list[float]] | None = None) -> Path:
+    """Write the folder of a run that reported a metric every half hour; its model has 2 x 3 + 4 numbers."""
+    write_text(folder / "model.json", "{}")
+    write_text(folder / "vocabulary.txt", "")
+    save_tensors(folder / "model.safetensors", {"a": torch.ones(2, 3), "b": torch.ones(4)})
+    write_json(folder / "run.json", {"config": {"seed": 0, "objective": {"type": "toy"}, **(config or {})}})
+    num_reports = len(next(iter((series or {"downstream": [50.0]}).values())))
+    lines = [
+        {
+            "index": number + 1,
+            "seconds": 1800.0 * (number + 1),
+            "metrics": {name: values[number] for name, values in (series or {"downstream": [50.0]}).items()},
+        }
+        for number in range(num_reports)
+    ]
+    write_text(folder / "reports.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    write_json(folder / "outcome.json", {"status": "finished", "seconds": 1800.0 * num_reports})
+    return folder
+
+
+def scored(model: str, answers: list[float], gold: list[float]) -> Answers:
+    """Return a model's answers to scored pairs."""
+    rows = [f"row {number}" for number in range(len(gold))]
+    return Answers(model, "pairs", "similarity", (rows, rows), np.array(gold), np.array(answers))
+
+
+def classed(model: str, answers: list[int], gold: list[int], log_probabilities: list[float]) -> Answers:
+    """Return a model's answers to rows of two classes."""
+    rows = [f"row {number}" for number in range(len(gold))]
+    return Answers(
+        model, "task", "fast", (rows,), np.array(gold), np.array(answers), ("no", "yes"), np.array(log_probabilities)
+    )
+
+
+def test_disagreements_of_scores_are_the_largest_differences_of_errors():
+    """The first model's rows come first; a row on which both are equally far off is nobody's."""
+    first, second = scored("a", [1.0, 4.0, 2.0, 3.0], [1, 1, 1, 1]), scored("b", [3.0, 1.5, 2.0, 1.0], [1, 1, 1, 1])
+    found = disagreements(first, second, num_rows=1)
+    assert [(row.sentences[0], row.gap) for row in found.rows] == [("row 0", 2.0), ("row 1", -2.5)]
+    assert (found.num_first, found.num_second, found.num_rows, found.unit) == (1, 2, 4, "points")
+    assert found.p_value == 1.0  # one of three, either way
+
+
+def test_disagreements_of_classes_are_where_one_alone_is_right():
+    """Rows that both get right or wrong do not count, however far apart their probabilities."""
+    first = classed("a", [1, 1, 0, 1], [1, 1, 1, 1], [-0.1, -0.2, -3.0, -0.01])
+    second = classed("b", [0, 1, 1, 0], [1, 1, 1, 1], [-2.0, -9.0, -0.5, -4.0])
+    found = disagreements(first, second, num_rows=5)
+    assert [(row.sentences, row.first, row.second) for row in found.rows] == [
+        (("row 3",), "yes", "no"),
+        (("row 0",), "yes", "no"),
+        (("row 2",), "no", "yes"),
+    ]
+    assert found.rows[0].gap == pytest.approx(3.99)
+
+
+def test_examples_are_a_seeded_sample_and_the_worst():
+    """Two models show the same sample; each its own worst rows."""
+    gold = list(np.linspace(0, 5, 40))
+    one, other = scored("a", [0.0] * 40, gold), scored("b", [5.0] * 40, gold)
+    first, second = (examples(answers, num_rows=3, seed=7) for answers in (one, other))
+    assert [row.sentences for row in first.sample] == [row.sentences for row in second.sample]
+    assert [row.sentences[0] for row in first.worst] == ["row 39", "row 38", "row 37"]
+    assert [row.sentences[0] for row in second.worst] == ["row 0", "row 1", "row 2"]
+
+
+def test_on_scale_fits_a_line_and_stays_within_it():
+    """Similarities that order pairs rightly along a line are right; a constant says the mean."""
+    scores = np.array([1.0, 2.0, 4.0, 5.0])
+    assert on_scale(0.9 + 0.01 * scores, scores) == pytest.approx(scores)
+    assert on_scale(np.array([0.0, 1.0, 9.0, 1.0]), scores).max() <= 5.0
+    assert on_scale(np.ones(4), scores) == pytest.approx(np.full(4, 3.0))
+
+
+def test_neighbour_map_keeps_groups_together_and_is_seeded():
+    """Two far groups stay apart on the plane: every point's nearest is of its own group."""
+    generator = np.random.default_rng(0)
+    features = np.vstack([generator.normal(size=(40, 60)), generator.normal(size=(40, 60)) + 8]).astype(np.float32)
+    points, _ = neighbour_map(features, seed=3)
+    distances = np.linalg.norm(points[:, None] - points[None], axis=2) + 1e9 * np.eye(80)
+    assert ((distances.argmin(axis=1) < 40) == (np.arange(80) < 40)).all()
+    assert (neighbour_map(features, seed=3)[0] == points).all()
+
+
+def test_placed_shows_a_sample_with_its_scores():
+    """Pairs are points coloured by score, their texts beside them; too few, or all alike, are refused."""
+    encoder, texts = HashEncoder(8), [f"w{number} w{number % 7}" for number in range(60)]
+    shown = Shown((texts, texts[::-1]), np.arange(60.0), ())
+    found = placed(encoder, shown, model="m", task="pairs", num_points=40, seed=1)
+    assert (len(found.x), found.num_rows) == (40, 60)
+    assert found.texts == tuple(f"{texts[int(row)]} | {texts[59 - int(row)]}" for row in found.colours)
+    with pytest.raises(DataError, match="m: pairs: a map needs more than 30 rows whose vectors differ"):
+        placed(encoder, shown, model="m", task="pairs", num_points=20, seed=1)
+
+
+def test_efficiency_compares_the_time_to_the_best_score_that_all_reach(tmp_path):
+    """The slow run reaches 60 after two hours, the fast one after half an hour: four times sooner."""
+    slow = write_run(tmp_path / "slow", series={"downstream": [50.0, 52.0, 55.0, 60.0]})
+    fast = write_run(tmp_path / "fast", series={"downstream": [61.0, 70.0]})
+    found = analyses.compare_efficiency([slow, fast])
+    assert (found.metric, found.mode, found.target) == ("downstream", "max", 60.0)
+    assert [curve.hours_to_target for curve in found.curves] == [2.0, 0.5]
+    assert [found.speed_up(curve) for curve in found.curves] == [1.0, 4.0]
+    assert [curve.num_parameters for curve in found.curves] == [10, 10]
+
+
+def test_efficiency_of_a_loss_and_of_a_target_that_one_run_misses(tmp_path):
+    """Less is better of a loss; a run that never got there has no time."""
+    runs = [
+        write_run(tmp_path / "a", series={"nll": [3.0, 2.0]}),
+        write_run(tmp_path / "b", series={"nll": [4.0, 3.5]}),
+    ]
+    assert analyses.compare_efficiency(runs).target == 3.5
+    found = analyses.compare_efficiency(runs, target=2.5)
+    assert [curve.hours_to_target for curve in found.curves] == [1.0, None]
+    assert found.speed_up(found.curves[1]) is None
+
+
+def test_efficiency_refuses_runs_without_a_metric_in_common(tmp_path):
+    """The line says what would give one."""
+    runs = [
+        write_run(tmp_path / "a", series={"nll": [3.0]}),
+        write_run(tmp_path / "b", series={"context_accuracy": [0.1]}),
+    ]
+    with pytest.raises(ConfigError, match=r"--metric: the runs have none in common; train them with --set validation"):
+        analyses.compare_efficiency(runs)
+    with pytest.raises(ConfigError, match=r"--metric nll: .*b does not report it; the runs report none in common"):
+        analyses.compare_efficiency(runs, metric="nll")
+
+
+def test_compare_values_gives_mean_and_spread_over_seeds(tmp_path):
+    """Two seeds of 512 bits and one of 64, by size; the seed alone is not said to differ."""
+    runs = [
+        write_run(tmp_path / f"{bits}-{seed}", config={"seed": seed, "code": {"bits": bits}}, series={"pearson": [r]})
+        for bits, seed, r in ((512, 0, 0.6), (512, 1, 0.8), (64, 0, 0.5))
+    ]
+    found = analyses.compare_values(runs, "code.bits")
+    groups = grouped(found)
+    assert [(group.value, group.num_runs, group.mean) for group in groups] == [(64, 1, 0.5), (512, 2, 0.7)]
+    assert [group.spread for group in groups] == [None, pytest.approx(np.std([0.6, 0.8], ddof=1))]
+    assert (found.metric, found.also_varied) == ("pearson", ())
+
+
+def test_compare_values_says_what_else_differs_and_refuses_unknown_names(tmp_path):
+    """A mistyped name finds its nearest; a whole part is told by what is inside."""
+    runs = [
+        write_run(tmp_path / "a", config={"code": {"bits": 64}, "lambda_sp": 0.2}),
+        write_run(tmp_path / "b", config={"code": {"bits": 128}, "lambda_sp": 0.8}),
+    ]
+    assert analyses.compare_values(runs, "code.bits").also_varied == ("lambda_sp",)
+    series = grouped(analyses.compare_values(runs, "code.bits", by="lambda_sp"))
+    assert [(group.series, group.value) for group in series] == [("0.2", 64), ("0.8", 128)]
+    with pytest.raises(ConfigError, match=r"code\.bit: none of the runs has such a setting; did you mean 'code\.bits'"):
+        analyses.compare_values(runs, "code.bit")
+    with pytest.raises(ConfigError, match=r"code: must be a single setting; given a whole part; name one inside"):
+        analyses.compare_values(runs, "code")
+
+
+def test_costs_are_counted_in_the_models_file(tmp_path):
+    """Ten numbers and half an hour; nothing where there is no model; a torn file is told."""
+    run = write_run(tmp_path / "run")
+    assert analyses.costs_of(run) == analyses.Costs(num_parameters=10, training_hours=0.5)
+    assert analyses.costs_of(tmp_path / "nothing") == analyses.Costs()
+    (run / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:20])
+    with pytest.raises(ArtifactError, match=r"model\.safetensors: truncated or not a file of tensors"):
+        analyses.costs_of(run)
+
+
+def test_analyses_are_kept_and_read(tmp_path):
+    """What is written is read again; one of another version is told, with what to do."""
+    found = disagreements(scored("a/1", [1.0], [2.0]), scored("b", [3.0], [2.5]), num_rows=1)
+    path = analyses.write_analysis(tmp_path, found)
+    assert path.name == "disagreements-pairs-a-1-b.json"
+    assert analyses.read_analyses(tmp_path, analyses.Disagreements) == [found]
+    values = json.loads(path.read_text())
+    del values["models"]
+    path.write_text(json.dumps(values))
+    with pytest.raises(ArtifactError, match="models is not as this version writes it; analyse again"):
+        analyses.read_analyses(tmp_path, analyses.Disagreements)
+    path.write_text("[]")
+    with pytest.raises(ArtifactError, match="not an analysis; remove it"):
+        analyses.read_analyses(tmp_path, analyses.Disagreements)
+
+
+def test_reported_tables_are_whole():
+    """Every paper is there, every row has a figure, and figures in percent look like percentages."""
+    tables = analyses.reported_tables()
+    assert len({table.paper for table in tables}) == 5
+    for table in tables:
+        for row in table.rows.values():
+            assert any(figure is not None for figure in row)
+            measured = zip(table.columns, row, strict=True)
+            bounded = [figure for column, figure in measured if column.endswith(("pearson", "spearman", "f1"))]
+            assert all(figure is None or 10 < figure < 100 for figure in bounded)
+
+
+def test_reported_for_joins_a_papers_tables_but_never_protocols():
+    """MC-QT stands in two tables of one paper; its row in another paper, of another protocol, is its own."""
+    models = [model for model in analyses.reported_for(["MR", "SST-2", "SICK-R"]) if model.model.startswith("MC-QT")]
+    told = {model.where: model for model in models}
+    joined = told["Logeswaran and Lee, 2018, tables 1 and 2"]
+    assert (joined.protocol, joined.figures) == (
+        "kiros",
+        {"dim": 4800, "hours": 28, "MR": 82.4, "SST-2": 87.6, "SICK-R": 87.4},
+    )
+    assert told["Tang and de Sa, 2018, table 5"].protocol == "senteval"
+    assert analyses.reported_for(["no-such-task"]) == []
+
+
+def test_analyse_commands_keep_what_the_report_shows(tmp_path, monkeypatch, capsys):
+    """Each command keeps a file; a folder of judged models alone has a page with a section for each."""
+    monkeypatch.chdir(tmp_path)
+    raysent = CommandLine(monkeypatch, capsys)
+    run = write_run(tmp_path / "a", config={"size": 1}, series={"downstream": [50.0, 60.0]})
+    other = write_run(tmp_path / "b", config={"size": 2}, series={"downstream": [60.0, 70.0]})
+    task = ("--tasks", "docs-library", "--into", "home")
+    assert "2.0 x" in raysent("analyse", "efficiency", run, other, "--into", "home").out
+    assert "size" in raysent("analyse", "parameter", "size", run, other, "--into", "home").out
+    assert raysent("analyse", "examples", "hash:8", "--rows", "3", *task).code == 0
+    assert raysent("analyse", "errors", "hash:8", "hash:16", "--rows", "3", *task).code == 0
+    assert raysent("analyse", "tsne", "hash:8", "--points", "40", *task).code == 0
+    page = write_report(tmp_path / "home").read_text(encoding="utf-8")
+    for heading in (
+        "Score against time",
+        "One setting at a time",
+        "Maps of sentences",
+        "Answers",
+        "Where models differ",
+    ):
+        assert f"<h2>{heading}</h2>" in page
