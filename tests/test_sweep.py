@@ -19,7 +19,7 @@ import raysent
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.search_space import Limits, parse_space
-from raysent.sweep import prepare_space, read_events, read_ledger
+from raysent.sweep import load_record, prepare_space, read_events, read_ledger, replay
 from raysent.sweep.conductor import Trial
 from raysent.sweep.ray_tune import layout
 from raysent.sweep.selection import select_members
@@ -186,6 +186,9 @@ def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
     with (run / "trials.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert 0 < sum(float(row["usd"]) for row in rows) < told["spent_usd"]
+    events = list(read_events(run))
+    found = replay(load_record(run).space, seed=0, events=events)
+    assert (found.difference, found.num_sittings) == ("", 2)
 
 
 def _spent_usd(run: Path) -> float:

@@ -161,6 +161,18 @@ def resume(
 
 
 @app.command()
+def replay(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Derive every decision of a sweep again from its journal.
+
+    Proposals, seeds, who went on and where the money ended must come out the same to the last bit. Exit code 1 where
+    one does not.
+    """
+    from raysent.cli import sweeping  # torch and Ray come with it
+
+    raise typer.Exit(sweeping.replay(run, as_json=as_json))
+
+
+@app.command()
 def train(
     space: SpaceArgument,
     corpus: CorpusOption = None,

@@ -21,7 +21,8 @@ from raysent.cost import parse_money
 from raysent.errors import RaysentError
 from raysent.run import describe
 from raysent.search_space import SearchSpace, find_space, read_space, schema
-from raysent.sweep import SweepRecord, SweepResult, load_record, prepare_space, read_events
+from raysent.sweep import JOURNAL_FILE, SweepRecord, SweepResult, load_record, prepare_space, read_events
+from raysent.sweep import replay as replay_sweep
 from raysent.sweep import resume as resume_sweep
 from raysent.sweep import start as start_sweep
 from raysent.tasks import find_task
@@ -71,6 +72,22 @@ def resume(folder: Path, *, limits: Sequence[Override], as_json: bool) -> int:
         view.recall(list(read_events(folder)))
         result = resume_sweep(folder, limits=limits, listener=view.hear, progress=progress)
     return _conclude(result, record, as_json=as_json)
+
+
+def replay(folder: Path, *, as_json: bool) -> int:
+    """Derive every decision of a sweep again from its journal; 1 where one comes out otherwise."""
+    record = load_record(folder)
+    found = replay_sweep(record.space, seed=record.seed, events=list(read_events(folder)))
+    if as_json:
+        print_json(asdict(found))
+    elif found.difference:
+        messages.print(f"{folder / JOURNAL_FILE}: {found.difference}", soft_wrap=True)
+    else:
+        sittings = f"{found.num_sittings} sitting" + ("s" if found.num_sittings != 1 else "")
+        results.print(
+            f"{found.num_derived} events of {sittings} derived again from the journal: all the same", soft_wrap=True
+        )
+    return 1 if found.difference else 0
 
 
 def lint(files: Sequence[str]) -> int:
@@ -229,4 +246,4 @@ def _print_leaderboard(result: SweepResult, space: SearchSpace) -> None:
             messages.print(f"trial {trial.name} {trial.status}: {trial.error}", style="red", soft_wrap=True)
 
 
-__all__ = ["Judgement", "lint", "print_schema", "resume", "sweep"]
+__all__ = ["Judgement", "lint", "print_schema", "replay", "resume", "sweep"]

@@ -19,7 +19,7 @@ from raysent.cloud.market import NO_NOTICE_SHARE, NOTICE_S, PRICE_LAG_S, UNREAD_
 from raysent.cloud.workload import TrialModel, World, make_workload
 from raysent.cost import Budget, Entry, Funds, Ledger, Price, on_demand_price, own_price, spot_price
 from raysent.search_space import SearchSpace
-from raysent.sweep import ENDED, Conductor, Event, Searcher, Trial, derived_seed
+from raysent.sweep import ENDED, Conductor, Event, Searcher, Trial, budget_values, derived_seed
 
 BOOT_S = (40.0, 150.0)
 RETRY_S = 180.0
@@ -82,6 +82,10 @@ class SimulatedSweep:
     scores: list[tuple[float, float, float]] = field(repr=False)
 
 
+class _KilledError(Exception):
+    """The driver is no more."""
+
+
 class Simulator:
     """Plays one sweep through. `run` may be called once."""
 
@@ -94,6 +98,7 @@ class Simulator:
         seed: int,
         workload: Callable[[Trial], TrialModel] | None = None,
         searcher: Callable[[], Searcher] | None = None,
+        kill_at: int | None = None,
     ) -> None:
         """Set the clock to zero.
 
@@ -104,6 +109,7 @@ class Simulator:
             seed: Of everything that happens.
             workload: What trials take and score; None for one drawn from the seed.
             searcher: Makes what proposes trials, anew for every driver; None for blind draws.
+            kill_at: The driver is killed once, right after it wrote so many events, and taken up again at once.
         """
         self._space, self._world, self._budget, self._seed = space, world, budget, seed
         self._workload = workload or make_workload(world, seed=seed, mode=space.mode)
@@ -123,15 +129,19 @@ class Simulator:
         self._billed_usd = self._lost_s = 0.0
         self._scores: list[tuple[float, float, float]] = []
         self._is_over = False
+        self._kill_at = kill_at
 
     def run(self) -> SimulatedSweep:
         """Play the sweep to its end."""
-        self._begin_driver()
+        self._at(0.0, self._begin_driver)
         if self._chance.random() < self._world.kill_share:
             self._at(self._chance.expovariate(1 / 3600), self._kill_driver)
         while self._heap and not self._is_over:
             self._now, _, happens, arguments = heapq.heappop(self._heap)
-            happens(*arguments)
+            try:
+                happens(*arguments)
+            except _KilledError:
+                self._kill_driver(down_s=0.0)
         self._conductor.abandon()
         trials = list(self._conductor.trials.values())
         signed = [self._conductor.score(trial) for trial in trials if trial.status == "finished"]
@@ -167,15 +177,17 @@ class Simulator:
             budget=self._budget,
             proposals=self._searcher(),
         )
-        self._write("session")
+        self._write("session", budget=budget_values(self._budget))
         self._check_token = 0
         self._fill()
         self._finish_if_done()
 
     def _write(self, event: str, **values: Any) -> None:
         self.events.append({"event": event, **values})
+        if len(self.events) == self._kill_at:
+            raise _KilledError
 
-    def _kill_driver(self) -> None:
+    def _kill_driver(self, down_s: float | None = None) -> None:
         """Kill the driver: its machines end themselves when they have heard nothing for long enough."""
         # What is owed was counted up at every poll; nothing hangs on the polls before the last one.
         self._ledger.tick(now_s=self._now - self._chance.uniform(0, self._world.cost.poll_s))
@@ -187,7 +199,7 @@ class Simulator:
         self._orphans.clear()
         self._saved_s.clear()
         self._jump_s += self._chance.choice((0.0, 0.0, -3600.0, 3600.0))
-        self._at(self._chance.expovariate(1 / 1800), self._begin_driver)
+        self._at(self._chance.expovariate(1 / 1800) if down_s is None else down_s, self._begin_driver)
 
     def _funds(self) -> Funds:
         """Return where the sweep stands, as of the last poll."""
@@ -355,6 +367,10 @@ class Simulator:
         machine.trial = trial
         if trial is None:
             self._terminate(machine)
+        elif trial.index:
+            # A trial that goes on tells its last report again: whoever listened may not have heard it.
+            told = {"metrics": trial.metrics, "seconds": trial.seconds, "usd": trial.usd}
+            self._tell(machine, trial, index=trial.index, told=told)
         else:
             self._train(machine, trial)
 
@@ -376,16 +392,15 @@ class Simulator:
         usd = machine.price.usd(took_s)
         self._ledger.share(trial.name, node=machine.name, rung=index, seconds=took_s, usd=usd, steps=1, steps_lost=0)
         self._note_score(score)
-        goes_on = self._conductor.report(
-            trial.name,
-            index=index,
-            num_reports=self._world.num_reports,
-            metrics={self._space.metric: score},
-            seconds=trial.seconds + took_s,
-            usd=trial.usd + usd,
-            funds=self._funds(),
-        )
-        if goes_on and index < self._world.num_reports:
+        told = {"metrics": {self._space.metric: score}, "seconds": trial.seconds + took_s, "usd": trial.usd + usd}
+        self._tell(machine, trial, index=index, told=told)
+
+    def _tell(self, machine: Machine, trial: Trial, *, index: int, told: dict[str, Any]) -> None:
+        """Tell the conductor a report, and do as it says."""
+        num_reports = self._world.num_reports
+        funds = self._funds()
+        goes_on = self._conductor.report(trial.name, index=index, num_reports=num_reports, funds=funds, **told)
+        if goes_on and index < num_reports:
             self._train(machine, trial)
             return
         self._conductor.end(trial.name, status="finished" if goes_on else "stopped")

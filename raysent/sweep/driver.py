@@ -32,6 +32,7 @@ from raysent.sweep.record import (
     trial_folder,
     write_trials_table,
 )
+from raysent.sweep.replay import budget_values
 from raysent.sweep.trial import Trial
 from raysent.train import ray_session
 from raysent.trainer import drop_checkpoints
@@ -143,7 +144,7 @@ def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> Swee
         if not conductor.is_complete:
             with ray_session(record.address), _meter(record, folder) as meter:
                 _check_hourly(space, budget, meter)
-                interrupted = _sit(record, folder, conductor, meter, journal)
+                interrupted = _sit(record, folder, conductor, meter, journal, budget)
             if conductor.closed and not interrupted:
                 conductor.abandon()
             journal.write("interrupted" if interrupted else "completed", reason=conductor.closed)
@@ -159,7 +160,9 @@ def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> Swee
         journal.close()
 
 
-def _sit(record: SweepRecord, folder: Path, conductor: Conductor, meter: Meter, journal: Journal) -> bool:
+def _sit(
+    record: SweepRecord, folder: Path, conductor: Conductor, meter: Meter, journal: Journal, budget: Budget
+) -> bool:
     """Train in this sitting; returns whether the user interrupted."""
     space = record.space
     spent_s = sum(_sitting_lengths(folder))
@@ -172,6 +175,7 @@ def _sit(record: SweepRecord, folder: Path, conductor: Conductor, meter: Meter, 
         spent_usd=round(meter.ledger.spent_usd, 6),
         usd_per_hour=meter.price.usd_per_hour,
         price=meter.price.source,
+        budget=budget_values(budget),
     )
     return run_trials(conductor, plan, describe=_describer(space, folder), is_over=_clock(space, spent_s), meter=meter)
 

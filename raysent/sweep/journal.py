@@ -3,7 +3,7 @@
 One JSON object a line. What a line says is all that a resumed sweep needs; nothing of Ray's or Optuna's own state is
 read back.
 
-    session    a driver took up the sweep            session, versions
+    session    a driver took up the sweep            trials, concurrent, spent_s, spent_usd, prices, budget
     suggested  a trial was drawn                     trial, number, attempts, params, seed
     started    a trial was handed to a worker        trial, funds
     report     a trial came to a share of its run    trial, index, num_reports, metrics, seconds, usd
@@ -61,7 +61,7 @@ class Journal:
 
     def write(self, event: str, **values: Any) -> Event:
         """Append one event, push it to the disk, and tell the listener; NaN and infinity are written as null."""
-        line = {"event": event, "time": round(time.time(), 3), **_finite(values)}
+        line = {"event": event, "time": round(time.time(), 3), **finite(values)}
         with storage_errors(self.path):
             append_json_line(self._stream, line)
         if self._listener is not None:
@@ -97,10 +97,10 @@ def read_events(folder: Path) -> Iterator[Event]:
         yield from read_json_lines(path)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Return a value in which numbers that JSON has no word for are None."""
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
