@@ -222,15 +222,20 @@ def evaluate(
     reported: Annotated[
         bool, typer.Option("--reported", help="Also print what papers report on these tasks, a table a protocol.")
     ] = False,
+    processes: Annotated[
+        int | None, typer.Option("--processes", metavar="N", min=1, help="Judge N models and tasks at once.")
+    ] = None,
+    address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Judge models on tasks.
 
     Encodes, fits a probe per task, and keeps scores and log-probabilities in evaluation/ of the first folder named.
     The protocol senteval gives the figures of SentEval itself; kiros is that of the Skip-Thoughts and Quick-Thoughts
-    papers. Figures of different protocols do not compare.
+    papers. Figures of different protocols do not compare. With --address, models and tasks are judged on a cluster that
+    reaches the same folders.
     """
-    from raysent.cli import judging  # torch comes with it
+    from raysent.cli import judging, spreading  # torch comes with them
 
     raise typer.Exit(
         judging.evaluate(
@@ -240,6 +245,7 @@ def evaluate(
             protocol=protocol,
             configuration=configuration,
             is_reported=reported,
+            over=spreading.Over(processes, address),
             as_json=as_json,
         )
     )
