@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raysent.config import parse_yaml
 from raysent.cost import Budget, Funds
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.search_space import parse_space
 from raysent.sweep.conductor import Conductor
 from raysent.sweep.halving import SuccessiveHalving
@@ -226,6 +226,44 @@ def test_conductor_asks_anew_for_money_when_it_is_taken_up_again():
     assert conductor.suggest(Funds(spent_usd=9.9)) is None
     again = Conductor(_space(), seed=1, write=write, past=events, budget=Budget(limit_usd=20.0))
     assert again.suggest(Funds(spent_usd=9.9)) is not None
+
+
+def test_conductor_compares_trials_at_the_same_dollars():
+    """A dear trial comes to a rung of dollars with fewer reports behind it; nobody is compared between rungs."""
+    text = """
+base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}
+search: {training.learning_rate: {loguniform: [1e-4, 1e-2]}}
+limits: {trials: 4, rung_unit: usd}
+cost: {usd_per_hour: 1.0}
+"""
+    conductor = Conductor(parse_space(parse_yaml(text), name="toy"), seed=1, write=lambda event, **values: None)
+    cheap, dear = conductor.suggest(), conductor.suggest()
+
+    def tell(trial, index, score, usd):
+        told = {"num_reports": 20, "metrics": {"context_accuracy": score}, "seconds": 1.0, "usd": usd}
+        return conductor.report(trial.name, index=index, **told)
+
+    assert [tell(cheap, index, 0.5, float(index)) for index in (1, 2, 3)] == [True, True, True]
+    # One report of four dollars: it is held against what others had at the rung of three.
+    assert not tell(dear, 1, 0.4, 4.0)
+    assert tell(cheap, 4, 0.1, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("", "limits.rung_unit: usd needs a price; set cost.usd_per_hour"),
+        (
+            "cost: {usd_per_hour: 1.0, on_budget: finish-rung}",
+            "cost.on_budget: finish-rung needs limits.rung_unit report",
+        ),
+    ],
+)
+def test_rungs_in_dollars_need_a_price(section, said):
+    """Nothing is compared by dollars that nobody knows."""
+    text = "base: {encoder: {type: gru}, objective: {type: context_prediction}}\nlimits: {rung_unit: usd}\n"
+    with pytest.raises(ConfigError, match=said):
+        parse_space(parse_yaml(text + section), name="toy")
 
 
 def test_conductor_answers_a_repeated_report_as_before():

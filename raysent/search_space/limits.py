@@ -38,6 +38,8 @@ class Limits(StrictModel):
             worker without a GPU.
         sampler: Optuna's sampler.
         scheduler: How trials are stopped early.
+        rung_unit: What trials have in common when they are compared: `report`, the same share of a run, or `usd`, the
+            same dollars, in units of what the sweep's first report cost.
     """
 
     trials: int = pydantic.Field(default=12, ge=1)
@@ -49,6 +51,7 @@ class Limits(StrictModel):
     backend: Literal["auto", "actor", "train"] = "auto"
     sampler: Literal["tpe", "random", "qmc", "gp"] = "tpe"
     scheduler: SchedulerConfig = SchedulerConfig()
+    rung_unit: Literal["report", "usd"] = "report"
 
     @property
     def time_s(self) -> float | None:

@@ -163,8 +163,19 @@ def parse_space(document: Document, *, name: str) -> SearchSpace:
             ("judge", "each"),
             f"must be a searched name; given {space.judge.each!r}" + did_you_mean(space.judge.each, space.domains),
         )
+    _check_rungs(space)
     _check_edges(space)
     return space
+
+
+def _check_rungs(space: SearchSpace) -> None:
+    """Refuse rungs in dollars where nothing says what anything costs, or where they cannot be paid ahead."""
+    if space.limits.rung_unit != "usd":
+        return
+    if not space.cost.usd_per_hour:
+        raise space.document.error(("limits", "rung_unit"), "usd needs a price; set cost.usd_per_hour")
+    if space.cost.on_budget == "finish-rung":
+        raise space.document.error(("cost", "on_budget"), "finish-rung needs limits.rung_unit report; given usd")
 
 
 def _domain(document: Document, name: str, written: Any) -> Domain:

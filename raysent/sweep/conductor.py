@@ -56,13 +56,18 @@ class Conductor:
         scheduler = space.limits.scheduler
         self._halving = (
             SuccessiveHalving(
-                mode=space.mode, reduction_factor=scheduler.reduction_factor, grace_reports=scheduler.grace_reports
+                mode=space.mode,
+                reduction_factor=scheduler.reduction_factor,
+                grace_reports=scheduler.grace_reports,
+                unit="report" if space.limits.rung_unit == "report" else "dollar rung",
             )
             if scheduler.type == "asha"
             else None
         )
         self._allowance = Allowance(budget or Budget(), self._halving)
         self._running: dict[str, Trial] = {}
+        self._unit_usd = 0.0
+        self._levels: dict[str, int] = {}
         for event in past:
             self._replay(event)
         # Whether there is money now is asked anew: the budget may have been raised.
@@ -243,10 +248,16 @@ class Conductor:
 
     def _decide(self, trial: Trial, index: int) -> tuple[bool, str]:
         """Ask the trial scheduler; after the last report there is nothing left to stop."""
-        score = self.score(trial)
         if self._halving is None or index >= trial.num_reports:
             return True, ""
-        return self._halving.goes_on(trial.name, index=index, score=math.nan if score is None else score)
+        told = self.score(trial)
+        score = math.nan if told is None else told
+        if self.space.limits.rung_unit == "usd" and not math.isnan(score):
+            index = self._halving.level(trial.usd / self._unit_usd) if self._unit_usd else 0
+            if index <= self._levels.get(trial.name, 0):
+                return True, ""
+            self._levels[trial.name] = index
+        return self._halving.goes_on(trial.name, index=index, score=score)
 
     def _hear(
         self,
@@ -261,6 +272,7 @@ class Conductor:
         """Take a report into the state."""
         trial.index, trial.num_reports, trial.metrics = index, num_reports, dict(metrics)
         trial.seconds, trial.usd = seconds, usd
+        self._unit_usd = self._unit_usd or usd / index
         score = self.score(trial)
         # The searcher hears the first seed's reports, and the median in the end.
         if score is not None and not math.isnan(score) and trial.number == self._first(trial.number):

@@ -33,14 +33,18 @@ class Rung:
 class SuccessiveHalving:
     """Decides at rungs whether a trial is among the best that have come so far.
 
-    A rung is a report index: `grace_reports` times a power of `reduction_factor`. Reports come after equal shares of
+    A rung is a report index: `grace_reports` times a power of `reduction_factor`; or as many dollars, in units of what
+    the sweep's first report cost. Reports come after equal shares of
     a run's training, so trials of different batch sizes meet at a rung with the same number of sentences behind them.
     """
 
-    def __init__(self, *, mode: Literal["max", "min"], reduction_factor: int = 3, grace_reports: int = 1) -> None:
+    def __init__(
+        self, *, mode: Literal["max", "min"], reduction_factor: int = 3, grace_reports: int = 1, unit: str = "report"
+    ) -> None:
         self._sign = 1.0 if mode == "max" else -1.0
         self._factor = reduction_factor
         self._grace = grace_reports
+        self._unit = unit
         self.rungs: dict[int, Rung] = {}
 
     def is_rung(self, index: int) -> bool:
@@ -49,6 +53,15 @@ class SuccessiveHalving:
         while rung < index:
             rung *= self._factor
         return rung == index
+
+    def level(self, progress: float) -> int:
+        """Return the highest rung that a trial has come to with so much behind it; 0 for none yet."""
+        rung = self._grace
+        if progress < rung:
+            return 0
+        while rung * self._factor <= progress:
+            rung *= self._factor
+        return rung
 
     def next_rung(self, index: int) -> int:
         """Return the first report after `index` at which trials are compared."""
@@ -77,4 +90,4 @@ class SuccessiveHalving:
         kept = math.ceil(len(rung) / self._factor)
         if better < kept:
             return True, ""
-        return False, f"place {better + 1} of {len(rung)} after report {index}; the best {kept} go on"
+        return False, f"place {better + 1} of {len(rung)} after {self._unit} {index}; the best {kept} go on"
