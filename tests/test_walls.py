@@ -39,7 +39,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("sweep",),
     ),
     # Analyses judge models and read what runs wrote; the report only shows what they kept.
-    "JUDGE": (("evaluate",), ("ensemble",), ("neighbours", "analyses"), ("report",)),
+    "JUDGE": (("evaluate",), ("ensemble",), ("neighbours", "image_ranking", "analyses"), ("report",)),
     "MONEY": (("cloud",),),
     "HANDOVER": (("export",), ("cli",), ("__main__",)),
 }
