@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from raysent import probes
 from raysent.artifacts import content_key
+from raysent.evaluate.costs import costs_of
 from raysent.evaluate.members import Member, expand
 from raysent.evaluate.records import Record, read_record, record_of, write_record
 from raysent.evaluate.similarity import SimilarityScore, similarity_scores
@@ -196,7 +197,7 @@ def _judge(member: Member, encoder: Encode, data: TaskData, row_hash: str, proto
     encoded = time.perf_counter()
     result = probes.fit_probe(features, data, protocol=protocol, source=member.path)
     seconds = {"encode_s": encoded - started, "probe_s": time.perf_counter() - encoded}
-    return record_of(
+    record = record_of(
         result,
         data,
         model=member.name,
@@ -206,3 +207,4 @@ def _judge(member: Member, encoder: Encode, data: TaskData, row_hash: str, proto
         key=key,
         seconds=seconds,
     )
+    return replace(record, about={**record.about, "costs": asdict(costs_of(Path(member.path)))})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from raysent.analyses import Costs
+from raysent.evaluate.costs import Costs
 from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, fixed, significant, whole
 from raysent.report.run_files import Run
 from raysent.report.score_files import SIMILARITY, Score
