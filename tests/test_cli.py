@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -202,7 +203,7 @@ def test_evaluate_prints_a_table_and_names_what_is_absent(raysent_, place):
     ran = raysent_("evaluate", "hash:16", "--data", "data")
     assert ran.code == 0
     assert [line.split()[0] for line in ran.out.splitlines()] == ["test,", "hash:16"]
-    assert ran.err.startswith("not in data: CR, SUBJ, MPQA, SST-2, TREC, SST-5, MRPC, SICK-E, STS12, STS13")
+    assert ran.err.startswith("not in data: CR, SUBJ, MPQA, SST-2, TREC, SST-5, MRPC, SICK-E, SICK-R, STS-B, STS12")
 
 
 def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):
@@ -328,3 +329,33 @@ def test_print_table_is_never_squeezed(raysent_, place, monkeypatch):
     monkeypatch.setattr("raysent.cli.console.results", Console(width=20, markup=False))
     ran = raysent_("sweep", "space.yaml", "--dry-run")
     assert "encoder.bidirectional  false, true" in ran.out
+
+
+def test_data_check_says_what_is_there(raysent_, place):
+    """Whole, missing and wrong files are told apart; a wrong one is exit code 2, with the line that evaluate gives."""
+    ran = raysent_("data", "check", "data")
+    assert ran.code == 0
+    assert re.search(r"^MR +whole +80$", ran.out, re.MULTILINE)
+    assert "TREC: no TREC/train_5500.label and 1 more; published at https://github.com/facebookresearch" in ran.out
+    with (place / "data/MR/rt-polarity.pos").open("a") as stream:
+        stream.write("one more\n")
+    ran = raysent_("data", "check", "data", "--json")
+    (found,) = [one for one in json.loads(ran.out)["tasks"] if one["task"] == "MR"]
+    assert (ran.code, found["status"], found["num_rows"]) == (2, "wrong", 0)
+    assert "must have 40 lines as published; given 41" in found["problem"]
+    assert "no such folder" in raysent_("data", "check", "nowhere").err
+
+
+def test_evaluate_takes_a_protocol(raysent_, place):
+    """The object names protocol and configuration; records of two protocols stand side by side."""
+    arguments = ("evaluate", "hash:16", "--data", "data", "--tasks", "MR")
+    values = json.loads(raysent_(*arguments, "--protocol", "senteval", "--config", "prototyping", "--json").out)
+    assert (values["protocol"], values["config"]) == ("senteval", "prototyping")
+    assert values["settings"]["optimizer"] == "rmsprop"
+    (found,) = values["results"]
+    assert found["protocol"] == "senteval/prototyping"
+    assert raysent_(*arguments).out.startswith("test, protocol fast")
+    folder = place / "runs/judged/evaluation/hash-16"
+    assert (folder / "MR.json").is_file()
+    assert (folder / "senteval-prototyping/MR.json").is_file()
+    assert raysent_(*arguments, "--protocol", "sentevel").code == 2

@@ -65,7 +65,7 @@ def test_evaluate_scores_and_writes_records(data_dir, tmp_path):
     assert all(score.test > 90 for score in scores)
     about = json.loads((tmp_path / "out/hash-8/CR.json").read_text())
     assert about["settings"] == settings("fast")
-    assert set(about["versions"]) == {"raysent", "numpy", "torch"}
+    assert set(about["versions"]) == {"raysent", "numpy", "scipy", "scikit-learn", "torch"}
     assert about["interval"][0] <= about["test"] <= about["interval"][1]
 
 
@@ -208,8 +208,3 @@ def test_pair_features_follow_their_kind():
     order = features_of(encoder, columns, kind="order")
     np.testing.assert_array_equal(pair, np.hstack([abs(u - v), u * v]))
     np.testing.assert_array_equal(order, np.hstack([u, v, abs(u - v), u * v]))
-
-
-def test_score_is_a_value():
-    """Scores compare by what they hold."""
-    assert Score("a", "MR", "fast", 1.0, 2.0) == Score("a", "MR", "fast", 1.0, 2.0)
