@@ -25,7 +25,7 @@ PEARSON = "pearson"
 
 @dataclass(frozen=True)
 class Score:
-    """What a model scores on a task, in percent, with a 95 % interval and the model's costs where they are known."""
+    """What a model scores on a task, in percent; with a 95 % interval, F1 and the model's costs where they are known."""
 
     model: str
     task: str
@@ -34,6 +34,7 @@ class Score:
     test: float | None
     interval: tuple[float, float] | None = None
     costs: Costs = field(default_factory=Costs)
+    f1: float | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def _score(values: Mapping[str, Any], path: Path) -> Score:
         test=number(values.get("test", values.get(PEARSON))),
         interval=_interval(values.get("interval")),
         costs=_costs(mapping(values.get("costs"))),
+        f1=number(mapping(values.get("measures")).get("f1")),
     )
 
 

@@ -8,6 +8,7 @@ from raysent.evaluate.costs import Costs
 from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, fixed, significant, whole
 from raysent.report.run_files import Run
 from raysent.report.score_files import SIMILARITY, Score
+from raysent.tasks import known_tasks
 
 EVALUATE = "raysent evaluate"
 CAPTIONS = {SIMILARITY: "the models' own similarity, nothing trained: Pearson's correlation with people's scores × 100"}
@@ -25,8 +26,9 @@ def section(run: Run) -> Section:
 
 def _table(run: Run, protocol: str) -> Block:
     chosen = {(score.model, score.task): score for score in run.scores if score.protocol == protocol}
-    tasks = sorted({task for _, task in chosen})
-    means = {model: mean_over(chosen, model, tasks) for model in sorted({model for model, _ in chosen})}
+    tasks = sorted({task for _, task in chosen}, key=lambda task: (_is_apart(task), task))
+    averaged = [task for task in tasks if not _is_apart(task)]
+    means = {model: mean_over(chosen, model, averaged) for model in sorted({model for model, _ in chosen})}
     best = {task: _best([score.test for (_, name), score in chosen.items() if name == task]) for task in tasks}
     best_mean = _best(list(means.values()))
     models = sorted(means, key=lambda model: -(means[model] if means[model] is not None else -1e9))  # type: ignore[operator]
@@ -34,19 +36,27 @@ def _table(run: Run, protocol: str) -> Block:
     columns = [
         Column("model"),
         *([Column("parameters", "number"), Column("hours", "number", "of training")] if has_costs else []),
-        *(Column(task, "number") for task in tasks),
-        Column("mean", "number", "over all tasks"),
+        *(Column(task, "number") for task in averaged),
+        *([Column("mean", "number", "over the tasks to its left")] if averaged else []),
+        *(Column(f"{task} r", "number", "Pearson's correlation × 100") for task in tasks if task not in averaged),
     ]
     rows = [
         [
             Cell(run.title(model)),
             *(_costs(run.cost(model)) if has_costs else []),
-            *(_cell(chosen.get((model, task)), best[task]) for task in tasks),
-            Cell(fixed(means[model]), means[model], mark=_mark(means[model], best_mean)),
+            *(_cell(chosen.get((model, task)), best[task]) for task in averaged),
+            *([Cell(fixed(means[model]), means[model], mark=_mark(means[model], best_mean))] if averaged else []),
+            *(_cell(chosen.get((model, task)), best[task]) for task in tasks if task not in averaged),
         ]
         for model in models
     ]
     return Table(columns, rows, caption=CAPTIONS.get(protocol, f"protocol {protocol}" if protocol else ""))
+
+
+def _is_apart(task: str) -> bool:
+    """Return whether a task's probe is judged by correlation, which has no place in a mean of percentages."""
+    known = known_tasks().get(task)
+    return known is not None and known.is_scored
 
 
 def _costs(costs: Costs) -> list[Cell]:
@@ -76,6 +86,10 @@ def _cell(score: Score | None, best: float | None) -> Cell:
     if score is None:
         return Cell(fixed(None))
     ends = "" if score.interval is None else f", 95 % interval {fixed(score.interval[0])} to {fixed(score.interval[1])}"
+    f1 = f"/{fixed(score.f1)}" if score.f1 is not None else ""
     return Cell(
-        fixed(score.test), score.test, mark=_mark(score.test, best), title=f"validation {fixed(score.validation)}{ends}"
+        f"{fixed(score.test)}{f1}",
+        score.test,
+        mark=_mark(score.test, best),
+        title=f"validation {fixed(score.validation)}{ends}",
     )
