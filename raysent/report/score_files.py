@@ -25,7 +25,7 @@ PEARSON = "pearson"
 
 @dataclass(frozen=True)
 class Score:
-    """What a model scores on a task, in percent; with a 95 % interval, F1 and the model's costs where they are known."""
+    """What a model scores on a task, in percent; its 95 % interval, F1 and the model's costs where they are known."""
 
     model: str
     task: str

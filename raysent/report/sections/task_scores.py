@@ -86,9 +86,9 @@ def _cell(score: Score | None, best: float | None) -> Cell:
     if score is None:
         return Cell(fixed(None))
     ends = "" if score.interval is None else f", 95 % interval {fixed(score.interval[0])} to {fixed(score.interval[1])}"
-    f1 = f"/{fixed(score.f1)}" if score.f1 is not None else ""
+    text = fixed(score.test) if score.f1 is None else f"{fixed(score.test)}/{fixed(score.f1)}"
     return Cell(
-        f"{fixed(score.test)}{f1}",
+        text,
         score.test,
         mark=_mark(score.test, best),
         title=f"validation {fixed(score.validation)}{ends}",
