@@ -32,7 +32,6 @@ from raysent.trainer import Outcome, Report, Workers, check_run, fit, load_outco
 _MISTAKE_FILE = "mistake.json"
 _RAY_FOLDER = ".ray_train"
 _POLL_S = 0.1
-_CONNECT_S = 5.0
 _MAX_FAILURES = 3
 _KNOCK_S = 10.0
 
@@ -237,8 +236,8 @@ def _follow(trainer: Any, folder: Path, on_report: Callable[[Report], object] | 
 
 
 @contextlib.contextmanager
-def ray_session(address: str | None) -> Iterator[None]:
-    """Be connected to Ray inside the block; what was started for it is ended after."""
+def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator[None]:
+    """Be connected to Ray inside the block; what was started for it is ended after, with so many cores if given."""
     _quiet()
     import ray  # noqa: PLC0415 - late, as above
 
@@ -247,7 +246,7 @@ def ray_session(address: str | None) -> Iterator[None]:
         return
     try:
         _knock(address)
-        options: dict[str, Any] = {"include_dashboard": False} if address is None else {}
+        options: dict[str, Any] = {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
         ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
@@ -267,21 +266,6 @@ def _knock(address: str | None) -> None:
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_S).close()
-
-
-def _check_answers(address: str) -> None:
-    """Make sure that somebody listens at ``host:port``; Ray itself would try for minutes.
-
-    Raises:
-        ConfigError: If nobody does.
-    """
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        return  # a name that Ray itself resolves, such as `auto`
-    try:
-        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
-    except OSError as error:
-        raise ConfigError(f"--address {address}: no Ray cluster answers there ({error})") from None
 
 
 def _resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tuple[int, float]:

@@ -216,3 +216,57 @@ def relatedness(u, v, hidden, output, scores):
         losses.append(np.mean(target * (np.log(target) - log_p)))
         predicted.append(np.exp(log_p) @ np.arange(1, 6))
     return np.mean(losses), np.array(predicted)
+
+
+def nearest_by_cosine(vectors, query, k):
+    """Return (row, cosine) of the k vectors with the highest cosine, one at a time; the earlier row where equal."""
+    found = []
+    for row, vector in enumerate(np.asarray(vectors, dtype=np.float64)):
+        lengths = np.linalg.norm(vector) * np.linalg.norm(query)
+        found.append((row, float(vector @ query) / lengths if lengths else 0.0))
+    return sorted(found, key=lambda one: (-round(one[1], 9), one[0]))[:k]
+
+
+def nearest_by_bits(bits, query, k):
+    """Return (row, differing bits) of the k codes with the fewest; the earlier row where equal."""
+    found = [(row, sum(a != b for a, b in zip(code, query, strict=True))) for row, code in enumerate(bits)]
+    return sorted(found, key=lambda one: (one[1], one[0]))[:k]
+
+
+def analogy_answer(vectors, a, b, c, excluded=()):
+    """Return the row whose vector has the highest cosine with v(c) + v(b) - v(a)."""
+    asked = vectors[c] + vectors[b] - vectors[a]
+    cosines = {
+        row: vector @ asked / (np.linalg.norm(vector) * np.linalg.norm(asked) or 1)
+        for row, vector in enumerate(vectors)
+        if row not in excluded
+    }
+    return max(cosines, key=cosines.get)
+
+
+def image_recalls(similarity, image_of):
+    """Return R@1, R@5, R@10 and the median rank of captions by images, then of images by captions."""
+    by_image, by_caption = [], []
+    for image in range(similarity.shape[1]):
+        order = sorted(range(len(similarity)), key=lambda caption: (-similarity[caption, image], caption))
+        by_image.append(min(place for place, caption in enumerate(order) if image_of[caption] == image))
+    for caption, row in enumerate(similarity):
+        order = sorted(range(len(row)), key=lambda image: (-row[image], image))
+        by_caption.append(order.index(image_of[caption]))
+    return [
+        [*(100 * sum(rank < cutoff for rank in ranks) / len(ranks) for cutoff in (1, 5, 10)), int(np.median(ranks)) + 1]
+        for ranks in (by_image, by_caption)
+    ]
+
+
+def ranking_loss(images, captions, others, *, margin, normalizes_images):
+    """Return the sum of hinges of pairs (row, row), each against other captions' and other images' rows, both ways."""
+    if normalizes_images:
+        images = np.stack([unit(image) for image in images])
+    captions = np.stack([unit(caption) for caption in captions])
+    total = 0.0
+    for row, other_captions, other_images in others:
+        right = images[row] @ captions[row]
+        total += sum(max(0.0, margin - right + images[row] @ captions[other]) for other in other_captions)
+        total += sum(max(0.0, margin - right + captions[row] @ images[other]) for other in other_images)
+    return total

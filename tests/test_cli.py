@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -359,3 +360,16 @@ def test_evaluate_takes_a_protocol(raysent_, place):
     assert (folder / "MR.json").is_file()
     assert (folder / "senteval-prototyping/MR.json").is_file()
     assert raysent_(*arguments, "--protocol", "sentevel").code == 2
+
+
+def test_evaluate_in_processes_gives_the_same_figures(raysent_, place):
+    """Models and tasks judged at once have the scores of those judged in turn; a mistake is one line all the same."""
+    arguments = ("evaluate", "hash:16", "hash:8", "--data", "data", "--tasks", "MR", "--json")
+    at_once = json.loads(raysent_(*arguments, "--processes", "2").out)["results"]
+    shutil.rmtree(place / "runs")
+    assert json.loads(raysent_(*arguments).out)["results"] == at_once
+    ran = raysent_(*arguments, "--processes", "2", "--address", "auto")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: --processes and --address: must not both be given; a cluster has its own cores\n",
+    )

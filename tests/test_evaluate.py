@@ -132,10 +132,10 @@ def test_record_comes_back_as_it_was(data_dir, tmp_path):
 
 
 def test_evaluate_reports_progress(data_dir, tmp_path):
-    """Every task is announced, and the end."""
+    """The first job is announced, every job as it is done, and the end."""
     seen = []
     evaluate(["hash:8"], output=tmp_path, tasks=["CR"], data_dir=data_dir, progress=lambda *event: seen.append(event))
-    assert seen == [("hash:8: CR", 0, 1), ("done", 1, 1)]
+    assert seen == [("hash:8: CR", 0, 1), ("hash:8: CR", 1, 1), ("done", 1, 1)]
 
 
 def test_evaluate_names_a_model_that_gives_nan(data_dir, tmp_path):

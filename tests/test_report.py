@@ -16,6 +16,7 @@ import pytest
 from raysent.config import parse_yaml
 from raysent.ensemble import combine
 from raysent.errors import ArtifactError
+from raysent.neighbours import Column, Comparison, Neighbour, save_comparison
 from raysent.report import write
 from raysent.report.blocks import duration, fixed, number, significant
 from raysent.report.parameters import Parameter, short_names
@@ -485,3 +486,23 @@ def test_duration_and_fixed_read_at_a_glance() -> None:
     """Two units at most, and a true minus sign."""
     assert [duration(s) for s in (3.21, 75, 7260, None)] == ["3.2 s", "1 min 15 s", "2 h 01 min", "–"]
     assert fixed(-1.234, sign=True) == "−1.23"
+
+
+def test_neighbours_stand_beside_each_other(tmp_path: Path) -> None:
+    """A table a query, a column a model, fewer neighbours left blank; text is escaped."""
+    folder = sweep_folder(tmp_path / "run", num_trials=2, judged=False)
+    near, far = Neighbour("He <b>slept</b>.", 0.91234), Neighbour("She sang.", 0.5)
+    columns = (Column("0001", "cosine", ((near, far),)), Column("0002", "hamming", ((Neighbour("They ran.", 17),),)))
+    save_comparison(folder, Comparison("books/", 1200, "key", ("He slept well.",), columns))
+    page = write(folder).read_text(encoding="utf-8")
+    assert "among 1,200 of books/, found exactly" in prose(page)
+    assert "<caption>He slept well.</caption>" in page
+    assert "He &lt;b&gt;slept&lt;/b&gt;.</td>" in page
+    assert ">0.9123</td>" in page
+    assert ">17</td>" in page
+    assert "Nearest sentences" in prose(page)
+
+
+def test_neighbours_have_no_page_where_none_were_asked_for(rich_page: str) -> None:
+    """Nothing is said of what was not asked."""
+    assert "Nearest sentences" not in rich_page

@@ -26,9 +26,17 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     # What a run is asked may be tasks: they know vectors only, and stand before the training that asks them.
     "TASKS": (("tasks",), ("probes",)),
-    "LEARN": (("validation",), ("run",), ("material",), ("trainer",), ("train", "search_space"), ("sweep",)),
+    "LEARN": (
+        ("validation",),
+        ("run",),
+        ("material",),
+        ("trainer",),
+        ("train", "search_space"),
+        ("spread",),
+        ("sweep",),
+    ),
     # Analyses judge models and read what runs wrote; the report only shows what they kept.
-    "JUDGE": (("evaluate",), ("ensemble",), ("neighbours", "analyses"), ("report",)),
+    "JUDGE": (("evaluate",), ("ensemble",), ("neighbours", "image_ranking", "analyses"), ("report",)),
     "MONEY": (("cloud",),),
     "HANDOVER": (("export",), ("cli",), ("__main__",)),
 }
@@ -37,7 +45,7 @@ HEIGHT = {room: height for height, row in enumerate(ROWS) for room in row}
 
 # A library on the left is imported only by the rooms on the right.
 LIBRARIES: dict[str, frozenset[str]] = {
-    "ray": frozenset({"train", "sweep", "cloud"}),
+    "ray": frozenset({"train", "spread", "sweep", "cloud"}),
     "optuna": frozenset({"sweep"}),
     "boto3": frozenset({"cloud", "artifacts"}),
     "botocore": frozenset({"cloud", "artifacts"}),

@@ -1,8 +1,8 @@
 """Models' answers to a task's rows, beside the right ones. In: models and a task. Out: one `Answers` a model.
 
 A probe's answers are those to rows that no choice saw; of scored pairs, its mean mark. Where nothing is trained, an
-answer is the model's own similarity, laid on the scale of people's scores by the line that fits these best:
-correlation, by which the task is judged, is blind to that line.
+answer is the model's own similarity, laid on the scale of people's scores by the line that fits these best: the
+correlation by which the task is judged is blind to that line.
 
 Differs: Jiao, Wang and Feng, 2018, section 5.3, stretch cosines to [0, 5]; there a model whose cosines all are high
 errs on every pair of low score, whatever order it gives them.

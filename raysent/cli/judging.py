@@ -14,6 +14,7 @@ from raysent.artifacts import storage_errors, written_whole
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
 from raysent.cli.reading import read_lines
 from raysent.cli.reporting import print_reported, reported_values
+from raysent.cli.spreading import Over
 from raysent.ensemble import Combined, combine
 from raysent.ensemble.pooling import check_method
 from raysent.errors import ConfigError
@@ -97,6 +98,7 @@ def evaluate(
     protocol: str,
     configuration: str | None,
     is_reported: bool,
+    over: Over,
     as_json: bool,
 ) -> int:
     """Judge models and print their scores, and where asked what papers report on the same tasks."""
@@ -106,7 +108,15 @@ def evaluate(
     output = home(models) / EVALUATION_FOLDER
     with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
         scores = (
-            evaluate_models(models, output=output, tasks=names, data_dir=data, protocol=full_name, progress=progress)
+            evaluate_models(
+                models,
+                output=output,
+                tasks=names,
+                data_dir=data,
+                protocol=full_name,
+                progress=progress,
+                spread=over.spread(),
+            )
             if names
             else []
         )

@@ -8,20 +8,18 @@ folder of their own below the model's, as `evaluation/<model>/senteval-prototypi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from raysent import probes
 from raysent.artifacts import content_key
-from raysent.evaluate.costs import costs_of
+from raysent.evaluate.jobs import Job, Load, Spread, judge_in_turn
 from raysent.evaluate.members import Member, expand
-from raysent.evaluate.records import Record, read_record, record_of, write_record
+from raysent.evaluate.records import Record, read_record, write_record
 from raysent.evaluate.similarity import SimilarityScore, similarity_scores
 from raysent.model import load as load_model
-from raysent.probes.features import Encode, features_of, task_features
-from raysent.sentence_encoder import SentenceEncoder
+from raysent.probes.features import features_of, task_features
 from raysent.tasks import TaskData, default_tasks, find_task, load_task
 from raysent.tasks.similarity import SIMILARITY_TASKS
 
@@ -41,7 +39,6 @@ __all__ = [
     "task_features",
 ]
 
-Load = Callable[[str], SentenceEncoder]
 # What is being done, how much of it is done, and how much there is.
 Progress = Callable[[str, int, int], None]
 
@@ -95,6 +92,7 @@ def evaluate(
     protocol: str = "fast",
     load: Load | None = None,
     progress: Progress | None = None,
+    spread: Spread | None = None,
 ) -> list[Score]:
     """Score models on tasks.
 
@@ -106,6 +104,7 @@ def evaluate(
         protocol: How to judge.
         load: Path -> encoder; `raysent.model.load` by default.
         progress: Called with what is being done.
+        spread: Does the jobs of models and tasks, as over a cluster; by default they are done in turn.
 
     Returns:
         One score per model and task, in the order given.
@@ -117,7 +116,14 @@ def evaluate(
     """
     tasks = default_tasks(data_dir, scored=True) if tasks is None else tasks
     found = records(
-        models, output=output, tasks=tasks, data_dir=data_dir, protocol=protocol, load=load, progress=progress
+        models,
+        output=output,
+        tasks=tasks,
+        data_dir=data_dir,
+        protocol=protocol,
+        load=load,
+        progress=progress,
+        spread=spread,
     )
     return [Score.of(record) for of_member in found.values() for record in of_member]
 
@@ -156,28 +162,35 @@ def records(
     protocol: str = "fast",
     load: Load | None = None,
     progress: Progress | None = None,
+    spread: Spread | None = None,
 ) -> dict[Member, list[Record]]:
     """Return the records behind `evaluate`, made or read, by member; arguments as there."""
     probes.check_protocol(protocol)
     members = expand(names)
     rows = _load_tasks(tasks, data_dir)
     row_hashes = {data.task: data.row_hash for data in rows}
+    plain = probes.settings(protocol)
+    every = [
+        Job(member, data, protocol, content_key(member.key, row_hashes[data.task], protocol, plain))
+        for member in members
+        for data in rows
+    ]
+    places = [output / job.member.folder / protocol_folder(protocol) for job in every]
+    done = [read_record(place, job.data.task, key=job.key) for place, job in zip(places, every, strict=True)]
+    missing = [number for number, record in enumerate(done) if record is None]
+    jobs = [every[number] for number in missing]
     report = progress or (lambda *_: None)
-    found: dict[Member, list[Record]] = {member: [] for member in members}
-    for number, member in enumerate(members):
-        encoder: SentenceEncoder | None = None
-        place = output / member.folder / protocol_folder(protocol)
-        for position, data in enumerate(rows):
-            report(f"{member.name}: {data.task}", number * len(rows) + position, len(members) * len(rows))
-            key = content_key(member.key, row_hashes[data.task], protocol, probes.settings(protocol))
-            record = read_record(place, data.task, key=key)
-            if record is None:
-                encoder = encoder or (load or load_model)(member.path)
-                record = _judge(member, encoder, data, row_hashes[data.task], protocol, key)
-                write_record(place, record)
-            found[member].append(record)
-    report("done", len(members) * len(rows), len(members) * len(rows))
-    return found
+    if jobs:
+        report(f"{jobs[0].member.name}: {jobs[0].data.task}", len(every) - len(jobs), len(every))
+    judged = judge_in_turn(jobs, load=load or load_model) if spread is None else spread(jobs)
+    for count, (place, record) in enumerate(judged, start=1):
+        number = missing[place]
+        write_record(places[number], record)
+        done[number] = record
+        report(f"{record.model}: {record.task}", len(every) - len(jobs) + count, len(every))
+    report("done", len(every), len(every))
+    ordered = iter(record for record in done if record is not None)
+    return {member: [next(ordered) for _ in rows] for member in members}
 
 
 def protocol_folder(protocol: str) -> str:
@@ -189,22 +202,3 @@ def _load_tasks(names: Sequence[str] | None, data_dir: Path | None) -> list[Task
     """Return the rows of the named tasks, or of the default ones; a task named twice is judged once."""
     wanted = default_tasks(data_dir) if names is None else [find_task(name).name for name in names]
     return [load_task(name, data_dir) for name in dict.fromkeys(wanted)]
-
-
-def _judge(member: Member, encoder: Encode, data: TaskData, row_hash: str, protocol: str, key: str) -> Record:
-    started = time.perf_counter()
-    features = task_features(encoder, data)
-    encoded = time.perf_counter()
-    result = probes.fit_probe(features, data, protocol=protocol, source=member.path)
-    seconds = {"encode_s": encoded - started, "probe_s": time.perf_counter() - encoded}
-    record = record_of(
-        result,
-        data,
-        model=member.name,
-        model_key=member.key,
-        row_hash=row_hash,
-        protocol=protocol,
-        key=key,
-        seconds=seconds,
-    )
-    return replace(record, about={**record.about, "costs": asdict(costs_of(Path(member.path)))})

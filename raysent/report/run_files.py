@@ -2,7 +2,7 @@
 
 A sweep's folder holds `sweep.json`, `journal.jsonl`, `trials.csv`, and once they are made `evaluation/` and
 `ensemble.json`; the folder of a single training holds `reports.jsonl`; one in which models were only judged holds
-`evaluation/` or `analyses/`. What is not there yet is empty in the view.
+`evaluation/`, `analyses/` or `neighbours.json`. What is not there yet is empty in the view.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from raysent.analyses.files import ANALYSES_FOLDER
 from raysent.artifacts import read_json, read_json_lines
 from raysent.errors import ArtifactError
 from raysent.evaluate.costs import Costs, costs_of
+from raysent.neighbours import NEIGHBOURS_FILE, Comparison, read_comparison
 from raysent.report.blocks import number
 from raysent.report.score_files import Ensemble, Score, mapping, read_ensemble, read_scores
 from raysent.validation import METRICS
@@ -81,6 +82,7 @@ class Run:
     scores: tuple[Score, ...]
     ensemble: Ensemble | None
     seconds: float | None
+    neighbours: Comparison | None = None
     analyses: tuple[Analysis, ...] = ()
     costs: Mapping[str, Costs] = field(default_factory=dict)
 
@@ -163,7 +165,7 @@ def read_run(folder: Path) -> Run:
         return _read_sweep(folder)
     if (folder / "reports.jsonl").is_file():
         return _read_training(folder)
-    if (folder / "evaluation").is_dir() or (folder / ANALYSES_FOLDER).is_dir():
+    if any((folder / name).exists() for name in ("evaluation", ANALYSES_FOLDER, NEIGHBOURS_FILE)):
         return _read_judged(folder)
     raise ArtifactError(
         f"{folder}: must hold sweep.json, reports.jsonl, evaluation/ or {ANALYSES_FOLDER}/; given none; "
@@ -192,6 +194,7 @@ def _read_sweep(folder: Path) -> Run:
         scores=tuple(read_scores(folder / "evaluation")),
         ensemble=read_ensemble(folder / "ensemble.json"),
         seconds=_wall_clock(events),
+        neighbours=read_comparison(folder),
         analyses=_read_analyses(folder),
         costs={trial.name: costs_of(folder / "trials" / trial.name) for trial in trials},
     )
@@ -224,6 +227,7 @@ def _read_training(folder: Path) -> Run:
         scores=tuple(read_scores(folder / "evaluation")),
         ensemble=read_ensemble(folder / "ensemble.json"),
         seconds=trial.seconds,
+        neighbours=read_comparison(folder),
         analyses=_read_analyses(folder),
         costs={trial.name: costs_of(folder)},
     )
@@ -244,6 +248,7 @@ def _read_judged(folder: Path) -> Run:
         scores=tuple(read_scores(folder / "evaluation")),
         ensemble=read_ensemble(folder / "ensemble.json"),
         seconds=None,
+        neighbours=read_comparison(folder),
         analyses=_read_analyses(folder),
     )
 

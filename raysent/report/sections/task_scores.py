@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from raysent.evaluate.costs import Costs
-from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, fixed, significant, whole
+from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, duration, fixed, whole
 from raysent.report.run_files import Run
 from raysent.report.score_files import SIMILARITY, Score
 from raysent.tasks import known_tasks
 
+_SECONDS_PER_HOUR = 3600.0
 EVALUATE = "raysent evaluate"
 CAPTIONS = {SIMILARITY: "the models' own similarity, nothing trained: Pearson's correlation with people's scores × 100"}
 
@@ -35,7 +36,7 @@ def _table(run: Run, protocol: str) -> Block:
     has_costs = any(run.cost(model) != Costs() for model in models)
     columns = [
         Column("model"),
-        *([Column("parameters", "number"), Column("hours", "number", "of training")] if has_costs else []),
+        *([Column("parameters", "number"), Column("trained", "number", "validation included")] if has_costs else []),
         *(Column(task, "number") for task in averaged),
         *([Column("mean", "number", "over the tasks to its left")] if averaged else []),
         *(Column(f"{task} r", "number", "Pearson's correlation × 100") for task in tasks if task not in averaged),
@@ -60,10 +61,11 @@ def _is_apart(task: str) -> bool:
 
 
 def _costs(costs: Costs) -> list[Cell]:
-    """Return the cells of a model's parameters and hours."""
+    """Return the cells of a model's parameters and its time of training."""
+    seconds = None if costs.training_hours is None else _SECONDS_PER_HOUR * costs.training_hours
     return [
         Cell(whole(costs.num_parameters), costs.num_parameters),
-        Cell(significant(costs.training_hours, 3), costs.training_hours),
+        Cell(duration(seconds), seconds),
     ]
 
 

@@ -1,0 +1,300 @@
+"""Exact search among a million sentences: codes by Hamming distance beside vectors by cosine, ours beside peers'.
+
+Random codes and random unit vectors, memory-mapped as an index keeps them. Every method answers the same queries, one
+at a time and many at once, on one thread, in turn with the others; what is given is the median of the rounds. Times
+are the process' own, so that other work on the machine counts for little; it still shares memory and cache with it.
+The bandwidth is that of reading the same bytes once in the same rounds. Peers take part where they are installed
+(`pip install raysent[bench]`): FAISS, usearch; NumKong, which ours counts bits with, can be left out.
+
+    python -m benchmarks.retrieval [--rows 1000000] [--bits 2048] [--dim 512] [--rounds 5] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from unittest import mock
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from raysent import packed_codes
+from raysent.matmul import set_matmul_precision
+from raysent.neighbours import nearest_codes, nearest_vectors
+
+K = 10
+MANY = 64
+# A method without a use for many queries at once is timed on few of them.
+FEW = 4
+_BLOCK_ROWS = 50_000
+
+Search = Callable[[np.ndarray], np.ndarray]
+"""Queries [queries, width] -> distances or cosines of the K nearest, the nearest first [queries, K]."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to search: its name, how it is made ready, and whether it gains from many queries at once."""
+
+    name: str
+    build: Callable[[np.ndarray], Search]
+    is_batched: bool = True
+
+
+def optional(name: str) -> ModuleType | None:
+    """Return a module where it is installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def ours_codes(counter: ModuleType | None, codes: np.ndarray) -> Search:
+    """Return our search, counting bits by NumKong or, without it, by NumPy."""
+
+    def search(queries: np.ndarray) -> np.ndarray:
+        with mock.patch.object(packed_codes, "numkong", counter):
+            return nearest_codes(codes, queries, k=K).scores
+
+    return search
+
+
+def plain_codes(codes: np.ndarray) -> Search:
+    """Return what one would write first: all differences, all counts, a partition."""
+    words = codes.view(np.uint64)
+
+    def search(queries: np.ndarray) -> np.ndarray:
+        found = [np.bitwise_count(words ^ query).sum(axis=1) for query in queries.view(np.uint64)]
+        return np.stack([np.sort(np.partition(distances, K)[:K]) for distances in found])
+
+    return search
+
+
+def faiss_codes(codes: np.ndarray) -> Search:
+    """Return FAISS' flat index of bits, which copies them."""
+    index = importlib.import_module("faiss").IndexBinaryFlat(codes.shape[1] * 8)
+    index.add(codes)
+    return lambda queries: index.search(queries, K)[0]
+
+
+def usearch_codes(codes: np.ndarray) -> Search:
+    """Return usearch's exact search of bits."""
+    module = importlib.import_module("usearch.index")
+
+    def search(queries: np.ndarray) -> np.ndarray:
+        found = module.search(codes, queries, K, module.MetricKind.Hamming, exact=True, threads=1)
+        return np.asarray(found.distances).reshape(len(queries), K)
+
+    return search
+
+
+def ours_vectors(vectors: np.ndarray) -> Search:
+    """Return our search of unit vectors."""
+    return lambda queries: nearest_vectors(vectors, queries, k=K).scores
+
+
+def plain_vectors(vectors: np.ndarray) -> Search:
+    """Return what one would write first: all products, a partition."""
+
+    def search(queries: np.ndarray) -> np.ndarray:
+        cosines = queries @ vectors.T
+        return -np.sort(-np.partition(cosines, -K, axis=1)[:, -K:], axis=1)
+
+    return search
+
+
+def faiss_vectors(vectors: np.ndarray) -> Search:
+    """Return FAISS' flat index of products, which copies the vectors."""
+    index = importlib.import_module("faiss").IndexFlatIP(vectors.shape[1])
+    index.add(vectors)
+    return lambda queries: index.search(queries, K)[0]
+
+
+def usearch_vectors(vectors: np.ndarray) -> Search:
+    """Return usearch's exact search by cosine."""
+    module = importlib.import_module("usearch.index")
+
+    def search(queries: np.ndarray) -> np.ndarray:
+        found = module.search(vectors, queries, K, module.MetricKind.Cos, exact=True, threads=1)
+        return 1 - np.asarray(found.distances).reshape(len(queries), K)
+
+    return search
+
+
+def code_methods() -> list[Method]:
+    """Return the ways to search codes that are at hand."""
+    numkong = optional("numkong")
+    methods = [
+        Method("raysent, NumPy", partial(ours_codes, None)),
+        Method("plain NumPy", plain_codes, is_batched=False),
+    ]
+    if numkong is not None:
+        methods.insert(0, Method("raysent, NumKong", partial(ours_codes, numkong)))
+    if optional("faiss") is not None:
+        methods.append(Method("FAISS IndexBinaryFlat", faiss_codes))
+    if optional("usearch") is not None:
+        methods.append(Method("usearch exact", usearch_codes, is_batched=False))
+    return methods
+
+
+def vector_methods() -> list[Method]:
+    """Return the ways to search vectors that are at hand."""
+    methods = [Method("raysent", ours_vectors), Method("plain NumPy", plain_vectors)]
+    if optional("faiss") is not None:
+        methods.append(Method("FAISS IndexFlatIP", faiss_vectors))
+    if optional("usearch") is not None:
+        methods.append(Method("usearch exact", usearch_vectors, is_batched=False))
+    return methods
+
+
+def made_codes(path: Path, num_rows: int, num_bits: int) -> np.ndarray:
+    """Write random codes and return them memory-mapped, uint8 [rows, bytes]."""
+    generator, num_bytes = np.random.default_rng(0), num_bits // 8
+    with path.open("wb") as stream:
+        for first in range(0, num_rows, _BLOCK_ROWS):
+            size = (min(_BLOCK_ROWS, num_rows - first), num_bytes)
+            stream.write(generator.integers(0, 256, size, dtype=np.uint8).data)
+    return np.asarray(np.memmap(path, dtype=np.uint8, mode="c", shape=(num_rows, num_bytes)))
+
+
+def made_vectors(path: Path, num_rows: int, dim: int) -> np.ndarray:
+    """Write random unit vectors and return them memory-mapped, float32 [rows, dim]."""
+    generator = np.random.default_rng(1)
+    with path.open("wb") as stream:
+        for first in range(0, num_rows, _BLOCK_ROWS):
+            block = generator.random((min(_BLOCK_ROWS, num_rows - first), dim), dtype=np.float32) - np.float32(0.5)
+            stream.write((block / np.linalg.norm(block, axis=1, keepdims=True)).data)
+    return np.asarray(np.memmap(path, dtype=np.float32, mode="c", shape=(num_rows, dim)))
+
+
+def anonymous_mib() -> float:
+    """Return the memory of this process that no file stands behind."""
+    rollup = Path("/proc/self/smaps_rollup").read_text()
+    return int(re.search(r"^Anonymous:\s+(\d+) kB", rollup, re.MULTILINE)[1]) / 1024
+
+
+@contextmanager
+def peak_mib() -> Iterator[list[float]]:
+    """Give a list that holds, afterwards, the most memory that was in use inside the block."""
+    peak, is_over = [anonymous_mib()], threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.005):
+            peak[0] = max(peak[0], anonymous_mib())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        is_over.set()
+        watcher.join()
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return the process' own seconds of one call."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def compared(methods: list[Method], rows: np.ndarray, queries: np.ndarray, *, rounds: int) -> dict[str, object]:
+    """Return queries a second, memory and share of the bandwidth of every method on the same rows."""
+    searches, memory, answers = {}, {}, {}
+    for method in methods:
+        before = anonymous_mib()
+        with peak_mib() as peak:
+            searches[method.name] = method.build(rows)
+            answers[method.name] = searches[method.name](queries[:FEW])
+        memory[method.name] = peak[0] - before
+    first = answers[methods[0].name]
+    for name, found in answers.items():
+        if not np.allclose(found, first, atol=1e-5):
+            raise AssertionError(f"{name} finds other neighbours than {methods[0].name}")
+    whole = torch.from_numpy(rows.reshape(-1).view(np.int64))
+    reads, single, many = [], {m.name: [] for m in methods}, {m.name: [] for m in methods}
+    for _ in range(rounds):
+        reads.append(seconds_of(whole.sum))
+        for method in methods:
+            search, at_once = searches[method.name], MANY if method.is_batched else FEW
+            single[method.name].append(seconds_of(partial(search, queries[:1])))
+            many[method.name].append(seconds_of(partial(search, queries[:at_once])) / at_once)
+    read_s = float(np.median(reads))
+    found = {
+        name: {
+            "ms_single": round(1000 * float(np.median(single[name])), 2),
+            "queries_per_second": round(1 / float(np.median(many[name])), 1),
+            "share_of_bandwidth_single": round(read_s / float(np.median(single[name])), 3),
+            "peak_mib": round(memory[name]),
+        }
+        for name in searches
+    }
+    return {"mib": round(rows.nbytes / 2**20), "read_gb_per_s": round(rows.nbytes / read_s / 1e9, 1), "methods": found}
+
+
+def as_text(found: dict[str, object]) -> str:
+    """Return the tables in words."""
+    lines = []
+    for name in ("codes", "vectors"):
+        part = found[name]
+        lines.append(f"{name}: {part['mib']:,} MiB, read at {part['read_gb_per_s']} GB/s")
+        lines.append(f"  {'':24}{'ms, 1 query':>12}{f'queries/s, {MANY}':>16}{'bandwidth':>11}{'peak MiB':>10}")
+        for method, figures in part["methods"].items():
+            single, many, share, peak = figures.values()
+            lines.append(f"  {method:24}{single:12,.1f}{many:16,.1f}{share:11.0%}{peak:10,}")
+    lines.append(
+        f"Hamming over cosine, ours: {found['ratio_single']} x one query, {found['ratio_many']} x {MANY} at once"
+    )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the comparison and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--bits", type=int, default=2048, help="a multiple of 64")
+    parser.add_argument("--dim", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    set_matmul_precision()
+    faiss = optional("faiss")
+    if faiss is not None:
+        faiss.omp_set_num_threads(1)
+    found: dict[str, object] = {
+        "rows": options.rows,
+        "bits": options.bits,
+        "dim": options.dim,
+        "rounds": options.rounds,
+    }
+    generator = np.random.default_rng(2)
+    with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
+        codes = made_codes(Path(folder) / "codes.bin", options.rows, options.bits)
+        queries = generator.integers(0, 256, (MANY, options.bits // 8), dtype=np.uint8)
+        found["codes"] = compared(code_methods(), codes, queries, rounds=options.rounds)
+        vectors = made_vectors(Path(folder) / "vectors.bin", options.rows, options.dim)
+        queries = generator.standard_normal((MANY, options.dim)).astype(np.float32)
+        queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+        found["vectors"] = compared(vector_methods(), vectors, queries, rounds=options.rounds)
+    codes_best = next(iter(found["codes"]["methods"].values()))
+    vectors_ours = found["vectors"]["methods"]["raysent"]
+    found["ratio_single"] = round(vectors_ours["ms_single"] / codes_best["ms_single"], 1)
+    found["ratio_many"] = round(codes_best["queries_per_second"] / vectors_ours["queries_per_second"], 1)
+    print(json.dumps(found) if options.json else as_text(found))
+
+
+if __name__ == "__main__":
+    main()

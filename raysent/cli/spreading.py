@@ -1,0 +1,37 @@
+"""Where jobs of judging are done: in turn, in several processes, or on a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import raysent.ensemble  # noqa: F401 - lets models be ensembles, in processes of their own too
+from raysent.errors import ConfigError
+from raysent.evaluate.jobs import Job, Spread, judge
+from raysent.evaluate.records import Record
+from raysent.spread import over_cluster
+
+
+@dataclass(frozen=True)
+class Over:
+    """Over what jobs are spread: so many processes, or a cluster; with neither, they are done in turn."""
+
+    processes: int | None
+    address: str | None
+
+    def spread(self) -> Spread | None:
+        """Return what spreads them.
+
+        Raises:
+            ConfigError: If both are asked for.
+        """
+        if self.processes is not None and self.address is not None:
+            raise ConfigError("--processes and --address: must not both be given; a cluster has its own cores")
+        if self.processes in (None, 1) and self.address is None:
+            return None
+        return partial(over_cluster, _judge_anything, num_cpus=self.processes, address=self.address)
+
+
+def _judge_anything(job: Job) -> Record:
+    """Judge a model, or an ensemble, which this module's imports let it load."""
+    return judge(job)

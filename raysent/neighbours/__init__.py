@@ -1,0 +1,36 @@
+"""The nearest sentences of a corpus, exactly, by cosine or by Hamming distance; analogies among sentences.
+
+In: models, a text and queries. Out: what each model finds, side by side. A text's distinct sentences and each model's
+vectors of them are kept in the cache, memory-mapped, so that asking again costs the search alone.
+"""
+
+from raysent.neighbours.analogies import AnalogyScore, read_analogies, score_analogies
+from raysent.neighbours.comparison import (
+    NEIGHBOURS_FILE,
+    Column,
+    Comparison,
+    Neighbour,
+    neighbours,
+    read_comparison,
+    save_comparison,
+)
+from raysent.neighbours.index import Index, open_index
+from raysent.neighbours.search import Hits, nearest_codes, nearest_vectors
+
+__all__ = [
+    "NEIGHBOURS_FILE",
+    "AnalogyScore",
+    "Column",
+    "Comparison",
+    "Hits",
+    "Index",
+    "Neighbour",
+    "nearest_codes",
+    "nearest_vectors",
+    "neighbours",
+    "open_index",
+    "read_analogies",
+    "read_comparison",
+    "save_comparison",
+    "score_analogies",
+]

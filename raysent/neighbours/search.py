@@ -1,0 +1,154 @@
+"""Queries and rows -> the nearest rows, exactly, in blocks that fit the processor's cache.
+
+Scores here are distances: the smaller, the nearer. Rows at the same distance come in the order of the corpus, so that
+an answer depends neither on the size of a block nor on the other queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from raysent.packed_codes import hamming
+
+# Corpus rows and queries compared at once; their scores and a block of rows stay in the cache.
+_BLOCK_BYTES = 1 << 21
+_NUM_QUERIES = 64
+_RESCORED_AT_ONCE = 1024
+# So few queries are multiplied one by one, as fast as memory is read; from there on a matrix product is faster.
+_FEW_QUERIES = 4
+
+
+@dataclass(frozen=True)
+class Hits:
+    """The nearest rows of every query, the nearest first.
+
+    Attributes:
+        rows: Rows of the corpus, int64 [queries, k]; k is smaller where the corpus is.
+        scores: Cosines, float64 [queries, k], or Hamming distances, int64.
+    """
+
+    rows: npt.NDArray[np.int64]
+    scores: np.ndarray
+
+
+def nearest_codes(codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], *, k: int) -> Hits:
+    """Return the codes with the fewest differing bits.
+
+    Args:
+        codes: Packed bits, uint8 [rows, bytes], in memory or memory-mapped.
+        queries: The same [queries, bytes].
+        k: Rows wanted of each query, at least 1.
+    """
+    k = min(k, len(codes))
+    parts = [_nearest_codes(codes, queries[at : at + _NUM_QUERIES], k) for at in range(0, len(queries), _NUM_QUERIES)]
+    return _stacked(parts)
+
+
+def nearest_vectors(vectors: npt.NDArray[np.float32], queries: npt.NDArray[np.float32], *, k: int) -> Hits:
+    """Return the vectors with the highest cosine.
+
+    Float32 products find all rows that may be among the nearest, within the rounding error of such a product; float64
+    products of these decide.
+
+    Args:
+        vectors: Rows of unit length, or zeros, float32 [rows, dim], in memory or memory-mapped.
+        queries: The same [queries, dim].
+        k: Rows wanted of each query, at least 1.
+    """
+    k = min(k, len(vectors))
+    parts = [
+        _nearest_vectors(vectors, queries[at : at + _NUM_QUERIES], k) for at in range(0, len(queries), _NUM_QUERIES)
+    ]
+    return _stacked(parts)
+
+
+def _stacked(parts: list[Hits]) -> Hits:
+    return Hits(np.concatenate([part.rows for part in parts]), np.concatenate([part.scores for part in parts]))
+
+
+def _nearest_codes(codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], k: int) -> Hits:
+    size = max(_BLOCK_BYTES // codes.shape[1], 1)
+    best = [_Nearest(k, slack=0) for _ in queries]
+    for first in range(0, len(codes), size):
+        _offer(best, hamming(queries, codes[first : first + size]), first)
+    rows = np.stack([one.rows for one in best])
+    return Hits(rows, np.stack([one.scores for one in best]).astype(np.int64))
+
+
+def _nearest_vectors(vectors: npt.NDArray[np.float32], queries: npt.NDArray[np.float32], k: int) -> Hits:
+    dim = vectors.shape[1]
+    size = max(_BLOCK_BYTES // dim, _NUM_QUERIES)  # four times as many bytes: the product reads a block once
+    # Either product may be off by dim roundings of at most one half unit in the last place (Cauchy–Schwarz).
+    slack = 2 * dim * float(np.finfo(np.float32).eps)
+    best = [_Nearest(k, slack=slack) for _ in queries]
+    for first in range(0, len(vectors), size):
+        _offer(best, -_products(queries, np.asarray(vectors[first : first + size])), first)
+    found = [_decided(vectors, query, one.rows, k) for query, one in zip(queries, best, strict=True)]
+    return Hits(np.stack([rows for rows, _ in found]), np.stack([scores for _, scores in found]))
+
+
+def _products(queries: npt.NDArray[np.float32], block: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return float32 products [queries, rows]."""
+    if len(queries) < _FEW_QUERIES:
+        return np.stack([np.vecdot(block, query) for query in queries])
+    products = torch.from_numpy(block) @ torch.from_numpy(np.array(queries)).T
+    return np.ascontiguousarray(products.numpy().T)
+
+
+def _offer(best: list[_Nearest], scores: np.ndarray, first: int) -> None:
+    """Show a block's distances [queries, rows] to the queries that may find something in it."""
+    lowest = scores.min(axis=1)
+    for index, one in enumerate(best):
+        if lowest[index] < one.bound:
+            one.offer(scores[index], first)
+
+
+def _decided(
+    vectors: npt.NDArray[np.float32], query: npt.NDArray[np.float32], rows: npt.NDArray[np.int64], k: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Return the k nearest of some rows and their cosines, in float64; each row's sum is independent of the others."""
+    cosines = np.empty(len(rows))
+    exact = query.astype(np.float64)
+    for at in range(0, len(rows), _RESCORED_AT_ONCE):
+        some = rows[at : at + _RESCORED_AT_ONCE]
+        cosines[at : at + len(some)] = (vectors[some].astype(np.float64) * exact).sum(axis=1)
+    order = np.lexsort((rows, -cosines))[:k]
+    return rows[order], cosines[order]
+
+
+class _Nearest:
+    """The nearest rows of one query so far: k of them, and all others within `slack` of the last of these.
+
+    Attributes:
+        rows: Their places, int64.
+        scores: Their distances, ascending; equal ones in order of rows.
+        bound: Only a distance below it changes anything.
+    """
+
+    def __init__(self, k: int, *, slack: float) -> None:
+        self._k = k
+        self._slack = slack
+        self.rows = np.empty(0, dtype=np.int64)
+        self.scores = np.empty(0)
+        self.bound = np.inf
+
+    def offer(self, scores: np.ndarray, first: int) -> None:
+        """Take what is near enough of a block's distances [rows], whose first row is `first`."""
+        columns = np.flatnonzero(scores < self.bound)
+        if len(columns) > self._k:
+            # The block's own k nearest bound it, before anything is sorted.
+            near = scores[columns]
+            columns = columns[near <= np.partition(near, self._k - 1)[self._k - 1] + self._slack]
+        rows = np.concatenate([self.rows, first + columns])
+        found = np.concatenate([self.scores, scores[columns]])
+        order = np.argsort(found, kind="stable")  # rows come in ascending order within equal distances
+        num_kept = self._k
+        if len(order) >= self._k:
+            last = found[order[self._k - 1]]
+            self.bound = last + self._slack
+            num_kept = max(self._k, int(np.searchsorted(found[order], self.bound)))
+        self.rows, self.scores = rows[order[:num_kept]], found[order[:num_kept]]

@@ -1,0 +1,192 @@
+"""Images and captions: recalls against sorting, the loss against its sum, known answers, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference
+import torch
+from command import CommandLine
+
+from raysent.errors import ConfigError, DataError
+from raysent.image_ranking import PROTOCOLS, maps, rank_images, read_ranking_data
+from raysent.image_ranking.recall import both_ways, folds_of
+from raysent.sentence_encoder import HashEncoder
+
+WORDS = [f"word{number}" for number in range(60)]
+
+
+def write_data(
+    folder: Path, *, num_images: int = 60, captions_each: int = 2, num_dev: int = 20, noise: float = 0.0
+) -> tuple[Path, Path]:
+    """Write images whose features are a linear map of the mean of their captions' vectors, plus noise."""
+    generator = np.random.default_rng(0)
+    lines, features = ["image\tsplit\tcaption"], []
+    turn = generator.standard_normal((32, 48)).astype(np.float32)
+    for image in range(num_images):
+        text = " ".join(generator.choice(WORDS, 4, replace=False))
+        split = "train" if image < num_images - num_dev - 20 else "dev" if image < num_images - 20 else "test"
+        lines += [f"{image}\t{split}\t{text}" for _ in range(captions_each)]
+        features.append(HashEncoder(32).encode([text])[0] @ turn + noise * generator.standard_normal(48))
+    np.save(folder / "images.npy", np.stack(features).astype(np.float32))
+    (folder / "captions.tsv").write_text("\n".join(lines) + "\n")
+    return folder / "images.npy", folder / "captions.tsv"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_both_ways_equals_sorting(seed) -> None:
+    """Recalls and medians are those of sorting every list, with ties to the earlier; captions an image vary."""
+    generator = np.random.default_rng(seed)
+    image_of = np.sort(np.concatenate([np.arange(12), generator.integers(0, 12, 30)]))
+    similarity = generator.integers(0, 6, (42, 12)).astype(np.float32)
+    found = both_ways(similarity, image_of)
+    expected = reference.image_recalls(similarity, image_of)
+    for way, figures in zip((found.captions_of_image, found.images_of_caption), expected, strict=True):
+        assert [way.r1, way.r5, way.r10, way.median_rank] == pytest.approx(figures)
+
+
+def test_folds_are_five_of_a_size_and_one_where_there_are_fewer() -> None:
+    """Images beyond the fifth fold, and those that do not fill one, are left out, as the published folds do."""
+    image_of = np.repeat(np.arange(13), 2)
+    assert folds_of(image_of, num_images=13, fold_size=4) == [
+        (slice(at, at + 4), slice(2 * at, 2 * at + 8)) for at in (0, 4, 8)
+    ]
+    assert len(folds_of(image_of, num_images=13, fold_size=2)) == 5
+    assert folds_of(image_of, num_images=13, fold_size=14) == [(slice(0, 13), slice(0, 26))]
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_loss_equals_its_sum(monkeypatch, name) -> None:
+    """The loss is the sum of every pair's hinges, one at a time."""
+    protocol = replace(PROTOCOLS[name], dim=5, num_contrastive=3, margin=0.5)
+    generator = torch.Generator().manual_seed(0)
+    image_of = torch.tensor([0, 0, 1, 2, 2, 2, 3])
+    data = maps.Features(torch.randn(4, 6, generator=generator), torch.randn(7, 3, generator=generator), image_of)
+    both = maps.Maps(6, 3, protocol, generator=generator)
+    rows = torch.tensor([4, 1])
+    others = torch.tensor([[[0, 3, 3], [6, 1, 2]], [[5, 0, 1], [2, 2, 6]]])
+    monkeypatch.setattr(maps, "_others", lambda *_: others)
+    found = maps._loss(both, data, rows, protocol, generator)
+    images = both.image(data.images[image_of]).detach().numpy().astype(np.float64)
+    captions = both.sentence(data.captions).detach().numpy().astype(np.float64)
+    listed = [(row, others[0, at].tolist(), others[1, at].tolist()) for at, row in enumerate(rows.tolist())]
+    expected = reference.ranking_loss(
+        images, captions, listed, margin=0.5, normalizes_images=protocol.normalizes_images
+    )
+    assert found.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_others_of_senteval_come_from_outside_the_step() -> None:
+    """Every pair outside is drawn, none inside; kiros draws from all."""
+    rows, generator = torch.tensor([7, 2, 3]), torch.Generator().manual_seed(0)
+    drawn = maps._others(9, rows, replace(PROTOCOLS["senteval"], num_contrastive=200), generator)
+    assert set(drawn.flatten().tolist()) == {0, 1, 4, 5, 6, 8}
+    drawn = maps._others(9, rows, replace(PROTOCOLS["kiros"], num_contrastive=200), generator)
+    assert set(drawn.flatten().tolist()) == set(range(9))
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_rank_images_finds_images_that_are_a_map_of_their_captions(tmp_path, monkeypatch, name) -> None:
+    """Where the answer is known, every test image is found first, both ways."""
+    monkeypatch.setitem(
+        PROTOCOLS,
+        name,
+        replace(PROTOCOLS[name], dim=64, batch_size=20, learning_rate=0.01, max_epochs=10, patience=None),
+    )
+    data = read_ranking_data(*write_data(tmp_path, num_images=420, num_dev=100))
+    score = rank_images(["hash:32"], data, protocol=name)[0]
+    assert (score.num_images, score.num_folds) == (20, 1)
+    for way in (score.test.captions_of_image, score.test.images_of_caption):
+        assert (way.r1, way.median_rank) == (100, 1)
+
+
+def test_rank_images_is_the_same_again_and_near_chance_for_noise(tmp_path, monkeypatch) -> None:
+    """A seed fixes the figures; features of noise are found about as often as by chance."""
+    monkeypatch.setitem(PROTOCOLS, "kiros", replace(PROTOCOLS["kiros"], dim=10, max_epochs=2))
+    data = read_ranking_data(*write_data(tmp_path, num_images=120, noise=1e4))
+    first, second = (rank_images(["hash:32"], data)[0] for _ in range(2))
+    assert first == second
+    assert first.test.images_of_caption.r1 < 30
+
+
+def test_rank_images_refuses_an_unknown_protocol(tmp_path) -> None:
+    """The nearest name is told."""
+    data = read_ranking_data(*write_data(tmp_path))
+    with pytest.raises(
+        ConfigError, match=r"^protocol: must be one of kiros, senteval; given 'kiro'; did you mean 'kiros'\?$"
+    ):
+        rank_images(["hash:32"], data, protocol="kiro")
+
+
+def test_read_ranking_data_puts_captions_with_their_image(tmp_path) -> None:
+    """Captions of one image may stand apart in the file; blank lines are passed over."""
+    np.save(tmp_path / "i.npy", np.arange(8, dtype=np.float64).reshape(4, 2))
+    lines = ["image\tsplit\tcaption", "3\ttrain\tc  d", "1\ttrain\ta", "", "3\ttrain\tb", "0\tdev\te", "2\ttest\tf"]
+    (tmp_path / "c.tsv").write_text("\n".join(lines))
+    train = read_ranking_data(tmp_path / "i.npy", tmp_path / "c.tsv").train
+    assert train.captions == ("a", "c d", "b")
+    assert train.image_of.tolist() == [0, 1, 1]
+    assert train.images.tolist() == [[2, 3], [6, 7]]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["0\ttrain\ta"], r"c.tsv:1: must name the columns image, split, caption with tabs between; given '0\\ttrain"),
+        (
+            ["image\tsplit\tcaption", "0\ttrain"],
+            "c.tsv:2: must be image, split and caption with tabs between; given 2 values",
+        ),
+        (["image\tsplit\tcaption", "4\ttrain\ta"], "c.tsv:2: image must be a row of the features, 0 to 3; given '4'"),
+        (
+            ["image\tsplit\tcaption", "1\ttrian\ta"],
+            "split must be one of train, dev, test; given 'trian'; did you mean 'train'?",
+        ),
+        (
+            ["image\tsplit\tcaption", "1\ttrain\ta", "1\tdev\tb"],
+            "c.tsv:3: an image must stand in one split; 1 is in train too",
+        ),
+        (["image\tsplit\tcaption", "1\ttrain\ta"], "c.tsv: must hold captions of the split dev; given none"),
+    ],
+)
+def test_read_ranking_data_refuses_odd_captions(tmp_path, lines, message) -> None:
+    """What is wrong is told with its line."""
+    np.save(tmp_path / "i.npy", np.zeros((4, 2), np.float32))
+    (tmp_path / "c.tsv").write_text("\n".join(lines))
+    with pytest.raises(DataError) as caught:
+        read_ranking_data(tmp_path / "i.npy", tmp_path / "c.tsv")
+    assert message.replace("\\\\t", "\t").replace("\\t", "\t") in str(caught.value)
+
+
+def test_read_ranking_data_refuses_odd_features(tmp_path) -> None:
+    """Truncated files, other kinds of numbers and NaN are told."""
+    images, captions = write_data(tmp_path)
+    whole = images.read_bytes()
+    features = np.load(images)
+    features[0, 0] = np.nan
+    np.save(images, features)
+    with pytest.raises(DataError, match=r"image 0: every feature must be finite; given NaN or infinity$"):
+        read_ranking_data(images, captions)
+    images.write_bytes(whole[:-9])
+    with pytest.raises(DataError, match=r"images.npy: truncated or not .npy"):
+        read_ranking_data(images, captions)
+    np.save(images, np.zeros(3, int))
+    with pytest.raises(DataError, match=r"must be floating-point numbers \[images, features\]; given int64 \[3\]$"):
+        read_ranking_data(images, captions)
+
+
+def test_command_rank_prints_both_directions(monkeypatch, capsys, tmp_path) -> None:
+    """A row a model; as JSON one object."""
+    monkeypatch.setitem(PROTOCOLS, "kiros", replace(PROTOCOLS["kiros"], dim=10, max_epochs=1))
+    command, (images, captions) = CommandLine(monkeypatch, capsys), write_data(tmp_path)
+    ran = command("rank", "hash:32", "hash:8", images, captions, "--fold-size", 5)
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["hash:32", "hash:8"]
+    assert lines[3] == "mean of 4 folds of 5 images; captions of an image, then images of a caption"
+    found = json.loads(command("rank", "hash:32", images, captions, "--json").out)
+    assert found["results"][0]["test"]["captions_of_image"]["r10"] > 0

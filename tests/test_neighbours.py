@@ -1,0 +1,285 @@
+"""Nearest sentences: exact search against one at a time, distinct text, an index that is gone on with, the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference
+from command import CommandLine
+
+from raysent import neighbours as room
+from raysent import packed_codes
+from raysent.corpus import CorpusConfig, distinct
+from raysent.corpus.distinct import distinct_sentences
+from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.evaluate import expand
+from raysent.neighbours import index as index_module
+from raysent.neighbours import nearest_codes, nearest_vectors, search
+from raysent.packed_codes import pack_bits
+from raysent.sentence_encoder import HashEncoder, SentenceEncoder, normalize_rows
+
+TEXT = "a cat sat on the mat\na dog  sat on the mat\n\na cat sat on the mat\nthe rain fell all night\na cat sat there\n"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """Return the command line."""
+    return CommandLine(monkeypatch, capsys)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CorpusConfig:
+    """Return a text of four distinct sentences, with a cache of its own."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "text.txt").write_text(TEXT)
+    return CorpusConfig(path=str(tmp_path / "text.txt"))
+
+
+class Bits(SentenceEncoder):
+    """A code: whether each letter occurs."""
+
+    similarity_measure = "hamming"
+
+    def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> np.ndarray:
+        """Return the bits."""
+        return np.array([[float(chr(97 + letter) in text) for letter in range(26)] for text in sentences], np.float32)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the number of letters."""
+        return 26
+
+
+class Counting(HashEncoder):
+    """Counts the sentences that it encodes; from the `breaks_at`th on it breaks."""
+
+    def __init__(self, dim: int, breaks_at: int | None = None) -> None:
+        super().__init__(dim)
+        self.num_encoded, self._breaks_at = 0, breaks_at
+
+    def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> np.ndarray:
+        """Return the vectors, or break."""
+        self.num_encoded += len(sentences)
+        if self._breaks_at is not None and self.num_encoded >= self._breaks_at:
+            raise KeyboardInterrupt
+        return super().encode(sentences)
+
+
+@pytest.mark.parametrize("num_bits", [8, 20, 64, 200])
+@pytest.mark.parametrize("block_bytes", [64, 1 << 21])
+def test_nearest_codes_equals_one_at_a_time(monkeypatch, num_bits, block_bytes) -> None:
+    """Rows and distances are those of comparing bit by bit, whatever the block; equal ones in order of rows."""
+    monkeypatch.setattr(search, "_BLOCK_BYTES", block_bytes)
+    generator = np.random.default_rng(num_bits)
+    bits, queries = generator.integers(0, 2, (300, num_bits)), generator.integers(0, 2, (70, num_bits))
+    hits = nearest_codes(pack_bits(bits), pack_bits(queries), k=7)
+    for number, query in enumerate(queries[::10]):
+        expected = reference.nearest_by_bits(bits, query, 7)
+        assert list(zip(hits.rows[number * 10].tolist(), hits.scores[number * 10].tolist(), strict=True)) == expected
+
+
+def test_hamming_is_the_same_by_numpy_and_by_numkong() -> None:
+    """The optional library counts what NumPy counts."""
+    pytest.importorskip("numkong")
+    generator = np.random.default_rng(0)
+    codes, queries = generator.integers(0, 256, (100, 37), np.uint8), generator.integers(0, 256, (5, 37), np.uint8)
+    expected = packed_codes._numpy_hamming(queries, codes)
+    assert np.array_equal(packed_codes._numkong_hamming(queries, codes), expected)
+
+
+@pytest.mark.parametrize("block_bytes", [64, 1 << 21])
+def test_nearest_vectors_equals_one_at_a_time(monkeypatch, block_bytes) -> None:
+    """Rows and cosines are those of float64, one vector at a time; zeros have cosine 0."""
+    monkeypatch.setattr(search, "_BLOCK_BYTES", block_bytes)
+    generator = np.random.default_rng(0)
+    vectors = normalize_rows(generator.standard_normal((500, 6)).astype(np.float32))
+    vectors[17] = 0
+    queries = normalize_rows(generator.standard_normal((70, 6)).astype(np.float32))
+    hits = nearest_vectors(vectors, queries, k=9)
+    for number in range(0, 70, 10):
+        expected = reference.nearest_by_cosine(vectors, queries[number], 9)
+        assert hits.rows[number].tolist() == [row for row, _ in expected]
+        assert np.allclose(hits.scores[number], [cosine for _, cosine in expected], atol=1e-7)
+
+
+@pytest.mark.parametrize("dim", [3, 48])
+def test_nearest_vectors_orders_equal_ones_by_row(dim) -> None:
+    """Many rows with the same vector come in the order of the corpus, in every block and beside any other query."""
+    one, other = normalize_rows(np.random.default_rng(0).standard_normal((2, dim)).astype(np.float32))
+    vectors = np.tile(other, (200_000, 1))
+    places = [5, 70_001, 70_002, 150_000, 199_999]
+    vectors[places] = one
+    alone = nearest_vectors(vectors, one[None], k=4)
+    beside = nearest_vectors(vectors, np.stack([other, one, other]), k=4)
+    assert alone.rows.tolist() == [places[:4]]
+    assert beside.rows.tolist() == [[0, 1, 2, 3], places[:4], [0, 1, 2, 3]]
+    assert np.array_equal(alone.scores[0], beside.scores[1])
+
+
+def test_nearest_vectors_tells_apart_what_float32_cannot(monkeypatch) -> None:
+    """Cosines that differ by less than a float32 product's rounding are ordered by float64."""
+    generator = np.random.default_rng(1)
+    base = generator.standard_normal(64)
+    vectors = normalize_rows((base + 1e-5 * generator.standard_normal((400, 64))).astype(np.float32))
+    query = normalize_rows(base.astype(np.float32)[None])
+    exact = vectors.astype(np.float64) @ query[0].astype(np.float64)
+    assert nearest_vectors(vectors, query, k=20).rows[0].tolist() == np.argsort(-exact, kind="stable")[:20].tolist()
+
+
+def test_nearest_gives_all_rows_where_fewer_than_k_are_there() -> None:
+    """A small corpus is answered whole."""
+    vectors = normalize_rows(np.eye(3, dtype=np.float32))
+    assert nearest_vectors(vectors, vectors[:1], k=10).rows.tolist() == [[0, 1, 2]]
+    assert nearest_codes(pack_bits(np.eye(3, dtype=int)), pack_bits([[0, 0, 1]]), k=10).rows.tolist() == [[2, 0, 1]]
+
+
+@pytest.mark.parametrize("block", [1, 2, 100])
+def test_distinct_sentences_keeps_the_first_of_equal_ones(corpus, monkeypatch, block) -> None:
+    """Sentences come in order of first appearance, with single blanks, whatever the block."""
+    monkeypatch.setattr(distinct, "_BLOCK_SENTENCES", block)
+    found = distinct_sentences(corpus)
+    expected = list(dict.fromkeys(" ".join(line.split()) for line in TEXT.split("\n") if line))
+    assert found.texts(range(len(found))) == expected
+    assert found.texts([2, 0]) == [expected[2], expected[0]]
+
+
+def test_distinct_sentences_stops_at_the_configured_number(corpus) -> None:
+    """The limit counts sentences as they are read."""
+    assert len(distinct_sentences(corpus.model_copy(update={"max_sentences": 4}))) == 3
+
+
+def test_distinct_sentences_refuses_an_empty_text(corpus, tmp_path) -> None:
+    """A text without sentences is one line."""
+    (tmp_path / "empty.txt").write_text("\n \n")
+    with pytest.raises(DataError, match=r"^corpus.path: .*empty.txt: must hold sentences; given none$"):
+        distinct_sentences(CorpusConfig(path=str(tmp_path / "empty.txt")))
+
+
+def test_open_index_goes_on_where_it_was_interrupted(corpus, monkeypatch) -> None:
+    """Whole blocks stay, but for the last, which may be torn; what comes out is as if nothing had happened."""
+    monkeypatch.setattr(index_module, "_BLOCK_SENTENCES", 1)
+    sentences, member = distinct_sentences(corpus), expand(["hash:5"])[0]
+    with pytest.raises(KeyboardInterrupt):
+        room.open_index(member, Counting(5, breaks_at=4), sentences)
+    again = Counting(5)
+    index = room.open_index(member, again, sentences)
+    assert again.num_encoded == 2
+    assert np.array_equal(index.rows, HashEncoder(5).encode(sentences.texts(range(4)), normalize_embeddings=True))
+    room.open_index(member, again, sentences)
+    assert again.num_encoded == 2
+
+
+def test_open_index_makes_a_shortened_file_again(corpus) -> None:
+    """Vectors of another size than was written are not searched."""
+    sentences, member = distinct_sentences(corpus), expand(["hash:5"])[0]
+    index = room.open_index(member, HashEncoder(5), sentences)
+    expected = index.rows.copy()
+    path = index.folder / "vectors.bin"
+    path.write_bytes(path.read_bytes()[:-3])
+    assert np.array_equal(room.open_index(member, HashEncoder(5), sentences).rows, expected)
+
+
+def test_open_index_refuses_nan(corpus) -> None:
+    """A model that gives NaN is named with the sentence."""
+
+    class Broken(HashEncoder):
+        def encode(self, sentences, **_):
+            return np.full((len(sentences), 5), np.nan, np.float32)
+
+    with pytest.raises(DataError, match=r"^hash:5: 'a cat sat on the mat': the vector must be finite; given NaN"):
+        room.open_index(expand(["hash:5"])[0], Broken(5), distinct_sentences(corpus))
+
+
+def test_neighbours_leaves_out_the_query_and_shows_duplicates_once(corpus) -> None:
+    """The query is no neighbour of its own, unless that is asked for."""
+    found = room.neighbours(["hash:50"], corpus, ["a cat  sat on the mat"], k=2)
+    assert [one.sentence for one in found.columns[0].neighbours[0]] == ["a dog sat on the mat", "a cat sat there"]
+    with_itself = room.neighbours(["hash:50"], corpus, ["a cat sat on the mat"], k=2, includes_query=True)
+    first, second = with_itself.columns[0].neighbours[0]
+    assert (first.sentence, second.sentence) == ("a cat sat on the mat", "a dog sat on the mat")
+    assert first.score == pytest.approx(1, abs=1e-6)
+
+
+def test_neighbours_puts_a_code_beside_vectors(corpus) -> None:
+    """A model with a code is searched by Hamming distance, which counts letters here."""
+    encoders = {"hash:50": HashEncoder(50), "hash:51": Bits()}
+    found = room.neighbours(["hash:50", "hash:51"], corpus, ["a cot sat on the mat"], k=1, load=encoders.get)
+    assert [column.measure for column in found.columns] == ["cosine", "hamming"]
+    best = found.columns[1].neighbours[0][0]
+    assert (best.sentence, best.score) == ("a cat sat on the mat", 0)
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"), [([], "at least one sentence; given none"), (["a", " "], "2 is empty")]
+)
+def test_neighbours_refuses_empty_queries(corpus, queries, message) -> None:
+    """There is something to ask for."""
+    with pytest.raises(ConfigError, match=f"^queries: .*{message}$"):
+        room.neighbours(["hash:5"], corpus, queries)
+
+
+def test_saved_comparison_reads_as_it_was(corpus, tmp_path) -> None:
+    """What a report reads is what was found; another file is refused."""
+    found = room.neighbours(["hash:5", "hash:6"], corpus, ["a cat", "rain"], k=3)
+    assert room.read_comparison(tmp_path) is None
+    room.save_comparison(tmp_path, found)
+    assert room.read_comparison(tmp_path) == found
+    (tmp_path / "neighbours.json").write_text('{"kind": "raysent-neighbours-table"}')
+    with pytest.raises(ArtifactError, match=r"neighbours.json: not a table of neighbours of this version; run"):
+        room.read_comparison(tmp_path)
+
+
+def test_command_neighbours_prints_models_side_by_side(command, corpus, tmp_path) -> None:
+    """A table a query, a column a model; queries also from a file."""
+    (tmp_path / "queries.txt").write_text("the rain fell\n")
+    ran = command(
+        "neighbours",
+        "hash:50",
+        "hash:20",
+        corpus.path,
+        "--queries",
+        tmp_path / "queries.txt",
+        "--query",
+        "a cat",
+        "-k",
+        1,
+    )
+    assert ran.code == 0, ran.err
+    lines = [line.rstrip() for line in ran.out.splitlines() if line.strip()]
+    assert lines[0].startswith("4 sentences of ")
+    assert [lines[1], lines[4]] == ["a cat", "the rain fell"]
+    assert lines[5].split() == ["cosine", "hash:50", "cosine", "hash:20"]
+    assert lines[6].count("the rain fell all night") == 2
+
+
+def test_command_neighbours_prints_one_json_object(command, corpus) -> None:
+    """The same as plain values."""
+    ran = command("neighbours", "hash:50", corpus.path, "--query", "a cat sat on the mat", "-k", 2, "--json")
+    found = json.loads(ran.out)
+    assert found["num_sentences"] == 4
+    assert [one["sentence"] for one in found["columns"][0]["neighbours"][0]] == [
+        "a dog sat on the mat",
+        "a cat sat there",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("hash:5", "docs"), "--query: must be given at least once, or --queries FILE; given neither"),
+        (
+            ("hash:5", "hash:6", "--query", "a"),
+            "CORPUS: the last name must be a text to search; given the model hash:6",
+        ),
+        (("hash:5", "no-such.txt", "--query", "a"), "corpus.path: no-such.txt: no such file or folder"),
+        (("hash:5", "docs", "--query", "a", "-k", "0"), "-k"),
+    ],
+)
+def test_command_neighbours_refuses_in_one_line(command, corpus, arguments, message) -> None:
+    """A slip is told with what must hold."""
+    ran = command("neighbours", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+    assert ran.err.count("\n") == 1
