@@ -3,7 +3,9 @@
 Nested: ours is ten outer folds with C chosen inside each, as in a task like MR; scikit-learn fits a few of these
 outer folds (ten inner folds, the same values of C, lbfgs, the same scaled features) and the time of one is taken ten
 times. Both run on one thread; the time is the process' own, so that other work on the machine counts for little.
-Scores of both on the outer folds that scikit-learn fitted stand beside the times.
+Scores of both on the outer folds that scikit-learn fitted stand beside the times. With `--senteval` the protocol
+`senteval` (default configuration) judges the same features, and some of its fits are done one by one as SentEval does
+them, with modules and autograd: `ratio_over_senteval`, `ratio_over_one_by_one`.
 
     python benchmarks/probes.py [--rows 10000] [--dim 2400] [--outer-folds 1] [--json]
     python benchmarks/probes.py --model runs/x/trials/0001 --task MR --data DIR
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +28,10 @@ from raysent import model
 from raysent.evaluate import task_features
 from raysent.matmul import set_matmul_precision
 from raysent.probes import fit_probe
+from raysent.probes.early_stopping import Rows, train_together
 from raysent.probes.fast import FOLD_SEED, NUM_FOLDS, STRENGTHS, stratified_folds
 from raysent.probes.logistic import ScaledFeatures
+from raysent.probes.senteval import CONFIGURATIONS, PENALTIES
 from raysent.tasks import TaskData, load_task
 
 
@@ -70,6 +75,40 @@ def time_sklearn(features: np.ndarray, data: TaskData, *, outer_folds: int) -> t
     return seconds / outer_folds * NUM_FOLDS, scores
 
 
+def time_senteval(features: np.ndarray, data: TaskData) -> dict[str, float]:
+    """Return the seconds of the protocol `senteval`, its score, and how much longer its fits take one by one."""
+    started = time.process_time()
+    result = fit_probe(features, data, protocol="senteval")
+    seconds = time.process_time() - started
+    return {
+        "senteval_s": seconds,
+        "accuracy_senteval": result.test,
+        "ratio_over_one_by_one": one_by_one(features, data),
+    }
+
+
+def one_by_one(features: np.ndarray, data: TaskData) -> float:
+    """Return the time of ten folds' fits of two epochs one by one over their time side by side."""
+    inputs, labels = torch.from_numpy(features), torch.from_numpy(data.labels)
+    recipe = replace(CONFIGURATIONS["default"], epoch_size=1, max_epochs=1, tenacity=0)
+    folds = np.arange(len(features)) % 10
+    groups = [Rows.given(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold), seed=0) for fold in range(10)]
+    started = time.process_time()
+    train_together(inputs, labels, groups, [PENALTIES] * 10, recipe=recipe)
+    together = time.process_time() - started
+    started = time.process_time()
+    for penalty in PENALTIES:
+        layer = torch.nn.Linear(features.shape[1], 2)
+        optimizer = torch.optim.Adam(layer.parameters(), weight_decay=penalty)
+        for _ in range(2):
+            order = torch.from_numpy(groups[0].train[np.random.default_rng(0).permutation(len(groups[0].train))])
+            for batch in torch.split(order, recipe.batch_size):
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(layer(inputs[batch]), labels[batch]).backward()
+                optimizer.step()
+    return 10 * (time.process_time() - started) / together
+
+
 def main() -> None:
     """Run the comparison and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -79,6 +118,7 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--task", default="MR")
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--senteval", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -91,6 +131,7 @@ def main() -> None:
     with threadpool_limits(1):
         ours_s, ours = time_ours(features, data)
         sklearn_s, theirs = time_sklearn(features, data, outer_folds=options.outer_folds)
+        other = time_senteval(features, data) if options.senteval else {}
     found = {
         "task": data.task,
         "rows": len(features),
@@ -101,7 +142,11 @@ def main() -> None:
         "ratio_over_sklearn": round(sklearn_s / ours_s, 1),
         "accuracy_ours": [round(score, 2) for score in ours[: options.outer_folds]],
         "accuracy_sklearn": [round(score, 2) for score in theirs],
+        "mean_accuracy_ours": round(float(np.mean(ours)), 2),
+        **{name: round(value, 2) for name, value in other.items()},
     }
+    if other:
+        found["ratio_over_senteval"] = round(other["senteval_s"] / ours_s, 1)
     print(json.dumps(found) if options.json else "\n".join(f"{name:20} {value}" for name, value in found.items()))
 
 

@@ -4,7 +4,8 @@ Random codes and random unit vectors, memory-mapped as an index keeps them. Ever
 at a time and many at once, on one thread, in turn with the others; what is given is the median of the rounds. Times
 are the process' own, so that other work on the machine counts for little; it still shares memory and cache with it.
 The bandwidth is that of reading the same bytes once in the same rounds. Peers take part where they are installed
-(`pip install raysent[bench]`): FAISS, usearch; NumKong, which ours counts bits with, can be left out.
+(`pip install raysent[bench]`): FAISS, usearch, and NumKong, with which ours counts bits where it is there. The corpora
+take 2.3 GB of the temporary folder, FAISS' copies as much memory.
 
     python -m benchmarks.retrieval [--rows 1000000] [--bits 2048] [--dim 512] [--rounds 5] [--json]
 """
@@ -217,7 +218,7 @@ def compared(methods: list[Method], rows: np.ndarray, queries: np.ndarray, *, ro
         before = anonymous_mib()
         with peak_mib() as peak:
             searches[method.name] = method.build(rows)
-            answers[method.name] = searches[method.name](queries[:FEW])
+            answers[method.name] = searches[method.name](queries[: MANY if method.is_batched else FEW])[:FEW]
         memory[method.name] = peak[0] - before
     first = answers[methods[0].name]
     for name, found in answers.items():

@@ -59,6 +59,10 @@ def hamming(first: UInt8, second: UInt8) -> npt.NDArray[np.int32]:
 
 
 def _numkong_hamming(first: UInt8, second: UInt8) -> npt.NDArray[np.int32]:
+    if len(first) == 1:
+        # Pair by pair; the product of many with many is laid out for at least four, and a single code pays for all.
+        pairs = numkong.hamming(np.ascontiguousarray(second), np.broadcast_to(first, second.shape), "uint1")
+        return np.asarray(pairs).astype(np.int32)[None]
     packed = numkong.hammings_pack(np.ascontiguousarray(first), dtype="uint1")
     # The longer side is read as it lies, and comes out as the rows.
     distances = np.asarray(numkong.hammings_packed(np.ascontiguousarray(second), packed))

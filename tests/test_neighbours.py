@@ -87,6 +87,7 @@ def test_hamming_is_the_same_by_numpy_and_by_numkong() -> None:
     codes, queries = generator.integers(0, 256, (100, 37), np.uint8), generator.integers(0, 256, (5, 37), np.uint8)
     expected = packed_codes._numpy_hamming(queries, codes)
     assert np.array_equal(packed_codes._numkong_hamming(queries, codes), expected)
+    assert np.array_equal(packed_codes._numkong_hamming(queries[3:4], codes), expected[3:4])
 
 
 @pytest.mark.parametrize("block_bytes", [64, 1 << 21])
@@ -218,6 +219,12 @@ def test_neighbours_refuses_empty_queries(corpus, queries, message) -> None:
     """There is something to ask for."""
     with pytest.raises(ConfigError, match=f"^queries: .*{message}$"):
         room.neighbours(["hash:5"], corpus, queries)
+
+
+def test_neighbours_refuses_none_wanted(corpus) -> None:
+    """At least one neighbour is asked for."""
+    with pytest.raises(ConfigError, match="^k: must be at least 1; given 0$"):
+        room.neighbours(["hash:5"], corpus, ["a"], k=0)
 
 
 def test_saved_comparison_reads_as_it_was(corpus, tmp_path) -> None:

@@ -64,6 +64,19 @@ def test_score_is_its_restatement():
     assert score.pearson_all == pytest.approx(100 * both, abs=1e-4)
 
 
+def test_paraphrases_are_told_apart_by_the_mean_similarity():
+    """Scores of 0 and 1 give accuracy and F1 of the last set, by the first set's mean; other scores do not."""
+    first = ScoredSet("train", ["a b", "a b"], ["a b", "c d"], np.array([1.0, 0.0]))
+    second = ScoredSet("test", ["x", "x y z", "x"], ["x", "p q r", "w"], np.array([1.0, 1.0, 0.0]))
+    encoder = HashEncoder(200)
+    measures = score_sets(encoder, [first, second], model="m", task="t").measures
+    u, v = encoder.encode(["a b"])[0], encoder.encode(["c d"])[0]
+    mean = (1 + u @ v / np.linalg.norm(u) / np.linalg.norm(v)) / 2
+    assert measures == pytest.approx({"accuracy": 200 / 3, "f1": 200 / 3, "threshold": mean}, abs=1e-4)
+    graded = ScoredSet("test", ["x", "y"], ["x", "z"], np.array([5.0, 1.0]))
+    assert score_sets(encoder, [graded], model="m", task="t").measures == {}
+
+
 def test_evaluate_prints_similarities_and_keeps_them(tmp_path, monkeypatch, capsys):
     """Named alone they need no probe; the second time they are read; the pair without a score is left out."""
     write_sts(tmp_path / "data", monkeypatch)

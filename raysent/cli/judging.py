@@ -344,16 +344,24 @@ def _shown(score: Score) -> str:
 
 
 def _print_similarities(scores: Sequence[SimilarityScore]) -> None:
-    """Print correlations, a row a model and a column a task: the plain mean over a task's sets."""
+    """Print correlations, a row a model and a column a task: the plain mean over a task's sets.
+
+    Of a task whose scores are classes, accuracy and F1 by a threshold are printed instead.
+    """
     tasks = list(dict.fromkeys(score.task for score in scores))
     by_model: dict[str, dict[str, SimilarityScore]] = {}
     for score in scores:
         by_model.setdefault(score.model, {})[score.task] = score
     rows = [
-        (model, *(f"{found[task].pearson:.2f}" for task in tasks), found[tasks[0]].measure)
+        (model, *(_likeness_shown(found[task]) for task in tasks), found[tasks[0]].measure)
         for model, found in by_model.items()
     ]
     print_table(["Pearson x 100, nothing trained", *tasks, "by"], rows)
+
+
+def _likeness_shown(score: SimilarityScore) -> str:
+    measures = score.measures
+    return f"{measures['accuracy']:.2f}/{measures['f1']:.2f}" if measures else f"{score.pearson:.2f}"
 
 
 def _say_absent(tasks: str | None, data: Path | None) -> None:

@@ -44,6 +44,8 @@ class SimilarityScore:
         by_set: Pearson of each set.
         spearman_by_set: Spearman of each set.
         num_pairs: All sets' pairs.
+        measures: Where scores are only 0 and 1, as of paraphrases: `accuracy` and `f1` in percent of the last set's
+            pairs taken for 1 where they are more alike than the first set's are on average, the `threshold`.
     """
 
     model: str
@@ -58,6 +60,7 @@ class SimilarityScore:
     by_set: dict[str, float]
     spearman_by_set: dict[str, float]
     num_pairs: int
+    measures: dict[str, float]
 
 
 def similarity_scores(
@@ -82,7 +85,7 @@ def similarity_scores(
         for place, (task, sets) in enumerate(loaded):
             progress(f"{member.name}: {task.name}", number * len(loaded) + place, len(members) * len(loaded))
             path = output / member.folder / f"{task.name}.json"
-            key = content_key(member.key, set_hash(sets), "similarity", 2)
+            key = content_key(member.key, set_hash(sets), "similarity", 3)
             score = _read(path, key)
             if score is None:
                 encoder = encoder or load(member.path)
@@ -115,7 +118,26 @@ def score_sets(encoder: SentenceEncoder, sets: Sequence[ScoredSet], *, model: st
         by_set={one.name: 100 * value for one, value in zip(sets, pearsons, strict=True)},
         spearman_by_set={one.name: 100 * value for one, value in zip(sets, spearmans, strict=True)},
         num_pairs=sum(sizes),
+        measures=_by_threshold(likeness, sets),
     )
+
+
+def _by_threshold(likeness: Sequence[Float64], sets: Sequence[ScoredSet]) -> dict[str, float]:
+    """Return what telling pairs apart by a threshold gives, the mean likeness; nothing where scores are not 0 and 1.
+
+    Source: Shen et al., 2019 (MRPC without a classifier).
+    """
+    scores = sets[-1].scores
+    if not np.isin(scores, (0, 1)).all():
+        return {}
+    threshold = float(likeness[0].mean())
+    taken = likeness[-1] > threshold
+    right = float((taken * scores).sum())
+    return {
+        "accuracy": 100 * float((taken == scores).mean()),
+        "f1": 100 * 2 * right / max(1.0, float(taken.sum() + scores.sum())),
+        "threshold": threshold,
+    }
 
 
 def _likeness(encoder: SentenceEncoder, first: np.ndarray, second: np.ndarray) -> Float64:

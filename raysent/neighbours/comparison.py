@@ -10,11 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from raysent.artifacts import read_json, write_json
 from raysent.corpus import CorpusConfig, Progress
-from raysent.corpus.distinct import DistinctSentences, distinct_sentences, plain
+from raysent.corpus.distinct import distinct_sentences, plain
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluate import Load, Member, expand
 from raysent.model import load as load_model
@@ -95,10 +93,12 @@ def neighbours(
         progress: Called with what is being done.
 
     Raises:
-        ConfigError: If there is no query, or an empty one.
+        ConfigError: If there is no query or an empty one, or `k` is below 1.
         DataError: If the corpus cannot be read or a model gives NaN.
         ArtifactError: If a model cannot be loaded or the cache cannot be written.
     """
+    if k < 1:
+        raise ConfigError(f"k: must be at least 1; given {k}")
     asked = _checked(queries)
     members = expand(models)
     sentences = distinct_sentences(corpus, progress=progress)
@@ -166,13 +166,9 @@ def _column(member: Member, index: Index, hits: Hits, *, asked: list[str] | None
     """Return the sentences of the rows that were found, without the queries themselves where these are given."""
     answers = []
     for number, (rows, scores) in enumerate(zip(hits.rows, hits.scores, strict=True)):
-        texts = _texts(index.sentences, rows)
+        texts = index.sentences.texts(rows.tolist())
         found = [Neighbour(text, score) for text, score in zip(texts, scores.tolist(), strict=True)]
         if asked is not None:
             found = [one for one in found if one.sentence != asked[number]]
         answers.append(tuple(found[:k]))
     return Column(member.name, index.measure, tuple(answers))
-
-
-def _texts(sentences: DistinctSentences, rows: np.ndarray) -> list[str]:
-    return sentences.texts(rows.tolist())

@@ -50,6 +50,7 @@ SET_SIZES: dict[str, dict[str, int]] = {
     },
     "STS-B-similarity": {"test": 1379},
     "SICK-R-similarity": {"test": 4927},
+    "MRPC-similarity": {"train": 4076, "test": 1725},
 }
 
 
@@ -145,6 +146,16 @@ def _read_sick(task: SimilarityTask, data_dir: Path) -> list[ScoredSet]:
     return [_scored(path, "test", rows)]
 
 
+def _read_mrpc(task: SimilarityTask, data_dir: Path) -> list[ScoredSet]:
+    """Read tab-separated lines below a header: 1 for a paraphrase in the first column, sentences in the last two."""
+    sets = []
+    for name, file in zip(SET_SIZES[task.name], task.files, strict=True):
+        path = data_dir / file
+        rows = [(one[3], one[4], one[0]) for one in (line.strip().split("\t") for line in _lines(task, path)[1:])]
+        sets.append(_scored(path, name, rows))
+    return sets
+
+
 def _scored(path: Path, name: str, rows: list[tuple[str, str, str]]) -> ScoredSet:
     try:
         scores = np.array([float(score) for _, _, score in rows])
@@ -175,5 +186,8 @@ SIMILARITY_TASKS: dict[str, SimilarityTask] = {
         *(_sts(f"STS{year}") for year in range(12, 17)),
         SimilarityTask("STS-B-similarity", ("STS/STSBenchmark/sts-test.csv",), _read_sts_benchmark),
         SimilarityTask("SICK-R-similarity", ("SICK/SICK_test_annotated.txt",), _read_sick),
+        SimilarityTask(
+            "MRPC-similarity", ("MRPC/msr_paraphrase_train.txt", "MRPC/msr_paraphrase_test.txt"), _read_mrpc
+        ),
     )
 }
