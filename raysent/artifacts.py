@@ -129,6 +129,17 @@ def read_json_lines(path: Path) -> list[Any]:
     return values
 
 
+def cut_torn_line(path: Path) -> None:
+    """Cut what a killed writer left after the last whole line, so that the next one starts a line of its own."""
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        with path.open("r+b") as stream:
+            stream.truncate(whole)
+
+
 def save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write named tensors as safetensors in one step."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}

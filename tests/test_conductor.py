@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysent.config import parse_yaml
-from raysent.errors import ArtifactError
+from raysent.cost import Budget, Funds
+from raysent.errors import ArtifactError, ConfigError
 from raysent.search_space import parse_space
 from raysent.sweep.conductor import Conductor
 from raysent.sweep.halving import SuccessiveHalving
@@ -174,6 +175,95 @@ def test_values_are_worth_the_median_of_their_seeds():
     assert told == [conductor.median(trial) for trial in trials[::3]]
     best = conductor.best
     assert conductor.score(best) == conductor.median(best) == max(conductor.median(trial) for trial in trials)
+
+
+def test_conductor_starts_nothing_that_the_budget_does_not_cover():
+    """A refusal is written once with the funds it was made upon, and ends the sweep when what runs has ended."""
+    events = []
+    write = lambda event, **values: events.append((event, values))  # noqa: E731 - one line says it
+    conductor = Conductor(_space(), seed=1, write=write, budget=Budget(limit_usd=10.0))
+    trial = conductor.suggest(Funds(spent_usd=9.0, commitment_usd=0.4))
+    assert conductor.suggest(Funds(spent_usd=9.2, commitment_usd=0.4)) is None
+    assert conductor.suggest(Funds(spent_usd=9.2, commitment_usd=0.4)) is None
+    assert [event for event, _ in events] == ["suggested", "started", "refused"]
+    assert events[-1][1]["funds"] == {"spent_usd": 9.2, "commitment_usd": 0.4, "hourly_usd": 0.0, "elapsed_s": 0.0}
+    assert not conductor.is_complete
+    conductor.end(trial.name, status="finished")
+    assert conductor.is_complete
+
+
+def test_conductor_halts_training_when_the_money_is_gone():
+    """What runs is stopped in the middle, said once; the trials that cannot go on are over."""
+    events = []
+    write = lambda event, **values: events.append(event)  # noqa: E731 - one line says it
+    conductor = Conductor(_space(), seed=1, write=write, budget=Budget(limit_usd=10.0))
+    conductor.suggest(Funds())
+    assert not conductor.is_halted(Funds(spent_usd=9.4))
+    assert conductor.is_halted(Funds(spent_usd=9.6))
+    assert conductor.is_halted(Funds(spent_usd=9.7))
+    conductor.abandon()
+    assert events == ["suggested", "started", "halted", "ended"]
+    assert conductor.is_complete
+
+
+def test_conductor_pays_ways_to_rungs_ahead_when_told_to():
+    """Under finish-rung a trial at a rung goes on only if its next rung, and those of others, still fit."""
+    budget = Budget(limit_usd=10.0, reserve=0.0, on_budget="finish-rung")
+    for spent_usd, goes_on in ((7.4, True), (7.6, False)):
+        conductor = Conductor(_space(), seed=1, write=lambda event, **values: None, budget=budget)
+        trial = conductor.suggest(Funds())
+        # At one dollar a report, the way from rung 1 to rung 3 needs 2 * 1.25 dollars.
+        told = {"index": 1, "num_reports": 9, "metrics": {"context_accuracy": 0.5}, "seconds": 1.0, "usd": 1.0}
+        assert conductor.report(trial.name, **told, funds=Funds(spent_usd=spent_usd)) is goes_on
+        assert (conductor.suggest(Funds(spent_usd=9.5)) is None) is True
+
+
+def test_conductor_asks_anew_for_money_when_it_is_taken_up_again():
+    """A raised budget lets a sweep go on that an old one had closed."""
+    events = []
+    write = lambda event, **values: events.append({"event": event, **values})  # noqa: E731 - one line says it
+    conductor = Conductor(_space(), seed=1, write=write, budget=Budget(limit_usd=10.0))
+    assert conductor.suggest(Funds(spent_usd=9.9)) is None
+    again = Conductor(_space(), seed=1, write=write, past=events, budget=Budget(limit_usd=20.0))
+    assert again.suggest(Funds(spent_usd=9.9)) is not None
+
+
+def test_conductor_compares_trials_at_the_same_dollars():
+    """A dear trial comes to a rung of dollars with fewer reports behind it; nobody is compared between rungs."""
+    text = """
+base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}
+search: {training.learning_rate: {loguniform: [1e-4, 1e-2]}}
+limits: {trials: 4, rung_unit: usd}
+cost: {usd_per_hour: 1.0}
+"""
+    conductor = Conductor(parse_space(parse_yaml(text), name="toy"), seed=1, write=lambda event, **values: None)
+    cheap, dear = conductor.suggest(), conductor.suggest()
+
+    def tell(trial, index, score, usd):
+        told = {"num_reports": 20, "metrics": {"context_accuracy": score}, "seconds": 1.0, "usd": usd}
+        return conductor.report(trial.name, index=index, **told)
+
+    assert [tell(cheap, index, 0.5, float(index)) for index in (1, 2, 3)] == [True, True, True]
+    # One report of four dollars: it is held against what others had at the rung of three.
+    assert not tell(dear, 1, 0.4, 4.0)
+    assert tell(cheap, 4, 0.1, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("", "limits.rung_unit: usd needs a price; set cost.usd_per_hour"),
+        (
+            "cost: {usd_per_hour: 1.0, on_budget: finish-rung}",
+            "cost.on_budget: finish-rung needs limits.rung_unit report",
+        ),
+    ],
+)
+def test_rungs_in_dollars_need_a_price(section, said):
+    """Nothing is compared by dollars that nobody knows."""
+    text = "base: {encoder: {type: gru}, objective: {type: context_prediction}}\nlimits: {rung_unit: usd}\n"
+    with pytest.raises(ConfigError, match=said):
+        parse_space(parse_yaml(text + section), name="toy")
 
 
 def test_conductor_answers_a_repeated_report_as_before():

@@ -364,10 +364,12 @@ def written_by_raysent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     while (trial := conductor.suggest()) is not None:
         for index in (1, 2):
             metrics = {"context_accuracy": 0.01 * index + 0.001 * trial.number, "context_nll": 4.0}
-            conductor.report(trial.name, index=index, num_reports=2, metrics=metrics, seconds=1.5 * index)
+            conductor.report(
+                trial.name, index=index, num_reports=2, metrics=metrics, seconds=1.5 * index, usd=1.5 * index
+            )
         conductor.end(trial.name, status="finished")
     journal.close()
-    write_trials_table(tmp_path, conductor, usd_per_hour=3600.0)
+    write_trials_table(tmp_path, conductor)
     monkeypatch.setattr(senteval, "NUM_ROWS", senteval.NUM_ROWS | {"CR/custrev.pos": 30, "CR/custrev.neg": 30})
     for name, word in (("pos", "good"), ("neg", "bad")):
         path = tmp_path / "data" / "CR" / f"custrev.{name}"

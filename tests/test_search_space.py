@@ -8,7 +8,7 @@ import pytest
 
 from raysent.config import Override, parse_yaml
 from raysent.errors import ConfigError, DataError
-from raysent.search_space import Choice, Interval, find_space, parse_duration, parse_space, read_space, schema
+from raysent.search_space import Choice, Interval, find_space, parse_space, read_space, schema
 
 SPACES = sorted((Path(__file__).parent.parent / "search_spaces").glob("*.yaml"))
 BASE = """
@@ -127,14 +127,6 @@ def test_overrides_replace_the_base_and_end_the_search(tmp_path):
     assert (space.domains, space.limits.trials) == ({}, 3)
     with pytest.raises(ConfigError, match=r"^--set encoder.hidden_sise=3: unknown name; did you mean 'hidden_size'\?"):
         read_space(path, overrides=["encoder.hidden_sise=3"])
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("1.5 h", 5400)])
-def test_parse_duration_reads_units(text, seconds):
-    """Durations carry their unit."""
-    assert parse_duration(text) == seconds
-    with pytest.raises(ConfigError, match="a duration must look like"):
-        parse_duration(text + "x")
 
 
 def test_schema_describes_base_and_domains():

@@ -19,7 +19,7 @@ import raysent
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.search_space import Limits, parse_space
-from raysent.sweep import prepare_space, read_events
+from raysent.sweep import load_record, prepare_space, read_events, read_ledger, replay
 from raysent.sweep.conductor import Trial
 from raysent.sweep.ray_tune import layout
 from raysent.sweep.selection import select_members
@@ -152,6 +152,47 @@ def test_sweep_interrupted_stops_cleanly_and_says_how_to_go_on(corpus, tmp_path)
     assert f"raysent resume {run}" in told
     assert [event["event"] for event in read_events(run)][-1] == "interrupted"
     assert _statuses(run) == {}
+
+
+@pytest.mark.cluster
+def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
+    """What a killed driver spent stays spent; the cap holds over both sittings, and every dollar is in the ledger."""
+    run = tmp_path / "run"
+    space = _write_space(corpus, epochs=200, trials=9, scheduler="none")
+    # A dollar a second of this machine; stopping takes forty at most.
+    cost = "cost={usd_per_hour: 3600, poll: 1s, drain: 38s, terminate: 1s, reserve: 0.1}"
+    driver = subprocess.Popen(
+        [*RAYSENT, "sweep", str(space), "--run", str(run), "--yes", "--set", cost],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        _wait_for(lambda: _num_reports_of_running(run) >= 1, driver)
+    finally:
+        os.kill(driver.pid, signal.SIGKILL)
+        driver.wait()
+    before_usd = _spent_usd(run)
+    # The ledger assumes the worst of the time that nobody saw, forty dollars; forty more are bound to stopping.
+    training_usd = before_usd + 40 + 40 + 15
+    resumed = subprocess.run(
+        [*RAYSENT, "resume", str(run), "--budget", f"{training_usd / 0.9:.2f}usd", "--json"],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert resumed.returncode == 0, resumed.stderr
+    told = json.loads(resumed.stdout)
+    assert told["closed"].startswith("halted: ")
+    assert told["spent_usd"] == pytest.approx(_spent_usd(run), abs=1e-4)
+    assert training_usd - 40 <= told["spent_usd"] <= training_usd + 0.5
+    assert set(_statuses(run).values()) == {"stopped"}
+    with (run / "trials.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert 0 < sum(float(row["usd"]) for row in rows) < told["spent_usd"]
+    events = list(read_events(run))
+    found = replay(load_record(run).space, seed=0, events=events)
+    assert (found.difference, found.num_sittings) == ("", 2)
+
+
+def _spent_usd(run: Path) -> float:
+    return sum(entry["usd"] for entry in read_ledger(run) if entry["entry"] == "node")
 
 
 @pytest.mark.cluster

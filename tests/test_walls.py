@@ -24,6 +24,9 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("sentence_encoder",),
         ("model",),
     ),
+    # What work costs is arithmetic that the sweep decides by, so it stands below the sweep; what asks a cloud, or
+    # plays a sweep through on made-up prices, stands above it, in MONEY.
+    "COST": (("cost",),),
     # What a run is asked may be tasks: they know vectors only, and stand before the training that asks them.
     "TASKS": (("tasks",), ("probes",)),
     "LEARN": (
@@ -59,6 +62,7 @@ LATE = {
     "raysent": "importing raysent for its version must not import torch",
     "raysent.cli.app": "asking for help must not import torch and Ray",
     "raysent.cli.analyse_app": "asking for help must not import torch and Ray",
+    "raysent.cli.cost_app": "asking for help must not import torch and Ray",
 }
 
 

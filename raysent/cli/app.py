@@ -16,10 +16,13 @@ import typer
 
 from raysent import __version__
 from raysent.cli.analyse_app import analyse_app
+from raysent.cli.cost_app import cost_app
 from raysent.cli.options import (
     AddressOption,
+    BudgetOption,
     CorpusOption,
     DataOption,
+    DeadlineOption,
     GpusOption,
     JsonOption,
     ModelsArgument,
@@ -57,6 +60,7 @@ app.add_typer(space_app, name="space")
 data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 app.add_typer(analyse_app, name="analyse")
+app.add_typer(cost_app, name="cost")
 
 
 @app.callback(invoke_without_command=True)
@@ -84,6 +88,20 @@ def sweep(
         str | None,
         typer.Option("--time", metavar="30m", help="Wall-clock limit; running trials stop at their next report."),
     ] = None,
+    budget: BudgetOption = None,
+    deadline: DeadlineOption = None,
+    max_hourly: Annotated[
+        str | None,
+        typer.Option("--max-hourly", metavar="12usd", help="Dollars an hour that all machines may cost together."),
+    ] = None,
+    on_budget: Annotated[
+        str | None,
+        typer.Option(
+            "--on-budget",
+            metavar="NAME",
+            help="stop: train until the money is gone; finish-rung: begin no way to a rung that is not paid for.",
+        ),
+    ] = None,
     seed: SeedOption = None,
     address: AddressOption = None,
     overrides: SetOption = None,
@@ -105,6 +123,10 @@ def sweep(
         "--workers-per-trial": ("limits.workers_per_trial", workers_per_trial),
         "--gpus-per-worker": ("limits.gpus_per_worker", gpus_per_worker),
         "--time": ("limits.time", time),
+        "--budget": ("cost.budget", budget),
+        "--deadline": ("cost.deadline", deadline),
+        "--max-hourly": ("cost.max_hourly", max_hourly),
+        "--on-budget": ("cost.on_budget", on_budget),
         "--corpus": ("corpus.path", corpus),
     }
     raise typer.Exit(
@@ -124,14 +146,30 @@ def sweep(
 
 
 @app.command()
-def resume(run: RunArgument, as_json: JsonOption = False) -> None:
+def resume(
+    run: RunArgument, budget: BudgetOption = None, deadline: DeadlineOption = None, as_json: JsonOption = False
+) -> None:
     """Go on with an interrupted or killed sweep.
 
-    No finished trial is trained again; running ones go on from their last checkpoint.
+    No finished trial is trained again; running ones go on from their last checkpoint. What was spent stays spent:
+    another budget or deadline counts from the sweep's beginning.
+    """
+    from raysent.cli import console, sweeping  # torch and Ray come with it
+
+    limits = {"--budget": ("cost.budget", budget), "--deadline": ("cost.deadline", deadline)}
+    raise typer.Exit(sweeping.resume(run, limits=console.collect_overrides(limits, []), as_json=as_json))
+
+
+@app.command()
+def replay(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Derive every decision of a sweep again from its journal.
+
+    Proposals, seeds, who went on and where the money ended must come out the same to the last bit. Exit code 1 where
+    one does not.
     """
     from raysent.cli import sweeping  # torch and Ray come with it
 
-    raise typer.Exit(sweeping.resume(run, as_json=as_json))
+    raise typer.Exit(sweeping.replay(run, as_json=as_json))
 
 
 @app.command()

@@ -34,7 +34,9 @@ def collect_overrides(options: Mapping[str, tuple[str, Any]], texts: Sequence[st
         texts: What followed each `--set`.
     """
     given = [Override(name, value, f"{flag} {value}") for flag, (name, value) in options.items() if value is not None]
-    return given + [Override(*parse_override(text), f"--set {text}") for text in texts]
+    given += [Override(*parse_override(text), f"--set {text}") for text in texts]
+    # Wider names first, so that a section that is set as a whole does not take back a value inside it.
+    return sorted(given, key=lambda override: override.name.count("."))
 
 
 def default_folder(name: str) -> Path:

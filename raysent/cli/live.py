@@ -103,7 +103,8 @@ class SweepView:
         """Return the plain line for an event, empty for those that say nothing new."""
         match event["event"]:
             case "session":
-                return f"{self._title}: {event['trials']} trials, {event['concurrent']} at a time"
+                costs = f", {event['usd_per_hour']:g} usd an hour a machine" if event.get("usd_per_hour") else ""
+                return f"{self._title}: {event['trials']} trials, {event['concurrent']} at a time{costs}"
             case "started":
                 params = self._trials[event["trial"]]["params"]
                 drawn = " ".join(f"{name}={format_value(value)}" for name, value in params.items())
@@ -116,6 +117,8 @@ class SweepView:
                 )
             case "decision" if event["decision"] == "stop":
                 return f"trial {event['trial']} stopped: {event['reason']}"
+            case "refused" | "halted":
+                return f"{event['event']}: {event['reason']}"
             case "ended":
                 why = f": {event['error']}" if event["error"] else ""
                 return f"trial {event['trial']} {event['status']}{why}  [{self._summary()}]"

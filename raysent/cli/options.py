@@ -49,4 +49,12 @@ GpusOption = Annotated[
     float | None,
     typer.Option("--gpus-per-worker", metavar="X", min=0, help="GPUs of each worker, may be a fraction."),
 ]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="40usd", help="Dollars for everything, judging included; a hard cap."),
+]
+DeadlineOption = Annotated[
+    str | None,
+    typer.Option("--deadline", metavar="6h", help="When all training has stopped: 6h, or an ISO time (UTC)."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]

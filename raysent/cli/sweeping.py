@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,14 +12,17 @@ from typing import Any
 
 import typer
 
+from raysent.cli import money
 from raysent.cli.console import ProgressLines, default_folder, messages, print_json, print_table, results
 from raysent.cli.judging import Judgement, judge_sweep, print_judgement, task_names
 from raysent.cli.live import SweepView, format_duration, format_value
 from raysent.config import Override
+from raysent.cost import parse_money
 from raysent.errors import RaysentError
 from raysent.run import describe
 from raysent.search_space import SearchSpace, find_space, read_space, schema
-from raysent.sweep import SweepRecord, SweepResult, load_record, prepare_space, read_events
+from raysent.sweep import JOURNAL_FILE, SweepRecord, SweepResult, load_record, prepare_space, read_events
+from raysent.sweep import replay as replay_sweep
 from raysent.sweep import resume as resume_sweep
 from raysent.sweep import start as start_sweep
 from raysent.tasks import find_task
@@ -52,20 +56,38 @@ def sweep(
         if is_dry:
             return 0
         typer.confirm("Start?", default=True, abort=True, err=True)
+    forecast = money.expected(space, num_concurrent=os.cpu_count() or 1) if address is None else None
     judging = {"data": None if data is None else str(data.resolve()), "tasks": wanted}
     record = SweepRecord(space, seed or 0, ["raysent", *sys.argv[1:]], address, judging)
     with ProgressLines(is_quiet=as_json) as progress, _view(space, as_json=as_json) as view:
         result = start_sweep(record, folder, listener=view.hear, progress=progress)
+    money.save_estimate(folder, forecast)
     return _conclude(result, record, as_json=as_json)
 
 
-def resume(folder: Path, *, as_json: bool) -> int:
+def resume(folder: Path, *, limits: Sequence[Override], as_json: bool) -> int:
     """Go on with the sweep of a run folder, then judge; returns the exit code."""
     record = load_record(folder)
     with ProgressLines(is_quiet=as_json) as progress, _view(record.space, as_json=as_json) as view:
         view.recall(list(read_events(folder)))
-        result = resume_sweep(folder, listener=view.hear, progress=progress)
+        result = resume_sweep(folder, limits=limits, listener=view.hear, progress=progress)
     return _conclude(result, record, as_json=as_json)
+
+
+def replay(folder: Path, *, as_json: bool) -> int:
+    """Derive every decision of a sweep again from its journal; 1 where one comes out otherwise."""
+    record = load_record(folder)
+    found = replay_sweep(record.space, seed=record.seed, events=list(read_events(folder)))
+    if as_json:
+        print_json(asdict(found))
+    elif found.difference:
+        messages.print(f"{folder / JOURNAL_FILE}: {found.difference}", soft_wrap=True)
+    else:
+        sittings = f"{found.num_sittings} sitting" + ("s" if found.num_sittings != 1 else "")
+        results.print(
+            f"{found.num_derived} events of {sittings} derived again from the journal: all the same", soft_wrap=True
+        )
+    return 1 if found.difference else 0
 
 
 def lint(files: Sequence[str]) -> int:
@@ -114,6 +136,7 @@ def _print_plan(
     """Say what a sweep would do."""
     base = space.config(space.first_params())
     corpus, pool = facts["corpus"], facts["pool"]
+    forecast = money.expected(space, num_concurrent=os.cpu_count() or 1)
     plan = {
         "space": space.name,
         "metric": space.metric,
@@ -126,6 +149,8 @@ def _print_plan(
         "num_validation": corpus["num_validation"],
         "chance_accuracy": pool.get("chance_accuracy"),
         "tasks": list(tasks),
+        "budget_usd": None if space.cost.budget is None else parse_money(space.cost.budget),
+        "estimate": None if forecast is None else forecast.values(),
     }
     if as_json:
         print_json(plan)
@@ -148,6 +173,10 @@ def _print_plan(
         results.print()
         rows = [(name, _domain_text(entry)) for name, entry in plan["searched"].items()]
         print_table(["searched", "among"], rows, num_text=2)
+    if forecast is not None:
+        money.print_estimate(forecast)
+    else:
+        results.print("\ncost: this machine counts as free; cost.usd_per_hour says what it costs", soft_wrap=True)
 
 
 def _domain_text(entry: dict[str, Any]) -> str:
@@ -166,6 +195,8 @@ def _conclude(result: SweepResult, record: SweepRecord, *, as_json: bool) -> int
         else:
             messages.print(f"interrupted; nothing is lost. Go on with:\n  {command}", soft_wrap=True)
         return INTERRUPTED
+    if result.closed and not as_json:
+        messages.print(f"no more training: {result.closed}", soft_wrap=True)
     judgement = judge_sweep(result, record, is_quiet=as_json)
     if as_json:
         print_json({**_summary(result), **judgement.values()})
@@ -180,6 +211,8 @@ def _summary(result: SweepResult) -> dict[str, Any]:
     return {
         "run": str(result.folder),
         "status": "interrupted" if result.is_interrupted else "completed",
+        "closed": result.closed,
+        "spent_usd": result.spent_usd,
         "best": None if result.best is None else result.best.name,
         "trials": [
             {key: value for key, value in asdict(trial).items() if key != "decisions"} for trial in result.trials
@@ -213,4 +246,4 @@ def _print_leaderboard(result: SweepResult, space: SearchSpace) -> None:
             messages.print(f"trial {trial.name} {trial.status}: {trial.error}", style="red", soft_wrap=True)
 
 
-__all__ = ["Judgement", "lint", "print_schema", "resume", "sweep"]
+__all__ = ["Judgement", "lint", "print_schema", "replay", "resume", "sweep"]

@@ -1,8 +1,8 @@
 """search_spaces/*.yaml -> checked domains and a `RunConfig` per trial; no Ray."""
 
 from raysent.search_space.domains import Choice, Domain, Interval
-from raysent.search_space.limits import JudgeConfig, Limits, SchedulerConfig, parse_duration
-from raysent.search_space.reading import find_space, read_space
+from raysent.search_space.limits import JudgeConfig, Limits, SchedulerConfig
+from raysent.search_space.reading import apply_overrides, find_space, read_space
 from raysent.search_space.space import Params, SearchSpace, parse_space, schema
 
 __all__ = [
@@ -14,8 +14,8 @@ __all__ = [
     "Params",
     "SchedulerConfig",
     "SearchSpace",
+    "apply_overrides",
     "find_space",
-    "parse_duration",
     "parse_space",
     "read_space",
     "schema",

@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Literal
+from typing import Literal
 
 import pydantic
 
 from raysent.config import StrictModel
-from raysent.errors import ConfigError
-
-_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|d)")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def parse_duration(text: str) -> float:
-    """Return the seconds that ``90s``, ``30m``, ``2h``, ``1d`` or ``1h30m`` stands for.
-
-    Raises:
-        ConfigError: If the text is none of these.
-    """
-    parts = list(_DURATION.finditer(text.strip()))
-    if not parts or "".join(part.group(0) for part in parts) != text.strip():
-        raise ConfigError(f"a duration must look like 90s, 30m, 2h or 1h30m; given '{text}'")
-    return sum(float(part["number"]) * _SECONDS[part["unit"]] for part in parts)
-
-
-def _check_duration(text: str) -> str:
-    """Return the text of a duration that can be parsed."""
-    try:
-        parse_duration(text)
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-    return text
+from raysent.cost import Duration, parse_duration
 
 
 class SchedulerConfig(StrictModel):
@@ -63,6 +38,8 @@ class Limits(StrictModel):
             worker without a GPU.
         sampler: Optuna's sampler.
         scheduler: How trials are stopped early.
+        rung_unit: What trials have in common when they are compared: `report`, the same share of a run, or `usd`, the
+            same dollars, in units of what the sweep's first report cost.
     """
 
     trials: int = pydantic.Field(default=12, ge=1)
@@ -70,10 +47,11 @@ class Limits(StrictModel):
     concurrent: int | None = pydantic.Field(default=None, ge=1)
     workers_per_trial: int = pydantic.Field(default=1, ge=1)
     gpus_per_worker: float | None = pydantic.Field(default=None, ge=0)
-    time: Annotated[str, pydantic.AfterValidator(_check_duration)] | None = None
+    time: Duration | None = None
     backend: Literal["auto", "actor", "train"] = "auto"
     sampler: Literal["tpe", "random", "qmc", "gp"] = "tpe"
     scheduler: SchedulerConfig = SchedulerConfig()
+    rung_unit: Literal["report", "usd"] = "report"
 
     @property
     def time_s(self) -> float | None:

@@ -13,7 +13,7 @@ from raysent.search_space.space import SearchSpace, parse_space
 
 FOLDER = "search_spaces"
 # Sections that an option may reach; any other name is one of the run's.
-_SECTIONS = frozenset({"base", "limits", "judge", "metric", "name"})
+_SECTIONS = frozenset({"base", "limits", "cost", "judge", "metric", "name"})
 
 
 def find_space(name: str) -> Path:
@@ -46,7 +46,7 @@ def read_space(path: Path, *, overrides: Sequence[str | Override] = ()) -> Searc
     Args:
         path: The file.
         overrides: ``a.b=c`` as after `--set`, or values of other options. A name of a run replaces the `base` value
-            and ends the search over it; `limits.x`, `judge.x` and `metric` reach the sections of that name.
+            and ends the search over it; `limits.x`, `cost.x`, `judge.x` and `metric` reach the sections of that name.
 
     Raises:
         ConfigError: With file and line, or option; path; and nearest fix.

@@ -1,8 +1,8 @@
 """What was read of a search space -> a checked one. Out: domains, and a `RunConfig` per trial.
 
 A space has a `base` (a complete run), a `search` (dotted name -> domain), and optionally `when` (names that are
-searched only under a condition), `constraints` (what must hold between values), `limits` and `judge`. It is checked
-against the models at every edge value, so that a mistake is found before any process is started.
+searched only under a condition), `constraints` (what must hold between values), `limits`, `cost` and `judge`. It is
+checked against the models at every edge value, so that a mistake is found before any process is started.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import simpleeval
 
 from raysent.config import Document, KeyPath, StrictModel, explain, set_dotted
 from raysent.config import validate as validate_document
+from raysent.cost import CostConfig
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.run import RunConfig
 from raysent.search_space.domains import FORMS, Choice, Domain, parse_domain
@@ -44,6 +45,7 @@ class _Sections(StrictModel):
     when: dict[str, dict[str, Any]] = pydantic.Field(default_factory=dict)
     constraints: list[str] = pydantic.Field(default_factory=list)
     limits: Limits = Limits()
+    cost: CostConfig = CostConfig()
     judge: JudgeConfig = JudgeConfig()
 
 
@@ -61,6 +63,7 @@ class SearchSpace:
         constraints: Expressions over dotted names that every trial satisfies.
         limits: How much a sweep may use.
         judge: What happens when all trials have ended.
+        cost: What machines cost and what a sweep may spend.
     """
 
     name: str
@@ -72,6 +75,7 @@ class SearchSpace:
     constraints: Sequence[str]
     limits: Limits
     judge: JudgeConfig
+    cost: CostConfig
 
     def is_active(self, name: str, params: Params) -> bool:
         """Return whether `name` is searched, given what has been drawn for the names before it."""
@@ -152,14 +156,26 @@ def parse_space(document: Document, *, name: str) -> SearchSpace:
         constraints=sections.constraints,
         limits=sections.limits,
         judge=sections.judge,
+        cost=sections.cost,
     )
     if space.judge.each is not None and space.judge.each not in space.domains:
         raise document.error(
             ("judge", "each"),
             f"must be a searched name; given {space.judge.each!r}" + did_you_mean(space.judge.each, space.domains),
         )
+    _check_rungs(space)
     _check_edges(space)
     return space
+
+
+def _check_rungs(space: SearchSpace) -> None:
+    """Refuse rungs in dollars where nothing says what anything costs, or where they cannot be paid ahead."""
+    if space.limits.rung_unit != "usd":
+        return
+    if not space.cost.usd_per_hour:
+        raise space.document.error(("limits", "rung_unit"), "usd needs a price; set cost.usd_per_hour")
+    if space.cost.on_budget == "finish-rung":
+        raise space.document.error(("cost", "on_budget"), "finish-rung needs limits.rung_unit report; given usd")
 
 
 def _domain(document: Document, name: str, written: Any) -> Domain:

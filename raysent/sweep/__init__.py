@@ -3,34 +3,49 @@
 journal.py     the append-only record that a sweep is resumed from
 halving.py     who goes on (ASHA), in plain values
 proposals.py   what to try next (Optuna, ask and tell)
-conductor.py   the three together: the sweep's mind, without Ray
+trial.py       one trial as far as it is known
+allowance.py   what the budget says to trials
+conductor.py   these together: the sweep's mind, without Ray
+metering.py    the ledger of a sweep, on its clock
 trainables.py  what trains one trial: a reused Tune actor, or Ray Train workers
 ray_tune.py    the conductor on Ray Tune
+replay.py      every decision derived again from the journal
 record.py      sweep.json and trials.csv
 preparation.py the text that trials share, and the space checked against it
 driver.py      start and resume
 """
 
-from raysent.sweep.conductor import ENDED, Conductor, Trial
+from raysent.sweep.conductor import Conductor
 from raysent.sweep.driver import SweepResult, resume, start
 from raysent.sweep.journal import JOURNAL_FILE, Event, Listener, read_events
+from raysent.sweep.metering import LEDGER_FILE, read_ledger
 from raysent.sweep.preparation import prepare_space
+from raysent.sweep.proposals import Searcher, derived_seed
 from raysent.sweep.record import SWEEP_FILE, TRIALS_FILE, SweepRecord, load_record, trial_folder
+from raysent.sweep.replay import Replayed, budget_values, replay
+from raysent.sweep.trial import ENDED, Trial
 
 __all__ = [
     "ENDED",
     "JOURNAL_FILE",
+    "LEDGER_FILE",
     "SWEEP_FILE",
     "TRIALS_FILE",
     "Conductor",
     "Event",
     "Listener",
+    "Replayed",
+    "Searcher",
     "SweepRecord",
     "SweepResult",
     "Trial",
+    "budget_values",
+    "derived_seed",
     "load_record",
     "prepare_space",
     "read_events",
+    "read_ledger",
+    "replay",
     "resume",
     "start",
     "trial_folder",

@@ -8,53 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
-from raysent.search_space import Params, SearchSpace
+from raysent.cost import Budget, Funds
+from raysent.search_space import SearchSpace
+from raysent.sweep.allowance import Allowance
 from raysent.sweep.halving import SuccessiveHalving
 from raysent.sweep.journal import Event
-from raysent.sweep.proposals import Proposals, derived_seed
-
-Status = Literal["waiting", "running", "finished", "stopped", "failed", "nan"]
-ENDED: tuple[Status, ...] = ("finished", "stopped", "failed", "nan")
-
-
-@dataclass
-class Trial:
-    """One trial as far as it is known.
-
-    Attributes:
-        name: Four digits, the trial's folder.
-        number: Counted from 0.
-        params: What was drawn.
-        seed: Seed of its run.
-        status: Where it stands.
-        index: Its last report, 0 for none.
-        num_reports: Reports of a whole run, 0 while unknown.
-        metrics: Those of the last report.
-        seconds: Time spent training, over all resumes.
-        decisions: Report index -> whether it went on.
-        error: One line, where it failed.
-    """
-
-    name: str
-    number: int
-    params: Params
-    seed: int
-    status: Status = "waiting"
-    index: int = 0
-    num_reports: int = 0
-    metrics: dict[str, float | None] = field(default_factory=dict)
-    seconds: float = 0.0
-    decisions: dict[int, bool] = field(default_factory=dict)
-    error: str | None = None
-
-
-def trial_name(number: int) -> str:
-    """Return the name of the trial with this number."""
-    return f"{number:04d}"
+from raysent.sweep.proposals import Proposals, Searcher, derived_seed
+from raysent.sweep.trial import ENDED, Status, Trial, trial_name
 
 
 class Conductor:
@@ -63,7 +26,16 @@ class Conductor:
     Order of the calls for each trial: `suggest`, then `report` any number of times, then `end`.
     """
 
-    def __init__(self, space: SearchSpace, *, seed: int, write: Callable[..., Any], past: Iterable[Event] = ()) -> None:
+    def __init__(
+        self,
+        space: SearchSpace,
+        *,
+        seed: int,
+        write: Callable[..., Any],
+        past: Iterable[Event] = (),
+        budget: Budget | None = None,
+        proposals: Searcher | None = None,
+    ) -> None:
         """Rebuild the state from past events and go on from there.
 
         Args:
@@ -71,23 +43,35 @@ class Conductor:
             seed: The sweep's seed.
             write: Called as ``write(event, **values)`` before an event takes effect.
             past: The events of the journal so far.
+            budget: What the sweep may spend; None for no limit.
+            proposals: What proposes parameters; None for the space's sampler.
         """
         self.space = space
         self.trials: dict[str, Trial] = {}
         self.exhausted = False
+        self.closed = ""
         self._seed = seed
         self._write = write
-        self._proposals = Proposals(space, seed=seed)
+        self._proposals: Searcher = proposals or Proposals(space, seed=seed)
         scheduler = space.limits.scheduler
         self._halving = (
             SuccessiveHalving(
-                mode=space.mode, reduction_factor=scheduler.reduction_factor, grace_reports=scheduler.grace_reports
+                mode=space.mode,
+                reduction_factor=scheduler.reduction_factor,
+                grace_reports=scheduler.grace_reports,
+                unit="report" if space.limits.rung_unit == "report" else "dollar rung",
             )
             if scheduler.type == "asha"
             else None
         )
+        self._allowance = Allowance(budget or Budget(), self._halving)
+        self._running: dict[str, Trial] = {}
+        self._unit_usd = 0.0
+        self._levels: dict[str, int] = {}
         for event in past:
             self._replay(event)
+        # Whether there is money now is asked anew: the budget may have been raised.
+        self.closed = ""
         self._waiting = [name for name, trial in self.trials.items() if trial.status not in ENDED]
         for name in self._waiting:
             self.trials[name].status = "waiting"
@@ -95,8 +79,14 @@ class Conductor:
     @property
     def is_complete(self) -> bool:
         """Whether no trial is left to start or to end."""
-        all_drawn = self.exhausted or len(self.trials) >= self.space.limits.trials
+        all_drawn = self.exhausted or bool(self.closed) or len(self.trials) >= self.space.limits.trials
         return all_drawn and all(trial.status in ENDED for trial in self.trials.values())
+
+    @property
+    def num_to_start(self) -> int:
+        """Trials that wait for somebody to train them, drawn or not."""
+        to_draw = 0 if self.exhausted else self.space.limits.trials - len(self.trials)
+        return 0 if self.closed else to_draw + len(self._waiting)
 
     @property
     def best(self) -> Trial | None:
@@ -130,8 +120,17 @@ class Conductor:
         """Return the metric of a trial's last report."""
         return trial.metrics.get(self.space.metric)
 
-    def suggest(self) -> Trial | None:
-        """Return the next trial to train: first those that a killed driver left, then new ones; None for no more."""
+    def suggest(self, funds: Funds | None = None) -> Trial | None:
+        """Return the next trial to train: first those that a killed driver left, then new ones.
+
+        Args:
+            funds: Where the sweep stands; None where there is no budget.
+
+        Returns:
+            The trial; None where there are no more, or no money or time is left for another.
+        """
+        if self.closed or not self._admits(funds):
+            return None
         if self._waiting:
             trial = self.trials[self._waiting.pop(0)]
         else:
@@ -139,36 +138,94 @@ class Conductor:
             if drawn is None:
                 return None
             trial = drawn
-        self._write("started", trial=trial.name)
+        self._write("started", trial=trial.name, **_told(funds))
         trial.status = "running"
+        self._running[trial.name] = trial
         return trial
 
-    def report(self, name: str, *, index: int, num_reports: int, metrics: dict[str, float], seconds: float) -> bool:
+    def report(
+        self,
+        name: str,
+        *,
+        index: int,
+        num_reports: int,
+        metrics: dict[str, float],
+        seconds: float,
+        usd: float = 0.0,
+        funds: Funds | None = None,
+    ) -> bool:
         """Hear a report and say whether the trial goes on.
 
         A trial that was resumed may tell a report again; it gets the answer that it got then.
+
+        Args:
+            name: The trial.
+            index: The report's, from 1.
+            num_reports: Reports of a whole run.
+            metrics: The figures of validation.
+            seconds: Time spent training, over all resumes.
+            usd: What the trial has cost so far.
+            funds: Where the sweep stands; None where there is no budget.
         """
         trial = self.trials[name]
         if index in trial.decisions:
             return trial.decisions[index]
         if index > trial.index:
-            self._write(
-                "report", trial=name, index=index, num_reports=num_reports, metrics=metrics, seconds=round(seconds, 3)
-            )
-            self._hear(trial, index=index, num_reports=num_reports, metrics=metrics, seconds=seconds)
+            seconds, usd = round(seconds, 3), round(usd, 6)
+            told = {"index": index, "num_reports": num_reports, "metrics": metrics, "seconds": seconds, "usd": usd}
+            self._write("report", trial=name, **told)
+            self._hear(trial, index=index, num_reports=num_reports, metrics=metrics, seconds=seconds, usd=usd)
         goes_on, reason = self._decide(trial, index)
-        self._write("decision", trial=name, index=index, decision="continue" if goes_on else "stop", reason=reason)
+        if goes_on and funds is not None:
+            reason = self._allowance.refuses_rung(funds, trial, trials=self.trials, running=self._running)
+            goes_on = not reason
+        said = "continue" if goes_on else "stop"
+        self._write("decision", trial=name, index=index, decision=said, reason=reason, **_told(funds))
         trial.decisions[index] = goes_on
         return goes_on
 
-    def end(self, name: str, *, status: Status, seconds: float | None = None, error: str | None = None) -> None:
+    def is_halted(self, funds: Funds) -> bool:
+        """Return whether all training has to stop now, in the middle of what it does, for want of money or time."""
+        if not self.closed or self.closed.startswith("refused"):
+            reason = self._allowance.refuses_all(funds)
+            if reason:
+                self._write("halted", reason=reason, **_told(funds))
+                self.closed = f"halted: {reason}"
+        return self.closed.startswith("halted")
+
+    def abandon(self) -> None:
+        """End every trial that has not ended: there is no money or time to take it up again."""
+        for trial in self.trials.values():
+            self.end(trial.name, status="stopped")
+
+    def end(
+        self,
+        name: str,
+        *,
+        status: Status,
+        seconds: float | None = None,
+        usd: float | None = None,
+        error: str | None = None,
+    ) -> None:
         """Hear that a trial is over; a second word about the same trial changes nothing."""
         trial = self.trials[name]
         if trial.status in ENDED:
             return
-        seconds = trial.seconds if seconds is None else seconds
-        self._write("ended", trial=name, status=status, metrics=trial.metrics, seconds=round(seconds, 3), error=error)
-        self._settle(trial, status=status, seconds=seconds, error=error)
+        seconds = round(trial.seconds if seconds is None else seconds, 3)
+        usd = round(trial.usd if usd is None else usd, 6)
+        self._write("ended", trial=name, status=status, metrics=trial.metrics, seconds=seconds, usd=usd, error=error)
+        self._settle(trial, status=status, seconds=seconds, usd=usd, error=error)
+
+    def _admits(self, funds: Funds | None) -> bool:
+        """Ask the budget for one more trial, and remember a refusal."""
+        all_drawn = self.exhausted or len(self.trials) >= self.space.limits.trials
+        if funds is None or (all_drawn and not self._waiting):
+            return True
+        reason = self._allowance.refuses_trial(funds, trials=self.trials, running=self._running)
+        if reason:
+            self._write("refused", reason=reason, **_told(funds))
+            self.closed = f"refused: {reason}"
+        return not reason
 
     def _new_trial(self) -> Trial | None:
         """Draw a new trial, unless there are enough or the space has been searched through."""
@@ -191,10 +248,16 @@ class Conductor:
 
     def _decide(self, trial: Trial, index: int) -> tuple[bool, str]:
         """Ask the trial scheduler; after the last report there is nothing left to stop."""
-        score = self.score(trial)
         if self._halving is None or index >= trial.num_reports:
             return True, ""
-        return self._halving.goes_on(trial.name, index=index, score=math.nan if score is None else score)
+        told = self.score(trial)
+        score = math.nan if told is None else told
+        if self.space.limits.rung_unit == "usd" and not math.isnan(score):
+            index = self._halving.level(trial.usd / self._unit_usd) if self._unit_usd else 0
+            if index <= self._levels.get(trial.name, 0):
+                return True, ""
+            self._levels[trial.name] = index
+        return self._halving.goes_on(trial.name, index=index, score=score)
 
     def _hear(
         self,
@@ -204,17 +267,21 @@ class Conductor:
         num_reports: int,
         metrics: dict[str, float | None] | dict[str, float],
         seconds: float,
+        usd: float,
     ) -> None:
         """Take a report into the state."""
-        trial.index, trial.num_reports, trial.metrics, trial.seconds = index, num_reports, dict(metrics), seconds
+        trial.index, trial.num_reports, trial.metrics = index, num_reports, dict(metrics)
+        trial.seconds, trial.usd = seconds, usd
+        self._unit_usd = self._unit_usd or usd / index
         score = self.score(trial)
         # The searcher hears the first seed's reports, and the median in the end.
         if score is not None and not math.isnan(score) and trial.number == self._first(trial.number):
             self._proposals.observe(trial.number, index=index, score=score)
 
-    def _settle(self, trial: Trial, *, status: Status, seconds: float, error: str | None) -> None:
+    def _settle(self, trial: Trial, *, status: Status, seconds: float, usd: float, error: str | None) -> None:
         """Take an ending into the state."""
-        trial.status, trial.seconds, trial.error = status, seconds, error
+        trial.status, trial.seconds, trial.usd, trial.error = status, seconds, usd, error
+        self._running.pop(trial.name, None)
         same = self._same(trial)
         if len(same) == self.space.limits.seeds and all(one.status in ENDED for one in same):
             worst = max((one.status for one in same), key=ENDED.index)
@@ -235,6 +302,7 @@ class Conductor:
                     num_reports=event["num_reports"],
                     metrics=event["metrics"],
                     seconds=event["seconds"],
+                    usd=event.get("usd", 0.0),
                 )
             case "decision":
                 trial = self.trials[event["trial"]]
@@ -242,4 +310,15 @@ class Conductor:
                 trial.decisions[event["index"]] = event["decision"] == "continue"
             case "ended":
                 trial = self.trials[event["trial"]]
-                self._settle(trial, status=event["status"], seconds=event["seconds"], error=event["error"])
+                self._settle(
+                    trial,
+                    status=event["status"],
+                    seconds=event["seconds"],
+                    usd=event.get("usd", 0.0),
+                    error=event["error"],
+                )
+
+
+def _told(funds: Funds | None) -> dict[str, Any]:
+    """Return what an event says of the funds that it was decided upon; nothing where there is no budget."""
+    return {} if funds is None else {"funds": funds.values()}

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import ray
 
+from raysent.config import Override
+from raysent.cost import Budget
 from raysent.errors import ArtifactError, RaysentError
 from raysent.run import RUN_FILE, RunConfig
 from raysent.search_space import SearchSpace
-from raysent.sweep.conductor import Conductor, Trial
+from raysent.sweep.conductor import Conductor
 from raysent.sweep.journal import JOURNAL_FILE, LOCK_FILE, Journal, Listener, is_at_work, read_events
+from raysent.sweep.metering import LEDGER_FILE, Meter, read_ledger
 from raysent.sweep.preparation import Progress, prepare_space
 from raysent.sweep.ray_tune import Layout, layout, run_trials
 from raysent.sweep.record import (
     SWEEP_FILE,
     TRIALS_FILE,
     SweepRecord,
+    change_limits,
     load_record,
     save_record,
     trial_folder,
     write_trials_table,
 )
+from raysent.sweep.replay import budget_values
+from raysent.sweep.trial import Trial
 from raysent.train import ray_session
 from raysent.trainer import drop_checkpoints
 
@@ -40,12 +47,16 @@ class SweepResult:
         trials: Every trial, in the order in which they were drawn.
         best: The best one; None where none has reported.
         is_interrupted: Whether the user stopped it before its end.
+        closed: Why it ended before all its trials were drawn or done; empty where it did not.
+        spent_usd: What its machines have cost, over all sittings.
     """
 
     folder: Path
     trials: list[Trial]
     best: Trial | None
     is_interrupted: bool
+    closed: str = ""
+    spent_usd: float = 0.0
 
 
 def start(
@@ -63,6 +74,7 @@ def start(
         RaysentError: For a folder that is taken, a corpus that cannot be used, or a cluster that is too small.
     """
     _check_free(folder)
+    record = replace(record, started=round(time.time(), 3))
     facts = prepare_space(record.space, progress=progress)
     try:
         save_record(folder, record, facts=facts)
@@ -72,13 +84,25 @@ def start(
         raise
 
 
-def resume(folder: Path, *, listener: Listener | None = None, progress: Progress | None = None) -> SweepResult:
+def resume(
+    folder: Path,
+    *,
+    limits: Sequence[Override] = (),
+    listener: Listener | None = None,
+    progress: Progress | None = None,
+) -> SweepResult:
     """Go on with the sweep of a run folder; a finished trial is never trained again.
+
+    Args:
+        folder: The run folder.
+        limits: Another budget or deadline, kept from now on; what was spent stays spent.
+        listener: Hears every event of the journal as it is written.
+        progress: Hears how far the preparation of the corpus is.
 
     Raises:
         RaysentError: If the folder holds no sweep, another process is at work on it, or its files are damaged.
     """
-    record = load_record(folder)
+    record = change_limits(folder, limits) if limits else load_record(folder)
     prepare_space(record.space, progress=progress)
     return _sweep(record, folder, listener)
 
@@ -104,36 +128,81 @@ def _remove_unbegun(folder: Path) -> None:
     with contextlib.suppress(RaysentError, OSError):
         if is_at_work(folder) or any(event["event"] == "suggested" for event in read_events(folder)):
             return
-        for name in (SWEEP_FILE, JOURNAL_FILE, TRIALS_FILE, LOCK_FILE):
+        for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, TRIALS_FILE, LOCK_FILE):
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()  # refuses where anything else is in it
 
 
 def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> SweepResult:
     """Rebuild the conductor from the journal, and train until nothing is left."""
+    space = record.space
+    budget = space.cost.for_sweep(datetime.datetime.fromtimestamp(record.started, datetime.UTC))
     journal = Journal(folder, listener=listener)
     try:
-        spent_s = sum(_sitting_lengths(folder))
-        conductor = Conductor(record.space, seed=record.seed, write=journal.write, past=journal.past)
+        conductor = Conductor(space, seed=record.seed, write=journal.write, past=journal.past, budget=budget)
         interrupted = False
         if not conductor.is_complete:
-            with ray_session(record.address):
-                plan = _layout(record.space, conductor)
-                journal.write(
-                    "session", trials=record.space.limits.trials, concurrent=plan.concurrent, spent_s=round(spent_s, 1)
-                )
-                interrupted = run_trials(
-                    conductor, plan, describe=_describer(record.space, folder), is_over=_clock(record.space, spent_s)
-                )
-            journal.write("interrupted" if interrupted else "completed")
+            with ray_session(record.address), _meter(record, folder) as meter:
+                _check_hourly(space, budget, meter)
+                interrupted = _sit(record, folder, conductor, meter, journal, budget)
+            if conductor.closed and not interrupted:
+                conductor.abandon()
+            journal.write("interrupted" if interrupted else "completed", reason=conductor.closed)
         for trial in conductor.trials.values():
             if trial.status == "stopped":
                 # It will never go on; what it needed for that is most of its folder.
                 drop_checkpoints(trial_folder(folder, trial.number))
         write_trials_table(folder, conductor)
-        return SweepResult(folder, list(conductor.trials.values()), conductor.best, interrupted)
+        spent_usd = sum(entry["usd"] for entry in read_ledger(folder) if entry["entry"] == "node")
+        trials = list(conductor.trials.values())
+        return SweepResult(folder, trials, conductor.best, interrupted, conductor.closed, round(spent_usd, 6))
     finally:
         journal.close()
+
+
+def _sit(
+    record: SweepRecord, folder: Path, conductor: Conductor, meter: Meter, journal: Journal, budget: Budget
+) -> bool:
+    """Train in this sitting; returns whether the user interrupted."""
+    space = record.space
+    spent_s = sum(_sitting_lengths(folder))
+    plan = _layout(space, conductor)
+    journal.write(
+        "session",
+        trials=space.limits.trials,
+        concurrent=plan.concurrent,
+        spent_s=round(spent_s, 1),
+        spent_usd=round(meter.ledger.spent_usd, 6),
+        usd_per_hour=meter.price.usd_per_hour,
+        price=meter.price.source,
+        budget=budget_values(budget),
+    )
+    return run_trials(conductor, plan, describe=_describer(space, folder), is_over=_clock(space, spent_s), meter=meter)
+
+
+def _meter(record: SweepRecord, folder: Path) -> Meter:
+    """Return the meter of a sweep's machines: every node of the cluster that it runs on."""
+
+    def nodes() -> list[str]:
+        return [node["NodeID"][:12] for node in ray.nodes() if node["Alive"]]
+
+    elapsed_s = max(0.0, time.time() - record.started)
+    return Meter(folder, record.space.cost, nodes=nodes, elapsed_s=elapsed_s)
+
+
+def _check_hourly(space: SearchSpace, budget: Budget, meter: Meter) -> None:
+    """Refuse machines that together cost more an hour than they may.
+
+    Raises:
+        ConfigError: With the dollars of both.
+    """
+    hourly = meter.ledger.funds(elapsed_s=0.0).hourly_usd
+    if not budget.fits_hourly(hourly):
+        raise space.document.error(
+            ("cost", "max_hourly"),
+            f"must allow for the machines that are there; they cost {hourly:.2f} usd an hour together; given "
+            f"{budget.max_hourly_usd:.2f}",
+        )
 
 
 def _layout(space: SearchSpace, conductor: Conductor) -> Layout:

@@ -3,12 +3,14 @@
 One JSON object a line. What a line says is all that a resumed sweep needs; nothing of Ray's or Optuna's own state is
 read back.
 
-    session    a driver took up the sweep            session, versions
+    session    a driver took up the sweep            trials, concurrent, spent_s, spent_usd, prices, budget
     suggested  a trial was drawn                     trial, number, attempts, params, seed
-    started    a trial was handed to a worker        trial
-    report     a trial came to a share of its run    trial, index, num_reports, metrics, seconds
-    decision   what the scheduler said to it         trial, index, decision, reason
-    ended      a trial is over                       trial, status, metrics, seconds, error
+    started    a trial was handed to a worker        trial, funds
+    report     a trial came to a share of its run    trial, index, num_reports, metrics, seconds, usd
+    decision   what the scheduler said to it         trial, index, decision, reason, funds
+    ended      a trial is over                       trial, status, metrics, seconds, usd, error
+    refused    no money or time for another trial    reason, funds
+    halted     no money or time for any training     reason, funds
     interrupted  the driver was asked to stop
     completed  every trial has ended                 reason
 """
@@ -23,7 +25,7 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
-from raysent.artifacts import append_json_line, read_json_lines, storage_errors
+from raysent.artifacts import append_json_line, cut_torn_line, read_json_lines, storage_errors
 from raysent.errors import ArtifactError
 
 JOURNAL_FILE = "journal.jsonl"
@@ -54,12 +56,12 @@ class Journal:
                     f"{folder}: another process is at work on this run; wait for it or stop it"
                 ) from None
         self.past = list(read_events(folder))
-        _drop_torn_line(self.path)
+        cut_torn_line(self.path)
         self._stream: IO[str] = self.path.open("a", encoding="utf-8")
 
     def write(self, event: str, **values: Any) -> Event:
         """Append one event, push it to the disk, and tell the listener; NaN and infinity are written as null."""
-        line = {"event": event, "time": round(time.time(), 3), **_finite(values)}
+        line = {"event": event, "time": round(time.time(), 3), **finite(values)}
         with storage_errors(self.path):
             append_json_line(self._stream, line)
         if self._listener is not None:
@@ -95,21 +97,10 @@ def read_events(folder: Path) -> Iterator[Event]:
         yield from read_json_lines(path)
 
 
-def _drop_torn_line(path: Path) -> None:
-    """Cut what a killed writer left after the last whole line, so that the next event starts a line of its own."""
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        with path.open("r+b") as stream:
-            stream.truncate(whole)
-
-
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Return a value in which numbers that JSON has no word for are None."""
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from typing import Any
+from typing import Any, Protocol
 
 import optuna
 from optuna.trial import TrialState
@@ -25,6 +25,22 @@ def derived_seed(*parts: int | str) -> int:
     """Return a seed of 31 bits that depends on every part and on nothing else."""
     digest = hashlib.sha256(":".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:4], "little") & 0x7FFFFFFF
+
+
+class Searcher(Protocol):
+    """What a conductor asks for parameters."""
+
+    def propose(self, number: int) -> tuple[Params, int] | None:
+        """Draw the parameters of trial `number`; also how many draws that took. None where there are no more."""
+
+    def repeat(self, number: int, params: Params, *, attempts: int) -> None:
+        """Take the parameters of a draw that the journal recorded."""
+
+    def observe(self, number: int, *, index: int, score: float) -> None:
+        """Learn a trial's score at one of its reports."""
+
+    def settle(self, number: int, *, status: str, score: float | None) -> None:
+        """Learn how a trial ended."""
 
 
 class Proposals:

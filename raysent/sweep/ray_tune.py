@@ -26,8 +26,10 @@ from ray.tune.stopper import Stopper
 from raysent.errors import ConfigError
 from raysent.search_space import Limits
 from raysent.sweep.answers import Answers
-from raysent.sweep.conductor import Conductor, Trial
+from raysent.sweep.conductor import Conductor
+from raysent.sweep.metering import Meter
 from raysent.sweep.trainables import ReusedActor, nested_train
+from raysent.sweep.trial import Trial
 
 # What a trial's process needs to know; whether time is over.
 Describe = Callable[[Trial], dict[str, Any]]
@@ -87,15 +89,15 @@ def layout(limits: Limits, *, cpus: int, gpus: float, num_trials: int) -> Layout
 class _Search(Searcher):
     """Asks the conductor for trials."""
 
-    def __init__(self, conductor: Conductor, describe: Describe, is_over: IsOver) -> None:
+    def __init__(self, conductor: Conductor, describe: Describe, is_over: IsOver, meter: Meter) -> None:
         super().__init__()
-        self._conductor, self._describe, self._is_over = conductor, describe, is_over
+        self._conductor, self._describe, self._is_over, self._meter = conductor, describe, is_over, meter
 
     def set_search_properties(self, *_: Any, **__: Any) -> bool:
         return True
 
     def suggest(self, trial_id: str) -> Any:  # noqa: ARG002 - Tune's name for the trial
-        trial = None if self._is_over() else self._conductor.suggest()
+        trial = None if self._is_over() else self._conductor.suggest(self._meter.funds())
         return Searcher.FINISHED if trial is None else self._describe(trial)
 
     def on_trial_complete(self, *_: Any, **__: Any) -> None:
@@ -111,9 +113,9 @@ class _Search(Searcher):
 class _Scheduler(FIFOScheduler):
     """Carries reports to the conductor, and its decisions back."""
 
-    def __init__(self, conductor: Conductor, is_over: IsOver, answers: Any) -> None:
+    def __init__(self, conductor: Conductor, is_over: IsOver, answers: Any, meter: Meter) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._conductor, self._is_over, self._answers = conductor, is_over, answers
+        self._conductor, self._is_over, self._answers, self._meter = conductor, is_over, answers, meter
 
     def on_trial_result(self, _: Any, trial: Any, result: dict[str, Any]) -> str:
         name = trial.config["trial"]
@@ -121,12 +123,18 @@ class _Scheduler(FIFOScheduler):
             self._hear_end(name, result)
             return str(TrialScheduler.CONTINUE)
         metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
+        known = self._conductor.trials[name]
+        usd = self._meter.trial_usd(known, result["seconds"])
+        if result["index"] > known.index:
+            self._meter.note_share(known, index=result["index"], seconds=result["seconds"], step=result["step"])
         goes_on = self._conductor.report(
             name,
             index=result["index"],
             num_reports=result["num_reports"],
             metrics=metrics,
             seconds=result["seconds"],
+            usd=usd,
+            funds=self._meter.funds(),
         )
         goes_on = goes_on and (result["index"] >= result["num_reports"] or not self._is_over())
         if self._answers is not None:
@@ -145,51 +153,57 @@ class _Scheduler(FIFOScheduler):
         self._conductor.end(trial.config["trial"], status="failed", error=_last_line(trial))
 
     def _hear_end(self, name: str, result: dict[str, Any]) -> None:
-        self._conductor.end(
-            name, status=result["status"], seconds=result.get("seconds"), error=result.get("error") or None
-        )
+        seconds = result.get("seconds")
+        usd = None if seconds is None else self._meter.trial_usd(self._conductor.trials[name], seconds)
+        self._conductor.end(name, status=result["status"], seconds=seconds, usd=usd, error=result.get("error") or None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
 class _Interrupt(Stopper):
-    """Ends the experiment, trials included, when the user asks."""
+    """Ends the experiment, trials included, when the user asks, or when there is no money or time for any training."""
 
-    def __init__(self) -> None:
+    def __init__(self, conductor: Conductor, meter: Meter) -> None:
         self.requested = False
+        self._conductor, self._meter = conductor, meter
 
     def __call__(self, *_: Any) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        return self.requested
+        return self.requested or self._conductor.is_halted(self._meter.funds())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
 
 
-def run_trials(conductor: Conductor, plan: Layout, *, describe: Describe, is_over: IsOver) -> bool:
-    """Train until the conductor has no more trials, time is over, or the user interrupts.
+def run_trials(conductor: Conductor, plan: Layout, *, describe: Describe, is_over: IsOver, meter: Meter) -> bool:
+    """Train until the conductor has no more trials, time or money is over, or the user interrupts.
 
     Args:
         conductor: Decides everything.
         plan: How trials share the cluster.
         describe: Trial -> what its process needs: the run, its folder.
         is_over: Whether time is over: no trial is started, running ones stop at their next report.
+        meter: Knows what has been spent.
 
     Returns:
         Whether the user interrupted.
     """
     os.environ.update(_QUIET)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    interrupt = _Interrupt()
+    interrupt = _Interrupt(conductor, meter)
+    meter.num_slots = plan.concurrent
     answers: Any = Answers.remote() if plan.is_nested else None  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory(prefix="raysent-tune-") as scratch, _signals_caught(interrupt):
         tune.Tuner(
             _trainable(plan, answers),
             tune_config=tune.TuneConfig(
                 search_alg=_Search(
-                    conductor, lambda trial: {**describe(trial), "num_threads": plan.cpus_per_worker}, is_over
+                    conductor, lambda trial: {**describe(trial), "num_threads": plan.cpus_per_worker}, is_over, meter
                 ),
-                scheduler=_Scheduler(conductor, is_over, answers),
+                scheduler=_Scheduler(conductor, is_over, answers, meter),
                 num_samples=-1,
                 max_concurrent_trials=plan.concurrent,
                 reuse_actors=not plan.is_nested,

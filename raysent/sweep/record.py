@@ -5,18 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import platform
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from raysent.artifacts import read_json, write_json, write_text
-from raysent.config import Document
+from raysent.config import Document, Override
 from raysent.errors import ArtifactError
-from raysent.search_space import SearchSpace, parse_space
-from raysent.sweep.conductor import Conductor, trial_name
+from raysent.search_space import SearchSpace, apply_overrides, parse_space
+from raysent.sweep.conductor import Conductor
+from raysent.sweep.trial import trial_name
 from raysent.validation import CONTEXT_METRICS
 
 SWEEP_FILE = "sweep.json"
@@ -35,6 +35,7 @@ class SweepRecord:
         command: The command line that started it.
         address: The Ray cluster it ran on; None for one of its own.
         judging: Options of the commands that follow the sweep (folder of task files), as given.
+        started: When it was begun, in seconds since 1970.
     """
 
     space: SearchSpace
@@ -42,6 +43,7 @@ class SweepRecord:
     command: Sequence[str] = ()
     address: str | None = None
     judging: dict[str, Any] | None = None
+    started: float = 0.0
 
 
 def save_record(folder: Path, record: SweepRecord, *, facts: dict[str, Any]) -> None:
@@ -67,7 +69,7 @@ def save_record(folder: Path, record: SweepRecord, *, facts: dict[str, Any]) -> 
             "command": list(record.command),
             "address": record.address,
             "judging": record.judging or {},
-            "started": round(time.time(), 3),
+            "started": record.started,
             "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
             **facts,
         },
@@ -88,9 +90,23 @@ def load_record(folder: Path) -> SweepRecord:
         raise ArtifactError(f"{path}: not the record of a sweep; name what --run named")
     try:
         space = parse_space(Document(values=values["space"], source=str(path)), name=values["name"])
-        return SweepRecord(space, values["seed"], values["command"], values["address"], values["judging"])
+        return SweepRecord(
+            space, values["seed"], values["command"], values["address"], values["judging"], values["started"]
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(f"{path}: not whole ({type(error).__name__}: {error}); restore it or sweep anew") from None
+
+
+def change_limits(folder: Path, limits: Sequence[Override]) -> SweepRecord:
+    """Give a sweep another budget or deadline, in `sweep.json` too.
+
+    Raises:
+        RaysentError: If the folder is no sweep's, or a value is none that may stand there.
+    """
+    record = load_record(folder)
+    space = parse_space(apply_overrides(record.space.document, limits), name=record.space.name)
+    write_json(folder / SWEEP_FILE, {**read_json(folder / SWEEP_FILE), "space": space.document.values})
+    return replace(record, space=space)
 
 
 def trial_folder(folder: Path, number: int) -> Path:
@@ -98,13 +114,12 @@ def trial_folder(folder: Path, number: int) -> Path:
     return folder / TRIALS_FOLDER / trial_name(number)
 
 
-def write_trials_table(folder: Path, conductor: Conductor, *, usd_per_hour: float = 0.0) -> None:
+def write_trials_table(folder: Path, conductor: Conductor) -> None:
     """Write `trials.csv`: a row a trial, best first.
 
     Args:
         folder: The run folder.
         conductor: Knows the trials.
-        usd_per_hour: What one trial's resources cost an hour; own machines cost nothing.
     """
     space = conductor.space
     buffer = io.StringIO()
@@ -123,10 +138,13 @@ def write_trials_table(folder: Path, conductor: Conductor, *, usd_per_hour: floa
         trial = conductor.trials[name]
         figures = [*(trial.metrics.get(metric) for metric in CONTEXT_METRICS), round(trial.seconds, 1)]
         others = [trial.metrics.get(metric) for metric in names[2:]]
-        usd = round(trial.seconds / 3600 * usd_per_hour, 4)
         others += [conductor.median(trial), trial.seed] if has_seeds else []
         drawn = [trial.params.get(searched) for searched in space.domains]
         table.writerow(
-            [name, trial.status, *("" if cell is None else cell for cell in [*figures, usd, *others, *drawn])]
+            [
+                name,
+                trial.status,
+                *("" if cell is None else cell for cell in [*figures, round(trial.usd, 4), *others, *drawn]),
+            ]
         )
     write_text(folder / TRIALS_FILE, buffer.getvalue())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raysent.search_space import SearchSpace
-from raysent.sweep.conductor import Trial
+from raysent.sweep.trial import Trial
 
 
 def select_members(space: SearchSpace, trials: Sequence[Trial], *, num_members: int | None = None) -> list[Trial]:

@@ -1,0 +1,154 @@
+"""What AWS asks: spot prices and list prices through boto3, with the credentials that boto3 itself finds.
+
+A price that cannot be read is the on-demand price of the shipped list, never 0.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from raysent.cost import Price, on_demand_price, snapshot, spot_price
+from raysent.errors import ConfigError
+
+PRODUCT = "Linux/UNIX"
+# The price list answers in few regions; this is one of them.
+LIST_REGION = "us-east-1"
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What one instance type costs in a region.
+
+    Attributes:
+        instance_type: As in g5.xlarge.
+        region: As in us-east-1.
+        on_demand: Its list price.
+        spot: Zone -> spot price.
+        note: What could not be read, in words; empty where everything could.
+    """
+
+    instance_type: str
+    region: str
+    on_demand: Price
+    spot: dict[str, Price]
+    note: str = ""
+
+
+def quote(instance_type: str, region: str, *, ec2: Any = None, pricing: Any = None) -> Quote:
+    """Ask AWS for an instance type's prices; what it does not say is taken from the shipped list.
+
+    Args:
+        instance_type: As in g5.xlarge.
+        region: As in us-east-1.
+        ec2: A client of EC2; None for one of boto3's own making.
+        pricing: A client of the price list; None likewise.
+
+    Raises:
+        ConfigError: If neither AWS nor the list knows a price: an unknown price is no reason to spend.
+    """
+    notes: list[str] = []
+    on_demand = _list_price(instance_type, region, pricing, notes)
+    spot: dict[str, Price] = {}
+    try:
+        client = ec2 or boto3.client("ec2", region_name=region)
+        told = spot_history(client, instance_type)
+        spot = {zone: spot_price(usd, on_demand, source=f"spot price of {at}") for zone, (usd, at) in told.items()}
+    except (BotoCoreError, ClientError) as error:
+        notes.append(f"spot prices: {_short(error)}; counted as on-demand")
+    return Quote(instance_type, region, on_demand, spot, "; ".join(notes))
+
+
+def _list_price(instance_type: str, region: str, pricing: Any, notes: list[str]) -> Price:
+    """Return the on-demand price from AWS, else from the shipped list, which then is noted."""
+    try:
+        client = pricing or boto3.client("pricing", region_name=LIST_REGION)
+        usd = on_demand_usd(client, instance_type, region)
+        if usd is not None:
+            return on_demand_price(usd, source="AWS price list, today")
+        notes.append("list price: AWS tells none; taken from the shipped list")
+    except (BotoCoreError, ClientError) as error:
+        notes.append(f"list price: {_short(error)}; taken from the shipped list")
+    try:
+        return snapshot().on_demand(instance_type, region)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; AWS was asked too ({notes[-1]})") from None
+
+
+def on_demand_usd(pricing: Any, instance_type: str, region: str) -> float | None:
+    """Return the dollars an hour of a shared Linux machine on demand, None where AWS lists none.
+
+    Args:
+        pricing: A client of the price list, which answers in JSON strings.
+        instance_type: As in g5.xlarge.
+        region: As in us-east-1.
+    """
+    wanted = {
+        "instanceType": instance_type,
+        "regionCode": region,
+        "operatingSystem": "Linux",
+        "tenancy": "Shared",
+        "preInstalledSw": "NA",
+        "capacitystatus": "Used",
+    }
+    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
+    pages = pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters)
+    found = [usd for page in pages for text in page["PriceList"] for usd in _hourly(json.loads(text))]
+    return max(found, default=None)
+
+
+def _hourly(product: dict[str, Any]) -> Iterator[float]:
+    """Yield the dollars an hour that a product of the list names, zero and unreadable ones left out."""
+    for offer in product.get("terms", {}).get("OnDemand", {}).values():
+        for dimension in offer.get("priceDimensions", {}).values():
+            usd = _number(dimension.get("pricePerUnit", {}).get("USD"))
+            if dimension.get("unit") == "Hrs" and usd is not None:
+                yield usd
+
+
+def spot_history(ec2: Any, instance_type: str) -> dict[str, tuple[float | None, str]]:
+    """Return each zone's latest spot price, None where it cannot be read, and when it was told.
+
+    Args:
+        ec2: A client of EC2 in the region that is asked about.
+        instance_type: As in g5.xlarge.
+    """
+    now = datetime.datetime.now(datetime.UTC)
+    pages = ec2.get_paginator("describe_spot_price_history").paginate(
+        InstanceTypes=[instance_type], ProductDescriptions=[PRODUCT], StartTime=now
+    )
+    return _latest(entry for page in pages for entry in page["SpotPriceHistory"])
+
+
+def _latest(entries: Iterable[dict[str, Any]]) -> dict[str, tuple[float | None, str]]:
+    """Return each zone's latest entry."""
+    latest: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        before = latest.get(entry["AvailabilityZone"])
+        if before is None or entry["Timestamp"] > before["Timestamp"]:
+            latest[entry["AvailabilityZone"]] = entry
+    return {
+        zone: (_number(entry.get("SpotPrice")), entry["Timestamp"].isoformat(timespec="minutes"))
+        for zone, entry in sorted(latest.items())
+    }
+
+
+def _number(text: Any) -> float | None:
+    """Return a price above zero, None for what is none."""
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) and value > 0 else None
+
+
+def _short(error: Exception) -> str:
+    """Return why AWS could not be asked, in one line."""
+    return " ".join(str(error).split())[:120].rstrip(".")

@@ -1,0 +1,52 @@
+"""Proposals that are drawn blindly and cost next to nothing, for sweeps that are only simulated."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from raysent.search_space import Choice, Domain, Params, SearchSpace
+from raysent.sweep import derived_seed
+
+MAX_ATTEMPTS = 100
+
+
+class BlindProposals:
+    """Draws every trial by itself: the same number gives the same parameters, whatever came before."""
+
+    def __init__(self, space: SearchSpace, *, seed: int) -> None:
+        self._space, self._seed = space, seed
+
+    def propose(self, number: int) -> tuple[Params, int] | None:
+        """Draw parameters that satisfy every constraint."""
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            chance = random.Random(derived_seed(self._seed, number, attempt))
+            params: Params = {}
+            for name, domain in self._space.domains.items():
+                if self._space.is_active(name, params):
+                    params[name] = _drawn(domain, chance)
+            if self._space.violated(params) is None:
+                return params, attempt
+        return None
+
+    def repeat(self, number: int, params: Params, *, attempts: int) -> None:
+        """Nothing is remembered."""
+
+    def observe(self, number: int, *, index: int, score: float) -> None:
+        """Nothing is learnt."""
+
+    def settle(self, number: int, *, status: str, score: float | None) -> None:
+        """Nothing is learnt."""
+
+
+def _drawn(domain: Domain, chance: random.Random) -> object:
+    """Draw from one domain."""
+    if isinstance(domain, Choice):
+        return chance.choice(list(domain.options))
+    if domain.step:
+        return domain.low + domain.step * chance.randint(0, round((domain.high - domain.low) / domain.step))
+    if domain.is_integer:
+        return chance.randint(int(domain.low), int(domain.high))
+    if domain.is_log:
+        return math.exp(chance.uniform(math.log(domain.low), math.log(domain.high)))
+    return chance.uniform(domain.low, domain.high)

@@ -1,0 +1,29 @@
+"""What work costs: prices, the ledger of what is owed, and the budget that admits work. No clock, no Ray, no network.
+
+prices.py   what a machine costs an hour, and how its seconds are billed
+ledger.py   the append-only record of every machine's time and every trial's share
+budget.py   whether there is money and time for more work
+config.py   the section `cost` of a search space
+"""
+
+from raysent.cost.budget import Budget, Funds
+from raysent.cost.config import CostConfig, Duration, parse_duration, parse_money
+from raysent.cost.ledger import Entry, Ledger
+from raysent.cost.prices import Price, Snapshot, on_demand_price, own_price, snapshot, spot_price
+
+__all__ = [
+    "Budget",
+    "CostConfig",
+    "Duration",
+    "Entry",
+    "Funds",
+    "Ledger",
+    "Price",
+    "Snapshot",
+    "on_demand_price",
+    "own_price",
+    "parse_duration",
+    "parse_money",
+    "snapshot",
+    "spot_price",
+]

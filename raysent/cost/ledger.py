@@ -1,0 +1,165 @@
+"""What is owed, line by line: every stretch of every machine's time, and every trial's share of it.
+
+The lines are append-only JSON objects:
+
+    node   a machine's stretch that was charged     node, market, seconds, usd_per_hour, usd, is_open, why
+    trial  a trial's share, from report to report   trial, node, rung, seconds, usd, steps, steps_lost
+
+Spend is the sum of the node lines alone, so what nobody trained in (starting, idling, lost work) is counted too.
+`Ledger` takes times from its caller and reads no clock; past lines make it stand where it stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from raysent.cost.budget import Budget, Funds
+from raysent.cost.prices import FREE_IF_TAKEN_S, Price
+
+Entry = dict[str, Any]
+Write = Callable[[Entry], None]
+
+
+@dataclass
+class _Node:
+    """A machine that is being paid for.
+
+    Attributes:
+        price: What it costs.
+        begun_s: When it began, on the caller's clock.
+        paid_until_s: Up to when it has been charged.
+        usd: What it has been charged.
+    """
+
+    price: Price
+    begun_s: float
+    paid_until_s: float
+    usd: float = 0.0
+
+
+class Ledger:
+    """Keeps what is owed. Order of the calls: `open`, then `tick` now and then, then `close`, for each machine."""
+
+    def __init__(self, write: Write, *, past: Iterable[Entry] = (), window_s: float = Budget.window_s) -> None:
+        """Take up the ledger where its lines leave it.
+
+        A machine that nobody closed ran on after the last line, for how long is not known: it is charged for the
+        whole time that stopping takes.
+
+        Args:
+            write: Called with each line before it counts.
+            past: The lines so far.
+            window_s: How long stopping takes at worst.
+        """
+        self.spent_usd = 0.0
+        self.nodes: dict[str, _Node] = {}
+        self._write = write
+        self._window_s = window_s
+        left_open: dict[str, Entry] = {}
+        for entry in past:
+            if entry["entry"] == "node":
+                self.spent_usd += entry["usd"]
+                left_open.pop(entry["node"], None)
+                if entry["is_open"]:
+                    left_open[entry["node"]] = entry
+        for node, entry in left_open.items():
+            worst = entry["worst_usd_per_hour"]
+            price = Price(worst, worst, entry["market"], "assumed")
+            why = "not closed by a killed driver: assumed to have run on for as long as stopping takes"
+            self._line(node, price, (window_s, price.usd(window_s)), is_open=False, why=why)
+
+    def open(self, node: str, price: Price, *, now_s: float) -> None:
+        """Begin to pay for a machine; its minimum is owed at once."""
+        self.nodes[node] = _Node(price, now_s, now_s + price.minimum_s)
+        self._pay(node, price.minimum_s)
+
+    def reprice(self, node: str, price: Price, *, now_s: float) -> None:
+        """Charge a machine at its old price up to now, and at a new one from now on."""
+        self._tick(node, now_s)
+        self.nodes[node].price = price
+
+    def tick(self, *, now_s: float) -> None:
+        """Charge every machine up to now."""
+        for node in self.nodes:
+            self._tick(node, now_s)
+
+    def close(self, node: str, *, now_s: float, is_taken: bool = False) -> None:
+        """Charge a machine up to its end.
+
+        Args:
+            node: The machine.
+            now_s: When it ended.
+            is_taken: Whether its owner took it back; a spot machine's first hour is then not billed.
+        """
+        self._tick(node, now_s)
+        ended = self.nodes.pop(node)
+        price = ended.price
+        is_free = is_taken and price.market == "spot" and now_s - ended.begun_s < FREE_IF_TAKEN_S
+        back_usd = -ended.usd if is_free else 0.0
+        self._line(
+            node, price, (0.0, back_usd), is_open=False, why="taken back in its first hour: free" if is_free else ""
+        )
+
+    def share(
+        self, trial: str, *, node: str, rung: int, seconds: float, usd: float, steps: int, steps_lost: int | None = None
+    ) -> None:
+        """Note what a trial's way to a report took of a machine; changes no sum.
+
+        Args:
+            trial: Its name.
+            node: The machine.
+            rung: The report's index.
+            seconds: Time since the report before.
+            usd: What that cost.
+            steps: Steps since the report before.
+            steps_lost: Steps that were done and had to be done again; None where nobody knows.
+        """
+        self._write(
+            {
+                "entry": "trial",
+                "trial": trial,
+                "node": node,
+                "rung": rung,
+                "seconds": round(seconds, 3),
+                "usd": round(usd, 6),
+                "steps": steps,
+                "steps_lost": steps_lost,
+            }
+        )
+
+    def funds(self, *, elapsed_s: float) -> Funds:
+        """Return where the sweep stands, as of the last tick."""
+        hourly = sum(node.price.worst_usd_per_hour for node in self.nodes.values())
+        return Funds(self.spent_usd, hourly * self._window_s / 3600, hourly, elapsed_s).rounded()
+
+    def _tick(self, node: str, now_s: float) -> None:
+        seconds = now_s - self.nodes[node].paid_until_s
+        if seconds > 0:
+            self.nodes[node].paid_until_s = now_s
+            self._pay(node, seconds)
+
+    def _pay(self, node: str, seconds: float) -> None:
+        """Charge an open machine for more seconds."""
+        held = self.nodes[node]
+        held.usd += held.price.usd(seconds)
+        self._line(node, held.price, (seconds, held.price.usd(seconds)), is_open=True, why="")
+
+    def _line(self, node: str, price: Price, amount: tuple[float, float], *, is_open: bool, why: str) -> None:
+        """Write a machine's line, then count it."""
+        seconds, usd = amount
+        self._write(
+            {
+                "entry": "node",
+                "node": node,
+                "market": price.market,
+                "seconds": round(seconds, 3),
+                "usd_per_hour": price.usd_per_hour,
+                "worst_usd_per_hour": price.worst_usd_per_hour,
+                "usd": usd,
+                "is_open": is_open,
+                "why": why,
+            }
+        )
+        self.spent_usd += usd

@@ -1,0 +1,121 @@
+"""The ledger of a running sweep, on its clock: what has been spent, and each trial's share of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO, Any
+
+from raysent.artifacts import append_json_line, cut_torn_line, read_json_lines, storage_errors
+from raysent.cost import CostConfig, Entry, Funds, Ledger, own_price
+from raysent.sweep.trial import Trial
+
+LEDGER_FILE = "ledger.jsonl"
+
+# The machines that are there now, by name.
+Nodes = Callable[[], Iterable[str]]
+
+
+class Meter:
+    """Pays for every machine of a sweep from its coming to its going. Use as a context manager.
+
+    Time between sittings is not paid for; where the last driver was killed, the ledger assumes the worst.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: CostConfig,
+        *,
+        nodes: Nodes,
+        elapsed_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take up the ledger of a run folder.
+
+        Args:
+            folder: The run folder.
+            config: What machines cost.
+            nodes: Names the machines that are there.
+            elapsed_s: Seconds since the sweep was begun.
+            clock: Seconds that never go back, whatever is done to the machine's time of day.
+        """
+        self.price = own_price(config.usd_per_hour)
+        self.num_slots = 1
+        self._path = folder / LEDGER_FILE
+        past = read_ledger(folder)
+        cut_torn_line(self._path)
+        self._steps = _steps(past)
+        with storage_errors(self._path):
+            self._stream: IO[str] = self._path.open("a", encoding="utf-8")
+        self.ledger = Ledger(self._append, past=past, window_s=config.window_s)
+        self._nodes, self._clock, self._poll_s = nodes, clock, config.poll_s
+        self._elapsed_s, self._begun_s = elapsed_s, clock()
+        self._ticked_s = self._begun_s - config.poll_s
+
+    def __enter__(self) -> Meter:
+        self._tick()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in list(self.ledger.nodes):
+            self.ledger.close(node, now_s=self._clock())
+        self._stream.close()
+
+    def funds(self) -> Funds:
+        """Return where the sweep stands; what is owed is counted up where that is due."""
+        if self._clock() - self._ticked_s >= self._poll_s:
+            self._tick()
+        return self.ledger.funds(elapsed_s=self._elapsed_s + self._clock() - self._begun_s)
+
+    def trial_usd(self, trial: Trial, seconds: float) -> float:
+        """Return what a trial has cost when it has trained for so many seconds: its share of the machines' time."""
+        machines = max(1, len(self.ledger.nodes)) / self.num_slots
+        return trial.usd + self.price.usd(max(0.0, seconds - trial.seconds)) * machines
+
+    def note_share(self, trial: Trial, *, index: int, seconds: float, step: int) -> None:
+        """Write a trial's way to a report into the ledger."""
+        known = self._steps.get(trial.name, 0)
+        self._steps[trial.name] = step
+        self.ledger.share(
+            trial.name,
+            node=next(iter(self.ledger.nodes), ""),
+            rung=index,
+            seconds=seconds - trial.seconds,
+            usd=self.trial_usd(trial, seconds) - trial.usd,
+            steps=step - known,
+        )
+
+    def _tick(self) -> None:
+        """Count up what is owed; machines come and go."""
+        now = self._ticked_s = self._clock()
+        there = set(self._nodes())
+        for node in there - self.ledger.nodes.keys():
+            self.ledger.open(node, self.price, now_s=now)
+        for node in self.ledger.nodes.keys() - there:
+            self.ledger.close(node, now_s=now)
+        self.ledger.tick(now_s=now)
+
+    def _append(self, entry: Entry) -> None:
+        with storage_errors(self._path):
+            append_json_line(self._stream, {**entry, "time": round(time.time(), 3)})
+
+
+def read_ledger(folder: Path) -> list[Entry]:
+    """Return the lines of a run folder's ledger; none where nothing has been spent.
+
+    Raises:
+        ArtifactError: If a line other than a torn last one is not JSON.
+    """
+    path = folder / LEDGER_FILE
+    return read_json_lines(path) if path.exists() else []
+
+
+def _steps(entries: Iterable[Entry]) -> dict[str, int]:
+    """Return the steps of each trial that the ledger tells of."""
+    steps: dict[str, Any] = {}
+    for entry in entries:
+        if entry["entry"] == "trial":
+            steps[entry["trial"]] = steps.get(entry["trial"], 0) + entry["steps"]
+    return steps

@@ -1,0 +1,199 @@
+"""What AWS asks, read through stubs; and simulated sweeps, in which cap and ledger must hold whatever happens."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import boto3
+import pytest
+from botocore.stub import ANY, Stubber
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raysent.cloud import Simulator, World, aws_prices, estimate, quote, try_cap
+from raysent.cloud.blind import BlindProposals
+from raysent.cloud.market import make_zones
+from raysent.config import parse_yaml
+from raysent.cost import Budget, CostConfig
+from raysent.errors import ConfigError
+from raysent.search_space import parse_space
+
+NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+
+def _space(trials: int = 8):
+    text = f"""
+base: {{encoder: {{type: gru, hidden_size: 8}}, objective: {{type: context_prediction}}}}
+search:
+  encoder.bidirectional: {{choice: [false, true]}}
+  training.batch_size: {{quniform: [10, 40, 10]}}
+  training.learning_rate: {{loguniform: [1e-4, 1e-2]}}
+constraints: ["training.batch_size < 40"]
+limits: {{trials: {trials}}}
+"""
+    return parse_space(parse_yaml(text), name="toy")
+
+
+def _world(**changes) -> World:
+    given_ = {"usd_per_hour": 1.0, "num_machines": 3, "market": "auto", "num_reports": 9, "trial_s": 3600.0}
+    return World(**{**given_, "cost": CostConfig(), **changes})
+
+
+@pytest.fixture
+def ec2():
+    """EC2 that answers from a script."""
+    client = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
+    with Stubber(client) as stubber:
+        yield client, stubber
+
+
+@pytest.fixture
+def pricing():
+    """The price list that answers from a script."""
+    client = boto3.client("pricing", region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
+    with Stubber(client) as stubber:
+        yield client, stubber
+
+
+def _product(usd: str) -> str:
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": usd}}
+    return json.dumps({"terms": {"OnDemand": {"offer": {"priceDimensions": {"rate": dimension}}}}})
+
+
+def _spot_page(rows, **more):
+    history = [{"AvailabilityZone": zone, "SpotPrice": usd, "Timestamp": at} for zone, usd, at in rows]
+    return {"SpotPriceHistory": history, **more}
+
+
+def test_spot_history_reads_every_page_and_the_latest_of_each_zone(ec2):
+    """Pages are followed; an older price of a zone does not replace a newer one."""
+    client, stubber = ec2
+    wanted = {"InstanceTypes": ["g5.xlarge"], "ProductDescriptions": ["Linux/UNIX"], "StartTime": ANY}
+    later = NOW + datetime.timedelta(hours=1)
+    first = _spot_page([("a", "0.40", later), ("b", "0.50", NOW)], NextToken="more")
+    stubber.add_response("describe_spot_price_history", first, wanted)
+    second = _spot_page([("a", "0.30", NOW), ("c", "what", NOW)])
+    stubber.add_response("describe_spot_price_history", second, {**wanted, "NextToken": "more"})
+    told = aws_prices.spot_history(client, "g5.xlarge")
+    assert {zone: usd for zone, (usd, _) in told.items()} == {"a": 0.4, "b": 0.5, "c": None}
+
+
+def test_on_demand_usd_reads_the_price_list(pricing):
+    """The list's answers are JSON strings; free and unreadable offers are passed over."""
+    client, stubber = pricing
+    products = {"PriceList": [_product("0.0000000000"), _product("1.0060000000"), _product("no"), "{}"]}
+    stubber.add_response("get_products", products, {"ServiceCode": "AmazonEC2", "Filters": ANY})
+    assert aws_prices.on_demand_usd(client, "g5.xlarge", "us-east-1") == 1.006
+
+
+def test_quote_counts_what_it_cannot_read_as_on_demand(ec2, pricing):
+    """A zone without a readable price costs as much as on demand, and a dear one no more."""
+    pricing[1].add_response("get_products", {"PriceList": [_product("1.0")]}, None)
+    ec2[1].add_response("describe_spot_price_history", _spot_page([("a", "", NOW), ("b", "7", NOW)]), None)
+    told = quote("g5.xlarge", "us-east-1", ec2=ec2[0], pricing=pricing[0])
+    assert {zone: price.usd_per_hour for zone, price in told.spot.items()} == {"a": 1.0, "b": 1.0}
+    assert told.on_demand.source == "AWS price list, today"
+
+
+def test_quote_without_aws_takes_the_shipped_list_and_says_so(ec2, pricing):
+    """A price source that is down is told; what nobody knows is refused."""
+    for _ in range(2):
+        pricing[1].add_client_error("get_products", "AccessDeniedException", "not allowed")
+    ec2[1].add_client_error("describe_spot_price_history", "UnauthorizedOperation", "no")
+    told = quote("g5.xlarge", "us-east-1", ec2=ec2[0], pricing=pricing[0])
+    assert (told.on_demand.usd_per_hour, told.spot) == (1.006, {})
+    assert "taken from the shipped list" in told.note
+    assert "counted as on-demand" in told.note
+    with pytest.raises(ConfigError, match="q9.huge: no list price in us-east-1 is known"):
+        quote("q9.huge", "us-east-1", ec2=ec2[0], pricing=pricing[0])
+
+
+def test_market_has_the_statistics_of_its_traces():
+    """Half of a zone's machines live as long as its median says; prices stay at or under on-demand."""
+    for zone in make_zones(1.0, num_zones=4, seed=5):
+        lives = [zone.life_s() < zone.median_life_s for _ in range(4000)]
+        assert sum(lives) / 4000 == pytest.approx(0.5, abs=0.04)
+        prices = [zone.usd_per_hour(hour * 3600.0) for hour in range(200)]
+        assert 0 < min(prices) < max(prices) <= 1.0
+        assert zone.usd(0, 10) == zone.usd(0, 60)
+
+
+def test_zone_bills_each_price_for_its_time():
+    """The bill is the price curve's integral."""
+    zone = make_zones(1.0, num_zones=1, seed=2)[0]
+    summed = sum(zone.usd_per_hour(second + 0.5) / 3600 for second in range(1000, 41000))
+    assert zone.usd(1000, 41000) == pytest.approx(summed, rel=1e-3)
+
+
+def test_blind_proposals_stay_inside_the_space():
+    """Every draw is valid, satisfies the constraints, and is the same for the same number."""
+    space = _space()
+    drawn = [BlindProposals(space, seed=1).propose(number)[0] for number in range(30)]
+    assert drawn == [BlindProposals(space, seed=1).propose(number)[0] for number in range(30)]
+    assert {params["training.batch_size"] for params in drawn} == {10, 20, 30}
+    assert all(space.violated(params) is None for params in drawn)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    market=st.sampled_from(["own", "spot", "auto", "on-demand"]),
+    limit_usd=st.floats(3, 60),
+    trial_s=st.floats(60, 90_000),
+    kill_share=st.sampled_from([0.0, 1.0]),
+    on_budget=st.sampled_from(["stop", "finish-rung"]),
+)
+def test_simulated_sweep_keeps_its_cap(seed, market, limit_usd, trial_s, kill_share, on_budget):
+    """Prices, interruptions, slow stops, kills and jumping clocks: the bill stays within the published bound."""
+    budget = Budget(limit_usd=limit_usd, on_budget=on_budget)
+    world = _world(market=market, trial_s=trial_s, kill_share=kill_share)
+    swept = Simulator(_space(), world, budget, seed=seed).run()
+    assert swept.billed_usd <= budget.training_usd + budget.allowed_overshoot_usd
+    # The ledger is at most what slow stops and late prices hide below the bill.
+    assert swept.ledger_usd >= swept.billed_usd - 0.25
+    assert all(trial.status in ("finished", "stopped") for trial in swept.trials)
+
+
+def test_simulated_sweep_of_own_machines_owes_exactly_its_time():
+    """Without interruptions and kills ledger and bill are one."""
+    swept = Simulator(_space(), _world(market="own", kill_share=0.0), Budget(), seed=3).run()
+    assert swept.ledger_usd == pytest.approx(swept.billed_usd)
+    assert sum(trial.usd for trial in swept.trials) == pytest.approx(swept.billed_usd, rel=1e-5)
+    assert swept.rungs[1] == 8
+
+
+def test_simulated_sweep_is_a_function_of_its_seed():
+    """The same seed gives the same journal, another one another."""
+    events = [Simulator(_space(), _world(), Budget(limit_usd=5.0), seed=seed).run().events for seed in (1, 1, 2)]
+    assert events[0] == events[1] != events[2]
+
+
+def test_finish_rung_cuts_nothing_off():
+    """Trials end at rungs when their next one is not paid for; under stop they are cut off anywhere."""
+    world = _world(market="own", kill_share=0.0, trial_s=20_000.0)
+    halted = {}
+    for on_budget in ("stop", "finish-rung"):
+        sweeps = [
+            Simulator(_space(), world, Budget(limit_usd=9.0, on_budget=on_budget), seed=seed).run()
+            for seed in range(12)
+        ]
+        halted[on_budget] = sum(event["event"] == "halted" for swept in sweeps for event in swept.events)
+    assert halted["finish-rung"] < halted["stop"]
+
+
+def test_estimate_grows_with_what_it_rests_on():
+    """Longer trials cost more; the quantiles are in order; the assumptions say what was assumed."""
+    short, long = (estimate(_space(), _world(trial_s=seconds), Budget(), num_sweeps=30) for seconds in (600.0, 6000.0))
+    assert short.usd[0] < short.usd[1] < short.usd[2] < long.usd[2]
+    assert short.rungs[1] == 8
+    assert "assumed; set cost.trial" in short.assumptions[0]
+
+
+def test_try_cap_counts_over_stressed_sweeps_too():
+    """Half of the sweeps are made to run out of money, and none breaks the cap."""
+    found = try_cap(_space(), _world(), Budget(limit_usd=10.0), num_sweeps=60, seed=2)
+    assert (found.violations, found.sweeps) == (0, 60)
+    assert 15 < found.num_capped < 45
+    assert 0.6 < found.p90_held <= 1.0
+    assert set(found.values()) >= {"violations", "max_overshoot_usd", "p90_held", "seconds"}

@@ -1,0 +1,138 @@
+"""`raysent cost`, and what a sweep says of money: tables, one JSON object, one clear line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from command import SPACE, CommandLine
+
+from raysent.artifacts import write_json
+from raysent.cli.money import score_estimate, world_here
+from raysent.config import parse_yaml
+from raysent.cost import CostConfig, Ledger, own_price
+from raysent.search_space import parse_space
+from raysent.sweep.metering import Meter
+from raysent.sweep.record import SweepRecord, save_record
+from raysent.sweep.trial import Trial
+
+
+@pytest.fixture
+def raysent(monkeypatch, capsys, tmp_path):
+    """The command line, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return CommandLine(monkeypatch, capsys)
+
+
+def _swept(folder) -> None:
+    """Write the record and the ledger of a sweep of one trial on a machine of a dollar a second."""
+    text = SPACE + "cost: {usd_per_hour: 3600, budget: 100usd, poll: 1s}\n"
+    space = parse_space(parse_yaml(text), name="toy")
+    save_record(folder, SweepRecord(space, seed=0, started=1.0), facts={})
+    now = [0.0]
+    with Meter(folder, CostConfig(usd_per_hour=3600.0, poll="1s"), nodes=lambda: ["a"], clock=lambda: now[0]) as meter:
+        now[0] = 8.0
+        meter.note_share(Trial("0000", 0, {}, 0), index=1, seconds=6.0, step=12)
+        meter.funds()
+
+
+def test_cost_prices_says_the_day_of_its_list(raysent):
+    """A type in every region that lists it; the date beside."""
+    ran = raysent("cost", "prices", "g4dn.xlarge")
+    assert ran.code == 0
+    assert "g4dn.xlarge  eu-west-1            0.5870" in ran.out
+    assert "list prices of 2025-06-01; --live asks AWS" in ran.out
+
+
+def test_cost_prices_json_is_one_object(raysent):
+    """Region and type pick what is told."""
+    told = json.loads(raysent("cost", "prices", "m5.large", "--region", "us-east-1", "--json").out)
+    assert told["prices"][0]["on_demand_usd_per_hour"] == 0.096
+    assert (len(told["prices"]), told["is_live"]) == (1, False)
+
+
+def test_cost_prices_refuses_what_it_does_not_know(raysent):
+    """A type or a region that is not listed is one line."""
+    assert raysent("cost", "prices", "g4dn.xlrge").err.strip() == (
+        "error: g4dn.xlrge: no list price is known; did you mean 'g4dn.xlarge'?"
+    )
+    assert (
+        "us-east-11: no list price is known; did you mean 'us-east-1'?"
+        in raysent("cost", "prices", "--region", "us-east-11").err
+    )
+
+
+def test_cost_report_sums_the_ledger(raysent, tmp_path):
+    """Spend, what no trial had, and each trial's share."""
+    _swept(tmp_path / "run")
+    told = json.loads(raysent("cost", "report", "run", "--json").out)
+    assert (told["spent_usd"], told["outside_trials_usd"], told["budget_usd"]) == (8.0, 2.0, 100.0)
+    assert told["trials"] == {"0000": {"rung": 1, "seconds": 6.0, "usd": 6.0, "steps": 12}}
+    ran = raysent("cost", "report", "run")
+    assert "spent 8.00 usd of 100.00 on 0.00 machine hours; 2.00 of it outside trials' reports" in ran.out
+
+
+def test_cost_report_shows_what_a_killed_driver_left(raysent, tmp_path):
+    """Time that nobody saw is charged at its worst, and named."""
+    _swept(tmp_path / "run")
+    with (tmp_path / "run" / "ledger.jsonl").open("a") as stream:
+        ledger = Ledger(lambda entry: stream.write(json.dumps(entry) + "\n"))
+        ledger.open("b", own_price(3600.0), now_s=0)
+        past = [{**entry, "entry": "node"} for entry in map(json.loads, _lines(ledger))]
+        Ledger(lambda entry: stream.write(json.dumps(entry) + "\n"), past=past, window_s=5.0)
+    assert "assumed 5.00 usd for machines that a killed driver had left" in raysent("cost", "report", "run").out
+
+
+def _lines(ledger: Ledger) -> list[str]:
+    node = ledger.nodes["b"]
+    price = {"market": node.price.market, "worst_usd_per_hour": node.price.worst_usd_per_hour}
+    return [json.dumps({"entry": "node", "node": "b", "usd": 0.0, "is_open": True, **price})]
+
+
+def test_cost_report_of_a_sweep_without_a_ledger_says_so(raysent, tmp_path):
+    """One line, not an empty table."""
+    space = parse_space(parse_yaml(SPACE), name="toy")
+    save_record(tmp_path / "run", SweepRecord(space, seed=0), facts={})
+    ran = raysent("cost", "report", "run")
+    assert (ran.code, ran.out) == (2, "")
+    assert "holds no ledger.jsonl" in ran.err
+
+
+@pytest.mark.parametrize(("spent", "said"), [(1.5, "inside"), (0.5, "below"), (3.5, "above")])
+def test_score_estimate_says_where_the_bill_lies(tmp_path, spent, said):
+    """An estimate is held against the bill afterwards."""
+    assert score_estimate(tmp_path, spent_usd=spent) == {}
+    write_json(tmp_path / "estimate.json", {"usd": {"p10": 1.0, "p50": 2.0, "p90": 3.0}})
+    told = score_estimate(tmp_path, spent_usd=spent)
+    assert told["verdict"] == f"estimate 1.00 to 3.00 usd, median 2.00: the bill is {said}"
+    assert told["is_inside"] is (said == "inside")
+
+
+def test_world_here_shares_the_machine_among_its_trials():
+    """Trials at once pay for the machine together."""
+    text = SPACE + "cost: {usd_per_hour: 3.0, trial: 10m}\n"
+    world = world_here(parse_space(parse_yaml(text), name="toy"), num_concurrent=2)
+    assert (world.usd_per_hour, world.num_machines, world.trial_s, world.market) == (1.5, 2, 600.0, "own")
+
+
+def test_cost_simulate_tells_whether_the_cap_holds(raysent, tmp_path):
+    """One JSON object, exit code 0 where nothing broke; a budget must be named."""
+    (tmp_path / "space.yaml").write_text(SPACE)
+    told = json.loads(raysent("cost", "simulate", "space.yaml", "--sweeps", "20", "--budget", "5usd", "--json").out)
+    assert (told["violations"], told["sweeps"]) == (0, 20)
+    assert (
+        "within the estimate's P90"
+        in raysent("cost", "simulate", "space.yaml", "--sweeps", "8", "--budget", "5usd").out
+    )
+    assert raysent("cost", "simulate", "space.yaml").err.startswith("error: --budget: must be given")
+    ran = raysent("cost", "simulate", "space.yaml", "--budget", "5usd", "--market", "spto")
+    assert ran.err.strip() == "error: --market spto: no such market; did you mean 'spot'?"
+
+
+def test_a_section_that_is_set_as_a_whole_keeps_the_option_beside_it(raysent, tmp_path):
+    """`--budget` stands whatever `--set cost={...}` says."""
+    (tmp_path / "space.yaml").write_text(SPACE)
+    ran = raysent(
+        "cost", "simulate", "space.yaml", "--budget", "5usd", "--set", "cost={trial: 10m}", "--sweeps", "8", "--json"
+    )
+    assert "10 minutes on one (cost.trial)" in json.loads(ran.out)["estimate"]["assumptions"][0]

@@ -1,0 +1,107 @@
+"""A sweep's decisions are a function of its seed and its journal: derived again bit for bit, killed anywhere or not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raysent.cloud import Simulator, World
+from raysent.cloud.blind import BlindProposals
+from raysent.config import parse_yaml
+from raysent.cost import Budget, CostConfig
+from raysent.search_space import parse_space
+from raysent.sweep import budget_values, replay
+from raysent.sweep.proposals import Proposals
+
+TEXT = """
+base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}
+search:
+  encoder.bidirectional: {choice: [false, true]}
+  training.learning_rate: {loguniform: [1e-4, 1e-2]}
+limits: {trials: 9, seeds: %d}
+"""
+SPACE = parse_space(parse_yaml(TEXT % 1), name="toy")
+
+
+def _world(**changes) -> World:
+    plain = {"usd_per_hour": 1.0, "num_machines": 3, "market": "auto", "num_reports": 9, "trial_s": 3600.0}
+    return World(**{**plain, "cost": CostConfig(), "kill_share": 0.0, **changes})
+
+
+def _decisions(events: list[dict]) -> list:
+    """Return what was decided, without what a kill does to money and time."""
+    kept = []
+    for event in events:
+        match event["event"]:
+            case "suggested":
+                kept.append((event["trial"], json.dumps(event["params"]), event["seed"]))
+            case "decision":
+                kept.append((event["trial"], event["index"], event["decision"], event["reason"]))
+            case "ended":
+                kept.append((event["trial"], event["status"], json.dumps(event["metrics"])))
+    return kept
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    limit_usd=st.one_of(st.none(), st.floats(1, 10)),
+    on_budget=st.sampled_from(["stop", "finish-rung"]),
+    kill_at=st.one_of(st.none(), st.integers(1, 120)),
+)
+def test_replay_derives_every_decision_of_a_simulated_sweep(seed, limit_usd, on_budget, kill_at):
+    """Interruptions, refusals, halts and kills included; through JSON and back."""
+    budget = Budget(limit_usd=limit_usd, on_budget=on_budget)
+    swept = Simulator(SPACE, _world(), budget, seed=seed, kill_at=kill_at).run()
+    events = json.loads(json.dumps(swept.events))
+    found = replay(SPACE, seed=seed, events=events, searcher=lambda: BlindProposals(SPACE, seed=seed))
+    assert found.difference == ""
+    assert found.num_derived == sum(event["event"] != "session" for event in events)
+
+
+@settings(max_examples=12, deadline=None)
+@given(kill_at=st.integers(1, 70), seeds=st.sampled_from([1, 3]))
+def test_a_kill_at_any_event_changes_no_decision(kill_at, seeds):
+    """Whatever event the driver is killed after, Optuna's proposals and the halving come out as without a kill."""
+    space = parse_space(parse_yaml(TEXT % seeds), name="toy")
+    world = _world(num_machines=1, market="own")
+    whole, killed = (
+        Simulator(space, world, Budget(), seed=7, searcher=lambda: Proposals(space, seed=7), kill_at=at).run()
+        for at in (None, kill_at)
+    )
+    assert _decisions(killed.events) == _decisions(whole.events)
+    assert replay(space, seed=7, events=killed.events).difference == ""
+
+
+def test_replay_names_the_first_event_that_comes_out_otherwise():
+    """A journal that was changed by hand does not pass."""
+    events = Simulator(SPACE, _world(), Budget(), seed=3).run().events
+    at = next(place for place, event in enumerate(events) if event["event"] == "decision")
+    events[at] = {**events[at], "decision": "stop"}
+    found = replay(SPACE, seed=3, events=events, searcher=lambda: BlindProposals(SPACE, seed=3))
+    assert found.difference.startswith(f"event {at + 1}: {{'event': 'decision'")
+    assert "'decision': 'continue'" in found.difference
+
+
+def test_replay_takes_the_budget_of_each_sitting():
+    """A budget that was raised between sittings is the one that a sitting's decisions were made by."""
+    first = Simulator(SPACE, _world(), Budget(limit_usd=1.0), seed=3).run().events
+    ended = [event for event in first if event["event"] != "ended"]
+    raised = {"event": "session", "budget": budget_values(Budget(limit_usd=100.0))}
+    found = replay(SPACE, seed=3, events=[*ended, raised], searcher=lambda: BlindProposals(SPACE, seed=3))
+    assert any(event["event"] in ("refused", "halted") for event in first)
+    assert (found.difference, found.num_sittings) == ("", 2)
+
+
+@pytest.mark.parametrize("lost", ["seed", "params"])
+def test_replay_notices_what_was_drawn_otherwise(lost):
+    """Seeds and parameters are compared to the last bit."""
+    events = Simulator(SPACE, _world(), Budget(), seed=3).run().events
+    at = next(place for place, event in enumerate(events) if event["event"] == "suggested")
+    changed = {"seed": 1, "params": {**events[at]["params"], "training.learning_rate": 5e-4}}
+    events[at] = {**events[at], lost: changed[lost]}
+    found = replay(SPACE, seed=3, events=events, searcher=lambda: BlindProposals(SPACE, seed=3))
+    assert found.difference.startswith(f"event {at + 1}:")
