@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from raysent.cli.reporting import print_reported, reported_values
 from raysent.cli.spreading import Over
 from raysent.ensemble import Combined, combine
 from raysent.errors import ConfigError
-from raysent.evaluate import Score, SimilarityScore, evaluate_similarity
+from raysent.evaluate import Score, SimilarityScore, evaluate_similarity, expand
 from raysent.evaluate import evaluate as evaluate_models
+from raysent.evaluate.costs import Costs, costs_of
 from raysent.evaluate.inventory import check_data as check_tasks
 from raysent.evaluate.records import library_versions
 from raysent.packed_codes import pack_bits
@@ -136,7 +137,7 @@ def evaluate(
         return 0
     _say_absent(tasks, data)
     if scores:
-        _print_scores(scores)
+        _print_scores(scores, {member.name: costs_of(Path(member.path)) for member in expand(models)})
     if similarities:
         results.print()
         _print_similarities(similarities)
@@ -230,8 +231,12 @@ def home(models: Sequence[str]) -> Path:
     return folders[0] if folders else ELSEWHERE
 
 
-def _print_scores(scores: Sequence[Score]) -> None:
-    """Print test scores, a row a model and a column a task; correlations stand behind the mean of accuracies."""
+def _print_scores(scores: Sequence[Score], costs: Mapping[str, Costs]) -> None:
+    """Print test scores, a row a model and a column a task; correlations stand behind the mean of accuracies.
+
+    Parameters and hours of training come first, where any model tells them.
+    """
+    has_costs = any(cost != Costs() for cost in costs.values())
     tasks = list(dict.fromkeys(score.task for score in scores))
     by_model: dict[str, dict[str, Score]] = {}
     for score in scores:
@@ -244,13 +249,20 @@ def _print_scores(scores: Sequence[Score]) -> None:
         rows.append(
             (
                 model,
+                *(_cost_texts(costs[model]) if has_costs else []),
                 *(_shown(found[task]) for task in accuracies),
                 *mean,
                 *(_shown(found[task]) for task in correlations),
             )
         )
     headings = [*accuracies, *(["mean"] if accuracies else []), *(f"{task} r" for task in correlations)]
-    print_table([f"test, protocol {scores[0].protocol}", *headings], rows)
+    told = ["parameters", "hours"] if has_costs else []
+    print_table([f"test, protocol {scores[0].protocol}", *told, *headings], rows)
+
+
+def _cost_texts(costs: Costs) -> list[str]:
+    size, hours = costs.num_parameters, costs.training_hours
+    return ["–" if size is None else f"{size:,}", "–" if hours is None else f"{hours:.3g}"]
 
 
 def _shown(score: Score) -> str:

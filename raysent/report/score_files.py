@@ -6,11 +6,12 @@ A figure that is missing or NaN is None. A folder that was never evaluated gives
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from raysent.artifacts import read_json
+from raysent.evaluate.costs import Costs
 from raysent.report.blocks import number
 from raysent.report.ensemble_files import Details, details_of, interval, mapping
 
@@ -25,7 +26,7 @@ PEARSON = "pearson"
 
 @dataclass(frozen=True)
 class Score:
-    """What a model scores on a task, in percent (or the task's own unit), with a 95 % interval where it is known."""
+    """What a model scores on a task, in percent; its 95 % interval, F1 and the model's costs where they are known."""
 
     model: str
     task: str
@@ -33,6 +34,8 @@ class Score:
     validation: float | None
     test: float | None
     interval: tuple[float, float] | None = None
+    costs: Costs = field(default_factory=Costs)
+    f1: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,14 @@ def _score(values: Mapping[str, Any], path: Path) -> Score:
         validation=number(values.get("validation")),
         test=number(values.get("test", values.get(PEARSON))),
         interval=interval(values.get("interval")),
+        costs=_costs(mapping(values.get("costs"))),
+        f1=number(mapping(values.get("measures")).get("f1")),
     )
+
+
+def _costs(values: Mapping[str, Any]) -> Costs:
+    size = number(values.get("num_parameters"))
+    return Costs(None if size is None else int(size), number(values.get("training_hours")))
 
 
 def read_ensemble(path: Path) -> Ensemble | None:
