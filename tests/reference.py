@@ -218,6 +218,39 @@ def relatedness(u, v, hidden, output, scores):
     return np.mean(losses), np.array(predicted)
 
 
+def greedy_counts(right, *, max_size=25):
+    """Caruana's selection with replacement by NLL, with a sorted start; `right` is [members, rows] of p(right class)."""
+
+    def nll(chosen):
+        return -np.mean([np.log(np.mean([right[member][row] for member in chosen])) for row in range(len(right[0]))])
+
+    order = sorted(range(len(right)), key=lambda member: nll([member]))
+    starts = [order[:size] for size in range(1, min(max_size, len(right)) + 1)]
+    path = list(min(starts, key=nll))
+    best, best_nll = list(path), nll(path)
+    while len(path) < max_size:
+        path.append(min(order, key=lambda member: nll([*path, member])))
+        if nll(path) < best_nll:
+            best, best_nll = list(path), nll(path)
+    return [best.count(member) for member in range(len(right))]
+
+
+def penalised_nll(weights, log_p, labels, strength):
+    """Mean NLL of the logarithmic pool and the pull towards equal shares; log_p is [members][rows][classes]."""
+    members, losses = len(log_p), []
+    for row, label in enumerate(labels):
+        scores = sum(weights[m] * np.asarray(log_p[m][row]) for m in range(members))
+        losses.append(-_log_softmax(scores)[label])
+    return np.mean(losses) + strength * members / 2 * sum((w - 1 / members) ** 2 for w in weights)
+
+
+def calibration_error(log_p, labels, *, num_bins):
+    """Mean distance of confidence and accuracy over bins of equally many rows."""
+    found = sorted((np.exp(row.max()), row.argmax() == label) for row, label in zip(log_p, labels, strict=True))
+    bins = np.array_split(np.array(found), num_bins)
+    return sum(abs(np.mean(one[:, 0]) - np.mean(one[:, 1])) * len(one) for one in bins) / len(found)
+
+
 def nearest_by_cosine(vectors, query, k):
     """Return (row, cosine) of the k vectors with the highest cosine, one at a time; the earlier row where equal."""
     found = []

@@ -18,6 +18,7 @@ from raysent.analyses.parameter_effect import grouped
 from raysent.analyses.projection import Shown, neighbour_map, placed
 from raysent.artifacts import save_tensors, write_json, write_text
 from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.evaluate.costs import Costs, costs_of
 from raysent.report import write as write_report
 from raysent.sentence_encoder import HashEncoder
 
@@ -183,11 +184,11 @@ def test_compare_values_says_what_else_differs_and_refuses_unknown_names(tmp_pat
 def test_costs_are_counted_in_the_models_file(tmp_path):
     """Ten numbers and half an hour; nothing where there is no model; a torn file is told."""
     run = write_run(tmp_path / "run")
-    assert analyses.costs_of(run) == analyses.Costs(num_parameters=10, training_hours=0.5)
-    assert analyses.costs_of(tmp_path / "nothing") == analyses.Costs()
+    assert costs_of(run) == Costs(num_parameters=10, training_hours=0.5)
+    assert costs_of(tmp_path / "nothing") == Costs()
     (run / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:20])
     with pytest.raises(ArtifactError, match=r"model\.safetensors: truncated or not a file of tensors"):
-        analyses.costs_of(run)
+        costs_of(run)
 
 
 def test_analyses_are_kept_and_read(tmp_path):

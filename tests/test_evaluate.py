@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluate import evaluate, expand, features_of, read_record, records
@@ -47,10 +48,11 @@ class Counting:
         return vectors
 
 
-def write_model(folder, values: bytes = b"values"):
+def write_model(folder, values: bytes | None = None):
     """Write what passes for a trained model's files."""
     folder.mkdir(parents=True)
-    for name, content in (("model.json", b"{}"), ("model.safetensors", values), ("vocabulary.txt", b"a")):
+    tensors = save({"a": np.ones(3, dtype=np.float32)}) if values is None else values
+    for name, content in (("model.json", b"{}"), ("model.safetensors", tensors), ("vocabulary.txt", b"a")):
         (folder / name).write_bytes(content)
     return folder
 
@@ -108,7 +110,7 @@ def test_evaluate_notices_other_rows_and_other_values(data_dir, tmp_path):
     load = Counting()
     options = {"output": tmp_path / "out", "tasks": ["CR"], "data_dir": data_dir, "load": load}
     evaluate([model], **options)
-    (model / "model.safetensors").write_bytes(b"other values")
+    (model / "model.safetensors").write_bytes(save({"a": np.zeros(3, dtype=np.float32)}))
     evaluate([model], **options)
     (data_dir / "CR/custrev.neg").write_text("bad other\n" * 30)
     evaluate([model], **options)

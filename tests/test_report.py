@@ -490,6 +490,22 @@ def test_duration_and_fixed_read_at_a_glance() -> None:
     assert fixed(-1.234, sign=True) == "−1.23"
 
 
+def test_ensemble_written_by_raysent_gives_calibration_and_members(written_by_raysent: Path) -> None:
+    """Honest scores, a reliability plot a task, what members cost, their errors' correlations, both fronts."""
+    page = write(written_by_raysent).read_text()
+    assert "cross-fitted" in page[page.index('id="calibration"') : page.index('id="members"')]
+    assert page.count("Reliability on CR") == 1
+    assert page.count("Score against") == 2
+    assert "errors of" in page
+
+
+def test_ensemble_of_an_earlier_version_leaves_the_rest_of_the_page(rich_page: str) -> None:
+    """Without honest scores there is no section about them."""
+    assert 'id="ensemble"' in rich_page
+    assert 'id="calibration"' not in rich_page
+    assert 'id="members"' not in rich_page
+
+
 def test_neighbours_stand_beside_each_other(tmp_path: Path) -> None:
     """A table a query, a column a model, fewer neighbours left blank; text is escaped."""
     folder = sweep_folder(tmp_path / "run", num_trials=2, judged=False)

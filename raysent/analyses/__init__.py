@@ -6,7 +6,6 @@ kind of analysis is a module with its value (an `Analysis`) and the function tha
 
 from __future__ import annotations
 
-from raysent.analyses.costs import Costs, costs_of
 from raysent.analyses.disagreements import Disagreements, find_disagreements
 from raysent.analyses.efficiency import Efficiency, compare_efficiency
 from raysent.analyses.examples import Examples, pick_examples
@@ -18,7 +17,6 @@ from raysent.analyses.reported import ReportedModel, ReportedTable, notes_on, re
 __all__ = [
     "KINDS",
     "Analysis",
-    "Costs",
     "Disagreements",
     "Efficiency",
     "Examples",
@@ -28,7 +26,6 @@ __all__ = [
     "ReportedTable",
     "compare_efficiency",
     "compare_values",
-    "costs_of",
     "find_disagreements",
     "notes_on",
     "pick_examples",

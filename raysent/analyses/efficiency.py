@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from raysent.analyses.costs import costs_of
 from raysent.analyses.files import Analysis
 from raysent.analyses.run_facts import RunFacts, metric_mode, metric_of, runs_of
 from raysent.config import StrictModel
 from raysent.errors import ConfigError
+from raysent.evaluate.costs import costs_of
 
 _SECONDS_PER_HOUR = 3600.0
 

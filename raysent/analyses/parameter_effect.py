@@ -15,11 +15,11 @@ import numpy as np
 
 from raysent import evaluate
 from raysent.analyses.answers import Judging
-from raysent.analyses.costs import costs_of
 from raysent.analyses.files import Analysis
 from raysent.analyses.run_facts import RunFacts, metric_mode, metric_of, runs_of
 from raysent.config import StrictModel, get_dotted
 from raysent.errors import ConfigError, did_you_mean
+from raysent.evaluate.costs import costs_of
 
 Value = bool | int | float | str | None
 

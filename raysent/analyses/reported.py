@@ -20,6 +20,8 @@ from raysent.config import StrictModel, read_yaml, validate
 REPORTED_FOLDER = Path(__file__).parent / "reported"
 # The measure by which scored pairs are judged.
 MEASURE = "pearson"
+# Stands beside a percentage of rows right.
+F1 = "f1"
 # Columns that are about the model.
 COSTS = ("dim", "hours")
 
@@ -76,7 +78,7 @@ class ReportedModel:
         paper: Authors and year.
         tables: Where.
         protocol: See `ReportedTable`.
-        figures: Task -> percent right, or Pearson's correlation in percent; `dim`, `hours`.
+        figures: Task -> percent right, or Pearson's correlation in percent; `<task> f1`; `dim`, `hours`.
     """
 
     model: str
@@ -84,6 +86,13 @@ class ReportedModel:
     tables: tuple[str, ...]
     protocol: str
     figures: dict[str, float]
+
+    def shown(self, column: str, *, missing: str) -> str:
+        """Return a figure as a table shows it, an F1 beside its accuracy; `missing` where there is none."""
+        figure, f1 = self.figures.get(column), self.figures.get(f"{column} {F1}")
+        if figure is None:
+            return missing
+        return f"{figure:g}" if column in COSTS else f"{figure:.1f}" + (f"/{f1:.1f}" if f1 is not None else "")
 
     @property
     def where(self) -> str:
@@ -110,7 +119,8 @@ def reported_for(tasks: Sequence[str]) -> list[ReportedModel]:
             continue
         for name, row in table.rows.items():
             figures = {c: f for c, f in zip(map(_plain, table.columns), row, strict=True) if f is not None}
-            kept = {column: figure for column, figure in figures.items() if column in (*tasks, *COSTS)}
+            wanted = (*tasks, *(f"{task} {F1}" for task in tasks), *COSTS)
+            kept = {column: figure for column, figure in figures.items() if column in wanted}
             if any(task in kept for task in tasks):
                 _add(found, ReportedModel(name, table.paper, (table.table,), table.protocol, kept))
     return found

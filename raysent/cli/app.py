@@ -257,21 +257,46 @@ def ensemble(
     data: DataOption = None,
     tasks: TasksOption = None,
     method: Annotated[
-        str, typer.Option("--method", help="How members are weighted: validation, uniform or best.")
+        str,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="validation, uniform, best, pool, greedy, linear or stack; all judges every one and keeps the best.",
+        ),
     ] = "validation",
     top: Annotated[
         int | None, typer.Option("--top", metavar="K", min=1, help="Only the K best members on validation.")
+    ] = None,
+    max_ms: Annotated[
+        float | None,
+        typer.Option("--max-ms", metavar="X", min=0, help="Most milliseconds to encode 1,000 sentences, all members."),
+    ] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option("--max-bytes", metavar="N", min=0, help="Most bytes of all members' files.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Combine models into one.
 
-    Pools their log-probabilities on each task, shows that beside the best member and equal shares, and writes
-    ensemble.json into the first folder named, which is a model from then on.
+    Combines their log-probabilities on each task, shows that beside the best member and equal shares with honest,
+    cross-fitted scores, says which sets of members are worth their cost, and writes ensemble.json into the first
+    folder named, which is a model from then on.
     """
-    from raysent.cli import judging  # torch comes with it
+    from raysent.cli import ensembles, judging  # torch comes with it
 
-    raise typer.Exit(judging.ensemble(models, data=data, tasks=tasks, method=method, top=top, as_json=as_json))
+    ensembles.check_options(method)
+    raise typer.Exit(
+        ensembles.ensemble(
+            models,
+            output=judging.home(models),
+            data=data,
+            tasks=judging.task_names(tasks, data=data),
+            method=method,
+            top=top,
+            limits={"--max-ms": max_ms, "--max-bytes": max_bytes},
+            as_json=as_json,
+        )
+    )
 
 
 @app.command()

@@ -1,8 +1,8 @@
-"""`raysent evaluate`, `ensemble`, `report`, `encode`: what is typed, and what is seen."""
+"""`raysent evaluate`, `report`, `encode`: what is typed, and what is seen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,15 @@ import numpy as np
 import raysent
 from raysent.artifacts import storage_errors, written_whole
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
+from raysent.cli.ensembles import ensemble_values, print_ensemble
 from raysent.cli.reading import read_lines
 from raysent.cli.reporting import print_reported, reported_values
 from raysent.cli.spreading import Over
 from raysent.ensemble import Combined, combine
-from raysent.ensemble.pooling import check_method
 from raysent.errors import ConfigError
-from raysent.evaluate import Score, SimilarityScore, evaluate_similarity
+from raysent.evaluate import Score, SimilarityScore, evaluate_similarity, expand
 from raysent.evaluate import evaluate as evaluate_models
+from raysent.evaluate.costs import Costs, costs_of
 from raysent.evaluate.inventory import check_data as check_tasks
 from raysent.evaluate.records import library_versions
 from raysent.packed_codes import pack_bits
@@ -136,7 +137,7 @@ def evaluate(
         return 0
     _say_absent(tasks, data)
     if scores:
-        _print_scores(scores)
+        _print_scores(scores, {member.name: costs_of(Path(member.path)) for member in expand(models)})
     if similarities:
         results.print()
         _print_similarities(similarities)
@@ -154,24 +155,6 @@ def _divided(tasks: str | None) -> tuple[str | None, list[str] | None]:
     compared = [by_plain[name.lower()] for name in named if name.lower() in by_plain]
     probed = [name for name in named if name.lower() not in by_plain]
     return ",".join(probed), list(dict.fromkeys(compared))
-
-
-def ensemble(
-    models: Sequence[str], *, data: Path | None, tasks: str | None, method: str, top: int | None, as_json: bool
-) -> int:
-    """Combine models and print what that gives."""
-    check_method(method)
-    names = task_names(tasks, data=data)
-    with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
-        combined = combine(
-            models, output=home(models), tasks=names, data_dir=data, method=method, top=top, progress=progress
-        )
-    if as_json:
-        print_json(ensemble_values(combined))
-    else:
-        _print_ensemble(combined)
-        results.print(f"ensemble: {combined.path}", soft_wrap=True)
-    return 0
 
 
 def report(run: Path) -> int:
@@ -238,35 +221,8 @@ def print_judgement(judgement: Judgement) -> None:
         messages.print("nothing was evaluated: no trial has a model, or no task is wanted")
     else:
         results.print()
-        _print_ensemble(judgement.combined)
+        print_ensemble(judgement.combined)
     results.print(f"\nreport: {judgement.report}", soft_wrap=True)
-
-
-def ensemble_values(combined: Combined) -> dict[str, Any]:
-    """Return an ensemble's outcome as plain values."""
-    names = [member.name for member in combined.members]
-    rows = _ensemble_rows(combined)
-    return {
-        "path": str(combined.path),
-        "method": combined.method,
-        "members": names,
-        "best_member": names[combined.best_member],
-        "difference": combined.difference,
-        "interval": list(combined.interval),
-        "results": [
-            {
-                "model": name,
-                "task": task.task,
-                "protocol": combined.protocol,
-                "validation": outcome.validation,
-                "test": outcome.test,
-                "interval": list(outcome.interval),
-            }
-            for name, outcomes in rows.items()
-            for task, outcome in zip(combined.tasks, outcomes, strict=True)
-        ],
-        "weights": {task.task: dict(zip(names, task.weights.tolist(), strict=True)) for task in combined.tasks},
-    }
 
 
 def home(models: Sequence[str]) -> Path:
@@ -275,36 +231,12 @@ def home(models: Sequence[str]) -> Path:
     return folders[0] if folders else ELSEWHERE
 
 
-def _ensemble_rows(combined: Combined) -> dict[str, list[Any]]:
-    """Return the outcomes on every task by name: members, rivals, the ensemble."""
-    rows: dict[str, list[Any]] = {
-        member.name: [task.members[place] for task in combined.tasks] for place, member in enumerate(combined.members)
-    }
-    for rival in combined.tasks[0].rivals:
-        rows[rival] = [task.rivals[rival] for task in combined.tasks]
-    rows["ensemble"] = [task.ensemble for task in combined.tasks]
-    return rows
+def _print_scores(scores: Sequence[Score], costs: Mapping[str, Costs]) -> None:
+    """Print test scores, a row a model and a column a task; correlations stand behind the mean of accuracies.
 
-
-def _print_ensemble(combined: Combined) -> None:
-    """Print test scores of members, rivals and the ensemble, and what the ensemble adds."""
-    names = [task.task for task in combined.tasks]
-    rows = [
-        (name, *(f"{outcome.test:.2f}" for outcome in outcomes), f"{np.mean([o.test for o in outcomes]):.2f}")
-        for name, outcomes in _ensemble_rows(combined).items()
-    ]
-    print_table([f"test, protocol {combined.protocol}", *names, "mean"], rows)
-    low, high = combined.interval
-    best = combined.members[combined.best_member].name
-    results.print(
-        f"ensemble against the best member on validation ({best}): {combined.difference:+.2f} points of mean test "
-        f"score, 95 % interval [{low:+.2f}, {high:+.2f}]",
-        soft_wrap=True,
-    )
-
-
-def _print_scores(scores: Sequence[Score]) -> None:
-    """Print test scores, a row a model and a column a task; correlations stand behind the mean of accuracies."""
+    Parameters and hours of training come first, where any model tells them.
+    """
+    has_costs = any(cost != Costs() for cost in costs.values())
     tasks = list(dict.fromkeys(score.task for score in scores))
     by_model: dict[str, dict[str, Score]] = {}
     for score in scores:
@@ -317,13 +249,20 @@ def _print_scores(scores: Sequence[Score]) -> None:
         rows.append(
             (
                 model,
+                *(_cost_texts(costs[model]) if has_costs else []),
                 *(_shown(found[task]) for task in accuracies),
                 *mean,
                 *(_shown(found[task]) for task in correlations),
             )
         )
     headings = [*accuracies, *(["mean"] if accuracies else []), *(f"{task} r" for task in correlations)]
-    print_table([f"test, protocol {scores[0].protocol}", *headings], rows)
+    told = ["parameters", "hours"] if has_costs else []
+    print_table([f"test, protocol {scores[0].protocol}", *told, *headings], rows)
+
+
+def _cost_texts(costs: Costs) -> list[str]:
+    size, hours = costs.num_parameters, costs.training_hours
+    return ["–" if size is None else f"{size:,}", "–" if hours is None else f"{hours:.3g}"]
 
 
 def _shown(score: Score) -> str:

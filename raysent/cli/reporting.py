@@ -20,7 +20,7 @@ def print_reported(tasks: Sequence[str]) -> None:
         chosen = [model for model in models if model.protocol == protocol]
         columns = [name for name in (*COSTS, *tasks) if any(name in model.figures for model in chosen)]
         rows = [
-            (one.model, one.where, *(_reported(one.figures.get(name), name) for name in columns))
+            (one.model, one.where, *(one.shown(name, missing=DASH) for name in columns))
             for one in sorted(chosen, key=lambda one: -len(one.figures))
         ]
         results.print()
@@ -32,9 +32,3 @@ def print_reported(tasks: Sequence[str]) -> None:
 def reported_values(tasks: Sequence[str]) -> list[dict[str, Any]]:
     """Return what papers report on these tasks as plain values."""
     return [asdict(model) for model in analyses.reported_for(tasks)]
-
-
-def _reported(figure: float | None, column: str) -> str:
-    if figure is None:
-        return DASH
-    return f"{figure:g}" if column in COSTS else f"{figure:.1f}"

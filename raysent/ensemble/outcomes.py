@@ -1,16 +1,21 @@
-"""Members' records of one task -> the ensemble on that task, beside equal shares and the best member."""
+"""Members' records of one task -> every method on that task, beside equal shares and the best member."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from raysent.ensemble.pooling import fit, pool
-from raysent.errors import ArtifactError
+from raysent.ensemble.answers import Answers, Float64, Int64
+from raysent.ensemble.cross_fitting import CrossFitted, cross_fit
+from raysent.ensemble.diversity import Diversity, diversity
+from raysent.ensemble.measures import Measures, measure
+from raysent.ensemble.methods import Fit
+from raysent.ensemble.mixing import check_mixable
+from raysent.ensemble.resampling import Draws, Figure, mean_figure
+from raysent.ensemble.truth import Truth
 from raysent.evaluate import Record
-from raysent.probes.intervals import Interval, mean_interval
 
 # Always shown beside the method that was asked for.
 RIVALS = ("uniform", "best")
@@ -18,19 +23,26 @@ RIVALS = ("uniform", "best")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a pool, or a single member, does on a task.
+    """How a combination, or a single member, does on a task; scores are in percent.
 
     Attributes:
-        validation: Percent right, the mean over outer folds.
-        test: Percent right over all test rows.
-        interval: 95 % interval of `test`.
-        right: Which test rows were right, bool [test rows], in the order of the folds.
+        validation: Score on the rows it was fitted on, the mean over outer folds.
+        cross_fitted: The same rows, each answered by a fit on others: the honest score.
+        test: Score on all test rows together.
+        measures: Further figures of the test rows.
+        num_replaced: Outer folds in which the method did worse than the best member, which answered instead.
     """
 
     validation: float
-    test: float
-    interval: Interval
-    right: np.ndarray
+    cross_fitted: Figure
+    test: Figure
+    measures: Measures
+    num_replaced: int = 0
+
+    @property
+    def optimism(self) -> float:
+        """Return the points of percent by which the rows fitted on flatter it."""
+        return self.validation - self.cross_fitted.value
 
 
 @dataclass(frozen=True)
@@ -39,86 +51,135 @@ class TaskOutcome:
 
     Attributes:
         task: The task's name.
-        fold_weights: Members' shares in every outer fold, float64 [folds, members].
-        ensemble: The pool by the method asked for.
-        rivals: The pools it is shown beside, by method.
+        method: The method asked for.
+        fold_weights: Members' shares in every outer fold by that method, float64 [folds, members].
+        final: What answers new sentences, fitted on every row that has a validation answer.
+        is_replaced: Whether `final` is the best member, the method having done worse.
+        outcomes: Every method judged, by name; the one asked for and its rivals at least.
         members: Each member alone, in the members' order.
+        diversity: How the members differ.
     """
 
     task: str
-    fold_weights: np.ndarray
-    ensemble: Outcome
-    rivals: dict[str, Outcome]
+    method: str
+    fold_weights: Float64
+    final: Fit
+    is_replaced: bool
+    outcomes: Mapping[str, Outcome]
     members: tuple[Outcome, ...]
+    diversity: Diversity
 
     @property
-    def weights(self) -> np.ndarray:
-        """Return the members' mean shares over folds, float64 [members]; they sum to one."""
-        mean: np.ndarray = self.fold_weights.mean(axis=0)
-        return mean
+    def ensemble(self) -> Outcome:
+        """Return the outcome of the method asked for."""
+        return self.outcomes[self.method]
+
+    @property
+    def num_folds(self) -> int:
+        """Return the number of outer folds."""
+        return len(self.fold_weights)
+
+    @property
+    def weights(self) -> Float64:
+        """Return the members' shares in what answers new sentences, float64 [members]; they sum to one."""
+        return self.final.shares
 
 
-def task_outcome(records: Sequence[Record], *, method: str) -> TaskOutcome:
-    """Return the ensemble of members on one task.
+def task_outcomes(records: Sequence[Record], methods: Sequence[str]) -> dict[str, Outcome]:
+    """Return how each method does on one task.
 
-    In every outer fold the weights come from that fold's validation rows; its test rows are only scored.
+    In every outer fold a method is fitted on that fold's validation rows; its test rows are only scored.
 
     Args:
         records: The members' records of the task, in the members' order.
-        method: The rule for the weights.
+        methods: Names in `METHODS`.
 
     Raises:
-        ArtifactError: If the records are of different tasks, protocols, rows or classes.
+        ArtifactError: If the records are of different tasks, protocols, rows or classes, or hold no log-probabilities.
+        ConfigError: If a method is unknown.
+    """
+    check_mixable(records)
+    return {method: _outcome(records, fitted_folds(records, method=method)) for method in dict.fromkeys(methods)}
+
+
+def task_outcome(
+    records: Sequence[Record], *, method: str, outcomes: Mapping[str, Outcome] | None = None
+) -> TaskOutcome:
+    """Return the ensemble of members on one task; `outcomes` are those of other methods, where they are known.
+
+    Raises:
+        ArtifactError: As `task_outcomes`.
         ConfigError: If the method is unknown.
     """
     check_mixable(records)
-    fold_weights, ensemble = _pooled(records, method)
-    members = tuple(_pooled([record], "uniform")[1] for record in records)
-    rivals = {rival: _pooled(records, rival)[1] for rival in RIVALS}
-    return TaskOutcome(records[0].task, fold_weights, ensemble, rivals, members)
+    folds = fitted_folds(records, method=method)
+    known = {method: _outcome(records, folds), **(outcomes or {})}
+    known |= task_outcomes(records, [rival for rival in RIVALS if rival not in known])
+    seen, truth = validation_answers(records)
+    final = cross_fit(seen, truth, method=method)
+    return TaskOutcome(
+        task=records[0].task,
+        method=method,
+        fold_weights=np.stack([fitted.fit.shares for fitted in folds]),
+        final=final.fit,
+        is_replaced=final.is_replaced,
+        outcomes=known,
+        members=tuple(single_outcome(record) for record in records),
+        diversity=diversity(seen, truth, method=method),
+    )
 
 
-def check_mixable(records: Sequence[Record]) -> None:
-    """Check that members were judged alike, so that their log-probabilities mean the same.
+def single_outcome(record: Record) -> Outcome:
+    """Return the outcome of one model alone."""
+    return _outcome([record], fitted_folds([record], method="uniform"))
 
-    Raises:
-        ArtifactError: If they were not, naming the first two members that differ and in what.
+
+def truth_of(record: Record) -> Truth:
+    """Return what is known of a record's rows."""
+    return Truth(record.labels, record.scores)
+
+
+def fitted_folds(records: Sequence[Record], *, method: str) -> list[CrossFitted]:
+    """Return a method's fit in every outer fold, on that fold's validation rows."""
+    truth = truth_of(records[0])
+    return [
+        cross_fit(
+            [fold.validation_log_probabilities for fold in folds], truth.take(folds[0].validation_rows), method=method
+        )
+        for folds in zip(*(record.folds for record in records), strict=True)
+    ]
+
+
+def validation_answers(records: Sequence[Record]) -> tuple[Answers, Truth]:
+    """Return members' answers on every row that has a validation answer, each row once, and what is known of them.
+
+    In nested cross-validation a row has such an answer in every outer fold but its own; the first is taken.
     """
-    first = records[0]
-    names = {"task": "task", "protocol": "protocol", "label_names": "classes", "row_hash": "rows"}
-    for other in records[1:]:
-        for attribute, word in names.items():
-            ours, theirs = getattr(first, attribute), getattr(other, attribute)
-            if ours != theirs:
-                raise ArtifactError(
-                    f"{first.task}: members must be judged on the same {word}; '{first.model}' has {_short(ours)}, "
-                    f"'{other.model}' has {_short(theirs)}; evaluate them together"
-                )
-        for fold, same in zip(first.folds, other.folds, strict=True):
-            if not np.array_equal(fold.test_rows, same.test_rows):
-                raise ArtifactError(
-                    f"{first.task}: members must be judged on the same folds; '{first.model}' and '{other.model}' "
-                    "differ; evaluate them together"
-                )
-
-
-def _pooled(records: Sequence[Record], method: str) -> tuple[np.ndarray, Outcome]:
-    """Return the shares [folds, members] and the outcome of one rule."""
-    labels = records[0].labels
-    fold_weights, validation, right = [], [], []
+    parts: list[list[np.ndarray]] = [[] for _ in records]
+    taken: Int64 = np.empty(0, dtype=np.int64)
     for folds in zip(*(record.folds for record in records), strict=True):
-        seen = np.stack([fold.validation_log_probabilities for fold in folds])
-        seen_labels = labels[folds[0].validation_rows]
-        weights = fit(seen, seen_labels, method=method)
-        fold_weights.append(weights.values)
-        validation.append((pool(seen, weights).argmax(axis=1) == seen_labels).mean())
-        tested = np.stack([fold.test_log_probabilities for fold in folds])
-        right.append(pool(tested, weights).argmax(axis=1) == labels[folds[0].test_rows])
-    flags = np.concatenate(right)
-    outcome = Outcome(100 * float(np.mean(validation)), 100 * float(flags.mean()), mean_interval([flags]), flags)
-    return np.stack(fold_weights), outcome
+        is_new = ~np.isin(folds[0].validation_rows, taken)
+        taken = np.concatenate([taken, folds[0].validation_rows[is_new]])
+        for part, fold in zip(parts, folds, strict=True):
+            part.append(fold.validation_log_probabilities[is_new])
+    return Answers([np.concatenate(part) for part in parts]), truth_of(records[0]).take(taken)
 
 
-def _short(value: object) -> str:
-    text = ", ".join(value) if isinstance(value, tuple) else str(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+def _outcome(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> Outcome:
+    """Return the outcome of a method from its fits in the outer folds."""
+    truth = truth_of(records[0])
+    draws = Draws(records[0].task, len(truth))
+    in_sample, held_out, answers = [], [], []
+    for found, *folds in zip(fitted, *(record.folds for record in records), strict=True):
+        rows = folds[0].validation_rows
+        in_sample.append(100 * truth.take(rows).score(found.in_sample))
+        held_out.append((rows, truth.take(rows), found.held_out))
+        answers.append(found.fit.combination([fold.test_log_probabilities for fold in folds]))
+    rows, tested = np.concatenate([fold.test_rows for fold in records[0].folds]), np.concatenate(answers)
+    return Outcome(
+        validation=float(np.mean(in_sample)),
+        cross_fitted=mean_figure(draws.scores(held_out)),
+        test=draws.scores([(rows, truth.take(rows), tested)])[0],
+        measures=measure(tested, truth.labels[rows], rows=rows, draws=draws),
+        num_replaced=sum(found.is_replaced for found in fitted),
+    )

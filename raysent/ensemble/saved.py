@@ -1,7 +1,7 @@
 """A saved ensemble: `ensemble.json` names its members and their shares; loaded, it encodes and predicts.
 
 `encode` gives the representation ensemble: members' vectors one after another, every block of unit length.
-`predict` gives the pool: every member's own probe, pooled by the task's weights.
+`predict` gives the ensemble of answers: every member's own probe, combined as it was fitted on the task.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from raysent.artifacts import read_json
-from raysent.ensemble.pooling import Float64, pool
+from raysent.artifacts import read_json, write_json
+from raysent.ensemble.answers import Float64
+from raysent.ensemble.combinations import Combination, read_combination
+from raysent.ensemble.combined import Combined
+from raysent.ensemble.representations import Concatenation
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
 from raysent.evaluate import Record, features_of, read_record
 from raysent.evaluate.members import ENSEMBLE_FILE, REFERENCE, ensemble_members, folder_name, model_key
 from raysent.model import load as load_model
-from raysent.sentence_encoder import Float32, SentenceEncoder, check_sentences, normalize_rows
+from raysent.sentence_encoder import Float32, SentenceEncoder
 
 KIND = "raysent ensemble"
 EVALUATION_FOLDER = "evaluation"
@@ -47,6 +50,7 @@ class SentenceEnsemble(SentenceEncoder):
         self.members = tuple(members)
         self._folder = folder
         self._tasks = tasks
+        self._vectors = Concatenation([member.encoder for member in self.members])
 
     @property
     def tasks(self) -> list[str]:
@@ -55,14 +59,11 @@ class SentenceEnsemble(SentenceEncoder):
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the size of an encoded sentence: all members'."""
-        return sum(member.encoder.get_sentence_embedding_dimension() for member in self.members)
+        return self._vectors.get_sentence_embedding_dimension()
 
     def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> Float32:
-        """Return the members' vectors one after another, float32 [sentences, dim]; see `SentenceEncoder`."""
-        check_sentences(sentences)
-        parts = [member.encoder.encode(sentences, batch_size=batch_size) for member in self.members]
-        vectors = np.concatenate(parts, axis=1)
-        return normalize_rows(vectors) if normalize_embeddings else vectors
+        """Return the members' unit vectors one after another, float32 [sentences, dim]; see `SentenceEncoder`."""
+        return self._vectors.encode(sentences, batch_size=batch_size, normalize_embeddings=normalize_embeddings)
 
     def predict_log_probabilities(self, task: str, *columns: list[str]) -> Float64:
         """Return the pool's log-probabilities, float64 [rows, classes]; classes in the order of `label_names`.
@@ -82,13 +83,16 @@ class SentenceEnsemble(SentenceEncoder):
         kind, answers = records[0].kind, []
         for member, record in zip(self.members, records, strict=True):
             answers.append(record.probe.log_probabilities(features_of(member.encoder, columns, kind=kind)))
-        weights = self._tasks[task]["weights"]
-        return pool(np.stack(answers), [weights[member.name] for member in self.members])
+        return self._combination(task)(np.stack(answers))
 
     def predict(self, task: str, *columns: list[str]) -> list[str]:
         """Return each row's likeliest class by name; arguments as for `predict_log_probabilities`."""
         names = self.label_names(task)
         return [names[best] for best in self.predict_log_probabilities(task, *columns).argmax(axis=1)]
+
+    def _combination(self, task: str) -> Combination:
+        path = f"{self._folder / ENSEMBLE_FILE}: {task}"
+        return read_combination(self._tasks[task].get("combination", {}), source=path)
 
     def label_names(self, task: str) -> tuple[str, ...]:
         """Return the names of a task's classes."""
@@ -129,6 +133,29 @@ def load_ensemble(folder: Path) -> SentenceEnsemble:
             raise ArtifactError(f"{path}: member '{name}' changed since the ensemble was made; make it again")
         members.append(SavedMember(name, load_model(member_path)))
     return SentenceEnsemble(members, folder=folder, tasks=about["tasks"])
+
+
+def write_ensemble(combined: Combined, by_task: Sequence[Sequence[Record]]) -> None:
+    """Write `ensemble.json`.
+
+    Args:
+        combined: The ensemble.
+        by_task: The members' records it was made from, per task.
+
+    Raises:
+        ArtifactError: If it cannot be written.
+    """
+    about = combined.plain()
+    for task, records in zip(combined.tasks, by_task, strict=True):
+        about["tasks"][task.task] |= {
+            "combination": task.final.combination.plain(),
+            "keys": {name: record.key for name, record in zip(combined.names, records, strict=True)},
+            "row_hash": records[0].row_hash,
+            "label_names": list(records[0].label_names),
+        }
+    paths = {member.name: relative_path(member.path, combined.path.parent) for member in combined.members}
+    keys = {member.name: member.key for member in combined.members}
+    write_json(combined.path, {"kind": KIND, "paths": paths, "keys": keys, **about})
 
 
 def relative_path(path: str, folder: Path) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from raysent import probes
+from raysent.evaluate.costs import costs_of
 from raysent.evaluate.members import Member
 from raysent.evaluate.records import Record, record_of
 from raysent.model import load as load_model
@@ -47,7 +49,7 @@ def judge(job: Job, *, load: Load = load_model) -> Record:
     encoded = time.perf_counter()
     result = probes.fit_probe(features, job.data, protocol=job.protocol, source=job.member.path)
     seconds = {"encode_s": encoded - started, "probe_s": time.perf_counter() - encoded}
-    return record_of(
+    record = record_of(
         result,
         job.data,
         model=job.member.name,
@@ -57,6 +59,7 @@ def judge(job: Job, *, load: Load = load_model) -> Record:
         key=job.key,
         seconds=seconds,
     )
+    return replace(record, about={**record.about, "costs": asdict(costs_of(Path(job.member.path)))})
 
 
 def judge_in_turn(jobs: Sequence[Job], *, load: Load) -> Iterator[tuple[int, Record]]:

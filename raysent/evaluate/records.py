@@ -43,7 +43,7 @@ class Record:
         measures: Further figures of the test rows by name.
         folds: Log-probabilities per outer fold.
         probe: Fitted on all rows that may train.
-        about: Settings, 95 % interval of `test`, versions and seconds.
+        about: Settings, 95 % interval of `test`, versions, seconds, and the model's costs.
     """
 
     model: str
@@ -165,6 +165,7 @@ def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
     )
     probe = Probe(arrays["probe_weights"], arrays["probe_intercepts"], about["probe_strength"])
     rest = {name: about[name] for name in ("settings", "interval", "num_unfinished_fits", "versions", "seconds")}
+    rest["costs"] = about.get("costs", {})
     return Record(
         **{name: about[name] for name in PLAIN},
         label_names=tuple(about["label_names"]),

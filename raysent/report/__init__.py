@@ -18,6 +18,7 @@ from raysent.artifacts import write_text
 from raysent.report.blocks import Section, kind_of
 from raysent.report.run_files import Run, read_run
 from raysent.report.sections import (
+    calibration,
     disagreements,
     efficiency,
     ensemble,
@@ -26,6 +27,7 @@ from raysent.report.sections import (
     importance,
     leaderboard,
     learning_curves,
+    members,
     neighbours,
     parallel_coordinates,
     parameter_effect,
@@ -48,6 +50,8 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     learning_curves.section,
     task_scores.section,
     ensemble.section,
+    calibration.section,
+    members.section,
     neighbours.section,
     efficiency.section,
     parameter_effect.section,

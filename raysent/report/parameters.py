@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from raysent.report.blocks import DASH, number, text_of
+from raysent.report.ensemble_files import mapping
 from raysent.report.run_files import Run, Trial
-from raysent.report.score_files import mapping
 
 MAX_TICKS = 6
 

@@ -14,13 +14,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from raysent.analyses import KINDS, Analysis, Costs, costs_of, read_analyses
+from raysent.analyses import KINDS, Analysis, read_analyses
 from raysent.analyses.files import ANALYSES_FOLDER
 from raysent.artifacts import read_json, read_json_lines
 from raysent.errors import ArtifactError
+from raysent.evaluate.costs import Costs, costs_of
 from raysent.neighbours import NEIGHBOURS_FILE, Comparison, read_comparison
 from raysent.report.blocks import number
-from raysent.report.score_files import Ensemble, Score, mapping, read_ensemble, read_scores
+from raysent.report.ensemble_files import mapping
+from raysent.report.score_files import Ensemble, Score, read_ensemble, read_scores
 from raysent.validation import METRICS
 
 DEFAULT_METRIC = "context_accuracy"
@@ -97,8 +99,9 @@ class Run:
         return [found for found in self.analyses if isinstance(found, kind)]
 
     def cost(self, name: str) -> Costs:
-        """Return what a trial costs, as far as its folder tells."""
-        return self.costs.get(name, Costs())
+        """Return what a trial or an evaluated model costs, as far as its folder or its scores tell."""
+        told = (score.costs for score in self.scores if score.model == name and score.costs != Costs())
+        return self.costs.get(name) or next(told, Costs())
 
     @cached_property
     def searched(self) -> list[str]:

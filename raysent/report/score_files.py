@@ -6,12 +6,14 @@ A figure that is missing or NaN is None. A folder that was never evaluated gives
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from raysent.artifacts import read_json
+from raysent.evaluate.costs import Costs
 from raysent.report.blocks import number
+from raysent.report.ensemble_files import Details, details_of, interval, mapping
 
 MEAN = "mean"
 """The name under which the scores over all tasks stand beside the tasks."""
@@ -24,7 +26,7 @@ PEARSON = "pearson"
 
 @dataclass(frozen=True)
 class Score:
-    """What a model scores on a task, in percent (or the task's own unit), with a 95 % interval where it is known."""
+    """What a model scores on a task, in percent; its 95 % interval, F1 and the model's costs where they are known."""
 
     model: str
     task: str
@@ -32,6 +34,8 @@ class Score:
     validation: float | None
     test: float | None
     interval: tuple[float, float] | None = None
+    costs: Costs = field(default_factory=Costs)
+    f1: float | None = None
 
 
 @dataclass(frozen=True)
@@ -46,28 +50,17 @@ class Ensemble:
         gain: The ensemble's mean over tasks minus the rival's.
         gain_interval: Its paired 95 % interval.
         rival: The best single member, chosen by validation.
+        details: Calibration, diversity and costs.
     """
 
     members: tuple[str, ...]
     method: str
     weights: Mapping[str, Mapping[str, float | None]]
     scores: tuple[Score, ...]
+    details: Details
     gain: float | None = None
     gain_interval: tuple[float, float] | None = None
     rival: str = ""
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """Return a mapping as it is, and an empty one for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def _interval(value: Any) -> tuple[float, float] | None:
-    """Return the two ends of an interval, or None."""
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        return None
-    low, high = number(value[0]), number(value[1])
-    return None if low is None or high is None else (low, high)
 
 
 def read_scores(folder: Path) -> list[Score]:
@@ -84,8 +77,15 @@ def _score(values: Mapping[str, Any], path: Path) -> Score:
         protocol=str(values.get("protocol") or (SIMILARITY if PEARSON in values else "")),
         validation=number(values.get("validation")),
         test=number(values.get("test", values.get(PEARSON))),
-        interval=_interval(values.get("interval")),
+        interval=interval(values.get("interval")),
+        costs=_costs(mapping(values.get("costs"))),
+        f1=number(mapping(values.get("measures")).get("f1")),
     )
+
+
+def _costs(values: Mapping[str, Any]) -> Costs:
+    size = number(values.get("num_parameters"))
+    return Costs(None if size is None else int(size), number(values.get("training_hours")))
 
 
 def read_ensemble(path: Path) -> Ensemble | None:
@@ -103,8 +103,9 @@ def read_ensemble(path: Path) -> Ensemble | None:
         method=str(values.get("method") or ""),
         weights={task: _weights(mapping(found).get("weights")) for task, found in tasks.items()},
         scores=tuple(scores),
+        details=details_of(values),
         gain=number(gain.get("value")),
-        gain_interval=_interval(gain.get("interval")),
+        gain_interval=interval(gain.get("interval")),
         rival=str(values.get("best_member") or ""),
     )
 
@@ -118,7 +119,7 @@ def _scores_of(task: str, found: Mapping[str, Any], values: Mapping[str, Any]) -
             protocol,
             None,
             number(mapping(score).get("test")),
-            _interval(mapping(score).get("interval")),
+            interval(mapping(score).get("interval")),
         )
         for name, score in mapping(found.get("scores")).items()
     ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raysent.analyses import ReportedModel, notes_on, reported_for
-from raysent.analyses.reported import COSTS
-from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, fixed, significant, whole
+from raysent.analyses.reported import COSTS, F1
+from raysent.report.blocks import DASH, Block, Cell, Column, Note, Section, Table
 from raysent.report.run_files import Run
 
 
@@ -26,16 +26,15 @@ def section(run: Run) -> Section | None:
 
 
 def _table(protocol: str, models: Sequence[ReportedModel]) -> Block:
-    found = {name for model in models for name in model.figures}
+    found = {name for model in models for name in model.figures if not name.endswith(F1)}
     names = [*(name for name in COSTS if name in found), *sorted(found - set(COSTS))]
     columns = [Column("model"), Column("where"), *(Column(name, "number") for name in names)]
     rows = [
-        [Cell(model.model), Cell(model.where), *(_cell(name, model.figures.get(name)) for name in names)]
+        [Cell(model.model), Cell(model.where), *(_cell(model, name) for name in names)]
         for model in sorted(models, key=lambda model: -len(model.figures))
     ]
     return Table(columns, rows, caption=f"protocol {protocol}", is_tall=True)
 
 
-def _cell(name: str, figure: float | None) -> Cell:
-    texts = {"dim": whole(figure), "hours": significant(figure, 2)}
-    return Cell(texts.get(name, fixed(figure, 1)), figure)
+def _cell(model: ReportedModel, name: str) -> Cell:
+    return Cell(model.shown(name, missing=DASH), model.figures.get(name))

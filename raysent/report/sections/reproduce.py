@@ -10,8 +10,8 @@ from typing import Any
 from raysent import __version__
 from raysent.config import get_dotted
 from raysent.report.blocks import Facts, Section, fixed, number, significant, text_of
+from raysent.report.ensemble_files import mapping
 from raysent.report.run_files import Run
-from raysent.report.score_files import mapping
 
 PLACES = {
     "command": ("command",),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from raysent.analyses import Costs
-from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, fixed, significant, whole
+from raysent.evaluate.costs import Costs
+from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, duration, fixed, whole
 from raysent.report.run_files import Run
 from raysent.report.score_files import SIMILARITY, Score
+from raysent.tasks import known_tasks
 
+_SECONDS_PER_HOUR = 3600.0
 EVALUATE = "raysent evaluate"
 CAPTIONS = {SIMILARITY: "the models' own similarity, nothing trained: Pearson's correlation with people's scores × 100"}
 
@@ -25,35 +27,45 @@ def section(run: Run) -> Section:
 
 def _table(run: Run, protocol: str) -> Block:
     chosen = {(score.model, score.task): score for score in run.scores if score.protocol == protocol}
-    tasks = sorted({task for _, task in chosen})
-    means = {model: mean_over(chosen, model, tasks) for model in sorted({model for model, _ in chosen})}
+    tasks = sorted({task for _, task in chosen}, key=lambda task: (_is_apart(task), task))
+    averaged = [task for task in tasks if not _is_apart(task)]
+    means = {model: mean_over(chosen, model, averaged) for model in sorted({model for model, _ in chosen})}
     best = {task: _best([score.test for (_, name), score in chosen.items() if name == task]) for task in tasks}
     best_mean = _best(list(means.values()))
     models = sorted(means, key=lambda model: -(means[model] if means[model] is not None else -1e9))  # type: ignore[operator]
     has_costs = any(run.cost(model) != Costs() for model in models)
     columns = [
         Column("model"),
-        *([Column("parameters", "number"), Column("hours", "number", "of training")] if has_costs else []),
-        *(Column(task, "number") for task in tasks),
-        Column("mean", "number", "over all tasks"),
+        *([Column("parameters", "number"), Column("trained", "number", "validation included")] if has_costs else []),
+        *(Column(task, "number") for task in averaged),
+        *([Column("mean", "number", "over the tasks to its left")] if averaged else []),
+        *(Column(f"{task} r", "number", "Pearson's correlation × 100") for task in tasks if task not in averaged),
     ]
     rows = [
         [
             Cell(run.title(model)),
             *(_costs(run.cost(model)) if has_costs else []),
-            *(_cell(chosen.get((model, task)), best[task]) for task in tasks),
-            Cell(fixed(means[model]), means[model], mark=_mark(means[model], best_mean)),
+            *(_cell(chosen.get((model, task)), best[task]) for task in averaged),
+            *([Cell(fixed(means[model]), means[model], mark=_mark(means[model], best_mean))] if averaged else []),
+            *(_cell(chosen.get((model, task)), best[task]) for task in tasks if task not in averaged),
         ]
         for model in models
     ]
     return Table(columns, rows, caption=CAPTIONS.get(protocol, f"protocol {protocol}" if protocol else ""))
 
 
+def _is_apart(task: str) -> bool:
+    """Return whether a task's probe is judged by correlation, which has no place in a mean of percentages."""
+    known = known_tasks().get(task)
+    return known is not None and known.is_scored
+
+
 def _costs(costs: Costs) -> list[Cell]:
-    """Return the cells of a model's parameters and hours."""
+    """Return the cells of a model's parameters and its time of training."""
+    seconds = None if costs.training_hours is None else _SECONDS_PER_HOUR * costs.training_hours
     return [
         Cell(whole(costs.num_parameters), costs.num_parameters),
-        Cell(significant(costs.training_hours, 3), costs.training_hours),
+        Cell(duration(seconds), seconds),
     ]
 
 
@@ -76,6 +88,10 @@ def _cell(score: Score | None, best: float | None) -> Cell:
     if score is None:
         return Cell(fixed(None))
     ends = "" if score.interval is None else f", 95 % interval {fixed(score.interval[0])} to {fixed(score.interval[1])}"
+    text = fixed(score.test) if score.f1 is None else f"{fixed(score.test)}/{fixed(score.f1)}"
     return Cell(
-        fixed(score.test), score.test, mark=_mark(score.test, best), title=f"validation {fixed(score.validation)}{ends}"
+        text,
+        score.test,
+        mark=_mark(score.test, best),
+        title=f"validation {fixed(score.validation)}{ends}",
     )
