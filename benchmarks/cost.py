@@ -5,7 +5,7 @@ ledger, until the same budget is spent. The target is the median over seeds of t
 with rungs in reports, TPE) comes to; a sweep that never reaches it counts with the whole budget. Ratios are geometric
 means over seeds with 95 % bootstrap intervals; above 1 the second way is cheaper.
 
-    python -m benchmarks.cost [--sweeps 40] [--budget 4] [--json]
+    python -m benchmarks.cost [--sweeps 24] [--budget 4] [--json]
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import argparse
 import json
 import math
 import random
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -59,16 +60,23 @@ def workload(seed: int, *, gain: float) -> Callable[[Trial], TrialModel]:
     return model
 
 
-def play(space: SearchSpace, world: World, budget: Budget, *, seed: int, gain: float) -> SimulatedSweep:
-    """Play one sweep through with Optuna's proposals."""
-    return Simulator(
-        space,
-        world,
-        budget,
-        seed=seed,
-        workload=workload(seed, gain=gain),
-        searcher=lambda: make_searcher(space, seed=seed),
-    ).run()
+@dataclass(frozen=True)
+class Way:
+    """One way to sweep: a space with its rungs and its searcher, machines, a budget, and what a doubled width gains."""
+
+    space: SearchSpace
+    world: World
+    budget: Budget
+    gain: float
+
+    def play(self, seeds: Iterable[int]) -> list[SimulatedSweep]:
+        """Play one sweep through for each seed."""
+        return [self._play(seed) for seed in seeds]
+
+    def _play(self, seed: int) -> SimulatedSweep:
+        trials = workload(seed, gain=self.gain)
+        searcher = partial(make_searcher, self.space, seed=seed)
+        return Simulator(self.space, self.world, self.budget, seed=seed, workload=trials, searcher=searcher).run()
 
 
 def dollars_to(swept: SimulatedSweep, target: float) -> tuple[float, bool]:
@@ -101,7 +109,7 @@ def compare(plain: list[SimulatedSweep], other: list[SimulatedSweep]) -> dict[st
 def main() -> None:
     """Run both comparisons and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sweeps", type=int, default=40)
+    parser.add_argument("--sweeps", type=int, default=24)
     parser.add_argument("--budget", type=float, default=4.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -113,29 +121,31 @@ def main() -> None:
     world = World(0.526, 4, "auto", num_reports=27, trial_s=1800.0, cost=CostConfig(), kill_share=0.0)
     budget, seeds = Budget(limit_usd=options.budget), range(options.sweeps)
     found: dict[str, dict[str, object]] = {}
+
+    def tell(name: str, first: list[SimulatedSweep], second: list[SimulatedSweep]) -> None:
+        found[name] = compare(first, second)
+        if not options.json:
+            print_comparison(name, found[name])
+
     for gain in GAINS:
-        swept = {
-            way: [play(space, world, budget, seed=seed, gain=gain) for seed in seeds] for way, space in spaces.items()
-        }
-        plain = swept["report", "tpe"]
-        for name, way in (
-            ("rungs in dollars", ("usd", "tpe")),
-            ("proposals per dollar", ("report", "ei_per_usd")),
-            ("both", ("usd", "ei_per_usd")),
-        ):
-            found[f"{name}; a doubled width gains {gain:g}"] = compare(plain, swept[way])
+        ways = {way: Way(space, world, budget, gain) for way, space in spaces.items()}
+        plain = ways["report", "tpe"].play(seeds)
         if gain == GAINS[0]:
-            dear = replace(world, market="on-demand")
-            on_demand = [play(spaces["report", "tpe"], dear, budget, seed=seed, gain=gain) for seed in seeds]
-            found["on-demand against spot with fallback"] = compare(on_demand, plain)
+            dear = Way(spaces["report", "tpe"], replace(world, market="on-demand"), budget, gain)
+            tell("on-demand against spot with fallback", dear.play(seeds), plain)
+        tell(f"rungs in dollars; a doubled width gains {gain:g}", plain, ways["usd", "tpe"].play(seeds))
+        tell(f"proposals per dollar; a doubled width gains {gain:g}", plain, ways["report", "ei_per_usd"].play(seeds))
+        tell(f"both; a doubled width gains {gain:g}", plain, ways["usd", "ei_per_usd"].play(seeds))
     if options.json:
         print(json.dumps(found))
-        return
-    for name, told in found.items():
-        print(f"\n{name}")
-        for key, value in told.items():
-            is_ratio = isinstance(value, tuple)
-            print(f"  {key:20} " + ("{:.2f} [{:.2f}, {:.2f}]".format(*value) if is_ratio else str(value)))
+
+
+def print_comparison(name: str, told: dict[str, object]) -> None:
+    """Print one comparison as soon as it is known."""
+    print(f"\n{name}")
+    for key, value in told.items():
+        is_ratio = isinstance(value, tuple)
+        print(f"  {key:20} " + ("{:.2f} [{:.2f}, {:.2f}]".format(*value) if is_ratio else str(value)), flush=True)
 
 
 if __name__ == "__main__":
