@@ -284,8 +284,11 @@ def test_combine_refuses_wrong_options(tmp_path, options, message):
         ensemble.combine(["hash:4"], output=tmp_path, **options)
 
 
-def test_joined_vectors_stand_beside_the_pool(data_dir, tmp_path):
+def test_joined_vectors_stand_beside_the_pool(tmp_path, monkeypatch):
     """One probe on members' unit blocks is judged as a model would be; the mean only where blocks are equally large."""
+    monkeypatch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 60))
+    data_dir = tmp_path / "data"
+    write_tasks(data_dir)
     combined = ensemble.combine(MEMBERS[:2], output=tmp_path / "a", tasks=["CR"], data_dir=data_dir, joins_vectors=True)
     assert list(combined.representations) == ["concatenation"]
     blocks = [HashEncoder(size) for size in (4, 8)]
