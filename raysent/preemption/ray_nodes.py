@@ -7,6 +7,8 @@ checkpoints at reports and now and then.
 
 from __future__ import annotations
 
+import importlib
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +17,8 @@ from raysent.errors import RaysentError
 
 # What AWS gives; assumed where a drain tells no deadline.
 USUAL_NOTICE_S = 120.0
+
+_KNOCK_S = 5.0
 
 GiveNotice = Callable[[], float | None]
 
@@ -41,7 +45,7 @@ def drain_node(address: str, node_id: str, *, left_s: float, why: str) -> None:
         is_accepted, refusal = client.drain_node(
             node_id, reasons.Value("DRAIN_NODE_REASON_PREEMPTION"), why, deadline_ms
         )
-    except (AttributeError, RuntimeError, ValueError) as error:
+    except Exception as error:  # an interface that is not public may raise anything
         raise _refused(address, error) from None
     if not is_accepted:
         raise DrainError(f"{address}: must drain node {node_id[:12]}; it refuses: {refusal}")
@@ -56,7 +60,7 @@ def node_at(address: str, ip: str) -> str | None:
     client, _ = _control_service(address)
     try:
         nodes = client.get_all_node_info(timeout=10)
-    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+    except Exception as error:  # as above
         raise _refused(address, error) from None
     alive = [node_id for node_id, node in nodes.items() if node.state == 0 and node.node_manager_address == ip]
     return alive[-1].hex() if alive else None
@@ -117,13 +121,14 @@ def _control_service(address: str) -> tuple[Any, Any]:
         DrainError: If this version of Ray has none, or nothing answers.
     """
     try:
-        from ray._raylet import GcsClient  # noqa: PLC0415 - late, as above, and gone in some version to come
-        from ray.core.generated.autoscaler_pb2 import DrainNodeReason  # noqa: PLC0415
-    except ImportError as error:
-        raise _refused(address, error) from None
-    try:
-        return GcsClient(address=address), DrainNodeReason
-    except (RuntimeError, ValueError, TypeError) as error:
+        # Ray itself would try for most of a notice.
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host, int(port)), timeout=_KNOCK_S).close()
+        # Late, as above, and gone in some version to come.
+        client = importlib.import_module("ray._raylet").GcsClient
+        reasons = importlib.import_module("ray.core.generated.autoscaler_pb2").DrainNodeReason
+        return client(address=address), reasons
+    except Exception as error:  # as above
         raise _refused(address, error) from None
 
 

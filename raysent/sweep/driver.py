@@ -34,7 +34,7 @@ from raysent.sweep.record import (
 )
 from raysent.sweep.replay import budget_values
 from raysent.sweep.trial import Trial
-from raysent.train import ray_session
+from raysent.train import node_name, ray_session
 from raysent.trainer import drop_checkpoints
 
 
@@ -183,7 +183,7 @@ def _meter(record: SweepRecord, folder: Path) -> Meter:
     """Return the meter of a sweep's machines: every node of the cluster that it runs on."""
 
     def nodes() -> list[str]:
-        return [node["NodeID"][:12] for node in ray.nodes() if node["Alive"]]
+        return [node_name(node["NodeID"]) for node in ray.nodes() if node["Alive"]]
 
     elapsed_s = max(0.0, time.time() - record.started)
     return Meter(folder, record.space.cost, nodes=nodes, elapsed_s=elapsed_s)
@@ -242,6 +242,7 @@ def _describer(space: SearchSpace, folder: Path) -> Callable[[Trial], dict[str, 
         return {
             "trial": trial.name,
             "run": trial_config(space, trial).model_dump(mode="json"),
+            "interruptions_per_hour": space.cost.interruptions_per_hour,
             "folder": str(trial_folder(folder, trial.number).resolve()),
         }
 
