@@ -274,6 +274,9 @@ def ensemble(
     max_bytes: Annotated[
         int | None, typer.Option("--max-bytes", metavar="N", min=0, help="Most bytes of all members' files.")
     ] = None,
+    joins_vectors: Annotated[
+        bool, typer.Option("--join-vectors", help="Also judge one probe on all members' vectors: joined, averaged.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Combine models into one.
@@ -294,6 +297,7 @@ def ensemble(
             method=method,
             top=top,
             limits={"--max-ms": max_ms, "--max-bytes": max_bytes},
+            joins_vectors=joins_vectors,
             as_json=as_json,
         )
     )
