@@ -21,7 +21,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("embeddings",),
         ("codes", "packed_codes"),
         ("encoders", "objectives"),
-        ("sentence_encoder",),
+        ("sentence_encoder", "vector_codes"),
         ("model",),
     ),
     # What work costs is arithmetic that the sweep decides by, so it stands below the sweep; what asks a cloud, or

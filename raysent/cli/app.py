@@ -452,6 +452,45 @@ TrainedArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A run fol
 
 
 @app.command()
+def binarize(
+    vectors: Annotated[Path, typer.Argument(metavar="VECTORS.npy", help="Vectors [rows, dim], from any encoder.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The .npy file of codes to write.")],
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="threshold, random_projection, principal_components or autoencoder.  [default: autoencoder]",
+        ),
+    ] = None,
+    bits: Annotated[
+        int | None, typer.Option("--bits", metavar="N", min=1, help="Bits of a code.  [default: the method's]")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="A.B=C", help="As objective.lambda_sp=0.5, learning_rate=1e-4. Repeatable."),
+    ] = None,
+    seed: SeedOption = None,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", metavar="FOLDER", help="Keep the code for other files.")
+    ] = None,
+    use: Annotated[Path | None, typer.Option("--use", metavar="FOLDER", help="A code that was kept.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn a file of vectors into packed binary codes.
+
+    Learns a code from the vectors, says what it keeps of those held out, and writes eight bits a byte, as
+    sentence-transformers' ubinary, FAISS and usearch read them.
+    """
+    from raysent.cli import codes  # torch comes with it
+    from raysent.cli.console import collect_overrides  # as above
+
+    options = {"--method": ("code.type", method), "--bits": ("code.bits", bits), "--seed": ("seed", seed)}
+    given = collect_overrides(options, overrides or [])
+    raise typer.Exit(codes.binarize(vectors, output=output, overrides=given, keep=keep, use=use, as_json=as_json))
+
+
+@app.command()
 def expand(
     model: TrainedArgument,
     vectors: Annotated[
