@@ -64,6 +64,8 @@ LATE = {
     "raysent.cli.analyse_app": "asking for help must not import torch and Ray",
     "raysent.cli.cluster_app": "asking for help must not import torch and Ray",
     "raysent.cli.cost_app": "asking for help must not import torch and Ray",
+    "raysent.cli.model_app": "asking for help must not import torch and Ray",
+    "raysent.cli.retrieval_app": "asking for help must not import torch and Ray",
 }
 
 
