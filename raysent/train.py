@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import socket
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -87,7 +88,7 @@ def train(
         return before
     # Read the text here: once for all workers, and a mistake in it is told before Ray starts.
     check_run(config, open_material(config), num_workers=num_workers)
-    with ray_session(address):
+    with quiet_output(), ray_session(address):
         cpus, gpus = _resources_per_worker(num_workers, gpus_per_worker)
         trainer = make_trainer(
             config,
@@ -276,6 +277,11 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
         yield
     finally:
         ray.shutdown()
+
+
+def quiet_output() -> contextlib.AbstractContextManager[object]:
+    """Send what Ray prints of lost nodes to standard error: standard output belongs to the results."""
+    return contextlib.redirect_stdout(sys.stderr)
 
 
 def _knock(address: str | None) -> None:

@@ -18,10 +18,12 @@ from raysent.sweep import load_record, read_events, read_ledger, replay
 from raysent.trainer.saving import LOOK_S, best_interval_s
 
 USD_PER_HOUR = 3.6
-INTERRUPTIONS_PER_HOUR = 360
+INTERRUPTIONS_PER_HOUR = 60
 NUM_TRIALS, NUM_STEPS = 4, 600
 NOTICE_S = 10.0
-# Until Ray misses a node that says nothing any more, on a machine that has much else to do.
+# What a checkpoint takes at most, on a machine that has much else to do.
+SAVE_S = 0.5
+# Until Ray misses a node that says nothing any more.
 NOTICED_S = 40.0
 
 SPACE = f"""
@@ -31,7 +33,7 @@ base:
   vocabulary: {{size: 2000}}
   encoder: {{type: gru, hidden_size: 24, embedding: {{dim: 16}}}}
   objective: {{type: context_prediction}}
-  training: {{batch_size: 50, learning_rate: 5e-3, max_steps: {NUM_STEPS}, epochs: 100, num_reports: 3}}
+  training: {{batch_size: 50, learning_rate: 5e-3, max_steps: {NUM_STEPS}, epochs: 100, num_reports: 2}}
   validation: {{num_candidates: 50, num_sentences: 200}}
 search:
   training.learning_rate: {{loguniform: [1e-3, 1e-2]}}
@@ -92,7 +94,7 @@ def _check_shares(run: Path, taken: set[str]) -> None:
     moved = [lines for lines in shares.values() if lines[0]["node"] in taken]
     assert len(moved) >= 2
     assert all(lines[-1]["node"] not in taken for lines in moved)
-    bound_s = best_interval_s(1.0, per_hour=INTERRUPTIONS_PER_HOUR) + 2 * LOOK_S
+    bound_s = best_interval_s(SAVE_S, per_hour=INTERRUPTIONS_PER_HOUR) + 2 * LOOK_S
     for lines in shares.values():
         steps_per_s = max(line["steps"] / line["seconds"] for line in lines)
         assert sum(line["steps"] for line in lines) == NUM_STEPS
@@ -106,7 +108,7 @@ def _check_nodes(run: Path, taken_at: dict[str, float], *, spent_usd: float) -> 
         if line["entry"] == "node":
             nodes.setdefault(line["node"], []).append(line)
             assert line["usd"] == pytest.approx(line["seconds"] * USD_PER_HOUR / 3600, abs=1e-6)
-    assert len(nodes) == 4
+    assert len(nodes) == 4 + 1  # and the judging, on the machine of the driver
     for lines in nodes.values():
         assert not lines[-1]["is_open"]
         assert sum(line["seconds"] for line in lines) == pytest.approx(lines[-1]["time"] - lines[0]["time"], abs=2)

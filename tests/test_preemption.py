@@ -149,9 +149,7 @@ def test_drain_node_says_what_a_version_of_ray_lacks(service: Metadata, monkeypa
 
     address = service.url.removeprefix("http://")
     monkeypatch.delattr(ray._raylet, "GcsClient")
-    with pytest.raises(
-        DrainError, match=rf"^{address}: must be a cluster whose nodes can be drained; Ray .*GcsClient"
-    ):
+    with pytest.raises(DrainError, match=rf"^{address}: must be a cluster whose nodes can be drained; Ray .*GcsClient"):
         drain_node(address, "ab", left_s=10, why="a test")
 
 

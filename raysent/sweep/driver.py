@@ -34,7 +34,7 @@ from raysent.sweep.record import (
 )
 from raysent.sweep.replay import budget_values
 from raysent.sweep.trial import Trial
-from raysent.train import node_name, ray_session
+from raysent.train import node_name, quiet_output, ray_session
 from raysent.trainer import drop_checkpoints
 
 
@@ -142,7 +142,7 @@ def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> Swee
         conductor = Conductor(space, seed=record.seed, write=journal.write, past=journal.past, budget=budget)
         interrupted = False
         if not conductor.is_complete:
-            with ray_session(record.address), _meter(record, folder) as meter:
+            with quiet_output(), ray_session(record.address), _meter(record, folder) as meter:
                 _check_hourly(space, budget, meter)
                 interrupted = _sit(record, folder, conductor, meter, journal, budget)
             if conductor.closed and not interrupted:
