@@ -279,6 +279,13 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
         ray.shutdown()
 
 
+def cpus_of_largest_node() -> int:
+    """Return the most cores that one worker can have: it would wait for ever for those of two nodes."""
+    import ray  # noqa: PLC0415 - late, as above
+
+    return max([1, *(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])])
+
+
 def quiet_output() -> contextlib.AbstractContextManager[object]:
     """Send what Ray prints of lost nodes to standard error: standard output belongs to the results."""
     return contextlib.redirect_stdout(sys.stderr)
@@ -313,7 +320,7 @@ def _resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tu
             f"--gpus-per-worker {gpus:g}: {num_workers} workers need {gpus * num_workers:g} GPUs; "
             f"the cluster has {num_gpus:g}"
         )
-    return num_cpus // num_workers, gpus
+    return min(num_cpus // num_workers, cpus_of_largest_node()), gpus
 
 
 def _quiet() -> None:

@@ -102,6 +102,12 @@ def test_select_members_takes_the_best_of_each_kind_first():
     assert [trial.number for trial in chosen] == [0, 1, 3]
 
 
+def test_layout_asks_for_no_more_cores_than_a_node_has():
+    """One trial on four nodes of one core each takes one: it would wait for ever for the others."""
+    assert layout(Limits(), cpus=4, gpus=0, num_trials=1).cpus_per_worker == 4
+    assert layout(Limits(), cpus=4, gpus=0, num_trials=1, cpus_per_node=1).cpus_per_worker == 1
+
+
 @pytest.mark.cluster
 def test_sweep_killed_in_the_middle_and_resumed_finishes_every_trial_once(corpus, tmp_path):
     """Kill -9 of the driver loses at most the work since the last checkpoint; no finished trial is trained again."""

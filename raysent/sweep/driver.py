@@ -34,7 +34,7 @@ from raysent.sweep.record import (
 )
 from raysent.sweep.replay import budget_values
 from raysent.sweep.trial import Trial
-from raysent.train import node_name, quiet_output, ray_session
+from raysent.train import cpus_of_largest_node, node_name, quiet_output, ray_session
 from raysent.trainer import drop_checkpoints
 
 
@@ -211,6 +211,7 @@ def _layout(space: SearchSpace, conductor: Conductor) -> Layout:
         space.limits,
         cpus=int(resources.get("CPU", 0)),
         gpus=float(resources.get("GPU", 0)),
+        cpus_per_node=cpus_of_largest_node(),
         num_trials=max(1, space.limits.trials - sum(trial.status != "waiting" for trial in conductor.trials.values())),
     )
 

@@ -68,7 +68,7 @@ class Layout:
     is_nested: bool
 
 
-def layout(limits: Limits, *, cpus: int, gpus: float, num_trials: int) -> Layout:
+def layout(limits: Limits, *, cpus: int, gpus: float, num_trials: int, cpus_per_node: int | None = None) -> Layout:
     """Share a cluster's cores and GPUs among trials: as many at once as fit, one core each, more where cores are left.
 
     Raises:
@@ -86,7 +86,8 @@ def layout(limits: Limits, *, cpus: int, gpus: float, num_trials: int) -> Layout
         )
     at_once = max(1, at_once if limits.concurrent is None else min(at_once, limits.concurrent))
     nested = limits.backend == "train" or (limits.backend == "auto" and (workers > 1 or gpus_per_worker > 0))
-    return Layout(at_once, workers, max(1, cpus // (at_once * workers)), gpus_per_worker, nested)
+    cores = min(cpus // (at_once * workers), cpus if cpus_per_node is None else cpus_per_node)
+    return Layout(at_once, workers, max(1, cores), gpus_per_worker, nested)
 
 
 class _Search(Searcher):
