@@ -22,10 +22,21 @@ from typing import Any
 import torch
 
 from raysent import errors
-from raysent.artifacts import read_json, storage_errors, write_json
+from raysent.artifacts import (
+    CHECKPOINT_FOLDER,
+    address_of,
+    open_folder,
+    portable,
+    read_json,
+    refresh,
+    remove,
+    remove_folder,
+    storage_errors,
+    write_json,
+)
 from raysent.errors import ArtifactError, ConfigError, RaysentError, TrainingError
 from raysent.material import open_material
-from raysent.run import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE, RunConfig
+from raysent.run import OUTCOME_FILE, REPORTS_FILE, RunConfig
 from raysent.trainer import Outcome, Report, Workers, check_run, fit, load_outcome, load_reports
 
 # A user's mistake, met by a worker; it cannot be raised through Ray without being tried again.
@@ -121,7 +132,7 @@ def make_trainer(
     from ray.train.torch import TorchTrainer  # noqa: PLC0415
 
     folder = folder.absolute()
-    (folder / _MISTAKE_FILE).unlink(missing_ok=True)
+    remove(folder / _MISTAKE_FILE)
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     resources: dict[str, float] = {"CPU": cpus_per_worker}
@@ -129,7 +140,7 @@ def make_trainer(
         resources["GPU"] = gpus_per_worker
     job = {
         "config": config.model_dump_json(),
-        "folder": str(folder),
+        "folder": portable(folder),
         "working_folder": str(Path.cwd()),
         "num_threads": cpus_per_worker,
         "ask": ask,
@@ -159,7 +170,7 @@ def train_worker(job: dict[str, Any]) -> None:
     import ray.train  # noqa: PLC0415 - late, as above
     import ray.train.torch  # noqa: PLC0415
 
-    folder = Path(job["folder"])
+    folder = open_folder(job["folder"], with_checkpoints=True)
     if (folder / _MISTAKE_FILE).exists():
         return  # started again although nothing will have changed
     with contextlib.suppress(OSError):
@@ -191,14 +202,17 @@ def trained(config: RunConfig, folder: Path) -> Outcome:
     """
     folder = folder.absolute()
     shutil.rmtree(folder / _RAY_FOLDER, ignore_errors=True)
+    refresh(folder)  # the workers may have been on other machines
     mistake = folder / _MISTAKE_FILE
     if mistake.exists():
         told = read_json(mistake)
-        mistake.unlink(missing_ok=True)
+        remove(mistake)
         raise getattr(errors, told["kind"], RaysentError)(told["text"])
     outcome = load_outcome(folder, key=config.key)
     if outcome is None:
-        raise TrainingError(f"{folder}: the workers ended before the run did; resume it from its last checkpoint")
+        raise TrainingError(
+            f"{address_of(folder)}: the workers ended before the run did; resume it from its last checkpoint"
+        )
     return outcome
 
 
@@ -232,7 +246,9 @@ def _follow(trainer: Any, folder: Path, on_report: Callable[[Report], object] | 
     if failures and not (folder / _MISTAKE_FILE).exists():
         [failure] = failures
         told = str(failure).strip().splitlines() or [type(failure).__name__]
-        raise TrainingError(f"{folder}: the workers failed: {told[-1]}; resume from the last checkpoint") from failure
+        raise TrainingError(
+            f"{address_of(folder)}: the workers failed: {told[-1]}; resume from the last checkpoint"
+        ) from failure
 
 
 @contextlib.contextmanager
@@ -297,9 +313,9 @@ def _quiet() -> None:
 
 def _start_anew(folder: Path) -> None:
     """Remove what an earlier training left."""
-    shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
+    remove_folder(folder / CHECKPOINT_FOLDER)
     try:
         for name in (OUTCOME_FILE, REPORTS_FILE):
-            (folder / name).unlink(missing_ok=True)
+            remove(folder / name)
     except OSError as error:
-        raise ArtifactError(f"{folder}: cannot be cleared: {error.strerror}") from None
+        raise ArtifactError(f"{address_of(folder)}: cannot be cleared: {error.strerror}") from None

@@ -32,6 +32,7 @@ from raysent.cli.options import (
     SetOption,
     SpaceArgument,
     TasksOption,
+    opened_name,
 )
 from raysent.errors import RaysentError
 
@@ -417,7 +418,14 @@ def report(run: RunArgument) -> None:
 
 @app.command()
 def encode(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A run folder, trial folder, ensemble, or hash:DIM.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A run folder, trial folder, ensemble, each also in s3://; or hash:DIM.",
+            parser=opened_name,
+        ),
+    ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the vectors go, float32 [sentences, dim].")
     ],
@@ -444,7 +452,9 @@ def encode(
 NewModelOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the new model goes; must not hold one yet.")
 ]
-TrainedArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A run folder or a trial folder.")]
+TrainedArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A run folder or a trial folder, also in s3://.", parser=opened_name)
+]
 
 
 @app.command()

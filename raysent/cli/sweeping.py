@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from raysent.artifacts import address_of
 from raysent.cli import money
 from raysent.cli.console import ProgressLines, default_folder, messages, print_json, print_table, results
 from raysent.cli.judging import Judgement, judge_sweep, print_judgement, task_names
@@ -81,7 +82,7 @@ def replay(folder: Path, *, as_json: bool) -> int:
     if as_json:
         print_json(asdict(found))
     elif found.difference:
-        messages.print(f"{folder / JOURNAL_FILE}: {found.difference}", soft_wrap=True)
+        messages.print(f"{address_of(folder / JOURNAL_FILE)}: {found.difference}", soft_wrap=True)
     else:
         sittings = f"{found.num_sittings} sitting" + ("s" if found.num_sittings != 1 else "")
         results.print(
@@ -143,7 +144,7 @@ def _print_plan(
         "trials": space.limits.trials,
         "time": space.limits.time,
         "searched": space.document.values.get("search", {}),
-        "run": str(folder),
+        "run": address_of(folder),
         "corpus": corpus["path"],
         "num_train": corpus["num_train"],
         "num_validation": corpus["num_validation"],
@@ -161,7 +162,7 @@ def _print_plan(
         chance = [f"chance on the validation pool: context_accuracy {pool['chance_accuracy']:.4g}"]
     limit = f", at most {space.limits.time}" if space.limits.time else ""
     for line in (
-        f"{space.name}: {space.limits.trials} trials{limit}, ranked by {space.metric}, into {folder}",
+        f"{space.name}: {space.limits.trials} trials{limit}, ranked by {space.metric}, into {address_of(folder)}",
         f"corpus {corpus['path']}: {corpus['num_train']:,} {unit} to train on, {corpus['num_validation']:,} to "
         f"validate with",
         *chance,
@@ -189,7 +190,7 @@ def _domain_text(entry: dict[str, Any]) -> str:
 def _conclude(result: SweepResult, record: SweepRecord, *, as_json: bool) -> int:
     """Judge a sweep that has ended, print how it went, and return the exit code."""
     if result.is_interrupted:
-        command = f"raysent resume {shlex.quote(str(result.folder))}"
+        command = f"raysent resume {shlex.quote(address_of(result.folder))}"
         if as_json:
             print_json({**_summary(result), "resume": command})
         else:
@@ -209,7 +210,7 @@ def _conclude(result: SweepResult, record: SweepRecord, *, as_json: bool) -> int
 def _summary(result: SweepResult) -> dict[str, Any]:
     """Return a sweep's outcome as plain values."""
     return {
-        "run": str(result.folder),
+        "run": address_of(result.folder),
         "status": "interrupted" if result.is_interrupted else "completed",
         "closed": result.closed,
         "spent_usd": result.spent_usd,

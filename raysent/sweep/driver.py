@@ -12,13 +12,14 @@ from typing import Any
 
 import ray
 
+from raysent.artifacts import LOCK_FILE, address_of, is_at_work, portable, refresh, remove
 from raysent.config import Override
 from raysent.cost import Budget
 from raysent.errors import ArtifactError, RaysentError
 from raysent.run import RUN_FILE, RunConfig
 from raysent.search_space import SearchSpace
 from raysent.sweep.conductor import Conductor
-from raysent.sweep.journal import JOURNAL_FILE, LOCK_FILE, Journal, Listener, is_at_work, read_events
+from raysent.sweep.journal import JOURNAL_FILE, Journal, Listener, read_events
 from raysent.sweep.metering import LEDGER_FILE, Meter, read_ledger
 from raysent.sweep.preparation import Progress, prepare_space
 from raysent.sweep.ray_tune import Layout, layout, run_trials
@@ -113,14 +114,15 @@ def _check_free(folder: Path) -> None:
     Raises:
         ArtifactError: If a sweep, a training or a file stands there.
     """
+    where = address_of(folder)
     if folder.exists() and not folder.is_dir():
-        raise ArtifactError(f"{folder}: a file stands where the run folder is needed; name another --run")
+        raise ArtifactError(f"{where}: a file stands where the run folder is needed; name another --run")
     if (folder / SWEEP_FILE).exists() or (folder / JOURNAL_FILE).exists():
         raise ArtifactError(
-            f"{folder}: holds a sweep already; go on with 'raysent resume {folder}' or name another --run"
+            f"{where}: holds a sweep already; go on with 'raysent resume {where}' or name another --run"
         )
     if (folder / RUN_FILE).exists():
-        raise ArtifactError(f"{folder}: holds a training; name another --run")
+        raise ArtifactError(f"{where}: holds a training; name another --run")
 
 
 def _remove_unbegun(folder: Path) -> None:
@@ -129,7 +131,7 @@ def _remove_unbegun(folder: Path) -> None:
         if is_at_work(folder) or any(event["event"] == "suggested" for event in read_events(folder)):
             return
         for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, TRIALS_FILE, LOCK_FILE):
-            (folder / name).unlink(missing_ok=True)
+            remove(folder / name)
         folder.rmdir()  # refuses where anything else is in it
 
 
@@ -145,6 +147,7 @@ def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> Swee
             with ray_session(record.address), _meter(record, folder) as meter:
                 _check_hourly(space, budget, meter)
                 interrupted = _sit(record, folder, conductor, meter, journal, budget)
+            refresh(folder)  # with what other machines trained
             if conductor.closed and not interrupted:
                 conductor.abandon()
             journal.write("interrupted" if interrupted else "completed", reason=conductor.closed)
@@ -243,7 +246,7 @@ def _describer(space: SearchSpace, folder: Path) -> Callable[[Trial], dict[str, 
         return {
             "trial": trial.name,
             "run": trial_config(space, trial).model_dump(mode="json"),
-            "folder": str(trial_folder(folder, trial.number).resolve()),
+            "folder": portable(trial_folder(folder, trial.number)),
         }
 
     return describe

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from ray import tune
 
-from raysent.artifacts import write_text
+from raysent.artifacts import open_folder, write_text
 from raysent.errors import RaysentError
 from raysent.run import RunConfig
 from raysent.sweep.answers import asker
@@ -33,7 +33,8 @@ Message = dict[str, Any]
 def failure(error: BaseException, folder: Path) -> Message:
     """Return the message of a trial that raised; its traceback is kept in the trial's folder."""
     line = str(error) if isinstance(error, RaysentError) else f"{type(error).__name__}: {error}"
-    write_text(folder / ERROR_FILE, "".join(traceback.format_exception(error)))
+    with contextlib.suppress(RaysentError):  # where nothing can be written, the line must still be told
+        write_text(folder / ERROR_FILE, "".join(traceback.format_exception(error)))
     return {"status": "failed", "error": " ".join(line.split())[:500], "done": True}
 
 
@@ -52,7 +53,7 @@ class ReusedActor(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Start training the trial that `config` names; its folder may hold a checkpoint to go on from."""
         torch.set_num_threads(config["num_threads"])
-        self._folder = Path(config["folder"])
+        self._folder = open_folder(config["folder"], with_checkpoints=True)
         self._waits_for_answer = False
         # Queues of this trial alone: a thread that was left behind cannot speak into the next one.
         self._messages: queue.Queue[Message] = queue.Queue()
@@ -111,7 +112,7 @@ def nested_train(answers: Any, *, num_workers: int, gpus_per_worker: float) -> C
     def driver(config: dict[str, Any]) -> None:
         from ray.tune.integration.ray_train import TuneReportCallback  # noqa: PLC0415 - only inside a Tune session
 
-        folder = Path(config["folder"])
+        folder = open_folder(config["folder"], with_checkpoints=True)
         run = RunConfig.model_validate(config["run"])
         trainer = make_trainer(
             run,

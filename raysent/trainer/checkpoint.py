@@ -9,16 +9,22 @@ so that one damaged by the disk still leaves the one before.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from raysent.artifacts import load_tensors, read_json, save_tensors, write_json
+from raysent.artifacts import (
+    CHECKPOINT_FOLDER,
+    load_tensors,
+    read_json,
+    remove,
+    remove_folder,
+    save_tensors,
+    write_json,
+)
 from raysent.errors import ArtifactError
-from raysent.run import CHECKPOINT_FOLDER
 
 _FORMAT = "raysent checkpoint 1"
 _NUM_KEPT = 2
@@ -54,8 +60,8 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], progress: Progress
     write_json(path.with_suffix(".json"), record)
     for step in _steps(place)[:-_NUM_KEPT]:
         # The record goes first: tensors without one are no checkpoint.
-        _tensors_path(place, step).with_suffix(".json").unlink(missing_ok=True)
-        _tensors_path(place, step).unlink(missing_ok=True)
+        remove(_tensors_path(place, step).with_suffix(".json"))
+        remove(_tensors_path(place, step))
 
 
 def load_checkpoint(folder: Path, *, key: str) -> tuple[dict[str, Tensor], Progress] | None:
@@ -88,7 +94,7 @@ def load_checkpoint(folder: Path, *, key: str) -> tuple[dict[str, Tensor], Progr
 
 def drop_checkpoints(folder: Path) -> None:
     """Remove what is only needed to go on training; the model and the records stay."""
-    shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
+    remove_folder(folder / CHECKPOINT_FOLDER)
 
 
 class _DamagedError(ArtifactError):

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysent.artifacts import append_json_line, storage_errors, write_text
+from raysent.artifacts import CHECKPOINT_FOLDER, add_json_line, remove, write_text
 from raysent.batches import AnyBatch, Batch, Pairs
 from raysent.material import Material, open_material
 from raysent.matmul import set_matmul_precision
-from raysent.run import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE, RunConfig, save_run
+from raysent.run import OUTCOME_FILE, REPORTS_FILE, RunConfig, save_run
 from raysent.trainer.check import open_examination
 from raysent.trainer.checkpoint import (
     Progress,
@@ -124,7 +124,7 @@ class _Training:
         self._resume(folder)
         if self._workers.is_first:
             save_run(self._config, folder)
-            (folder / OUTCOME_FILE).unlink(missing_ok=True)  # of a stop that is gone on from
+            remove(folder / OUTCOME_FILE)  # of a stop that is gone on from
             self._rewrite_reports(folder)
         status = self._train(folder, report)
         if status == "nan":
@@ -279,9 +279,7 @@ class _Training:
         save_checkpoint(folder, tensors, self._progress, key=self._config.key)
         # A run that is cut off is a model all the same.
         self._model.save(folder)
-        path = folder / REPORTS_FILE
-        with storage_errors(path), path.open("a", encoding="utf-8") as stream:
-            append_json_line(stream, asdict(report))
+        add_json_line(folder / REPORTS_FILE, asdict(report))
 
     # -- start and end ------------------------------------------------------------------------------------------
 
