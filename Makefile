@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup quickstart test lint types docs bench clean
+.PHONY: help setup quickstart test lint types bench clean
 .DEFAULT_GOAL := help
 
 help:  ## What can be made

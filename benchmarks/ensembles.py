@@ -118,7 +118,9 @@ def main() -> None:
     options = parser.parse_args()
     tasks = options.tasks.split(",") if options.tasks else None
     started = time.process_time()
-    combined = combine(options.models, output=options.output, tasks=tasks, data_dir=options.data, method=ALL)
+    combined = combine(
+        options.models, output=options.output, tasks=tasks, data_dir=options.data, method=ALL, joins_vectors=True
+    )
     parts = [means(combined), differences(combined), by_task(combined, "cross_fitted"), by_task(combined, "test")]
     print("\n\n".join([*parts, certificates(combined), front(combined)]))
     print(f"\nProcessor time: {time.process_time() - started:.0f} s, records that were there already not counted.")

@@ -23,13 +23,15 @@ from raysent.search_space import read_space
 
 SPACES = Path(__file__).parents[1] / "search_spaces"
 TRIALS = {"everything": 16}
-SMALL = ["training.max_steps=12", "limits.scheduler={type: none}", "judge.members=2"]
+SMALL = ["training.max_steps=12", "training.num_reports=2", "limits.scheduler={type: none}", "judge.members=2"]
 # What makes a space small beyond that: fewer units, fewer words.
 OPTIONS: dict[str, list[str]] = {
     "quick_thoughts": ["search.encoder.hidden_size={choice: [64, 96]}", "vocabulary.size=5000"],
     "multichannel": ["vocabulary.size=5000"],
     "skip_thoughts": ["vocabulary.size=2000", "training.batch_size=16"],
     "cse": ["training.batch_size=64"],
+    "multiview_generative": ["encoder.hidden_size=128", "second_encoder.hidden_size=128", "vocabulary.size=5000"],
+    "multiview_discriminative": ["encoder.hidden_size=128", "second_encoder.hidden_size=128", "vocabulary.size=5000"],
     "infersent": ["encoder.hidden_size=128"],
     "everything": ["vocabulary.size=5000", "training.num_reports=1"],
 }

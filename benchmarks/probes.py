@@ -8,7 +8,7 @@ Scores of both on the outer folds that scikit-learn fitted stand beside the time
 them, with modules and autograd: `ratio_over_senteval`, `ratio_over_one_by_one`.
 
     python benchmarks/probes.py [--rows 10000] [--dim 2400] [--outer-folds 1] [--json]
-    python benchmarks/probes.py --model runs/x/trials/0001 --task MR --data DIR
+    python benchmarks/probes.py --model runs/x/trials/0001 --task MR --data DIR [--rows 2000] [--senteval]
 """
 
 from __future__ import annotations
@@ -46,6 +46,13 @@ def made_up(num_rows: int, dim: int) -> tuple[np.ndarray, TaskData]:
     sentences = ([str(row) for row in range(num_rows)],)
     data = TaskData("made-up", "sentence", "nested", ("no", "yes"), sentences, labels)
     return features.astype(np.float32), data
+
+
+def some_rows(data: TaskData, num_rows: int) -> TaskData:
+    """Return so many drawn rows of a task without a given split."""
+    kept = np.sort(np.random.default_rng(0).permutation(len(data.labels))[:num_rows])
+    sentences = tuple([column[row] for row in kept] for column in data.sentences)
+    return replace(data, sentences=sentences, labels=data.labels[kept])
 
 
 def time_ours(features: np.ndarray, data: TaskData) -> tuple[float, list[float]]:
@@ -124,7 +131,7 @@ def main() -> None:
     torch.set_num_threads(1)
     precision = set_matmul_precision()
     if options.model:
-        data = load_task(options.task, options.data)
+        data = some_rows(load_task(options.task, options.data), options.rows)
         features = task_features(model.load(options.model), data)
     else:
         features, data = made_up(options.rows, options.dim)

@@ -121,7 +121,8 @@ def _plain(node: Any, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
         plain = {}
         for key, value in node.items():
             here = (*path, str(key))
-            lines[here] = node.lc.key(key)[0] + 1
+            # What `<<` merged into a mapping stands elsewhere; the mapping itself is the nearest line.
+            lines[here] = node.lc.key(key)[0] + 1 if key in (node.lc.data or {}) else node.lc.line + 1
             plain[str(key)] = _plain(value, here, lines)
         return plain
     if isinstance(node, CommentedSeq):

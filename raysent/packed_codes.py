@@ -6,15 +6,17 @@ is zero. It is the `ubinary` of sentence-transformers, and what FAISS and usearc
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from raysent.errors import DataError
 
-try:
-    import numkong  # with the extra `search`: the processor's own population counts, for many queries at once
-except ImportError:
-    numkong = None
+# With the extra `search`: the processor's own population counts, for many queries at once.
+numkong: Any = import_module("numkong") if find_spec("numkong") else None
 
 UInt8 = npt.NDArray[np.uint8]
 

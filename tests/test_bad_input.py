@@ -190,7 +190,7 @@ FOLDERS = [
     Case("resume of another file", "resume out", r"out/sweep.json: not the record of a sweep; name what --run named", files={"out/sweep.json": "[1]"}),
     Case("resume of a truncated record", "resume out", r"out/sweep.json: truncated or not JSON \(.*\); restore it or run again", files={"out/sweep.json": '{"kind": "swe'}),
     Case("resume of a record with holes", "resume out", r"out/sweep.json: not whole \(KeyError: 'space'\); restore it or sweep anew", files={"out/sweep.json": '{"kind": "sweep"}'}),
-    Case("report on no run", "report out", r"out: must hold sweep.json or reports.jsonl; given neither; name the folder of a sweep or of a training", files={"out/x": ""}),
+    Case("report on no run", "report out", r"out: must hold sweep.json, reports.jsonl, evaluation/ or analyses/; given none; .* of judged models", files={"out/x": ""}),
     Case("report on another file", "report out", r"out/sweep.json: not the record of a sweep; name the folder of a sweep", files={"out/sweep.json": "{}"}),
     Case("report on a broken journal", "report out", r"out/journal.jsonl:1: not JSON; the file was changed by something else", files={"out/sweep.json": '{"kind": "sweep"}', "out/journal.jsonl": "{\n{}\n{}\n"}),
     Case("evaluation of nothing", "evaluate out", r"out: no such run or model; name a run, a trial, a model, an ensemble or hash:DIM"),
@@ -198,7 +198,7 @@ FOLDERS = [
     Case("evaluation of a sweep without a model", "evaluate out", r"out/trials: must hold a trained trial; found none; finish the sweep first", files={"out/trials/0000/x": ""}),
     Case("hash without a size", "evaluate hash:big", r"hash:big: the size after 'hash:' must be a whole number of at least 1, as in hash:50"),
     Case("folder without tasks", "evaluate hash:8 --data out", r"out: must be a folder in SentEval's layout; no task found; it would hold MR/rt-polarity.pos"),
-    Case("missing task file", "evaluate hash:8 --data data --tasks SUBJ", r"data/SUBJ/subj.subjective: no such file; SUBJ needs it, published at https://.*"),
+    Case("missing task file", "evaluate hash:8 --data data --tasks SUBJ", r"data/SUBJ/subj.objective: no such file; SUBJ needs it, published at https://.*"),
     Case("wrong number of rows", "evaluate hash:8 --data data", r"data/MR/rt-polarity.pos: MR must have 5331 lines as published; given 40; fetch it again from https://.*"),
 ]  # fmt: skip
 

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysent.cloud import Simulator, World, aws_prices, estimate, quote, try_cap
-from raysent.cloud.blind import BlindProposals
 from raysent.cloud.market import make_zones
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.errors import ConfigError
 from raysent.search_space import parse_space
+from raysent.sweep import BlindProposals
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import time
 
 import pytest
 from hypothesis import given
@@ -26,7 +27,7 @@ from raysent.cost import (
 from raysent.cost.config import parse_deadline
 from raysent.errors import ConfigError
 from raysent.search_space import parse_space
-from raysent.sweep.metering import LEDGER_FILE, Meter, read_ledger
+from raysent.sweep.metering import LEDGER_FILE, Meter, metered, read_ledger, spent_usd
 from raysent.sweep.trial import Trial
 
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
@@ -192,6 +193,19 @@ def test_meter_follows_machines_that_come_and_go(tmp_path):
         meter.note_share(trial, index=1, seconds=9.0, step=30)
     share = next(entry for entry in read_ledger(tmp_path) if entry["entry"] == "trial")
     assert (share["seconds"], share["usd"], share["steps"], share["steps_lost"]) == (4.0, 1.0, 30, None)
+
+
+def test_metered_pays_for_what_is_done_after_training(tmp_path):
+    """Judging stands in the same ledger; a free machine leaves none."""
+    with metered(tmp_path, CostConfig(), what="judging"):
+        pass
+    assert read_ledger(tmp_path) == []
+    with metered(tmp_path, CostConfig(usd_per_hour=3600.0, poll="0.01s"), what="judging"):
+        time.sleep(0.05)
+    assert spent_usd(tmp_path) >= 0.05
+    lines = read_ledger(tmp_path)
+    assert {line["node"] for line in lines} == {"judging"}
+    assert [line["is_open"] for line in lines[-2:]] == [True, False]
 
 
 def test_budget_admits_while_everything_fits():

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from raysent import ensemble, model
 from raysent.ensemble import fit, pool
 from raysent.ensemble.outcomes import fitted_folds, task_outcome
+from raysent.ensemble.representations import Average, Concatenation
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluate import records
+from raysent.evaluate import evaluate, records
 from raysent.probes.intervals import mean_interval
 from raysent.sentence_encoder import HashEncoder
 from raysent.tasks import senteval
@@ -281,3 +282,19 @@ def test_combine_refuses_wrong_options(tmp_path, options, message):
     """Options are checked before anything is encoded."""
     with pytest.raises(ConfigError, match=message):
         ensemble.combine(["hash:4"], output=tmp_path, **options)
+
+
+def test_joined_vectors_stand_beside_the_pool(tmp_path, monkeypatch):
+    """One probe on members' unit blocks is judged as a model would be; the mean only where blocks are equally large."""
+    monkeypatch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 60))
+    data_dir = tmp_path / "data"
+    write_tasks(data_dir)
+    combined = ensemble.combine(MEMBERS[:2], output=tmp_path / "a", tasks=["CR"], data_dir=data_dir, joins_vectors=True)
+    assert list(combined.representations) == ["concatenation"]
+    blocks = [HashEncoder(size) for size in (4, 8)]
+    # Members stand in the order of their validation scores.
+    order = [int(name.removeprefix("hash:")) for name in combined.names]
+    joined = Concatenation([next(one for one in blocks if one.encode(["x"]).shape[1] == size) for size in order])
+    (by_hand,) = evaluate(["hash:1"], output=tmp_path / "b", tasks=["CR"], data_dir=data_dir, load=lambda _: joined)
+    assert combined.representations["concatenation"][0].test.value == pytest.approx(by_hand.test)
+    assert [Average.suits(sizes) for sizes in ([8, 8], [8, 4])] == [True, False]

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysent.cloud import Simulator, World
-from raysent.cloud.blind import BlindProposals
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.search_space import parse_space
-from raysent.sweep import budget_values, replay
+from raysent.sweep import BlindProposals, budget_values, replay
 from raysent.sweep.proposals import Proposals
 
 TEXT = """

@@ -129,5 +129,5 @@ def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, 
     assert [dict(event) for event in read_events(folder)] == events
     with (folder / "trials.csv").open() as stream:
         assert [row["status"] for row in csv.DictReader(stream)] == ["finished"] * NUM_TRIALS
-    assert raysent.load(f"{RUN}/trials/0003").encode(["w1 w2"]).shape == (1, 16)
+    assert raysent.load(f"{RUN}/trials/0003").encode(["w1 w2"]).shape == (1, 32)
     assert _typed("replay", RUN).returncode == 0

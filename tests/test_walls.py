@@ -21,7 +21,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("embeddings",),
         ("codes", "packed_codes"),
         ("encoders", "objectives"),
-        ("sentence_encoder",),
+        ("sentence_encoder", "vector_codes"),
         ("model",),
     ),
     # What work costs is arithmetic that the sweep decides by, so it stands below the sweep; what asks a cloud, or
@@ -64,6 +64,8 @@ LATE = {
     "raysent.cli.analyse_app": "asking for help must not import torch and Ray",
     "raysent.cli.options": "asking for help must not import torch and Ray",
     "raysent.cli.cost_app": "asking for help must not import torch and Ray",
+    "raysent.cli.model_app": "asking for help must not import torch and Ray",
+    "raysent.cli.retrieval_app": "asking for help must not import torch and Ray",
 }
 
 

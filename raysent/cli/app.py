@@ -17,6 +17,7 @@ import typer
 from raysent import __version__
 from raysent.cli.analyse_app import analyse_app
 from raysent.cli.cost_app import cost_app
+from raysent.cli.model_app import model_app
 from raysent.cli.options import (
     AddressOption,
     BudgetOption,
@@ -32,8 +33,8 @@ from raysent.cli.options import (
     SetOption,
     SpaceArgument,
     TasksOption,
-    opened_name,
 )
+from raysent.cli.retrieval_app import retrieval_app
 from raysent.errors import RaysentError
 
 # Typer keeps a copy of click for itself; its public BadParameter is the way to what all misuse descends from.
@@ -62,6 +63,8 @@ data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_ma
 app.add_typer(data_app, name="data")
 app.add_typer(analyse_app, name="analyse")
 app.add_typer(cost_app, name="cost")
+app.add_typer(retrieval_app)
+app.add_typer(model_app)
 
 
 @app.callback(invoke_without_command=True)
@@ -275,6 +278,9 @@ def ensemble(
     max_bytes: Annotated[
         int | None, typer.Option("--max-bytes", metavar="N", min=0, help="Most bytes of all members' files.")
     ] = None,
+    joins_vectors: Annotated[
+        bool, typer.Option("--join-vectors", help="Also judge one probe on all members' vectors: joined, averaged.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Combine models into one.
@@ -295,113 +301,9 @@ def ensemble(
             method=method,
             top=top,
             limits={"--max-ms": max_ms, "--max-bytes": max_bytes},
+            joins_vectors=joins_vectors,
             as_json=as_json,
         )
-    )
-
-
-@app.command()
-def neighbours(
-    models: ModelsArgument,
-    corpus: Annotated[
-        str,
-        typer.Argument(metavar="CORPUS", help="Text to search, the last name: file, folder, glob, s3://, or 'docs'."),
-    ],
-    query: Annotated[list[str] | None, typer.Option("--query", metavar="TEXT", help="A sentence. Repeatable.")] = None,
-    queries: Annotated[Path | None, typer.Option("--queries", metavar="FILE", help="More of them, one a line.")] = None,
-    k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="Neighbours of each query.")] = 5,
-    include_query: Annotated[
-        bool, typer.Option("--include-query", help="Let a query that is in the corpus find itself.")
-    ] = False,
-    max_sentences: Annotated[
-        int | None, typer.Option("--max-sentences", metavar="N", min=4, help="Sentences of the text read at most.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Find the sentences of a text nearest to others, by each model.
-
-    Exact: by cosine, or by Hamming distance for a model with a code. A sentence that occurs several times is shown
-    once, and a query that is itself in the corpus is left out. The vectors are kept in the cache, so that asking again
-    costs the search alone; the answer is kept in neighbours.json of the first folder named, for its report.
-    """
-    from raysent.cli import retrieval  # torch comes with it
-
-    raise typer.Exit(
-        retrieval.neighbours(
-            models,
-            corpus,
-            queries=query or [],
-            file=queries,
-            k=k,
-            includes_query=include_query,
-            max_sentences=max_sentences,
-            as_json=as_json,
-        )
-    )
-
-
-@app.command()
-def analogies(
-    models: ModelsArgument,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Lines ': category', and lines of A, B, C and D with tabs between.")
-    ],
-    pool: Annotated[
-        str | None,
-        typer.Option("--pool", metavar="CORPUS", help="Text whose sentences may be answers beside those of FILE."),
-    ] = None,
-    all_four: Annotated[
-        bool,
-        typer.Option("--all-four", help="Ask for each of the four sentences, as the paper does.  [default: for D]"),
-    ] = False,
-    exclude_inputs: Annotated[
-        bool,
-        typer.Option("--exclude-inputs", help="Never answer with A, B or C.  [default: as the paper, they may be]"),
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Complete analogies among sentences: A is to B as C is to what?
-
-    The answer is the sentence nearest to v(C) + v(B) - v(A) by cosine. Prints the share of right answers of each
-    category, and of answers that are C itself, the usual failure.
-    """
-    from raysent.cli import retrieval  # torch comes with it
-
-    raise typer.Exit(
-        retrieval.analogies(
-            models, file, pool=pool, asks_all_four=all_four, excludes_inputs=exclude_inputs, as_json=as_json
-        )
-    )
-
-
-@app.command()
-def rank(
-    models: ModelsArgument,
-    images: Annotated[Path, typer.Argument(metavar="IMAGES.npy", help="Features of images, a row each.")],
-    captions: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CAPTIONS.tsv", help="Columns image (its row, from 0), split (train, dev, test), caption."
-        ),
-    ],
-    protocol: Annotated[
-        str, typer.Option("--protocol", metavar="NAME", help="How the maps are trained: kiros or senteval.")
-    ] = "kiros",
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.")] = 1234,
-    fold_size: Annotated[
-        int, typer.Option("--fold-size", metavar="N", min=1, help="Images ranked at once; up to five such folds.")
-    ] = 1000,
-    as_json: JsonOption = False,
-) -> None:
-    """Rank images by captions and captions by images.
-
-    Trains a linear map of the sentence vectors and one of the image features on train, chooses the best on dev, and
-    prints the recall at 1, 5 and 10 and the median rank on test, the mean of up to five folds.
-    """
-    from raysent.cli import retrieval  # torch comes with it
-
-    raise typer.Exit(
-        retrieval.rank(models, images, captions, protocol=protocol, seed=seed, fold_size=fold_size, as_json=as_json)
     )
 
 
@@ -414,117 +316,6 @@ def report(run: RunArgument) -> None:
     from raysent.cli import judging  # torch comes with it
 
     raise typer.Exit(judging.report(run))
-
-
-@app.command()
-def encode(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A run folder, trial folder, ensemble, each also in s3://; or hash:DIM.",
-            parser=opened_name,
-        ),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the vectors go, float32 [sentences, dim].")
-    ],
-    file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="One sentence a line, each a row.  [default: standard input]")
-    ] = None,
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", metavar="N", min=1, help="Sentences encoded at once.")
-    ] = 512,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Give every vector length 1.")] = False,
-    precision: Annotated[
-        str,
-        typer.Option("--precision", metavar="NAME", help="float32, or ubinary: a model's code, eight bits a byte."),
-    ] = "float32",
-) -> None:
-    """Encode sentences into a .npy file."""
-    from raysent.cli import judging  # torch comes with it
-
-    raise typer.Exit(
-        judging.encode(model, file, output=output, batch_size=batch_size, normalize=normalize, precision=precision)
-    )
-
-
-NewModelOption = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the new model goes; must not hold one yet.")
-]
-TrainedArgument = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A run folder or a trial folder, also in s3://.", parser=opened_name)
-]
-
-
-@app.command()
-def expand(
-    model: TrainedArgument,
-    vectors: Annotated[
-        Path, typer.Argument(metavar="VECTORS", help="GloVe, word2vec or fastText vectors, text or .bin, also .gz.")
-    ],
-    output: NewModelOption,
-    intercept: Annotated[
-        bool, typer.Option("--intercept/--no-intercept", help="Whether the linear map has a constant part.")
-    ] = True,
-    as_json: JsonOption = False,
-) -> None:
-    """Give a trained model the words of pretrained vectors.
-
-    A linear map is learnt on the words of both; the model's own words keep their vectors.
-    """
-    from raysent.cli import words  # torch comes with it
-
-    raise typer.Exit(words.expand(model, vectors, output=output, has_intercept=intercept, as_json=as_json))
-
-
-@app.command()
-def bag(model: TrainedArgument, output: NewModelOption, as_json: JsonOption = False) -> None:
-    """Save the mean of a model's word vectors as a model.
-
-    The baseline that says what the encoder adds to its words.
-    """
-    from raysent.cli import words  # torch comes with it
-
-    raise typer.Exit(words.bag(model, output=output, as_json=as_json))
-
-
-@app.command()
-def average(
-    vectors: Annotated[
-        Path, typer.Argument(metavar="VECTORS", help="GloVe, word2vec or fastText vectors, text or .bin, also .gz.")
-    ],
-    output: NewModelOption,
-    weighting: Annotated[
-        str, typer.Option("--weighting", metavar="NAME", help="uniform, or sif: a / (a + p(word)) with a = 0.001.")
-    ] = "uniform",
-    counts: Annotated[
-        Path | None, typer.Option("--counts", metavar="FILE", help="Lines of a word and how often it occurs, for sif.")
-    ] = None,
-    remove_component: Annotated[
-        Path | None,
-        typer.Option("--remove-component", metavar="TEXT", help="Take away the top component of TEXT's sentences."),
-    ] = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case text before looking words up.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Save the mean of a file's word vectors as a model.
-
-    The baseline that needs no training: plain, with SIF weights, or with its top component taken away (WR).
-    """
-    from raysent.cli import words  # torch comes with it
-
-    raise typer.Exit(
-        words.average(
-            vectors,
-            output=output,
-            weighting=weighting,
-            counts=counts,
-            text=remove_component,
-            is_lowercase=lowercase,
-            as_json=as_json,
-        )
-    )
 
 
 @data_app.command("check")

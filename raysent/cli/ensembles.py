@@ -24,12 +24,21 @@ def ensemble(
     method: str,
     top: int | None,
     limits: Mapping[str, float | None],
+    joins_vectors: bool,
     as_json: bool,
 ) -> int:
     """Combine models and print what that gives."""
     with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
         combined = combine(
-            models, output=output, tasks=tasks, data_dir=data, method=method, top=top, limits=limits, progress=progress
+            models,
+            output=output,
+            tasks=tasks,
+            data_dir=data,
+            method=method,
+            top=top,
+            limits=limits,
+            joins_vectors=joins_vectors,
+            progress=progress,
         )
     if as_json:
         print_json(ensemble_values(combined))

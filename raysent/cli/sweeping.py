@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,16 @@ from raysent.cost import parse_money
 from raysent.errors import RaysentError
 from raysent.run import describe
 from raysent.search_space import SearchSpace, find_space, read_space, schema
-from raysent.sweep import JOURNAL_FILE, SweepRecord, SweepResult, load_record, prepare_space, read_events
+from raysent.sweep import (
+    JOURNAL_FILE,
+    SweepRecord,
+    SweepResult,
+    load_record,
+    metered,
+    prepare_space,
+    read_events,
+    spent_usd,
+)
 from raysent.sweep import replay as replay_sweep
 from raysent.sweep import resume as resume_sweep
 from raysent.sweep import start as start_sweep
@@ -198,7 +207,9 @@ def _conclude(result: SweepResult, record: SweepRecord, *, as_json: bool) -> int
         return INTERRUPTED
     if result.closed and not as_json:
         messages.print(f"no more training: {result.closed}", soft_wrap=True)
-    judgement = judge_sweep(result, record, is_quiet=as_json)
+    with metered(result.folder, record.space.cost, what="judging"):
+        judgement = judge_sweep(result, record, is_quiet=as_json)
+    result = replace(result, spent_usd=spent_usd(result.folder))
     if as_json:
         print_json({**_summary(result), **judgement.values()})
     else:

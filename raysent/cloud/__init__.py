@@ -1,5 +1,6 @@
 """Clouds: what AWS charges, and sweeps played through on made-up machines.
 
+cluster/       a Ray cluster on AWS, from a file to machines and back
 aws_prices.py  what AWS asks, on demand and on the spot market
 market.py      a made-up spot market
 workload.py    what made-up trials take and score

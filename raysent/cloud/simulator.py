@@ -14,12 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from raysent.cloud.blind import BlindProposals
 from raysent.cloud.market import NO_NOTICE_SHARE, NOTICE_S, PRICE_LAG_S, UNREAD_SHARE, Zone, make_zones
 from raysent.cloud.workload import TrialModel, World, make_workload
 from raysent.cost import Budget, Entry, Funds, Ledger, Price, on_demand_price, own_price, spot_price
 from raysent.search_space import SearchSpace
-from raysent.sweep import ENDED, Conductor, Event, Searcher, Trial, budget_values, derived_seed
+from raysent.sweep import ENDED, BlindProposals, Conductor, Event, Searcher, Trial, budget_values, derived_seed
 
 BOOT_S = (40.0, 150.0)
 RETRY_S = 180.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,13 @@ from raysent.ensemble.cost import PRICES, Choice, Cost, best_within, choices, me
 from raysent.ensemble.methods import METHODS, check_method
 from raysent.ensemble.mixing import check_mixable
 from raysent.ensemble.outcomes import RIVALS, Outcome, task_outcome, task_outcomes, validation_answers
+from raysent.ensemble.representations import judged_together
 from raysent.ensemble.resampling import mean_figure
 from raysent.ensemble.saved import EVALUATION_FOLDER, write_ensemble
 from raysent.errors import ConfigError
-from raysent.evaluate import Load, Member, Progress, Record, records
+from raysent.evaluate import Load, Member, Progress, Record, expand, member_records
 from raysent.evaluate.members import ENSEMBLE_FILE
+from raysent.model import load as load_model
 
 # Stands for every method: all are judged, and the best of them under cross-fitting makes the ensemble.
 ALL = "all"
@@ -31,6 +34,7 @@ def combine(  # noqa: PLR0913 - what evaluate takes, and the rule
     method: str = "validation",
     top: int | None = None,
     limits: Mapping[str, float | None] | None = None,
+    joins_vectors: bool = False,
     protocol: str = "fast",
     load: Load | None = None,
     progress: Progress | None = None,
@@ -45,6 +49,7 @@ def combine(  # noqa: PLR0913 - what evaluate takes, and the rule
         method: A name in `METHODS`; or `all` to judge every method and keep the best under cross-fitting.
         top: Members kept, by mean validation score over the tasks; all by default.
         limits: `--max-ms` and `--max-bytes`: the most that all members together may cost; the best set within.
+        joins_vectors: Whether probes on members' joined vectors are judged beside it.
         protocol: How to judge.
         load: Path -> encoder.
         progress: Called with what is being done.
@@ -55,15 +60,15 @@ def combine(  # noqa: PLR0913 - what evaluate takes, and the rule
     """
     check_method(method, others=[ALL])
     _check_numbers(top, limits or {})
-    found = records(
-        models,
+    judged = partial(
+        member_records,
         output=output / EVALUATION_FOLDER,
         tasks=tasks,
         data_dir=data_dir,
         protocol=protocol,
-        load=load,
         progress=progress,
     )
+    found = judged(expand(models), load=load)
     # Ties keep the order in which members were given.
     ranked = sorted(found.items(), key=lambda item: -_mean_validation(item[1]))[:top]
     by_task = [list(of_task) for of_task in zip(*(kept for _, kept in ranked), strict=True)]
@@ -77,17 +82,24 @@ def combine(  # noqa: PLR0913 - what evaluate takes, and the rule
         ranked, costs = [ranked[place] for place in places], [costs[place] for place in places]
         by_task = [[of_task[place] for place in places] for of_task in by_task]
         options = choices([validation_answers(of_task) for of_task in by_task], costs)
-    return _judged(ranked, by_task, method, (costs, options), output / ENSEMBLE_FILE)
+    joined: Mapping[str, Sequence[Outcome]] = {}
+    if joins_vectors:
+        joined = judged_together(
+            [member for member, _ in ranked],
+            load=load or load_model,
+            judge=lambda member, encoder: judged([member], load=lambda _: encoder)[member],
+        )
+    return _judged(ranked, by_task, method, (costs, options, joined), output / ENSEMBLE_FILE)
 
 
 def _judged(
     ranked: Sequence[tuple[Member, list[Record]]],
     by_task: Sequence[Sequence[Record]],
     method: str,
-    costs: tuple[Sequence[Cost], Sequence[Choice]],
+    beside: tuple[Sequence[Cost], Sequence[Choice], Mapping[str, Sequence[Outcome]]],
     path: Path,
 ) -> Combined:
-    """Fit, judge and save."""
+    """Fit, judge and save; beside the ensemble stand its costs, other choices of members, and joined vectors."""
     methods = list(METHODS) if method == ALL else [method, *RIVALS]
     judged = [task_outcomes(of_task, methods) for of_task in by_task]
     chosen = _best_method(judged) if method == ALL else method
@@ -99,10 +111,11 @@ def _judged(
         method=chosen,
         protocol=by_task[0][0].protocol,
         tasks=tuple(outcomes),
-        costs=tuple(costs[0]),
-        choices=tuple(costs[1]),
+        costs=tuple(beside[0]),
+        choices=tuple(beside[1]),
         difference=mean_figure([task.ensemble.test.minus(task.members[0].test) for task in outcomes]),
         path=path,
+        representations=beside[2],
     )
     write_ensemble(combined, by_task)
     return combined

@@ -7,11 +7,14 @@ their dimensions mean the same, as for two views of one model, their mean is tak
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from raysent.artifacts import content_key
+from raysent.ensemble.outcomes import Outcome, single_outcome
 from raysent.errors import ConfigError
+from raysent.evaluate import Load, Member, Record
 from raysent.sentence_encoder import Float32, SentenceEncoder, check_sentences, normalize_rows
 
 
@@ -31,6 +34,11 @@ class Blocks(SentenceEncoder):
         ]
         vectors = self.join(blocks)
         return normalize_rows(vectors) if normalize_embeddings else vectors
+
+    @classmethod
+    def suits(cls, sizes: Sequence[int]) -> bool:
+        """Return whether vectors of these sizes can be joined so."""
+        return len(sizes) > 0
 
     @abstractmethod
     def join(self, blocks: Sequence[Float32]) -> Float32:
@@ -59,9 +67,14 @@ class Average(Blocks):
             ConfigError: If they are not equally large.
         """
         super().__init__(encoders)
-        if len(set(self.sizes)) > 1:
+        if not self.suits(self.sizes):
             given = ", ".join(map(str, self.sizes))
             raise ConfigError(f"average: members' vectors must be equally large; given {given}; use concatenation")
+
+    @classmethod
+    def suits(cls, sizes: Sequence[int]) -> bool:
+        """Return whether the vectors are equally large."""
+        return len(set(sizes)) == 1
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the size of one block."""
@@ -75,3 +88,23 @@ class Average(Blocks):
 
 # By the name under which they stand in the table.
 REPRESENTATIONS: Mapping[str, type[Blocks]] = {"concatenation": Concatenation, "average": Average}
+
+
+def judged_together(
+    members: Sequence[Member], *, load: Load, judge: Callable[[Member, SentenceEncoder], Sequence[Record]]
+) -> dict[str, list[Outcome]]:
+    """Return how probes on members' joined vectors do on each task, by the way of joining; only ways that suit them.
+
+    Args:
+        members: The ensemble's members.
+        load: Path -> encoder.
+        judge: A name with its key, and the encoder of that name -> its records, a task each.
+    """
+    encoders = [load(member.path) for member in members]
+    sizes = [encoder.get_sentence_embedding_dimension() for encoder in encoders]
+    found = {}
+    for name, way in REPRESENTATIONS.items():
+        if way.suits(sizes):
+            joined = Member(name, name, content_key(name, [member.key for member in members]))
+            found[name] = [single_outcome(record) for record in judge(joined, way(encoders))]
+    return found

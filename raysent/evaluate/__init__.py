@@ -34,6 +34,7 @@ __all__ = [
     "evaluate_similarity",
     "expand",
     "features_of",
+    "member_records",
     "read_record",
     "records",
     "task_features",
@@ -165,8 +166,31 @@ def records(
     spread: Spread | None = None,
 ) -> dict[Member, list[Record]]:
     """Return the records behind `evaluate`, made or read, by member; arguments as there."""
+    return member_records(
+        expand(names),
+        output=output,
+        tasks=tasks,
+        data_dir=data_dir,
+        protocol=protocol,
+        load=load,
+        progress=progress,
+        spread=spread,
+    )
+
+
+def member_records(
+    members: Sequence[Member],
+    *,
+    output: Path,
+    tasks: Sequence[str] | None = None,
+    data_dir: Path | None = None,
+    protocol: str = "fast",
+    load: Load | None = None,
+    progress: Progress | None = None,
+    spread: Spread | None = None,
+) -> dict[Member, list[Record]]:
+    """Return the records of members whose names and keys are known; arguments as for `evaluate`."""
     probes.check_protocol(protocol)
-    members = expand(names)
     rows = _load_tasks(tasks, data_dir)
     row_hashes = {data.task: data.row_hash for data in rows}
     plain = probes.settings(protocol)

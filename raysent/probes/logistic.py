@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-TOLERANCE = 1e-6
+TOLERANCE = 1e-7
 MAX_STEPS = 300
 HISTORY = 8
 RANK = 256

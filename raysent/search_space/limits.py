@@ -36,7 +36,7 @@ class Limits(StrictModel):
         time: Wall-clock after which no trial is started and each running one stops at its next report.
         backend: `actor` trains inside reused Tune actors, `train` on Ray Train workers; `auto` takes the actors for one
             worker without a GPU.
-        sampler: Optuna's sampler.
+        sampler: Optuna's sampler, or `ei_per_usd`: expected improvement per dollar.
         scheduler: How trials are stopped early.
         rung_unit: What trials have in common when they are compared: `report`, the same share of a run, or `usd`, the
             same dollars, in units of what the sweep's first report cost.
@@ -49,7 +49,7 @@ class Limits(StrictModel):
     gpus_per_worker: float | None = pydantic.Field(default=None, ge=0)
     time: Duration | None = None
     backend: Literal["auto", "actor", "train"] = "auto"
-    sampler: Literal["tpe", "random", "qmc", "gp"] = "tpe"
+    sampler: Literal["tpe", "random", "qmc", "gp", "ei_per_usd"] = "tpe"
     scheduler: SchedulerConfig = SchedulerConfig()
     rung_unit: Literal["report", "usd"] = "report"
 

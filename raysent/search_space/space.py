@@ -169,7 +169,9 @@ def parse_space(document: Document, *, name: str) -> SearchSpace:
 
 
 def _check_rungs(space: SearchSpace) -> None:
-    """Refuse rungs in dollars where nothing says what anything costs, or where they cannot be paid ahead."""
+    """Refuse dollars where nothing says what anything costs, and rungs in dollars where they cannot be paid ahead."""
+    if space.limits.sampler == "ei_per_usd" and not space.cost.usd_per_hour:
+        raise space.document.error(("limits", "sampler"), "ei_per_usd needs a price; set cost.usd_per_hour")
     if space.limits.rung_unit != "usd":
         return
     if not space.cost.usd_per_hour:

@@ -4,6 +4,9 @@ journal.py     the append-only record that a sweep is resumed from
 halving.py     who goes on (ASHA), in plain values
 proposals.py   what to try next (Optuna, ask and tell)
 trial.py       one trial as far as it is known
+blind.py       proposals drawn blindly
+frugal.py      proposals by expected improvement per dollar
+searchers.py   which of these a space names
 allowance.py   what the budget says to trials
 conductor.py   these together: the sweep's mind, without Ray
 metering.py    the ledger of a sweep, on its clock
@@ -15,10 +18,11 @@ preparation.py the text that trials share, and the space checked against it
 driver.py      start and resume
 """
 
+from raysent.sweep.blind import BlindProposals
 from raysent.sweep.conductor import Conductor
 from raysent.sweep.driver import SweepResult, resume, start
 from raysent.sweep.journal import JOURNAL_FILE, Event, Listener, read_events
-from raysent.sweep.metering import LEDGER_FILE, read_ledger
+from raysent.sweep.metering import LEDGER_FILE, metered, read_ledger, spent_usd
 from raysent.sweep.preparation import prepare_space
 from raysent.sweep.proposals import Searcher, derived_seed
 from raysent.sweep.record import SWEEP_FILE, TRIALS_FILE, SweepRecord, load_record, trial_folder
@@ -31,6 +35,7 @@ __all__ = [
     "LEDGER_FILE",
     "SWEEP_FILE",
     "TRIALS_FILE",
+    "BlindProposals",
     "Conductor",
     "Event",
     "Listener",
@@ -42,11 +47,13 @@ __all__ = [
     "budget_values",
     "derived_seed",
     "load_record",
+    "metered",
     "prepare_space",
     "read_events",
     "read_ledger",
     "replay",
     "resume",
+    "spent_usd",
     "start",
     "trial_folder",
 ]

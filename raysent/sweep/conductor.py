@@ -16,7 +16,8 @@ from raysent.search_space import SearchSpace
 from raysent.sweep.allowance import Allowance
 from raysent.sweep.halving import SuccessiveHalving
 from raysent.sweep.journal import Event
-from raysent.sweep.proposals import Proposals, Searcher, derived_seed
+from raysent.sweep.proposals import Searcher, derived_seed
+from raysent.sweep.searchers import make_searcher
 from raysent.sweep.trial import ENDED, Status, Trial, trial_name
 
 
@@ -52,7 +53,7 @@ class Conductor:
         self.closed = ""
         self._seed = seed
         self._write = write
-        self._proposals: Searcher = proposals or Proposals(space, seed=seed)
+        self._proposals: Searcher = proposals or make_searcher(space, seed=seed)
         scheduler = space.limits.scheduler
         self._halving = (
             SuccessiveHalving(
@@ -276,7 +277,7 @@ class Conductor:
         score = self.score(trial)
         # The searcher hears the first seed's reports, and the median in the end.
         if score is not None and not math.isnan(score) and trial.number == self._first(trial.number):
-            self._proposals.observe(trial.number, index=index, score=score)
+            self._proposals.observe(trial.number, index=index, score=score, usd=usd)
 
     def _settle(self, trial: Trial, *, status: Status, seconds: float, usd: float, error: str | None) -> None:
         """Take an ending into the state."""

@@ -20,7 +20,7 @@ from raysent.run import RUN_FILE, RunConfig
 from raysent.search_space import SearchSpace
 from raysent.sweep.conductor import Conductor
 from raysent.sweep.journal import JOURNAL_FILE, Journal, Listener, read_events
-from raysent.sweep.metering import LEDGER_FILE, Meter, read_ledger
+from raysent.sweep.metering import LEDGER_FILE, Meter, spent_usd
 from raysent.sweep.preparation import Progress, prepare_space
 from raysent.sweep.ray_tune import Layout, layout, run_trials
 from raysent.sweep.record import (
@@ -49,7 +49,7 @@ class SweepResult:
         best: The best one; None where none has reported.
         is_interrupted: Whether the user stopped it before its end.
         closed: Why it ended before all its trials were drawn or done; empty where it did not.
-        spent_usd: What its machines have cost, over all sittings.
+        spent_usd: What its machines have cost, over all sittings, before it is judged.
     """
 
     folder: Path
@@ -156,9 +156,8 @@ def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> Swee
                 # It will never go on; what it needed for that is most of its folder.
                 drop_checkpoints(trial_folder(folder, trial.number))
         write_trials_table(folder, conductor)
-        spent_usd = sum(entry["usd"] for entry in read_ledger(folder) if entry["entry"] == "node")
         trials = list(conductor.trials.values())
-        return SweepResult(folder, trials, conductor.best, interrupted, conductor.closed, round(spent_usd, 6))
+        return SweepResult(folder, trials, conductor.best, interrupted, conductor.closed, spent_usd(folder))
     finally:
         journal.close()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,39 @@ class Meter:
 
     def _append(self, entry: Entry) -> None:
         self._lines.append({**entry, "time": round(time.time(), 3)})
+
+
+@contextmanager
+def metered(folder: Path, config: CostConfig, *, what: str) -> Iterator[None]:
+    """Pay for this machine while the block runs, counted up by a thread at every poll; nothing where it is free.
+
+    Args:
+        folder: The run folder.
+        config: What the machine costs.
+        what: What it does, for the ledger.
+    """
+    if not config.usd_per_hour:
+        yield
+        return
+    is_over = threading.Event()
+
+    def count_up(meter: Meter) -> None:
+        while not is_over.wait(config.poll_s):
+            meter.funds()
+
+    with Meter(folder, config, nodes=lambda: [what]) as meter:
+        thread = threading.Thread(target=count_up, args=(meter,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def spent_usd(folder: Path) -> float:
+    """Return what the machines of a run folder have cost."""
+    return round(float(sum(entry["usd"] for entry in read_ledger(folder) if entry["entry"] == "node")), 6)
 
 
 def read_ledger(folder: Path) -> list[Entry]:

@@ -36,8 +36,8 @@ class Searcher(Protocol):
     def repeat(self, number: int, params: Params, *, attempts: int) -> None:
         """Take the parameters of a draw that the journal recorded."""
 
-    def observe(self, number: int, *, index: int, score: float) -> None:
-        """Learn a trial's score at one of its reports."""
+    def observe(self, number: int, *, index: int, score: float, usd: float) -> None:
+        """Learn a trial's score at one of its reports, and what it has cost by then."""
 
     def settle(self, number: int, *, status: str, score: float | None) -> None:
         """Learn how a trial ended."""
@@ -81,8 +81,8 @@ class Proposals:
         trial, _ = self._draw(number, attempts)
         self._take(number, trial, params)
 
-    def observe(self, number: int, *, index: int, score: float) -> None:
-        """Learn a trial's score at one of its reports."""
+    def observe(self, number: int, *, index: int, score: float, usd: float = 0.0) -> None:  # noqa: ARG002
+        """Learn a trial's score at one of its reports; Optuna's samplers know no cost."""
         self._asked[number].report(score, index)
 
     def settle(self, number: int, *, status: str, score: float | None) -> None:
@@ -143,6 +143,8 @@ class Proposals:
             case "gp":
                 blind = optuna.samplers.RandomSampler(seed=seed)
                 return optuna.samplers.GPSampler(seed=seed, n_startup_trials=num_blind, independent_sampler=blind)
+            case "ei_per_usd":
+                raise ValueError("ei_per_usd is no sampler of Optuna's; see make_searcher")
 
     def _index(self, name: str, drawn: Any) -> Any:
         """Return what Optuna calls a drawn value: a choice's position, or the number."""

@@ -29,7 +29,8 @@ def section(run: Run) -> Section | None:
         return None
     lead = (
         "Every method is scored on rows that it did not see (cross-fitted); optimism is what it gains on those it saw. "
-        "Dots on the diagonal mean that probabilities can be taken at their word; below it they are too sure."
+        "Dots on the diagonal mean that probabilities can be taken at their word; below it they are too sure. "
+        "The ensemble is orange, the best member by validation grey."
     )
     plots = [_plot(task, ensemble.details) for task in sorted(ensemble.details.reliability)]
     return Section("calibration", "Honest scores and calibration", lead, [_methods(run, ensemble), *plots])

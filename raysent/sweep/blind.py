@@ -1,12 +1,13 @@
-"""Proposals that are drawn blindly and cost next to nothing, for sweeps that are only simulated."""
+"""Proposals drawn blindly that take next to no time: for sweeps that are only simulated, and to choose among."""
 
 from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 
 from raysent.search_space import Choice, Domain, Params, SearchSpace
-from raysent.sweep import derived_seed
+from raysent.sweep.proposals import derived_seed
 
 MAX_ATTEMPTS = 100
 
@@ -19,20 +20,25 @@ class BlindProposals:
 
     def propose(self, number: int) -> tuple[Params, int] | None:
         """Draw parameters that satisfy every constraint."""
-        for attempt in range(1, MAX_ATTEMPTS + 1):
+        for attempt, params in enumerate(self.draws(number, count=MAX_ATTEMPTS), start=1):
+            if self._space.violated(params) is None:
+                return params, attempt
+        return None
+
+    def draws(self, number: int, *, count: int) -> Iterator[Params]:
+        """Yield blind draws for a trial, constraints left aside."""
+        for attempt in range(1, count + 1):
             chance = random.Random(derived_seed(self._seed, number, attempt))
             params: Params = {}
             for name, domain in self._space.domains.items():
                 if self._space.is_active(name, params):
                     params[name] = _drawn(domain, chance)
-            if self._space.violated(params) is None:
-                return params, attempt
-        return None
+            yield params
 
     def repeat(self, number: int, params: Params, *, attempts: int) -> None:
         """Nothing is remembered."""
 
-    def observe(self, number: int, *, index: int, score: float) -> None:
+    def observe(self, number: int, *, index: int, score: float, usd: float) -> None:
         """Nothing is learnt."""
 
     def settle(self, number: int, *, status: str, score: float | None) -> None:

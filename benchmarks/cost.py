@@ -1,0 +1,152 @@
+"""Dollars to a target score, on the simulator: dollar rungs and proposals per dollar against plain ones; spot.
+
+Each comparison plays the same seeds through both ways, with the sweep's own conductor, searcher, halving, budget and
+ledger, until the same budget is spent. The target is the median over seeds of the best score that the plain way (ASHA
+with rungs in reports, TPE) comes to; a sweep that never reaches it counts with the whole budget. Ratios are geometric
+means over seeds with 95 % bootstrap intervals; above 1 the second way is cheaper.
+
+    python -m benchmarks.cost [--sweeps 24] [--budget 4] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from raysent.cloud import SimulatedSweep, Simulator, TrialModel, World
+from raysent.config import parse_yaml
+from raysent.cost import Budget, CostConfig
+from raysent.search_space import SearchSpace, parse_space
+from raysent.sweep import Trial, derived_seed
+from raysent.sweep.searchers import make_searcher
+
+SPACE = """
+base: {{encoder: {{type: gru, hidden_size: 300}}, objective: {{type: context_prediction}}}}
+search:
+  encoder.hidden_size: {{choice: [150, 300, 600, 1200]}}
+  training.batch_size: {{choice: [100, 200, 400]}}
+  training.learning_rate: {{loguniform: [1.0e-4, 1.0e-2]}}
+limits: {{trials: 400, rung_unit: {unit}, sampler: {sampler}}}
+cost: {{usd_per_hour: 0.526}}
+"""
+
+# What a doubled width adds to a trial's final score.
+GAINS = (0.02, 0.08)
+
+
+def workload(seed: int, *, gain: float) -> Callable[[Trial], TrialModel]:
+    """Return made-up trials: width costs steeply and helps by `gain` a doubling, the learning rate decides most."""
+
+    def model(trial: Trial) -> TrialModel:
+        width, batch = trial.params["encoder.hidden_size"], trial.params["training.batch_size"]
+        chance = random.Random(derived_seed(seed, "trial", trial.number))
+        seconds = 60 * (width / 300) ** 1.4 * (batch / 200) ** -0.4 * math.exp(chance.gauss(0, 0.1))
+        off = math.log10(trial.params["training.learning_rate"]) + 3 - 0.2 * math.log2(batch / 200)
+        quality = gain * math.log2(width / 150) - off**2 + chance.gauss(0, 0.03)
+        noise = chance.getrandbits(62)
+
+        def score(index: int) -> float:
+            return quality - 0.6 / math.sqrt(index) + random.Random(noise + index).gauss(0, 0.02)
+
+        return TrialModel(seconds, score)
+
+    return model
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to sweep: a space with its rungs and its searcher, machines, a budget, and what a doubled width gains."""
+
+    space: SearchSpace
+    world: World
+    budget: Budget
+    gain: float
+
+    def play(self, seeds: Iterable[int]) -> list[SimulatedSweep]:
+        """Play one sweep through for each seed."""
+        return [self._play(seed) for seed in seeds]
+
+    def _play(self, seed: int) -> SimulatedSweep:
+        trials = workload(seed, gain=self.gain)
+        searcher = partial(make_searcher, self.space, seed=seed)
+        return Simulator(self.space, self.world, self.budget, seed=seed, workload=trials, searcher=searcher).run()
+
+
+def dollars_to(swept: SimulatedSweep, target: float) -> tuple[float, bool]:
+    """Return the dollars by which a sweep reached a score, all of them where it did not, and whether it did."""
+    reached = next((usd for _, usd, best in swept.scores if best >= target), None)
+    return (swept.billed_usd, False) if reached is None else (reached, True)
+
+
+def ratio(first: list[float], second: list[float]) -> tuple[float, float, float]:
+    """Return the geometric mean of paired ratios and its 95 % bootstrap interval."""
+    logs = np.log(np.array(first) / np.array(second))
+    drawn = np.random.default_rng(0).choice(logs, size=(4000, len(logs))).mean(axis=1)
+    return tuple(float(np.exp(value)) for value in (logs.mean(), *np.quantile(drawn, (0.025, 0.975))))
+
+
+def compare(plain: list[SimulatedSweep], other: list[SimulatedSweep]) -> dict[str, object]:
+    """Return how two ways compare on the same seeds."""
+    target = float(np.median([swept.scores[-1][2] for swept in plain]))
+    pairs = [(dollars_to(one, target), dollars_to(two, target)) for one, two in zip(plain, other, strict=True)]
+    return {
+        "target": round(target, 4),
+        "usd_to_target_ratio": ratio([one[0] for one, _ in pairs], [two[0] for _, two in pairs]),
+        "reached": [sum(one[1] for one, _ in pairs), sum(two[1] for _, two in pairs), len(pairs)],
+        "usd_in_all": [round(float(np.mean([swept.billed_usd for swept in way])), 2) for way in (plain, other)],
+        "trials": [round(float(np.mean([len(swept.trials) for swept in way])), 1) for way in (plain, other)],
+        "best": [round(float(np.mean([swept.scores[-1][2] for swept in way])), 4) for way in (plain, other)],
+    }
+
+
+def main() -> None:
+    """Run both comparisons and print them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sweeps", type=int, default=24)
+    parser.add_argument("--budget", type=float, default=4.0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    spaces = {
+        (unit, sampler): parse_space(parse_yaml(SPACE.format(unit=unit, sampler=sampler)), name=unit)
+        for unit in ("report", "usd")
+        for sampler in ("tpe", "ei_per_usd")
+    }
+    world = World(0.526, 4, "auto", num_reports=27, trial_s=1800.0, cost=CostConfig(), kill_share=0.0)
+    budget, seeds = Budget(limit_usd=options.budget), range(options.sweeps)
+    found: dict[str, dict[str, object]] = {}
+
+    def tell(name: str, first: list[SimulatedSweep], second: list[SimulatedSweep]) -> None:
+        found[name] = compare(first, second)
+        if not options.json:
+            print_comparison(name, found[name])
+
+    for gain in GAINS:
+        ways = {way: Way(space, world, budget, gain) for way, space in spaces.items()}
+        plain = ways["report", "tpe"].play(seeds)
+        if gain == GAINS[0]:
+            dear = Way(spaces["report", "tpe"], replace(world, market="on-demand"), budget, gain)
+            tell("on-demand against spot with fallback", dear.play(seeds), plain)
+        tell(f"rungs in dollars; a doubled width gains {gain:g}", plain, ways["usd", "tpe"].play(seeds))
+        tell(f"proposals per dollar; a doubled width gains {gain:g}", plain, ways["report", "ei_per_usd"].play(seeds))
+        tell(f"both; a doubled width gains {gain:g}", plain, ways["usd", "ei_per_usd"].play(seeds))
+    if options.json:
+        print(json.dumps(found))
+
+
+def print_comparison(name: str, told: dict[str, object]) -> None:
+    """Print one comparison as soon as it is known."""
+    print(f"\n{name}")
+    for key, value in told.items():
+        is_ratio = isinstance(value, tuple)
+        print(f"  {key:20} " + ("{:.2f} [{:.2f}, {:.2f}]".format(*value) if is_ratio else str(value)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

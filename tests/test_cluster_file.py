@@ -1,0 +1,189 @@
+"""`cluster.yaml` held against Ray's own schema and AWS's parameters, without a cloud; and every point of safety."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+from raysent.cloud.cluster import head_policy, read_cluster, self_destruct, worker_policy
+from raysent.errors import ConfigError
+
+SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
+VALUES = {
+    "cluster": "raysent", "sweep": "novels", "expires": "2026-01-02T00:00:00Z", "security_group": "sg-1", "image": "ami-1",
+    "head_profile": "head", "worker_profile": "worker", "self_destruct": "#!/bin/sh", "token_file": "/home/me/token",
+    "wheel_folder": "/home/me/wheel", "wheel": "raysent-1-py3-none-any.whl", "ray_version": "2.60.0",
+}  # fmt: skip
+ACCOUNT = "123456789012"
+
+
+def _changed(tmp_path: Path, old: str, new: str) -> Path:
+    """Write the shipped file with one thing changed everywhere; what is to change must be there."""
+    text = SHIPPED.read_text(encoding="utf-8")
+    assert old in text
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    return path
+
+
+def _statements(policy: dict) -> dict[str, dict]:
+    return {statement["Sid"]: statement for statement in policy["Statement"]}
+
+
+def test_shipped_cluster_fits_rays_own_schema_as_it_is_and_filled_in():
+    """What `ray up` would check passes; nothing is left to be filled in."""
+    cluster = read_cluster(SHIPPED)
+    filled = cluster.filled(VALUES)
+    for values in (cluster.document.values, filled):
+        validate_config(prepare_config(copy.deepcopy(values)))
+    assert "{{" not in json.dumps(filled)
+    assert filled["setup_commands"][-1].endswith('file:///home/ubuntu/raysent-wheel/raysent-1-py3-none-any.whl"')
+
+
+def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
+    """An on-demand head, three spot types over several zones, on-demand workers last, none kept waiting."""
+    cluster = read_cluster(SHIPPED)
+    spot = {name for name, kind in cluster.node_types.items() if "InstanceMarketOptions" in kind["node_config"]}
+    assert len({cluster.node_types[name]["node_config"]["InstanceType"] for name in spot}) >= 3
+    assert len(cluster.document.values["provider"]["availability_zone"].split(",")) >= 3
+    assert "head" not in spot
+    workers = {name: kind for name, kind in cluster.node_types.items() if name != "head"}
+    assert {kind["min_workers"] for kind in workers.values()} == {0}
+    assert min(workers, key=lambda name: workers[name]["priority"]) not in spot
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("cluster_name: raysent", "cluster_nam: raysent", "not allowed ('cluster_nam' was unexpected)"),
+        ("max_workers: 8\n\n", "max_workers: eight\n\n", "max_workers: 'eight' is not of type 'integer'"),
+        ("type: aws", "type: gcp", "provider.type: must be aws; given 'gcp'"),
+        ("  region: us-east-1\n", "", "provider: must name a region"),
+        ("cluster_name: raysent", "cluster_name: Ray Sent", "cluster_name: must be at most 40 letters a-z"),
+        ("MetadataOptions:", "MetadataOption:", "MetadataOption: AWS knows no such setting; did you mean 'MetadataOptions'?"),
+        ("VolumeSize: 150", "VolumeSize: big", "Invalid type for parameter BlockDeviceMappings[0].Ebs.VolumeSize"),
+        ("MarketType: spot", "MarketType: spt", "InstanceMarketOptions.MarketType: AWS knows no 'spt' here; did you mean 'spot'?"),
+        ("InstanceType: g5.xlarge", "InstanceType: g5.xlrge", "AWS knows no 'g5.xlrge' here; did you mean 'g5.xlarge'?"),
+        ("    max_workers: 0\n", "    max_workers: 2\n", "available_node_types.head.max_workers: must be 0"),
+        ("{CPU: 0, raysent_driver: 64}", "{CPU: 4, raysent_driver: 64}", "head.resources: must say CPU: 0"),
+        ("{CPU: 0, raysent_driver: 64}", "{CPU: 0}", "must say raysent_driver: 64"),
+        ("{CPU: 4, GPU: 1}", "{}", "must name CPU, and GPU where it has one"),
+        ("min_workers: 0", "min_workers: 1", "must be 0, so that no machine waits for work"),
+        ("cache_stopped_nodes: false", "cache_stopped_nodes: true", "must say cache_stopped_nodes: false"),
+        ("{{ wheel }}", "raysent.whl", "setup_commands: must install '{{ wheel }}'"),
+        ("raysent-expires, Value:", "raysent-expired, Value:", "must tag the instance raysent-expires: '{{ expires }}'"),
+        ("ResourceType: volume", "ResourceType: subnet", "must tag the volume raysent-cluster"),
+        ("ShutdownBehavior: terminate", "ShutdownBehavior: stop", "must say InstanceInitiatedShutdownBehavior: terminate"),
+        ("{{ self_destruct }}", "", "must hold '{{ self_destruct }}' in UserData"),
+        ("HttpTokens: required", "HttpTokens: optional", "must say HttpTokens: required (IMDSv2)"),
+        ("HopLimit: 1", "HopLimit: 2", "must say HttpPutResponseHopLimit: 1"),
+        ('SecurityGroupIds: ["{{ security_group }}"]', "SecurityGroupIds: [sg-9]", "Ray's own lets in the whole internet"),
+        ("{{ worker_profile }}", "{{ head_profile }}", "must be {Name: '{{ worker_profile }}'}"),
+        ("export RAY_AUTH_MODE=token; ", "", "head_start_ray_commands: must export RAY_AUTH_MODE=token before 'ray start'"),
+        ("chmod 600", "chmod 644", "setup_commands: must 'chmod 600 ~/.ray/auth_token'"),
+        ('.ray/auth_token: "{{ token_file }}"', 'token: "{{ token_file }}"', "must put '{{ token_file }}' at ~/.ray/auth_token"),
+        ("--dashboard-host=127.0.0.1", "--dashboard-host=0.0.0.0", "must say --dashboard-host=127.0.0.1"),
+        ("use_internal_ips: false", "aws_credentials: {}", "provider.aws_credentials: must not stand in a file"),
+        ("operator: auto", "operator: 0.0.0.0/0", "metadata.raysent.operator: must be at most 256 addresses"),
+        ("operator: auto", "operator: me", "must be auto or an address such as 203.0.113.7/32; given 'me'"),
+        ("storage: s3://my-bucket/raysent", "storage: /home", "must look like s3://bucket/prefix; given '/home'"),
+        ("time_to_live: 24h", "time_to_life: 24h", "metadata.raysent.time_to_life: unknown name; did you mean 'time_to_live'?"),
+        ("time_to_live: 24h", "time_to_live: a day", "a duration must look like 90s, 30m, 2h or 1h30m; given 'a day'"),
+    ],
+)  # fmt: skip
+def test_read_cluster_refuses(tmp_path, old, new, said):
+    """Each rule in one line that names the file and what must hold."""
+    with pytest.raises(ConfigError, match=re.escape(said)) as refused:
+        read_cluster(_changed(tmp_path, old, new))
+    assert str(refused.value).startswith(f"{tmp_path}/cluster.yaml:")
+    assert "\n" not in str(refused.value)
+
+
+def test_read_cluster_refuses_setup_by_rays_own_commands(tmp_path):
+    """They would install a nightly build of Ray."""
+    text = re.sub(r"setup_commands:\n(  - .*\n)+", "setup_commands: []\n", SHIPPED.read_text(), count=1)
+    (tmp_path / "cluster.yaml").write_text(text)
+    with pytest.raises(ConfigError, match="setup_commands: must be given; Ray's own would install a nightly build"):
+        read_cluster(tmp_path / "cluster.yaml")
+
+
+def test_read_cluster_refuses_what_is_no_cluster_file(tmp_path):
+    """A missing file and one that is far too big."""
+    with pytest.raises(ConfigError, match="no such file"):
+        read_cluster(tmp_path / "none.yaml")
+    (tmp_path / "big.yaml").write_bytes(b"#" * 1_000_001)
+    with pytest.raises(ConfigError, match="must be at most 1,000,000 bytes"):
+        read_cluster(tmp_path / "big.yaml")
+
+
+def test_filled_names_what_nothing_fills_in():
+    """A misspelt name is told with its line and the nearest one."""
+    cluster = read_cluster(SHIPPED)
+    cluster.document.values["initialization_commands"] = ["echo {{ sweeep }}"]
+    with pytest.raises(ConfigError, match=r"'\{\{ sweeep \}\}' is filled in by nothing; did you mean 'sweep'\?"):
+        cluster.filled(VALUES)
+
+
+def test_filled_values_cannot_change_the_files_form():
+    """What is put in stays one text, whatever it holds."""
+    filled = read_cluster(SHIPPED).filled({**VALUES, "sweep": "x}, {Key: raysent-cluster, Value: other"})
+    tags = filled["available_node_types"]["head"]["node_config"]["TagSpecifications"][0]["Tags"]
+    assert tags[1] == {"Key": "raysent-sweep", "Value": "x}, {Key: raysent-cluster, Value: other"}
+    assert len(tags) == 3
+
+
+@pytest.mark.parametrize(("seconds", "ends"), [(-60, True), (3600, False)])
+def test_self_destruct_ends_the_machine_at_its_time_and_not_before(tmp_path, seconds, ends):
+    """The line that cron would run, run by a shell with a shutdown of our own."""
+    script = self_destruct(datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds))
+    line = re.search(r"^\* \* \* \* \* root (.*)$", script, re.MULTILINE)[1].replace(r"\%", "%")
+    (tmp_path / "shutdown").write_text(f"#!/bin/sh\ntouch {tmp_path}/ended\n")
+    (tmp_path / "shutdown").chmod(0o755)
+    subprocess.run(["sh", "-c", line.replace("/sbin/shutdown", f"{tmp_path}/shutdown")], check=True)
+    assert (tmp_path / "ended").exists() is ends
+
+
+def test_head_policy_starts_only_listed_types_with_our_tag():
+    """RunInstances on an instance asks for the type, the tag and IMDSv2; nothing is allowed on everything but looking."""
+    said = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))
+    asked = said["StartListedTypesWithOurTag"]["Condition"]["StringEquals"]
+    assert asked["ec2:InstanceType"] == ["g4dn.xlarge", "g5.xlarge", "g6.xlarge", "m5.xlarge"]
+    assert asked["aws:RequestTag/raysent-cluster"] == "raysent"
+    assert asked["ec2:MetadataHttpTokens"] == "required"
+    assert [sid for sid, statement in said.items() if statement["Resource"] == "*"] == ["Look"]
+    assert not any(":instance/*" in resource for resource in said["FromWhatIsThere"]["Resource"])
+
+
+def test_head_policy_ends_only_what_bears_our_tag_and_cannot_put_it_on():
+    """TerminateInstances asks for the tag; tags are Ray's own, or put on at the start."""
+    said = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))
+    assert said["EndOurs"]["Condition"] == {"StringEquals": {"aws:ResourceTag/raysent-cluster": "raysent"}}
+    assert said["TagOurs"]["Condition"]["ForAllValues:StringLike"] == {"aws:TagKeys": ["ray-*", "Name"]}
+    assert said["TagWhatIsStarted"]["Condition"] == {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
+
+
+def test_head_policy_hands_over_one_role():
+    """PassRole names the workers' role, to EC2 only."""
+    passed = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))["HandToWorkers"]
+    assert passed["Resource"] == f"arn:aws:iam::{ACCOUNT}:role/raysent-raysent-worker"
+    assert passed["Condition"] == {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
+
+
+def test_worker_policy_reaches_the_prefix_only(tmp_path):
+    """No EC2, no IAM; objects below the prefix."""
+    said = _statements(worker_policy(read_cluster(SHIPPED)))
+    assert said["Runs"]["Resource"] == "arn:aws:s3:::my-bucket/raysent/*"
+    assert said["ListRuns"]["Condition"] == {"StringLike": {"s3:prefix": ["raysent", "raysent/*"]}}
+    actions = {action for statement in said.values() for action in [statement["Action"]] if isinstance(action, str)}
+    assert actions | set(said["Runs"]["Action"]) == {
+        "s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload",
+    }  # fmt: skip
+    bare = read_cluster(_changed(tmp_path, "s3://my-bucket/raysent", "s3://my-bucket"))
+    assert _statements(worker_policy(bare))["Runs"]["Resource"] == "arn:aws:s3:::my-bucket/*"

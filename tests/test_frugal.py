@@ -1,0 +1,97 @@
+"""Proposals per dollar: a function of what was observed, better where scores are, and cheaper where dollars tell."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from raysent.config import parse_yaml
+from raysent.errors import ConfigError
+from raysent.search_space import parse_space
+from raysent.sweep.frugal import FrugalProposals, _expected_improvement, _predict
+from raysent.sweep.proposals import Proposals
+from raysent.sweep.searchers import make_searcher
+
+TEXT = """
+base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}
+search:
+  encoder.hidden_size: {quniform: [10, 100, 10]}
+  training.learning_rate: {loguniform: [1e-4, 1e-2]}
+limits: {trials: 40, sampler: ei_per_usd}
+cost: {usd_per_hour: 1.0}
+"""
+SPACE = parse_space(parse_yaml(TEXT), name="toy")
+
+
+def _searched(num: int, *, usd) -> list[dict]:
+    """Return the proposals where the score is best at a learning rate of 1e-3, whatever the width."""
+    proposals = FrugalProposals(SPACE, seed=1)
+    drawn = []
+    for number in range(num):
+        params, attempts = proposals.propose(number)
+        assert attempts == 1
+        score = -abs(math.log10(params["training.learning_rate"]) + 3)
+        proposals.observe(number, index=1, score=score, usd=usd(params["encoder.hidden_size"]))
+        proposals.settle(number, status="finished", score=score)
+        drawn.append(params)
+    return drawn
+
+
+def test_predict_is_a_gaussian_process():
+    """Mean and deviation equal the textbook's formulas with the inverse written out."""
+    known, values, asked = np.array([[0.0], [0.3], [1.0]]), np.array([1.0, 2.0, 0.0]), np.array([[0.2], [5.0]])
+
+    def kernel(left, right):
+        return np.array([[math.exp(-((a - b) ** 2) / (2 * 0.35**2)) for b in right[:, 0]] for a in left[:, 0]])
+
+    inverse = np.linalg.inv(kernel(known, known) + 0.05 * np.eye(3))
+    scaled = (values - values.mean()) / values.std()
+    mean, deviation = _predict(known, values, asked)
+    assert mean == pytest.approx(values.mean() + values.std() * kernel(asked, known) @ inverse @ scaled)
+    left = 1 - np.diag(kernel(asked, known) @ inverse @ kernel(asked, known).T)
+    assert deviation == pytest.approx(values.std() * np.sqrt(left))
+
+
+def test_expected_improvement_is_the_mean_of_what_exceeds_the_best():
+    """The closed form equals an average over draws."""
+    draws = np.random.default_rng(0).normal(0.3, 0.5, 400_000)
+    closed = _expected_improvement(np.array([0.3]), np.array([0.5]), best=0.6)
+    assert closed[0] == pytest.approx(np.maximum(draws - 0.6, 0).mean(), rel=0.01)
+
+
+def test_frugal_proposals_find_where_scores_are():
+    """After some trials the proposals gather around the optimum, and none comes twice."""
+    drawn = _searched(30, usd=lambda width: 1.0)
+    late = [abs(math.log10(params["training.learning_rate"]) + 3) for params in drawn[20:]]
+    assert np.median(late) < 0.3
+    assert len({repr(params) for params in drawn}) == 30
+
+
+def test_frugal_proposals_prefer_what_is_cheap():
+    """Where a report of a wide trial costs more and gains nothing, narrow ones are proposed."""
+    cheap = _searched(30, usd=lambda width: (width / 10) ** 2)
+    widths = [params["encoder.hidden_size"] for params in cheap[10:]]
+    assert np.mean(widths) < 35
+
+
+def test_frugal_proposals_are_taken_up_as_they_were():
+    """Repeating what the journal says gives the next proposal that there would have been."""
+    whole = FrugalProposals(SPACE, seed=2)
+    again = FrugalProposals(SPACE, seed=2)
+    for number in range(14):
+        params, attempts = whole.propose(number)
+        again.repeat(number, params, attempts=attempts)
+        for one in (whole, again):
+            one.observe(number, index=2, score=params["training.learning_rate"], usd=1.0)
+    assert whole.propose(14) == again.propose(14)
+
+
+def test_make_searcher_takes_the_space_at_its_word():
+    """A sampler of Optuna's, or dollars; and dollars need a price."""
+    assert isinstance(make_searcher(SPACE, seed=0), FrugalProposals)
+    plain = parse_space(parse_yaml(TEXT.replace("ei_per_usd", "tpe")), name="toy")
+    assert isinstance(make_searcher(plain, seed=0), Proposals)
+    with pytest.raises(ConfigError, match="limits.sampler: ei_per_usd needs a price; set cost.usd_per_hour"):
+        parse_space(parse_yaml(TEXT.replace("cost: {usd_per_hour: 1.0}", "")), name="toy")

@@ -1,0 +1,111 @@
+"""Codes of a file of vectors: what they keep, kept codes, the command, and its mistakes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from command import CommandLine
+
+from raysent.codes import known_codes
+from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.packed_codes import hamming, unpack_bits
+from raysent.vector_codes import VectorCodeConfig, load_code, make_code
+
+
+def made_up(rows: int = 400, dim: int = 24) -> np.ndarray:
+    """Return vectors of a few hidden directions."""
+    generator = np.random.default_rng(0)
+    return (generator.standard_normal((rows, 8)) @ generator.standard_normal((8, dim)) + 0.5).astype(np.float32)
+
+
+def settings(method: str, *, bits: int = 20, **others: object) -> VectorCodeConfig:
+    """Return a small code's configuration."""
+    code = {"type": method} if method == "threshold" else {"type": method, "bits": bits}
+    return VectorCodeConfig.model_validate({"code": code, "epochs": 3, "batch_size": 16, **others})
+
+
+@pytest.mark.parametrize("method", sorted(known_codes()))
+def test_near_vectors_have_near_codes(method, tmp_path):
+    """A vector's code is nearest to that of its slightly moved self; kept and loaded, the code gives the same bytes."""
+    vectors = made_up()
+    # The vectors have eight directions; more components than that are noise.
+    made, found = make_code(vectors, settings(method, bits=8 if method == "principal_components" else 20))
+    assert set(found) == {"reconstruction_mse", "similarity_kept"}
+    assert found["similarity_kept"] > 0.3
+    codes = made.encode_packed(vectors)
+    moved = made.encode_packed(vectors[:50] + 1e-4)
+    assert (hamming(moved, codes).argmin(axis=1) == np.arange(50)).mean() > 0.8
+    made.save(tmp_path / "kept")
+    np.testing.assert_array_equal(load_code(tmp_path / "kept").encode_packed(vectors), codes)
+
+
+def test_threshold_at_the_mean_by_hand():
+    """Bits say which numbers are above their mean over the vectors that train."""
+    vectors = made_up(100)
+    config = VectorCodeConfig.model_validate({"code": {"type": "threshold", "threshold": "mean"}, "seed": 3})
+    made, _ = make_code(vectors, config)
+    train = np.random.default_rng(3).permutation(100)[5:]
+    expected = vectors > vectors[np.sort(train)].mean(axis=0)
+    np.testing.assert_array_equal(unpack_bits(made.encode_packed(vectors), num_bits=24), expected)
+
+
+def test_training_lowers_the_error():
+    """More epochs restore held-out vectors better, and the same seed gives the same code."""
+    vectors = made_up(1000)
+    errors = [make_code(vectors, settings("autoencoder", epochs=n))[1]["reconstruction_mse"] for n in (1, 8, 8)]
+    assert errors[1] < errors[0]
+    assert errors[1] == errors[2]
+
+
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [
+        (np.ones(3, dtype=np.float32), r"vectors: must be numbers \[rows, dim\], none of them 0; given float32 \[3\]"),
+        (np.ones((100, 4), dtype=np.int64), r"must be numbers \[rows, dim\].*given int64 \[100, 4\]"),
+        (np.full((100, 4), np.nan, dtype=np.float32), "must be finite; given NaN or infinity between rows 0 and 8192"),
+        (made_up(99), "needs at least 100 to learn from and be judged on; given 99"),
+    ],
+)
+def test_odd_vectors_are_refused(vectors, message):
+    """What must hold, and what was given."""
+    with pytest.raises(DataError, match=message):
+        make_code(vectors, settings("autoencoder"))
+
+
+def test_odd_codes_are_refused(tmp_path):
+    """Too many bits, another size of vector, a folder of something else."""
+    with pytest.raises(ConfigError, match="must be at most 24, the size of the vectors, for principal_components"):
+        make_code(made_up(), settings("principal_components", bits=25))
+    made, _ = make_code(made_up(), settings("random_projection"))
+    with pytest.raises(DataError, match="the code takes 24 numbers a row; given 25"):
+        made.encode_packed(made_up(dim=25))
+    made.save(tmp_path)
+    (tmp_path / "code.json").write_text(
+        '{"kind": "raysent code", "dim": 12, "config": {"code": {"type": "threshold"}}}'
+    )
+    with pytest.raises(ArtifactError, match="changed or of another version"):
+        load_code(tmp_path)
+
+
+def test_binarize_writes_codes_and_uses_a_kept_one(tmp_path, monkeypatch, capsys):
+    """The command says what a code keeps; another file gets the same code; mistakes are one line."""
+    monkeypatch.chdir(tmp_path)
+    np.save("vectors.npy", made_up())
+    raysent = CommandLine(monkeypatch, capsys)
+    arguments = ("binarize", "vectors.npy", "-o", "codes.npy", "--method", "random_projection", "--bits", "20")
+    about = json.loads(raysent(*arguments, "--keep", "kept", "--json").out)
+    assert (about["rows"], about["bits"]) == (400, 20)
+    assert np.load("codes.npy").shape == (400, 3)
+    assert "400 codes of 20 bits" in raysent("binarize", "vectors.npy", "-o", "again.npy", "--use", "kept").out
+    np.testing.assert_array_equal(np.load("again.npy"), np.load("codes.npy"))
+    for options, message in (
+        (("--method", "pca"), "error: --method pca: unknown type 'pca'"),
+        (("--set", "objective.lamda_sp=1"), "did you mean 'lambda_sp'?"),
+        (("--use", "nowhere"), "nowhere"),
+    ):
+        ran = raysent("binarize", "vectors.npy", "-o", "codes.npy", *options)
+        assert ran.code == 2
+        assert message in ran.err
+    assert "no such file" in raysent("binarize", "nothing.npy", "-o", "codes.npy").err
