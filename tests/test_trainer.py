@@ -179,7 +179,7 @@ def test_fit_on_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytes
         raise OSError(28, "No space left on device")
 
     def fill_disk(report: Report) -> bool:
-        monkeypatch.setattr(artifacts, "save_file", full)
+        monkeypatch.setattr(artifacts.files, "save_file", full)
         return True
 
     with pytest.raises(ArtifactError, match=r"safetensors: the disk is full; free some space"):

@@ -14,6 +14,7 @@ lease.py         who is at work on a run
 from raysent.artifacts.disk import cache_folder, storage_errors
 from raysent.artifacts.files import (
     content_key,
+    file_sha256,
     load_arrays,
     load_tensors,
     read_json,
@@ -48,6 +49,7 @@ __all__ = [
     "cache_folder",
     "content_key",
     "cut_torn_line",
+    "file_sha256",
     "is_at_work",
     "is_remote",
     "list_s3",

@@ -114,6 +114,12 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
         raise ArtifactError(f"{address_of(path)}: truncated or not .npz ({error}); evaluate again") from None
 
 
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def content_key(*parts: Any) -> str:
     """Return 16 hexadecimal digits that name the parts' content (JSON values or bytes)."""
     digest = hashlib.sha256()

@@ -201,7 +201,8 @@ def _fetch_folder(place: Path, items: Iterable[RemoteObject], line_files: set[st
         for name, item in names.items():
             if not has_content(item, place / name):
                 with temporary_beside(place / name) as temporary:
-                    get_file(item.address, temporary)
+                    # A torn checkpoint is told by its record when it is read, and the one before is taken.
+                    get_file(item.address, temporary, is_checked=place.name != CHECKPOINT_FOLDER)
                     temporary.replace(place / name)
         for file in list(place.iterdir()):
             is_ours = file.is_file() and not file.name.startswith(".") and file.name not in line_files

@@ -1,7 +1,7 @@
 """Checkpoints: everything needed to go on bit for bit.
 
     checkpoint/<step>.safetensors   parameters, buffers and the optimisers' tensors, by name
-    checkpoint/<step>.json          which run, how far, and the reports so far; written last, it makes the pair valid
+    checkpoint/<step>.json          which run, how far, the reports so far, the SHA-256 of the tensors; written last
 
 Random states need no place here: batches and dropout are functions of the seed and the step. The last two are kept,
 so that one damaged by the disk still leaves the one before.
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from raysent.artifacts import (
     CHECKPOINT_FOLDER,
+    file_sha256,
     load_tensors,
     read_json,
     remove,
@@ -26,7 +27,7 @@ from raysent.artifacts import (
 )
 from raysent.errors import ArtifactError
 
-_FORMAT = "raysent checkpoint 1"
+_FORMAT = "raysent checkpoint 2"
 _NUM_KEPT = 2
 
 
@@ -56,7 +57,7 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], progress: Progress
     place = folder / CHECKPOINT_FOLDER
     path = _tensors_path(place, progress.step)
     save_tensors(path, tensors)
-    record = {"format": _FORMAT, "run": key, "tensor_bytes": path.stat().st_size, **asdict(progress)}
+    record = {"format": _FORMAT, "run": key, "tensor_sha256": file_sha256(path), **asdict(progress)}
     write_json(path.with_suffix(".json"), record)
     for step in _steps(place)[:-_NUM_KEPT]:
         # The record goes first: tensors without one are no checkpoint.
@@ -79,9 +80,9 @@ def load_checkpoint(folder: Path, *, key: str) -> tuple[dict[str, Tensor], Progr
     for step in reversed(_steps(place)):
         path = _tensors_path(place, step)
         try:
-            progress, tensor_bytes = _read_record(path.with_suffix(".json"), key=key)
-            if path.is_file() and path.stat().st_size != tensor_bytes:
-                raise _DamagedError(f"{path}: truncated; remove {place} to train again from the start")
+            progress, sha256 = _read_record(path.with_suffix(".json"), key=key)
+            if path.is_file() and file_sha256(path) != sha256:
+                raise _DamagedError(f"{path}: truncated or changed; remove {place} to train again from the start")
             return load_tensors(path), progress
         except _ForeignError:
             raise
@@ -114,8 +115,8 @@ def _steps(place: Path) -> list[int]:
     return sorted(int(path.stem) for path in place.glob("*.json") if path.stem.isdigit())
 
 
-def _read_record(path: Path, *, key: str) -> tuple[Progress, int]:
-    """Return a checkpoint's progress and the size of its tensors' file in bytes."""
+def _read_record(path: Path, *, key: str) -> tuple[Progress, str]:
+    """Return a checkpoint's progress and the SHA-256 of its tensors' file."""
     record = read_json(path)
     if not isinstance(record, dict) or record.pop("format", None) != _FORMAT:
         raise _DamagedError(f"{path}: not a checkpoint's record; remove {path.parent} to train again from the start")
@@ -123,8 +124,8 @@ def _read_record(path: Path, *, key: str) -> tuple[Progress, int]:
         raise _ForeignError(
             f"{path}: of a run with another configuration; name another folder, or remove {path.parent} to train again"
         )
-    tensor_bytes = record.pop("tensor_bytes", 0)
+    sha256 = record.pop("tensor_sha256", "")
     try:
-        return Progress(**{**record, "reports": tuple(record["reports"])}), tensor_bytes
+        return Progress(**{**record, "reports": tuple(record["reports"])}), sha256
     except (TypeError, KeyError):
         raise _DamagedError(f"{path}: not a checkpoint's record; remove {path.parent} to train again") from None
