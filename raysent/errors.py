@@ -4,7 +4,8 @@
     ├── ConfigError      a search space, an override or an option
     ├── DataError        a corpus, word vectors, a task's files
     ├── ArtifactError    a file that one command wrote and another reads
-    └── TrainingError    a run that cannot go on
+    ├── TrainingError    a run that cannot go on
+    └── CloudError       a cloud or a cluster that refuses or does not answer
 
 Anything else that is raised is a bug of ours and keeps its traceback.
 """
@@ -36,6 +37,10 @@ class ArtifactError(RaysentError):
 
 class TrainingError(RaysentError):
     """A run cannot go on, through no fault in its configuration's form."""
+
+
+class CloudError(RaysentError):
+    """A cloud or a cluster refuses what it is asked, or does not answer."""
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -63,6 +63,7 @@ LATE = {
     "raysent.cli.app": "asking for help must not import torch and Ray",
     "raysent.cli.analyse_app": "asking for help must not import torch and Ray",
     "raysent.cli.options": "asking for help must not import torch and Ray",
+    "raysent.cli.cluster_app": "asking for help must not import torch and Ray",
     "raysent.cli.cost_app": "asking for help must not import torch and Ray",
     "raysent.cli.model_app": "asking for help must not import torch and Ray",
     "raysent.cli.retrieval_app": "asking for help must not import torch and Ray",

@@ -16,6 +16,7 @@ import typer
 
 from raysent import __version__
 from raysent.cli.analyse_app import analyse_app
+from raysent.cli.cluster_app import cluster_app
 from raysent.cli.cost_app import cost_app
 from raysent.cli.model_app import model_app
 from raysent.cli.options import (
@@ -63,6 +64,7 @@ data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_ma
 app.add_typer(data_app, name="data")
 app.add_typer(analyse_app, name="analyse")
 app.add_typer(cost_app, name="cost")
+app.add_typer(cluster_app, name="cluster")
 app.add_typer(retrieval_app)
 app.add_typer(model_app)
 

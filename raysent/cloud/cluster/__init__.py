@@ -3,9 +3,30 @@
 cluster_file.py  `cluster.yaml`, read and filled in
 checks.py        what it must hold
 policies.py      what its machines may do in the account
+account.py       its security group, roles and machines at AWS
+wheel.py         the raysent that is running, packed for it
+launcher.py      Ray's launcher, driven; its token
+doctor.py        whether it is safe and ready
 """
 
+from raysent.cloud.cluster.account import Account, Machine
 from raysent.cloud.cluster.cluster_file import ClusterFile, ClusterSettings, read_cluster, self_destruct
+from raysent.cloud.cluster.doctor import Finding, asks_for_token, examine
+from raysent.cloud.cluster.launcher import Launcher, read_token
 from raysent.cloud.cluster.policies import head_policy, worker_policy
 
-__all__ = ["ClusterFile", "ClusterSettings", "head_policy", "read_cluster", "self_destruct", "worker_policy"]
+__all__ = [
+    "Account",
+    "ClusterFile",
+    "ClusterSettings",
+    "Finding",
+    "Launcher",
+    "Machine",
+    "asks_for_token",
+    "examine",
+    "head_policy",
+    "read_cluster",
+    "read_token",
+    "self_destruct",
+    "worker_policy",
+]

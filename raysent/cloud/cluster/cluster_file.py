@@ -136,6 +136,11 @@ class ClusterFile:
         """The instance types of all node types, each once."""
         return sorted({kind["node_config"]["InstanceType"] for kind in self.node_types.values()})
 
+    @property
+    def head_type(self) -> str:
+        """The head's instance type."""
+        return str(self.node_types[self.document.values["head_node_type"]]["node_config"]["InstanceType"])
+
     def expires(self, now: datetime.datetime) -> datetime.datetime:
         """Return when machines that are started at `now` (UTC) end themselves."""
         return now + datetime.timedelta(seconds=parse_duration(self.settings.time_to_live))

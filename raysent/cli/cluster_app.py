@@ -1,0 +1,91 @@
+"""`raysent cluster`: machines on AWS, up and down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from raysent.cli.options import JsonOption
+
+cluster_app = typer.Typer(
+    help="Bring a cluster of spot machines up and down on AWS.", no_args_is_help=True, rich_markup_mode=None
+)
+
+ClusterArgument = Annotated[Path, typer.Argument(metavar="[FILE]", help="A cluster file.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")]
+_FILE = Path("cluster.yaml")
+
+
+@cluster_app.command("up")
+def cluster_up(file: ClusterArgument = _FILE, yes: YesOption = False) -> None:
+    """Bring a cluster up.
+
+    Makes its security group, roles and token where they are not there yet. Every machine ends itself when its time to
+    live is over.
+    """
+    from raysent.cli import clusters  # boto3 and Ray come with it
+
+    raise typer.Exit(clusters.up(file, is_agreed=yes))
+
+
+@cluster_app.command("down")
+def cluster_down(file: ClusterArgument = _FILE) -> None:
+    """Take a cluster down.
+
+    Every machine that bears its tag is ended. What is on S3 stays.
+    """
+    from raysent.cli import clusters  # as above
+
+    raise typer.Exit(clusters.down(file))
+
+
+@cluster_app.command("status")
+def cluster_status(file: ClusterArgument = _FILE, as_json: JsonOption = False) -> None:
+    """Show a cluster's machines, and what they cost an hour."""
+    from raysent.cli import clusters  # as above
+
+    raise typer.Exit(clusters.status(file, as_json=as_json))
+
+
+@cluster_app.command("doctor")
+def cluster_doctor(
+    file: ClusterArgument = _FILE,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", metavar="URL", help="Also ask the dashboard at URL whether it asks for a token."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that a cluster is safe and ready.
+
+    The file, the token, credentials, prices, versions, and that Ray's ports do not answer from here. Changes nothing.
+    Exit code 1 where a check failed.
+    """
+    from raysent.cli import clusters  # as above
+
+    raise typer.Exit(clusters.doctor(file, address=address, as_json=as_json))
+
+
+@cluster_app.command("orphans")
+def cluster_orphans(
+    file: ClusterArgument = _FILE,
+    remove: Annotated[bool, typer.Option("--remove", help="End them.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List machines of any cluster of ours in the region that outlived their time to live."""
+    from raysent.cli import clusters  # as above
+
+    raise typer.Exit(clusters.orphans(file, is_removing=remove, as_json=as_json))
+
+
+@cluster_app.command("policies")
+def cluster_policies(
+    file: ClusterArgument = _FILE,
+    account: Annotated[str, typer.Option("--account", metavar="N", help="The account's number.")] = "123456789012",
+) -> None:
+    """Print what a cluster's machines may do in the account: its IAM policies as JSON."""
+    from raysent.cli import clusters  # as above
+
+    raise typer.Exit(clusters.policies(file, account=account))

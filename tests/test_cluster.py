@@ -1,0 +1,292 @@
+"""Clusters up and down: the account played by moto, Ray's launcher by a list of what it was asked."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+from command import CommandLine
+from moto import mock_aws
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+import raysent.cloud.cluster.doctor as doctoring
+from raysent.cloud.cluster import Account, Launcher, asks_for_token, examine, read_cluster, read_token
+from raysent.cloud.cluster.launcher import make_token, run_process
+from raysent.cloud.cluster.wheel import write_wheel
+from raysent.errors import ArtifactError, CloudError
+
+SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
+CANARY = "AKIACANARYCANARYCANA"
+NOW = datetime.datetime.now(datetime.UTC)
+
+
+@pytest.fixture
+def aws(monkeypatch, tmp_path):
+    """An account of nothing, in memory; keys that must be seen nowhere; folders of our own."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", CANARY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY + "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    with mock_aws():
+        yield boto3.client("ec2", region_name="us-east-1")
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    """The shipped file with an image and an operator that need not be asked for."""
+    text = SHIPPED.read_text(encoding="utf-8").replace("operator: auto", "operator: 203.0.113.7/32")
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text.replace("image: /aws", "image: ami-12c6146b  # /aws"), encoding="utf-8")
+    return path
+
+
+class FakeRay:
+    """Stands for Ray's launcher: notes what it is asked, and says and ends as it is told."""
+
+    def __init__(self, *, says: str = "fine", code: int = 0) -> None:
+        self.asked: list[list[str]] = []
+        self._says, self._code = says, code
+
+    def __call__(self, command, hear) -> int:
+        """Run nothing."""
+        self.asked.append(list(command[3:]))
+        hear(self._says)
+        return self._code
+
+
+def _start(ec2, *, expires: str, cluster: str = "raysent") -> str:
+    """Start a machine with our tags."""
+    tags = [{"Key": "raysent-cluster", "Value": cluster}, {"Key": "raysent-expires", "Value": expires}]
+    told = ec2.run_instances(
+        ImageId="ami-12c6146b", MinCount=1, MaxCount=1, InstanceType="g5.xlarge",
+        TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+    )  # fmt: skip
+    return told["Instances"][0]["InstanceId"]
+
+
+def _time(hours: float) -> str:
+    return (NOW + datetime.timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_up_gives_rays_launcher_a_whole_and_valid_file(aws, file):
+    """Everything is filled in, passes Ray's schema, and says when the machines end."""
+    ray, cluster = FakeRay(), read_cluster(file)
+    launcher = Launcher(cluster, run=ray)
+    launcher.up(sweep="my novels, 1")
+    values = json.loads(launcher.file.read_text())
+    validate_config(prepare_config(copy.deepcopy(values)))
+    assert ray.asked == [["up", "--yes", "--no-config-cache", str(launcher.file)]]
+    machine = values["available_node_types"]["spot-g5"]["node_config"]
+    tags = {tag["Key"]: tag["Value"] for tag in machine["TagSpecifications"][0]["Tags"]}
+    assert tags["raysent-sweep"] == "my-novels-1"
+    expires = datetime.datetime.fromisoformat(tags["raysent-expires"])
+    assert abs((expires - NOW).total_seconds() - 24 * 3600) < 300
+    assert f"-lt {int(expires.timestamp())}" in machine["UserData"]
+
+
+def test_up_lets_in_the_operator_alone(aws, file):
+    """SSH from one address and the group itself; a rule that someone added is gone after the next."""
+    launcher = Launcher(read_cluster(file), run=FakeRay())
+    launcher.up()
+    (group,) = aws.describe_security_groups(GroupNames=["raysent-raysent"])["SecurityGroups"]
+    everyone = [{"IpProtocol": "tcp", "FromPort": 8265, "ToPort": 8265, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
+    aws.authorize_security_group_ingress(GroupId=group["GroupId"], IpPermissions=everyone)
+    assert launcher.account.open_doors(launcher.cluster) == ["0.0.0.0/0 reaches ports 8265 to 8265"]
+    launcher.up()
+    (group,) = aws.describe_security_groups(GroupNames=["raysent-raysent"])["SecurityGroups"]
+    ranges = [(rule.get("FromPort"), entry["CidrIp"]) for rule in group["IpPermissions"] for entry in rule["IpRanges"]]
+    assert ranges == [(22, "203.0.113.7/32")]
+    assert [pair["GroupId"] for rule in group["IpPermissions"] for pair in rule["UserIdGroupPairs"]] == [
+        group["GroupId"]
+    ]
+    assert launcher.account.open_doors(launcher.cluster) == []
+
+
+def test_up_makes_two_roles_of_least_privilege(aws, file):
+    """One profile a role, the policy inside; a second time changes nothing."""
+    launcher = Launcher(read_cluster(file), run=FakeRay())
+    launcher.up()
+    launcher.up()
+    iam = boto3.client("iam")
+    for name, num_statements in (("raysent-raysent-head", 11), ("raysent-raysent-worker", 2)):
+        (role,) = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Roles"]
+        policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="raysent")["PolicyDocument"]
+        assert len(policy["Statement"]) == num_statements
+        assert iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"] == []
+
+
+def test_up_keeps_token_and_file_to_their_owner_and_credentials_to_boto3(aws, file):
+    """Mode 600 in a folder of mode 700, the token stays the same, and no key of AWS is written anywhere."""
+    launcher = Launcher(read_cluster(file), run=FakeRay())
+    launcher.up()
+    token = read_token(launcher.token_file)
+    launcher.up()
+    assert (read_token(launcher.token_file), len(token)) == (token, 64)
+    modes = [oct(path.stat().st_mode & 0o777) for path in (launcher.folder, launcher.token_file, launcher.file)]
+    assert modes == ["0o700", "0o600", "0o600"]
+    written = [path.read_bytes() for path in launcher.folder.rglob("*") if path.is_file()]
+    assert len(written) == 3
+    assert not any(CANARY.encode() in data for data in written)
+    assert token not in launcher.file.read_text()
+
+
+def test_up_says_what_rays_launcher_said_last(aws, file):
+    """A failure is one line."""
+    launcher = Launcher(read_cluster(file), run=FakeRay(says="Failed to  launch", code=3))
+    with pytest.raises(CloudError, match="^raysent: 'ray up' ended with exit code 3: Failed to launch$"):
+        launcher.up()
+
+
+def test_up_without_a_default_network_says_what_makes_one(aws, file):
+    """The account's own trouble, in one line."""
+    account = Account("us-east-1")
+    with Stubber(account.ec2) as stubber, pytest.raises(Exception, match="has no default network; make one with 'aws"):
+        stubber.add_response("describe_security_groups", {"SecurityGroups": []})
+        stubber.add_response("describe_vpcs", {"Vpcs": []})
+        account.prepare(read_cluster(file))
+
+
+def test_image_is_asked_for_by_its_public_name(aws):
+    """The parameter's value goes into the file; one that AWS does not know is one line."""
+    account, cluster = Account("us-east-1"), read_cluster(SHIPPED)
+    with Stubber(account.ssm) as stubber:
+        stubber.add_response("get_parameter", {"Parameter": {"Value": "ami-5"}}, {"Name": cluster.settings.image})
+        assert account._image(cluster) == "ami-5"
+        stubber.add_client_error("get_parameter", "ParameterNotFound", "none")
+        with pytest.raises(CloudError, match="metadata.raysent.image: /aws/service/.*ParameterNotFound"):
+            account._image(cluster)
+
+
+def test_down_ends_every_machine_of_the_cluster_even_if_ray_fails(aws, file):
+    """What Ray's launcher leaves, or breaks off at, is ended by its tag; another cluster's machines are not."""
+    launcher = Launcher(read_cluster(file), run=FakeRay())
+    launcher.up()
+    _start(aws, expires=_time(1))
+    other = _start(aws, expires=_time(1), cluster="other")
+    failing = Launcher(read_cluster(file), run=FakeRay(says="no such key", code=1))
+    with pytest.raises(CloudError, match="'ray down' ended with exit code 1: no such key"):
+        failing.down()
+    assert [machine.name for machine in launcher.account.machines()] == [other]
+
+
+def test_orphans_are_those_that_outlived_their_time_and_are_removed(aws, file, monkeypatch, capsys):
+    """Late ones and ones whose time cannot be read, of any cluster; the rest stay."""
+    late, odd = _start(aws, expires=_time(-1), cluster="other"), _start(aws, expires="tomorrow")
+    kept = _start(aws, expires=_time(1))
+    raysent = CommandLine(monkeypatch, capsys)
+    told = json.loads(raysent("cluster", "orphans", file, "--json").out)
+    assert {machine["name"] for machine in told["orphans"]} == {late, odd}
+    assert "--remove ends them" in raysent("cluster", "orphans", file).err
+    assert raysent("cluster", "orphans", file, "--remove").code == 0
+    assert [machine.name for machine in Account("us-east-1").machines()] == [kept]
+    assert raysent("cluster", "orphans", file).out == "no orphans in us-east-1\n"
+
+
+def test_status_shows_machines_and_their_list_price(aws, file, monkeypatch, capsys):
+    """A row a machine."""
+    raysent = CommandLine(monkeypatch, capsys)
+    assert raysent("cluster", "status", file).out == "raysent: no machine stands\n"
+    name = _start(aws, expires=_time(1))
+    shown = raysent("cluster", "status", file).out
+    assert name in shown
+    assert "on-demand  running" in shown
+    assert "1.0060" in shown
+    assert json.loads(raysent("cluster", "status", file, "--json").out)["machines"][0]["instance_type"] == "g5.xlarge"
+
+
+def _examined(launcher, **reach) -> dict[str, tuple[str, str]]:
+    return {finding.check: (finding.verdict, finding.text) for finding in examine(launcher, **reach)}
+
+
+def test_doctor_finds_open_ports_and_late_machines(aws, file, monkeypatch):
+    """A port that answers from here fails, and so does a machine past its time."""
+    monkeypatch.setattr(doctoring, "_prices", lambda _: iter(()))
+    launcher = Launcher(read_cluster(file), run=FakeRay())
+    assert _examined(launcher)["ports"] == ("unknown", "no machine stands")
+    launcher.up()
+    _start(aws, expires=_time(-1))
+    found = _examined(launcher, reach=lambda _, port: port == 8265)
+    assert found["port 8265"][0] == "failed"
+    assert "dashboard and job API answers at" in found["port 8265"][1]
+    assert (found["port 6379"][0], found["port 10001"][0], found["orphans"][0]) == ("ok", "ok", "failed")
+    assert (found["credentials"], found["security group"][0]) == (("ok", "account 123456789012"), "ok")
+
+
+def test_doctor_without_credentials_says_so_and_fails(file, monkeypatch, capsys, tmp_path):
+    """Exit code 1; what cannot be told is unknown, not fine."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    ran = CommandLine(monkeypatch, capsys)("cluster", "doctor", file, "--json")
+    verdicts = {finding["check"]: finding["verdict"] for finding in json.loads(ran.out)["findings"]}
+    assert ran.code == 1
+    assert (verdicts["credentials"], verdicts["prices"], verdicts["machines"]) == ("failed", "unknown", "unknown")
+
+
+def test_doctor_fails_on_a_token_that_others_can_read(aws, file, monkeypatch):
+    """Mode 644 is told with what mends it; and such a token is not used."""
+    monkeypatch.setattr(doctoring, "_prices", lambda _: iter(()))
+    launcher = Launcher(read_cluster(file), run=FakeRay())
+    launcher.up()
+    launcher.token_file.chmod(0o644)
+    assert _examined(launcher)["token"] == (
+        "failed", f"{launcher.token_file}: must have mode 600; given 644; 'chmod 600 {launcher.token_file}'",
+    )  # fmt: skip
+    with pytest.raises(ArtifactError, match=r"must be its owner's alone \(mode 600\); given 644"):
+        read_token(launcher.token_file)
+
+
+def test_doctor_cannot_tell_of_a_dashboard_that_does_not_answer():
+    """Nothing there is not the same as safe."""
+    assert asks_for_token("http://127.0.0.1:9").verdict == "unknown"
+
+
+def test_make_token_never_replaces_one(tmp_path):
+    """Two at once leave one token."""
+    make_token(tmp_path / "token")
+    before = read_token(tmp_path / "token")
+    make_token(tmp_path / "token")
+    assert read_token(tmp_path / "token") == before
+    with pytest.raises(ArtifactError, match="there is no token to read"):
+        read_token(tmp_path / "none")
+
+
+def test_policies_are_printed_for_an_administrator(file, monkeypatch, capsys):
+    """Both as one JSON object; an account's number has 12 digits."""
+    raysent = CommandLine(monkeypatch, capsys)
+    told = json.loads(raysent("cluster", "policies", file, "--account", "210987654321").out)
+    assert "arn:aws:iam::210987654321:role/raysent-raysent-worker" in json.dumps(told["head"])
+    assert len(told["worker"]["Statement"]) == 2
+    assert (
+        raysent("cluster", "policies", file, "--account", "me").err
+        == "error: --account: must be 12 digits; given 'me'\n"
+    )
+
+
+def test_run_process_passes_on_every_line_and_the_exit_code():
+    """Output and errors in the order in which they come."""
+    heard: list[str] = []
+    code = run_process([sys.executable, "-c", "import sys; print('one'); sys.exit('two')"], heard.append)
+    assert (code, heard) == (1, ["one", "two"])
+
+
+def test_wheel_holds_the_code_that_is_running_and_installs(tmp_path):
+    """Byte for byte the same twice; pip takes it, and the package inside is ours."""
+    path = write_wheel(tmp_path)
+    before = path.read_bytes()
+    assert write_wheel(tmp_path).read_bytes() == before
+    target = tmp_path / "installed"
+    arguments = ["install", "--quiet", "--no-deps", "--no-index", "--target", str(target), str(path)]
+    subprocess.run([sys.executable, "-m", "pip", *arguments], check=True, capture_output=True)
+    assert (target / "raysent" / "cost" / "on_demand.json").is_file()
+    assert "Requires-Dist: torch" in zipfile.ZipFile(path).read("raysent-0.1.0.dist-info/METADATA").decode()
