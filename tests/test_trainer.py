@@ -167,7 +167,7 @@ def test_fit_with_no_whole_checkpoint_is_one_clear_line(tmp_path: Path) -> None:
         fit(config, tmp_path / "run", report=die_after(1))
     for path in (tmp_path / "run" / "checkpoint").glob("*.safetensors"):
         path.write_bytes(b"")
-    with pytest.raises(ArtifactError, match=r"safetensors: truncated; remove .*checkpoint to train again"):
+    with pytest.raises(ArtifactError, match=r"safetensors: truncated or changed; remove .*checkpoint to train again"):
         fit(config, tmp_path / "run")
 
 
