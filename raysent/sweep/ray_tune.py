@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,9 @@ IsOver = Callable[[], bool]
 
 # How often a trial whose process died is started again, from its last checkpoint.
 MAX_RESTARTS = 1
+
+# A resource of machines on which drivers of trials are meant to live, as `cluster.yaml` names it.
+DRIVER_RESOURCE = "raysent_driver"
 
 _QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -225,9 +228,16 @@ def _trainable(plan: Layout, answers: Any) -> Any:
     """Return the trainable with the resources that Tune has to reserve for it."""
     if plan.is_nested:
         driver = nested_train(answers, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
-        on_head = "node:__internal_head__"
-        return tune.with_resources(driver, {"CPU": 0, on_head: 0.001 if on_head in ray.cluster_resources() else 0})
+        return tune.with_resources(driver, {"CPU": 0, **_driver_place(ray.cluster_resources())})
     return tune.with_resources(ReusedActor, {"CPU": plan.cpus_per_worker, "GPU": plan.gpus_per_worker})
+
+
+def _driver_place(resources: Mapping[str, float]) -> dict[str, float]:
+    """Return what keeps drivers off the machines that their own workers need, and on ones that nobody takes away."""
+    for name, share in ((DRIVER_RESOURCE, 1.0), ("node:__internal_head__", 0.001)):
+        if name in resources:
+            return {name: share}
+    return {}
 
 
 @contextmanager
