@@ -36,7 +36,7 @@ from raysent.cli.options import (
     TasksOption,
 )
 from raysent.cli.retrieval_app import retrieval_app
-from raysent.errors import RaysentError
+from raysent.errors import ConfigError, RaysentError
 
 # Typer keeps a copy of click for itself; its public BadParameter is the way to what all misuse descends from.
 UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
@@ -143,7 +143,7 @@ def sweep(
     given = console.collect_overrides(options, overrides or [])
     if cluster is not None:
         if address is not None or dry_run:
-            raise typer.BadParameter("must not stand beside --address or --dry-run", param_hint="--cluster")
+            raise ConfigError("--cluster: must not stand beside --address or --dry-run")
         from raysent.cli import submitting  # as above; the job API too
 
         raise typer.Exit(

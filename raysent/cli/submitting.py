@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import typer
-
 from raysent.artifacts import write_json
-from raysent.cli.console import default_folder, messages
+from raysent.cli.console import default_folder, messages, print_json, results
 from raysent.cli.live import EVENT_MARK, EVENTS_VARIABLE, SweepView
 from raysent.cloud.cluster import ClusterFile, Ended, Jobs, Launcher, bring_home, read_cluster, read_token, ship
 from raysent.config import Override
 from raysent.cost import parse_money, snapshot
-from raysent.errors import ConfigError, RaysentError
+from raysent.errors import ConfigError
 from raysent.search_space import SearchSpace, find_space, read_space
 from raysent.sweep import CAPACITY_VARIABLE
 
@@ -80,7 +78,7 @@ def sweep(
 ) -> int:
     """Sweep on a cluster that comes for it and goes after it; returns the exit code."""
     file = read_cluster(cluster)
-    space = read_space(find_space(name), overrides=[*_price(file, overrides), *overrides])
+    space = _priced(find_space(name), overrides, file)
     folder = run or default_folder(space.name)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: is not empty; name another --run")
@@ -161,7 +159,6 @@ def _packed(submission: Submission, folder: Path) -> list[str]:
     """Put the space and the local files that it names into a folder; returns the head's command."""
     space = submission.space
     path = folder / _SPACE_FOLDER / f"{space.name}.yaml"
-    # Texts with a dot may name a file here by chance only where they are a mapping's keys, which are left alone.
     write_json(path, ship(space.document.values, folder))
     command = ["python", "-m", "raysent", "sweep", str(path.relative_to(folder)), "--run", submission.remote]
     if submission.data is not None:
@@ -186,24 +183,26 @@ def _follow(jobs: Jobs, job: str, space: SearchSpace, said: list[str], *, as_jso
 
 def _tell(said: Sequence[str], ended: Ended, submission: Submission, *, as_json: bool) -> None:
     """Print what the sweep itself printed."""
+    # Where the run was, is here now.
+    said = [line.replace(submission.remote, str(submission.run)) for line in said]
     begin = next((number for number, line in enumerate(said) if line == "{"), None)
     if as_json and begin is not None:
-        # Where the run is, is here now.
-        typer.echo(json.dumps({**json.loads("\n".join(said[begin:])), "run": str(submission.run)}, indent=2))
+        print_json(json.loads("\n".join(said[begin:])))
         return
     for line in said:
-        (messages.print if ended.code else typer.echo)(line)
+        (messages if ended.code else results).print(line, soft_wrap=True)
     if ended.message:
         messages.print(f"error: the job could not run: {ended.message}", soft_wrap=True)
     messages.print(f"results: {submission.run}", soft_wrap=True)
 
 
-def _price(file: ClusterFile, overrides: Sequence[Override]) -> list[Override]:
-    """Return what each machine costs at most: the dearest one's list price, unless an option says otherwise."""
-    if any(override.name == "cost.usd_per_hour" for override in overrides):
-        return []
+def _priced(path: Path, overrides: Sequence[Override], file: ClusterFile) -> SearchSpace:
+    """Return a space that says what a machine costs: where it does not, the dearest one's list price on demand."""
+    space = read_space(path, overrides=overrides)
+    if space.cost.usd_per_hour is not None:
+        return space
     usd = max(snapshot().on_demand(kind, file.region).usd_per_hour for kind in file.instance_types)
-    return [Override("cost.usd_per_hour", usd, f"{file.path}: the dearest machine on demand")]
+    return read_space(path, overrides=[*overrides, Override("cost.usd_per_hour", usd, f"--cluster {file.path}")])
 
 
 def _num_machines(file: ClusterFile, space: SearchSpace) -> int:
@@ -248,4 +247,4 @@ def _quiet(_: str) -> None:
     """Say nothing."""
 
 
-__all__ = ["RaysentError", "Submission", "run_on", "submit", "sweep"]
+__all__ = ["Submission", "run_on", "submit", "sweep"]

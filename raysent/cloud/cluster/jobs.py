@@ -21,6 +21,8 @@ from raysent.errors import ArtifactError, CloudError, ConfigError
 # Ray's own first lines of a job's output end with this one.
 _BEGINNING = "Running entrypoint for job "
 _POLL_S = 1.0
+# A head that has only just come answers before it takes jobs, and says so.
+_NOT_YET, _READY_S = "No available agent", 120.0
 # Of Ray's, which set their own levels when they are imported.
 _TALKATIVE = (
     "ray.dashboard.modules.dashboard_sdk",
@@ -93,10 +95,14 @@ class Jobs:
             "env_vars": dict(environment),
             "excludes": ["__pycache__"],
         }
-        try:
-            return str(self._client.submit_job(entrypoint=join(command), runtime_env=surroundings))
-        except (RuntimeError, ConnectionError, OSError, ValueError) as error:
-            raise CloudError(f"the job was refused: {' '.join(str(error).split())[:300]}") from None
+        until = time.monotonic() + _READY_S
+        while True:
+            try:
+                return str(self._client.submit_job(entrypoint=join(command), runtime_env=surroundings))
+            except (RuntimeError, ConnectionError, OSError, ValueError) as error:
+                if _NOT_YET not in str(error) or time.monotonic() > until:
+                    raise CloudError(f"the job was refused: {' '.join(str(error).split())[:300]}") from None
+                time.sleep(_POLL_S)
 
     def follow(self, name: str, hear: Callable[[str], object]) -> Ended:
         """Pass on every line that a job says, until it ends.
