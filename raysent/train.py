@@ -27,8 +27,9 @@ from raysent import errors
 from raysent.artifacts import read_json, storage_errors, write_json
 from raysent.errors import ArtifactError, ConfigError, RaysentError, TrainingError
 from raysent.material import open_material
+from raysent.preemption import worker_notice
 from raysent.run import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE, RunConfig
-from raysent.trainer import Outcome, Report, Workers, check_run, fit, load_outcome, load_reports
+from raysent.trainer import Interruptions, Outcome, Report, Workers, check_run, fit, load_outcome, load_reports
 
 # A user's mistake, met by a worker; it cannot be raised through Ray without being tried again.
 _MISTAKE_FILE = "mistake.json"
@@ -62,6 +63,7 @@ def train(
     address: str | None = None,
     on_report: Callable[[Report], object] | None = None,
     resume: bool = True,
+    interruptions_per_hour: float = 0.0,
 ) -> Outcome:
     """Train one run on Ray Train workers.
 
@@ -73,6 +75,7 @@ def train(
         address: A running cluster; None starts Ray on this machine and ends it again.
         on_report: Called here, with each report as it comes.
         resume: Whether to go on from the folder's checkpoint; otherwise the run starts anew.
+        interruptions_per_hour: How many are expected, for checkpoints between reports.
 
     Returns:
         How the run ended.
@@ -89,9 +92,16 @@ def train(
         return before
     # Read the text here: once for all workers, and a mistake in it is told before Ray starts.
     check_run(config, open_material(config), num_workers=num_workers)
-    with ray_session(address):
+    with quiet_output(), ray_session(address):
         cpus, gpus = _resources_per_worker(num_workers, gpus_per_worker)
-        trainer = make_trainer(config, folder, num_workers=num_workers, cpus_per_worker=cpus, gpus_per_worker=gpus)
+        trainer = make_trainer(
+            config,
+            folder,
+            num_workers=num_workers,
+            cpus_per_worker=cpus,
+            gpus_per_worker=gpus,
+            interruptions_per_hour=interruptions_per_hour,
+        )
         _follow(trainer, folder, on_report)
     return trained(config, folder)
 
@@ -103,7 +113,7 @@ def make_trainer(
     num_workers: int = 1,
     cpus_per_worker: int = 1,
     gpus_per_worker: float = 0,
-    max_failures: int = _MAX_FAILURES,
+    interruptions_per_hour: float = 0.0,
     callbacks: list[Any] | None = None,
     ask: Callable[[int], bool] | None = None,
 ) -> Any:
@@ -117,7 +127,7 @@ def make_trainer(
         num_workers: Processes that share every step.
         cpus_per_worker: Cores of each, and its threads.
         gpus_per_worker: GPUs of each; may be a fraction.
-        max_failures: How often lost workers are started again.
+        interruptions_per_hour: How many are expected, for checkpoints between reports.
         callbacks: Ray Train's, such as `TuneReportCallback`; they see every `Report` as plain values.
         ask: Called by the first worker with the index of each report it made; False stops the run there.
     """
@@ -137,6 +147,7 @@ def make_trainer(
         "folder": str(folder),
         "working_folder": str(Path.cwd()),
         "num_threads": cpus_per_worker,
+        "interruptions_per_hour": interruptions_per_hour,
         "ask": ask,
     }
     return TorchTrainer(
@@ -149,7 +160,7 @@ def make_trainer(
             # A name of its own every time: Ray must find nothing to restore.
             name=uuid.uuid4().hex[:12],
             storage_path=str(folder / _RAY_FOLDER),
-            failure_config=ray.train.FailureConfig(max_failures=max_failures),
+            failure_config=ray.train.FailureConfig(max_failures=_MAX_FAILURES),
             callbacks=callbacks,
         ),
     )
@@ -159,7 +170,7 @@ def train_worker(job: dict[str, Any]) -> None:
     """Run `trainer.fit` in one Ray Train worker.
 
     Args:
-        job: `config` as JSON, `folder`, `working_folder`, `num_threads` and `ask`.
+        job: `config` as JSON, `folder`, `working_folder`, `num_threads`, `interruptions_per_hour` and `ask`.
     """
     import ray.train  # noqa: PLC0415 - late, as above
     import ray.train.torch  # noqa: PLC0415
@@ -172,19 +183,29 @@ def train_worker(job: dict[str, Any]) -> None:
     torch.set_num_threads(job["num_threads"])
     workers = Workers.of_group()
 
+    interruptions = Interruptions(worker_notice(), per_hour=job["interruptions_per_hour"])
+
     def report(now: Report) -> bool:
-        ray.train.report(asdict(now))
+        ray.train.report({**asdict(now), "node": node_name()})
         # All workers call this; the first one's answer counts for all.
         return job["ask"](now.index) if job["ask"] and workers.is_first else True
 
     config = RunConfig.model_validate_json(job["config"])
     try:
-        fit(config, folder, report=report, device=ray.train.torch.get_device(), workers=workers)
+        device = ray.train.torch.get_device()
+        fit(config, folder, report=report, device=device, workers=workers, interruptions=interruptions)
     except RaysentError as mistake:
         with contextlib.suppress(RaysentError, OSError):
             write_json(folder / _MISTAKE_FILE, {"kind": type(mistake).__name__, "text": str(mistake)})
         if workers.world_size > 1:
             raise  # the others may be waiting for this one
+
+
+def node_name(node_id: str | None = None) -> str:
+    """Return the name of a Ray node, in ledgers and messages; by default of the one that this process runs on."""
+    import ray  # noqa: PLC0415 - late, as above
+
+    return str(node_id or ray.get_runtime_context().get_node_id())[:12]
 
 
 def trained(config: RunConfig, folder: Path) -> Outcome:
@@ -288,6 +309,11 @@ def _overheard() -> Iterator[Callable[[], str]]:
         finally:
             os.dup2(screen, 2)
             os.close(screen)
+
+
+def quiet_output() -> contextlib.AbstractContextManager[object]:
+    """Send what Ray prints of lost nodes to standard error: standard output belongs to the results."""
+    return contextlib.redirect_stdout(sys.stderr)
 
 
 def _knock(address: str | None) -> None:

@@ -190,9 +190,12 @@ def test_meter_follows_machines_that_come_and_go(tmp_path):
         assert meter.funds().spent_usd == 30
         trial = Trial("0000", 0, {}, 0, seconds=5.0, usd=1.0)
         assert meter.trial_usd(trial, 9.0) == 1.0 + 4 / 4
-        meter.note_share(trial, index=1, seconds=9.0, step=30)
-    share = next(entry for entry in read_ledger(tmp_path) if entry["entry"] == "trial")
-    assert (share["seconds"], share["usd"], share["steps"], share["steps_lost"]) == (4.0, 1.0, 30, None)
+        for index, lost in ((1, 5), (2, 5)):
+            report = {"index": index, "seconds": 9.0, "step": 30 * index, "steps_lost": lost, "node": "b"}
+            meter.note_share(trial, report)
+    shares = [entry for entry in read_ledger(tmp_path) if entry["entry"] == "trial"]
+    assert [(share["node"], share["steps"], share["steps_lost"]) for share in shares] == [("b", 30, 5), ("b", 30, 0)]
+    assert (shares[0]["seconds"], shares[0]["usd"]) == (4.0, 1.0)
 
 
 def test_metered_pays_for_what_is_done_after_training(tmp_path):

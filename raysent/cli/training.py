@@ -48,6 +48,7 @@ def train(
             gpus_per_worker=gpus_per_worker,
             address=address,
             on_report=None if as_json else _tell,
+            interruptions_per_hour=space.cost.interruptions_per_hour,
         )
     except RaysentError as error:
         raise space.located(error, {}) from None

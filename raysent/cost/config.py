@@ -98,6 +98,8 @@ class CostConfig(StrictModel):
         poll: How often what is owed is counted up.
         drain: How long stopping what runs may take.
         terminate: How long a machine may be billed after it was told to end.
+        interruptions_per_hour: How often a machine is taken without notice. Above 0, runs save between reports too,
+            at the interval that loses least for what saving takes; notices are saved for in any case.
     """
 
     usd_per_hour: float | None = pydantic.Field(default=None, ge=0)
@@ -110,6 +112,7 @@ class CostConfig(StrictModel):
     poll: Duration = "15s"
     drain: Duration = "60s"
     terminate: Duration = "60s"
+    interruptions_per_hour: float = pydantic.Field(default=0.0, ge=0, allow_inf_nan=False)
 
     @property
     def window_s(self) -> float:

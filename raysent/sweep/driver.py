@@ -36,7 +36,7 @@ from raysent.sweep.record import (
 )
 from raysent.sweep.replay import budget_values
 from raysent.sweep.trial import Trial
-from raysent.train import ray_session
+from raysent.train import node_name, quiet_output, ray_session
 from raysent.trainer import drop_checkpoints
 
 # On a cluster that grows: the most that it can grow to, as `{"CPU": 32, "GPU": 8}`, told by who brought it up.
@@ -147,7 +147,7 @@ def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> Swee
         conductor = Conductor(space, seed=record.seed, write=journal.write, past=journal.past, budget=budget)
         interrupted = False
         if not conductor.is_complete:
-            with ray_session(record.address), _meter(record, folder) as meter:
+            with quiet_output(), ray_session(record.address), _meter(record, folder) as meter:
                 _check_hourly(space, budget, meter)
                 interrupted = _sit(record, folder, conductor, meter, journal, budget)
             if conductor.closed and not interrupted:
@@ -188,7 +188,7 @@ def _meter(record: SweepRecord, folder: Path) -> Meter:
     """Return the meter of a sweep's machines: every node of the cluster that it runs on."""
 
     def nodes() -> list[str]:
-        return [node["NodeID"][:12] for node in ray.nodes() if node["Alive"]]
+        return [node_name(node["NodeID"]) for node in ray.nodes() if node["Alive"]]
 
     elapsed_s = max(0.0, time.time() - record.started)
     return Meter(folder, record.space.cost, nodes=nodes, elapsed_s=elapsed_s)
@@ -253,6 +253,7 @@ def _describer(space: SearchSpace, folder: Path) -> Callable[[Trial], dict[str, 
         return {
             "trial": trial.name,
             "run": trial_config(space, trial).model_dump(mode="json"),
+            "interruptions_per_hour": space.cost.interruptions_per_hour,
             "folder": str(trial_folder(folder, trial.number).resolve()),
         }
 

@@ -48,7 +48,8 @@ class Meter:
         self._path = folder / LEDGER_FILE
         past = read_ledger(folder)
         cut_torn_line(self._path)
-        self._steps = _steps(past)
+        self._steps = _sums(past, "steps")
+        self._steps_lost = _sums(past, "steps_lost")
         with storage_errors(self._path):
             self._stream: IO[str] = self._path.open("a", encoding="utf-8")
         self.ledger = Ledger(self._append, past=past, window_s=config.window_s)
@@ -76,17 +77,23 @@ class Meter:
         machines = max(1, len(self.ledger.nodes)) / self.num_slots
         return trial.usd + self.price.usd(max(0.0, seconds - trial.seconds)) * machines
 
-    def note_share(self, trial: Trial, *, index: int, seconds: float, step: int) -> None:
-        """Write a trial's way to a report into the ledger."""
-        known = self._steps.get(trial.name, 0)
-        self._steps[trial.name] = step
+    def note_share(self, trial: Trial, report: dict[str, Any]) -> None:
+        """Write a trial's way to a report into the ledger.
+
+        Args:
+            trial: As it stood at the report before.
+            report: `index`, `seconds`, `step` and `steps_lost` of the run up to here, and the `node` it came from.
+        """
+        steps, lost = self._steps.get(trial.name, 0), self._steps_lost.get(trial.name, 0)
+        self._steps[trial.name], self._steps_lost[trial.name] = report["step"], report["steps_lost"]
         self.ledger.share(
             trial.name,
-            node=next(iter(self.ledger.nodes), ""),
-            rung=index,
-            seconds=seconds - trial.seconds,
-            usd=self.trial_usd(trial, seconds) - trial.usd,
-            steps=step - known,
+            node=report["node"],
+            rung=report["index"],
+            seconds=report["seconds"] - trial.seconds,
+            usd=self.trial_usd(trial, report["seconds"]) - trial.usd,
+            steps=report["step"] - steps,
+            steps_lost=report["steps_lost"] - lost,
         )
 
     def _tick(self) -> None:
@@ -147,10 +154,10 @@ def read_ledger(folder: Path) -> list[Entry]:
     return read_json_lines(path) if path.exists() else []
 
 
-def _steps(entries: Iterable[Entry]) -> dict[str, int]:
-    """Return the steps of each trial that the ledger tells of."""
-    steps: dict[str, Any] = {}
+def _sums(entries: Iterable[Entry], name: str) -> dict[str, int]:
+    """Return a figure of each trial that the ledger tells of, over all its shares."""
+    sums: dict[str, int] = {}
     for entry in entries:
         if entry["entry"] == "trial":
-            steps[entry["trial"]] = steps.get(entry["trial"], 0) + entry["steps"]
-    return steps
+            sums[entry["trial"]] = sums.get(entry["trial"], 0) + (entry[name] or 0)
+    return sums

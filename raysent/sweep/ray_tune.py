@@ -35,8 +35,11 @@ from raysent.sweep.trial import Trial
 Describe = Callable[[Trial], dict[str, Any]]
 IsOver = Callable[[], bool]
 
-# How often a trial whose process died is started again, from its last checkpoint.
-MAX_RESTARTS = 1
+# How often a trial whose process died is started again, from its last checkpoint; an announced end does not count.
+MAX_RESTARTS = 3
+_GIVEN_UP = f"its process died {MAX_RESTARTS + 1} times"
+
+_HEAD = "node:__internal_head__"
 
 # A resource of machines on which drivers of trials are meant to live, as `cluster.yaml` names it.
 DRIVER_RESOURCE = "raysent_driver"
@@ -95,16 +98,22 @@ class _Search(Searcher):
     def __init__(self, conductor: Conductor, describe: Describe, is_over: IsOver, meter: Meter) -> None:
         super().__init__()
         self._conductor, self._describe, self._is_over, self._meter = conductor, describe, is_over, meter
+        self._names: dict[str, str] = {}
 
     def set_search_properties(self, *_: Any, **__: Any) -> bool:
         return True
 
-    def suggest(self, trial_id: str) -> Any:  # noqa: ARG002 - Tune's name for the trial
+    def suggest(self, trial_id: str) -> Any:
         trial = None if self._is_over() else self._conductor.suggest(self._meter.funds())
-        return Searcher.FINISHED if trial is None else self._describe(trial)
+        if trial is None:
+            return Searcher.FINISHED
+        self._names[trial_id] = trial.name
+        return self._describe(trial)
 
-    def on_trial_complete(self, *_: Any, **__: Any) -> None:
-        """Nothing to do: the scheduler has heard it."""
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:  # noqa: ARG002
+        # Of an end the scheduler has heard; of a trial that is given up Tune tells nobody else, and nobody why.
+        if error:
+            self._conductor.end(self._names[trial_id], status="failed", error=_GIVEN_UP)
 
     def save_to_dir(self, *_: Any, **__: Any) -> None:
         """Nothing to save: the journal has it."""
@@ -129,7 +138,7 @@ class _Scheduler(FIFOScheduler):
         known = self._conductor.trials[name]
         usd = self._meter.trial_usd(known, result["seconds"])
         if result["index"] > known.index:
-            self._meter.note_share(known, index=result["index"], seconds=result["seconds"], step=result["step"])
+            self._meter.note_share(known, result)
         goes_on = self._conductor.report(
             name,
             index=result["index"],
@@ -152,8 +161,8 @@ class _Scheduler(FIFOScheduler):
         if "status" in result:
             self._hear_end(trial.config["trial"], result)
 
-    def on_trial_error(self, _: Any, trial: Any) -> None:
-        self._conductor.end(trial.config["trial"], status="failed", error=_last_line(trial))
+    def on_trial_error(self, *_: Any) -> None:
+        """Nothing to do: Tune calls it for a trial that it starts again, too."""
 
     def _hear_end(self, name: str, result: dict[str, Any]) -> None:
         seconds = result.get("seconds")
@@ -198,7 +207,8 @@ def run_trials(conductor: Conductor, plan: Layout, *, describe: Describe, is_ove
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     interrupt = _Interrupt(conductor, meter)
     meter.num_slots = plan.concurrent
-    answers: Any = Answers.remote() if plan.is_nested else None  # type: ignore[attr-defined]
+    # Where the driver is, so that no node that goes takes it along.
+    answers: Any = Answers.options(resources=_lasting_place()).remote() if plan.is_nested else None  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory(prefix="raysent-tune-") as scratch, _signals_caught(interrupt):
         tune.Tuner(
             _trainable(plan, answers),
@@ -228,13 +238,18 @@ def _trainable(plan: Layout, answers: Any) -> Any:
     """Return the trainable with the resources that Tune has to reserve for it."""
     if plan.is_nested:
         driver = nested_train(answers, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
-        return tune.with_resources(driver, {"CPU": 0, **_driver_place(ray.cluster_resources())})
+        return tune.with_resources(driver, {"CPU": 0, **_lasting_place()})
     return tune.with_resources(ReusedActor, {"CPU": plan.cpus_per_worker, "GPU": plan.gpus_per_worker})
 
 
+def _lasting_place() -> dict[str, float]:
+    """Return a resource that only machines have which nobody takes away, as far as this cluster has one."""
+    return _driver_place(ray.cluster_resources())
+
+
 def _driver_place(resources: Mapping[str, float]) -> dict[str, float]:
-    """Return what keeps drivers off the machines that their own workers need, and on ones that nobody takes away."""
-    for name, share in ((DRIVER_RESOURCE, 1.0), ("node:__internal_head__", 0.001)):
+    """Return what keeps drivers off the machines that their own workers need: those meant for them, else the head."""
+    for name, share in ((DRIVER_RESOURCE, 1.0), (_HEAD, 0.001)):
         if name in resources:
             return {name: share}
     return {}
@@ -255,10 +270,3 @@ def _signals_caught(interrupt: _Interrupt) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _last_line(trial: Any) -> str:
-    """Return why Tune gave a trial up, in one line."""
-    text = str(trial.get_error() or "its process died")
-    lines = [line for line in text.splitlines() if line.strip()]
-    return " ".join(lines[-1].split())[:500] if lines else "its process died"

@@ -21,10 +21,11 @@ from ray import tune
 
 from raysent.artifacts import write_text
 from raysent.errors import RaysentError
+from raysent.preemption import node_notice
 from raysent.run import RunConfig
 from raysent.sweep.answers import asker
-from raysent.train import make_trainer, trained
-from raysent.trainer import Outcome, Report, fit
+from raysent.train import make_trainer, node_name, trained
+from raysent.trainer import Interruptions, Outcome, Report, fit
 
 ERROR_FILE = "error.txt"
 Message = dict[str, Any]
@@ -59,7 +60,7 @@ class ReusedActor(tune.Trainable):
         self._answers: queue.Queue[bool] = queue.Queue()
         self._thread = threading.Thread(
             target=_train_in_thread,
-            args=(RunConfig.model_validate(config["run"]), self._folder, self._messages, self._answers),
+            args=(config, self._messages, self._answers),
             daemon=True,
         )
         self._thread.start()
@@ -86,17 +87,18 @@ class ReusedActor(tune.Trainable):
             self._thread.join()
 
 
-def _train_in_thread(
-    config: RunConfig, folder: Path, messages: queue.Queue[Message], answers: queue.Queue[bool]
-) -> None:
+def _train_in_thread(config: dict[str, Any], messages: queue.Queue[Message], answers: queue.Queue[bool]) -> None:
     """Train, handing every report over and waiting for its answer."""
+    folder, node = Path(config["folder"]), node_name()
 
     def tell(report: Report) -> bool:
-        messages.put(asdict(report))
+        messages.put({**asdict(report), "node": node})
         return answers.get()
 
     try:
-        messages.put(ending(fit(config, folder, report=tell)))
+        run = RunConfig.model_validate(config["run"])
+        interruptions = Interruptions(node_notice(), per_hour=config["interruptions_per_hour"])
+        messages.put(ending(fit(run, folder, report=tell, interruptions=interruptions)))
     except Exception as error:  # one trial's failure is recorded, whatever it is, and the sweep goes on
         messages.put(failure(error, folder))
 
@@ -119,6 +121,7 @@ def nested_train(answers: Any, *, num_workers: int, gpus_per_worker: float) -> C
             num_workers=num_workers,
             cpus_per_worker=config["num_threads"],
             gpus_per_worker=gpus_per_worker,
+            interruptions_per_hour=config["interruptions_per_hour"],
             callbacks=[TuneReportCallback()],
             ask=asker(answers, config["trial"]),
         )

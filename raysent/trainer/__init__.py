@@ -6,6 +6,7 @@
 - `plan`: its model, its batches, its steps and when it reports
 - `optimization`: clip, learning rate, dense and row-exact Adam
 - `checkpoint`: everything needed to go on bit for bit
+- `saving`: when to save between reports: now and then, at once after a notice, and just before its end
 - `loop`: `fit`: step, validate, save, report
 """
 
@@ -16,9 +17,12 @@ from raysent.trainer.check import check_run
 from raysent.trainer.checkpoint import drop_checkpoints
 from raysent.trainer.loop import fit
 from raysent.trainer.outcome import OnReport, Outcome, Report, go_on, load_outcome, load_reports
+from raysent.trainer.saving import GiveNotice, Interruptions
 from raysent.trainer.workers import Workers
 
 __all__ = [
+    "GiveNotice",
+    "Interruptions",
     "OnReport",
     "Outcome",
     "Report",

@@ -2,6 +2,7 @@
 
     checkpoint/<step>.safetensors   parameters, buffers and the optimisers' tensors, by name
     checkpoint/<step>.json          which run, how far, and the reports so far; written last, it makes the pair valid
+    checkpoint/pulse.json           how far the process is: what it had done since its checkpoint is lost with it
 
 Random states need no place here: batches and dropout are functions of the seed and the step. The last two are kept,
 so that one damaged by the disk still leaves the one before.
@@ -9,6 +10,8 @@ so that one damaged by the disk still leaves the one before.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +25,7 @@ from raysent.run import CHECKPOINT_FOLDER
 
 _FORMAT = "raysent checkpoint 1"
 _NUM_KEPT = 2
+_PULSE_FILE = "pulse.json"
 
 
 @dataclass(frozen=True)
@@ -33,12 +37,18 @@ class Progress:
         sentences: Sentences trained on, over all workers.
         seconds: Time spent in training and validation, over all resumes.
         reports: Every report so far, as plain values.
+        loss_sum: Of the steps since the last report.
+        num_losses: How many these are.
+        steps_lost: Steps that were done, lost with their process and done again.
     """
 
     step: int = 0
     sentences: int = 0
     seconds: float = 0.0
     reports: tuple[dict[str, Any], ...] = ()
+    loss_sum: float = 0.0
+    num_losses: int = 0
+    steps_lost: int = 0
 
 
 def save_checkpoint(folder: Path, tensors: dict[str, Tensor], progress: Progress, *, key: str) -> None:
@@ -84,6 +94,24 @@ def load_checkpoint(folder: Path, *, key: str) -> tuple[dict[str, Tensor], Progr
     if damage is not None:
         raise damage
     return None
+
+
+def leave_pulse(folder: Path, progress: Progress) -> None:
+    """Leave a sign of life. It serves a figure alone, so that no error of the disk ends the run."""
+    path = folder / CHECKPOINT_FOLDER / _PULSE_FILE
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"step": progress.step, "steps_lost": progress.steps_lost}), encoding="utf-8")
+
+
+def steps_lost(folder: Path, progress: Progress) -> int:
+    """Return the steps of a run that have to be done again, over all resumes, if it goes on from `progress`."""
+    try:
+        pulse = json.loads((folder / CHECKPOINT_FOLDER / _PULSE_FILE).read_text(encoding="utf-8"))
+        step, lost_before = int(pulse["step"]), int(pulse["steps_lost"])
+    except (OSError, ValueError, TypeError, KeyError):  # none was left, or half of one
+        return progress.steps_lost
+    return max(progress.steps_lost, lost_before) + max(0, step - progress.step)
 
 
 def drop_checkpoints(folder: Path) -> None:

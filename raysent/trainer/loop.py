@@ -21,12 +21,15 @@ from raysent.trainer.check import open_examination
 from raysent.trainer.checkpoint import (
     Progress,
     drop_checkpoints,
+    leave_pulse,
     load_checkpoint,
     save_checkpoint,
+    steps_lost,
 )
 from raysent.trainer.optimization import Optimizer, under
 from raysent.trainer.outcome import OnReport, Outcome, Report, Status, go_on, load_outcome, save_outcome
 from raysent.trainer.plan import build_model, count_steps, dropout_generator, open_stream, report_index
+from raysent.trainer.saving import LOOK_S, Interruptions, SaveTimer
 from raysent.trainer.workers import Workers
 from raysent.vocabulary import Sentences
 
@@ -41,6 +44,7 @@ def fit(
     report: OnReport = go_on,
     device: torch.device | None = None,
     workers: Workers | None = None,
+    interruptions: Interruptions | None = None,
 ) -> Outcome:
     """Train one run in its folder, going on from its last checkpoint where there is one.
 
@@ -54,6 +58,7 @@ def fit(
         report: Called on every worker after each validation and checkpoint; the first worker's answer False stops.
         device: Where to compute; by default the GPU where there is one.
         workers: This process's place among several; by default alone.
+        interruptions: Who gives notice of one, and how many come without; by default none are expected.
 
     Returns:
         How the run ended; the same on every worker.
@@ -69,7 +74,8 @@ def fit(
     before = load_outcome(folder, key=config.key)
     if before is not None and before.status != "stopped":
         return before
-    return _Training(config, open_material(config), device=device, workers=workers).run(folder, report)
+    training = _Training(config, open_material(config), device=device, workers=workers)
+    return training.run(folder, report, interruptions or Interruptions())
 
 
 def default_device() -> torch.device:
@@ -119,27 +125,26 @@ class _Training:
 
     # -- the whole run ------------------------------------------------------------------------------------------
 
-    def run(self, folder: Path, report: OnReport) -> Outcome:
+    def run(self, folder: Path, report: OnReport, interruptions: Interruptions) -> Outcome:
         """Train to the end from wherever the folder's last checkpoint is."""
         self._resume(folder)
         if self._workers.is_first:
             save_run(self._config, folder)
+            leave_pulse(folder, self._progress)
             (folder / OUTCOME_FILE).unlink(missing_ok=True)  # of a stop that is gone on from
             self._rewrite_reports(folder)
-        status = self._train(folder, report)
-        if status == "nan":
-            self._resume(folder)
+        status = self._train(folder, report, interruptions)
         outcome = self._outcome(status)
         if self._workers.is_first:
             self._save(outcome, folder)
         return outcome
 
-    def _train(self, folder: Path, report: OnReport) -> Status:
+    def _train(self, folder: Path, report: OnReport, interruptions: Interruptions) -> Status:
         """Step until the run is done, stopped or no longer finite."""
         num_reports = self._config.training.num_reports
         if self._progress.reports and not self._goes_on(Report(**self._progress.reports[-1]), report):
             return "stopped"
-        started, seconds_before = time.perf_counter(), self._progress.seconds
+        lookout = _Lookout(interruptions, step=self._progress.step, seconds=self._progress.seconds)
         while self._progress.step < self._num_steps:
             self._step()
             step = self._progress.step
@@ -148,11 +153,26 @@ class _Training:
             if (is_due or self._may_look(step)) and not self._is_finite():
                 return "nan"
             if is_due:
-                seconds = seconds_before + time.perf_counter() - started
-                answer = self._report(index, folder, report, seconds=seconds)
+                answer = self._report(index, folder, report, lookout)
                 if answer != "finished":
                     return answer
+            elif step >= lookout.next_step and not self._look(folder, lookout):
+                return "nan"
         return "finished"
+
+    def _look(self, folder: Path, lookout: _Lookout) -> bool:
+        """Save where an interruption is near or likely; returns whether all is finite. All workers call it together."""
+        is_due = bool(self._workers.agree(int(lookout.is_save_due()), self._device))
+        lookout.next_step = self._workers.agree(lookout.step_of_next_look(self._progress.step), self._device)
+        if self._workers.is_first:
+            leave_pulse(folder, self._progress)
+        if not is_due:
+            return True
+        if not (self._is_finite() and self._has_finite_weights()):
+            return False
+        self._progress = replace(self._progress, seconds=lookout.seconds)
+        self._save_checkpoint(folder, lookout)
+        return True
 
     # -- one step -----------------------------------------------------------------------------------------------
 
@@ -233,9 +253,9 @@ class _Training:
 
     # -- validation, checkpoint, report -------------------------------------------------------------------------
 
-    def _report(self, index: int, folder: Path, report: OnReport, *, seconds: float) -> Status:
+    def _report(self, index: int, folder: Path, report: OnReport, lookout: _Lookout) -> Status:
         """Validate, save and report; `finished` means: go on."""
-        mine = {**self._metrics(), "seconds": seconds} if self._workers.is_first else {}
+        mine = {"seconds": lookout.seconds, **self._metrics()} if self._workers.is_first else {}
         metrics = self._workers.share(mine, self._device)
         seconds = metrics.pop("seconds")
         self._loss_sum.zero_()
@@ -250,10 +270,16 @@ class _Training:
             sentences=self._progress.sentences,
             seconds=seconds,
             metrics=metrics,
+            steps_lost=self._progress.steps_lost,
         )
         self._progress = replace(self._progress, seconds=seconds, reports=(*self._progress.reports, asdict(now)))
+        self._save_checkpoint(folder, lookout)
         if self._workers.is_first:
-            self._save_checkpoint(folder, now)
+            # A run that is cut off is a model all the same.
+            self._model.save(folder)
+            path = folder / REPORTS_FILE
+            with storage_errors(path), path.open("a", encoding="utf-8") as stream:
+                append_json_line(stream, asdict(now))
         return "finished" if self._goes_on(now, report) else "stopped"
 
     def _goes_on(self, now: Report, report: OnReport) -> bool:
@@ -264,7 +290,7 @@ class _Training:
         """Return the validation scores, and the mean training loss since the last report."""
         self._optimizer.flush()
         self._model.eval()
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in self._model.parameters()):
+        if not self._has_finite_weights():
             return {**dict.fromkeys(self._config.metrics, math.nan), "loss": math.nan}
         if self._sample is not None:
             self._model.fit_postprocessing(self._sample)
@@ -272,16 +298,20 @@ class _Training:
             scores = self._examination.scores(self._model)
         return {**scores, "loss": float(self._loss_sum) / self._num_losses}
 
-    def _save_checkpoint(self, folder: Path, report: Report) -> None:
-        """Save everything needed to go on, then tell of it."""
+    def _has_finite_weights(self) -> bool:
+        return all(bool(torch.isfinite(parameter).all()) for parameter in self._model.parameters())
+
+    def _save_checkpoint(self, folder: Path, lookout: _Lookout) -> None:
+        """Save everything needed to go on, on the first worker."""
+        if not self._workers.is_first:
+            return
+        begun = time.perf_counter()
         tensors = {f"model.{name}": tensor for name, tensor in self._model.tensors().items()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in self._optimizer.tensors().items()}
-        save_checkpoint(folder, tensors, self._progress, key=self._config.key)
-        # A run that is cut off is a model all the same.
-        self._model.save(folder)
-        path = folder / REPORTS_FILE
-        with storage_errors(path), path.open("a", encoding="utf-8") as stream:
-            append_json_line(stream, asdict(report))
+        # After a report these begin anew; between two they are half of the next one's figure.
+        progress = replace(self._progress, loss_sum=float(self._loss_sum), num_losses=self._num_losses)
+        save_checkpoint(folder, tensors, progress, key=self._config.key)
+        lookout.note_save(took_s=time.perf_counter() - begun)
 
     # -- start and end ------------------------------------------------------------------------------------------
 
@@ -289,13 +319,14 @@ class _Training:
         """Take up the last whole checkpoint, where there is one."""
         saved = load_checkpoint(folder, key=self._config.key)
         if saved is None:
-            self._progress = Progress()
+            self._progress = Progress(steps_lost=steps_lost(folder, Progress()))
             return
-        tensors, self._progress = saved
+        tensors, progress = saved
+        self._progress = replace(progress, steps_lost=steps_lost(folder, progress))
         self._model.load_tensors(under(tensors, "model."), source=folder / CHECKPOINT_FOLDER)
         self._optimizer.load_tensors(under(tensors, "optimizer."))
-        self._loss_sum.zero_()
-        self._num_losses = 0
+        self._loss_sum.fill_(progress.loss_sum)
+        self._num_losses = progress.num_losses
 
     def _rewrite_reports(self, folder: Path) -> None:
         """Make the reports' file agree with the checkpoint that is gone on from."""
@@ -303,17 +334,18 @@ class _Training:
         write_text(folder / REPORTS_FILE, "".join(lines))
 
     def _outcome(self, status: Status) -> Outcome:
-        """Return how the run ended."""
-        reports = self._progress.reports
+        """Return how the run ended: with the model of its last report."""
+        last = self._progress.reports[-1] if self._progress.reports else {}
+        step = last.get("step", 0)
         return Outcome(
             status=status,
-            step=self._progress.step,
+            step=step,
             num_steps=self._num_steps,
-            sentences=self._progress.sentences,
-            seconds=self._progress.seconds,
-            metrics=dict(reports[-1]["metrics"]) if reports else {},
+            sentences=last.get("sentences", 0),
+            seconds=last.get("seconds", 0.0),
+            metrics=dict(last.get("metrics", {})),
             pool=self._examination.as_json(),
-            message="" if status != "nan" else _nan_message(self._progress.step),
+            message="" if status != "nan" else _nan_message(step),
         )
 
     def _save(self, outcome: Outcome, folder: Path) -> None:
@@ -321,6 +353,39 @@ class _Training:
         save_outcome(outcome, folder, key=self._config.key)
         if outcome.status == "finished":
             drop_checkpoints(folder)
+
+
+class _Lookout:
+    """Looks out for interruptions about once a second, on the clock of one sitting of a run."""
+
+    def __init__(self, interruptions: Interruptions, *, step: int, seconds: float) -> None:
+        self.next_step = step + 1
+        self._notice = interruptions.notice
+        self._left_s: float | None = None
+        self._looked_at, self._looked_s = step, time.perf_counter()
+        self._begun_s = self._looked_s - seconds
+        self._timer = SaveTimer(per_hour=interruptions.per_hour, now_s=self._looked_s)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on the run, over all sittings."""
+        return time.perf_counter() - self._begun_s
+
+    def is_save_due(self) -> bool:
+        """Ask for a notice, on every worker, and whether to save."""
+        self._left_s = self._notice()
+        return self._timer.is_due(now_s=time.perf_counter(), left_s=self._left_s)
+
+    def step_of_next_look(self, step: int) -> int:
+        """Return the step that is about a second away, by the steps since the last look."""
+        now_s = time.perf_counter()
+        done, took_s = step - self._looked_at, max(now_s - self._looked_s, 1e-6)
+        self._looked_at, self._looked_s = step, now_s
+        return step + max(1, min(int(done * LOOK_S / took_s), 2 * done))
+
+    def note_save(self, *, took_s: float) -> None:
+        """Hear that a checkpoint has been written."""
+        self._timer.note_save(now_s=time.perf_counter(), took_s=took_s, left_s=self._left_s)
 
 
 def _nan_message(step: int) -> str:

@@ -26,6 +26,8 @@ class Report:
         sentences: Sentences trained on, over all workers; of triplets and pairs, their number.
         seconds: Time spent in training and validation, over all resumes.
         metrics: The figures of validation by name, and `loss`, the mean since the report before.
+        steps_lost: Steps that were done, lost with their process and done again, over all resumes; as of the last sign
+            of life, which a run leaves about once a second.
     """
 
     index: int
@@ -35,6 +37,7 @@ class Report:
     sentences: int
     seconds: float
     metrics: dict[str, float] = field(default_factory=dict)
+    steps_lost: int = 0
 
 
 @dataclass(frozen=True)

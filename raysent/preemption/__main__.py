@@ -1,0 +1,49 @@
+"""`python -m raysent.preemption --address HOST:PORT`: the node agent, started beside `ray start` on a worker node."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import socket
+
+from raysent.preemption.agent import POLL_S, NodeAgent
+from raysent.preemption.metadata import InstanceMetadata
+from raysent.preemption.ray_nodes import DrainError, drain_node, node_at
+
+
+def main() -> None:
+    """Run the agent until SIGTERM."""
+    options = _options()
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s")
+
+    def drain(left_s: float, why: str) -> None:
+        node_id = options.node_id or node_at(options.address, _own_ip(options.address))
+        if node_id is None:
+            raise DrainError(f"{options.address}: must know a node at {_own_ip(options.address)}; name it by --node-id")
+        drain_node(options.address, node_id, left_s=left_s, why=why)
+
+    agent = NodeAgent(InstanceMetadata(), drain, poll_s=options.poll_s)
+    signal.signal(signal.SIGTERM, lambda *_: agent.shut_down())
+    signal.signal(signal.SIGINT, lambda *_: agent.shut_down())
+    agent.run()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m raysent.preemption", description=__doc__)
+    parser.add_argument("--address", required=True, help="the cluster, host:port")
+    parser.add_argument("--node-id", help="of the Ray node to drain; by default the one at this machine's address")
+    parser.add_argument("--poll-s", type=float, default=POLL_S, help="seconds between two questions (%(default)g)")
+    return parser.parse_args()
+
+
+def _own_ip(address: str) -> str:
+    """Return the address of this machine on the way to the cluster; nothing is sent."""
+    host, _, port = address.rpartition(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+        way.connect((host, int(port)))
+        return str(way.getsockname()[0])
+
+
+if __name__ == "__main__":
+    main()

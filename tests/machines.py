@@ -1,0 +1,101 @@
+"""Machines to take away: Ray nodes on this one, and the metadata service that foretells their end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Metadata:
+    """A metadata service, version 2: a token first, then 404 until it is armed.
+
+    Attributes:
+        url: Where it listens, on this machine alone.
+        num_asked: How often it was asked for a notice with a token that holds.
+        is_silent: Whether it answers with an error of its own.
+    """
+
+    def __init__(self) -> None:
+        self.num_asked, self.is_silent = 0, False
+        self.token = "first"
+        self._notice: bytes | None = None
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def arm(self, seconds: float) -> None:
+        """Give notice from now on."""
+        at = datetime.now(UTC) + timedelta(seconds=seconds)
+        self.say(json.dumps({"action": "terminate", "time": at.strftime("%Y-%m-%dT%H:%M:%SZ")}))
+
+    def say(self, text: str | None) -> None:
+        """Answer with this text; None for 404."""
+        self._notice = None if text is None else text.encode()
+
+    def answer(self, path: str, token: str | None) -> tuple[int, bytes]:
+        """Return status and text of a question."""
+        if self.is_silent:
+            return 503, b""
+        if token != self.token:
+            return 401, b""
+        if path != "/latest/meta-data/spot/instance-action":
+            return 404, b""
+        self.num_asked += 1
+        return (404, b"") if self._notice is None else (200, self._notice)
+
+    def close(self) -> None:
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _handler(service: Metadata) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            is_asked_well = self.path == "/latest/api/token" and self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
+            self._send(*((200, service.token.encode()) if is_asked_well and not service.is_silent else (503, b"")))
+
+        def do_GET(self) -> None:
+            self._send(*service.answer(self.path, self.headers["X-aws-ec2-metadata-token"]))
+
+        def _send(self, status: int, text: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+@contextmanager
+def metadata_service() -> Iterator[Metadata]:
+    """Run a metadata service inside the block."""
+    service = Metadata()
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+@contextmanager
+def node_agent(service: Metadata, *, address: str, node_id: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the agent of a node inside the block, as it runs on a machine of its own."""
+    command = [sys.executable, "-m", "raysent.preemption", "--address", address, "--node-id", node_id, "--poll-s", "1"]
+    agent = subprocess.Popen(command, env={**os.environ, "AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url})
+    try:
+        yield agent
+    finally:
+        agent.kill()
+        agent.wait()

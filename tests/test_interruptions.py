@@ -1,0 +1,138 @@
+"""A sweep over several nodes of which some are taken away, with notice and without."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from machines import metadata_service, node_agent
+
+from raysent.sweep import load_record, read_events, read_ledger, replay
+from raysent.trainer.saving import LOOK_S, best_interval_s
+
+USD_PER_HOUR = 3.6
+INTERRUPTIONS_PER_HOUR = 60
+NUM_TRIALS, NUM_STEPS = 4, 600
+NOTICE_S = 10.0
+# What a checkpoint takes at most, on a machine that has much else to do.
+SAVE_S = 0.5
+# Until Ray misses a node that says nothing any more.
+NOTICED_S = 40.0
+
+SPACE = f"""
+metric: context_accuracy
+base:
+  corpus: {{path: docs}}
+  vocabulary: {{size: 2000}}
+  encoder: {{type: gru, hidden_size: 24, embedding: {{dim: 16}}}}
+  objective: {{type: context_prediction}}
+  training: {{batch_size: 50, learning_rate: 5e-3, max_steps: {NUM_STEPS}, epochs: 100, num_reports: 2}}
+  validation: {{num_candidates: 50, num_sentences: 200}}
+search:
+  training.learning_rate: {{loguniform: [1e-3, 1e-2]}}
+limits: {{trials: {NUM_TRIALS}, scheduler: {{type: none}}}}
+judge: {{tasks: []}}
+cost: {{usd_per_hour: {USD_PER_HOUR}, poll: 1s, interruptions_per_hour: {INTERRUPTIONS_PER_HOUR}}}
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A head without cores, and three nodes of one core each."""
+    from ray.cluster_utils import Cluster
+
+    quick = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": quick})
+    try:
+        for _ in range(3):
+            cluster.add_node(num_cpus=1)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+@pytest.mark.cluster
+def test_sweep_outlives_a_node_killed_and_a_node_drained(cluster: Any, tmp_path: Path) -> None:
+    """Trials go on elsewhere from where they were; what was lost and what was paid for is in the ledger."""
+    run, space = tmp_path / "run", tmp_path / "space.yaml"
+    space.write_text(SPACE)
+    taken_at: dict[str, float] = {}
+    with metadata_service() as service, _sweep(space, run, cluster.address) as sweep:
+        killed, drained = _two_nodes_at_work(run, cluster, sweep)
+        with node_agent(service, address=cluster.address, node_id=drained.node_id):
+            for node, notice_s in ((killed, 0.0), (drained, NOTICE_S)):
+                if notice_s:
+                    service.arm(notice_s)
+                    time.sleep(notice_s)
+                cluster.remove_node(node, allow_graceful=False)
+                taken_at[node.node_id[:12]] = time.time()
+        told, errors = sweep.communicate(timeout=300)
+    assert sweep.returncode == 0, errors
+    outcome = json.loads(told)
+    assert [trial["status"] for trial in outcome["trials"]] == ["finished"] * NUM_TRIALS
+    reports = Counter((event["trial"], event["index"]) for event in read_events(run) if event["event"] == "report")
+    assert set(reports.values()) == {1}
+    _check_shares(run, set(taken_at))
+    _check_nodes(run, taken_at, spent_usd=outcome["spent_usd"])
+    found = replay(load_record(run).space, seed=0, events=list(read_events(run)))
+    assert found.difference == ""
+
+
+def _check_shares(run: Path, taken: set[str]) -> None:
+    """The trials of both lost nodes went on elsewhere, and no trial lost more than its checkpoints allow."""
+    shares: dict[str, list[dict[str, Any]]] = {}
+    for line in read_ledger(run):
+        if line["entry"] == "trial":
+            shares.setdefault(line["trial"], []).append(line)
+    moved = [lines for lines in shares.values() if lines[0]["node"] in taken]
+    assert len(moved) >= 2
+    assert all(lines[-1]["node"] not in taken for lines in moved)
+    bound_s = best_interval_s(SAVE_S, per_hour=INTERRUPTIONS_PER_HOUR) + 2 * LOOK_S
+    for lines in shares.values():
+        steps_per_s = max(line["steps"] / line["seconds"] for line in lines)
+        assert sum(line["steps"] for line in lines) == NUM_STEPS
+        assert sum(line["steps_lost"] for line in lines) <= steps_per_s * bound_s
+
+
+def _check_nodes(run: Path, taken_at: dict[str, float], *, spent_usd: float) -> None:
+    """Every node is paid for from its coming to its going, at its price, and the sum is what was spent."""
+    nodes: dict[str, list[dict[str, Any]]] = {}
+    for line in read_ledger(run):
+        if line["entry"] == "node":
+            nodes.setdefault(line["node"], []).append(line)
+            assert line["usd"] == pytest.approx(line["seconds"] * USD_PER_HOUR / 3600, abs=1e-6)
+    assert len(nodes) == 4 + 1  # and the judging, on the machine of the driver
+    for lines in nodes.values():
+        assert not lines[-1]["is_open"]
+        assert sum(line["seconds"] for line in lines) == pytest.approx(lines[-1]["time"] - lines[0]["time"], abs=2)
+    for name, at in taken_at.items():
+        assert 0 <= nodes[name][-1]["time"] - at < NOTICED_S
+    assert sum(line["usd"] for lines in nodes.values() for line in lines) == pytest.approx(spent_usd, abs=1e-4)
+
+
+def _sweep(space: Path, run: Path, address: str) -> subprocess.Popen[str]:
+    """Start a sweep on a cluster."""
+    command = [sys.executable, "-c", "from raysent.cli import main; main()"]
+    return subprocess.Popen(
+        [*command, "sweep", str(space), "--run", str(run), "--address", address, "--json", "--yes"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def _two_nodes_at_work(run: Path, cluster: Any, sweep: subprocess.Popen[str]) -> list[Any]:
+    """Wait until trials have reported from three nodes; return two of these."""
+    deadline = time.monotonic() + 120
+    while True:
+        assert sweep.poll() is None, sweep.communicate()
+        assert time.monotonic() < deadline, "the trials were not spread over the nodes in time"
+        seen = {line["node"] for line in (read_ledger(run) if run.exists() else []) if line["entry"] == "trial"}
+        if len(seen) == 3:
+            return [node for node in cluster.worker_nodes if node.node_id[:12] in seen][:2]
+        time.sleep(0.1)

@@ -1,0 +1,133 @@
+"""Checkpoints between reports: due when they are worth it, and a run that goes on from one is the same to the bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_run import tiny_run
+
+from raysent.artifacts import load_tensors, read_json
+from raysent.trainer import Interruptions, fit, load_reports
+from raysent.trainer.saving import LOOK_S, SaveTimer, best_interval_s
+
+
+class KilledError(Exception):
+    """Stands for the end of a machine."""
+
+
+def test_best_interval_follows_young() -> None:
+    """Two seconds to save and one interruption in a hundred hours: every twenty minutes; none: never."""
+    assert best_interval_s(2.0, per_hour=0.01) == pytest.approx(math.sqrt(2 * 2.0 * 360_000))
+    assert best_interval_s(2.0, per_hour=0.0) == math.inf
+
+
+def test_best_interval_loses_least() -> None:
+    """Against the share of time lost, saving and doing again, over a grid of intervals."""
+    save_s, per_hour = 3.0, 0.5
+    grid = torch.linspace(10, 1000, 9901)
+    lost = save_s / grid + grid / 2 * per_hour / 3600
+    assert best_interval_s(save_s, per_hour=per_hour) == pytest.approx(float(grid[lost.argmin()]), abs=0.2)
+
+
+def _saves(timer: SaveTimer, *, until_s: int, left_s: Callable[[int], float | None]) -> list[int]:
+    """Return the seconds at which a run that looks every second, and saves in half a second, saves."""
+    saves = []
+    for now_s in range(1, until_s + 1):
+        if timer.is_due(now_s=now_s, left_s=left_s(now_s)):
+            timer.note_save(now_s=now_s, took_s=0.5, left_s=left_s(now_s))
+            saves.append(now_s)
+    return saves
+
+
+def test_timer_saves_at_once_after_a_notice_and_just_before_its_end() -> None:
+    """Two saves: what is trained in between was paid for."""
+    timer = SaveTimer(per_hour=0.0, now_s=0.0)
+    saves = _saves(timer, until_s=140, left_s=lambda now_s: 130.0 - now_s if now_s >= 10 else None)
+    assert saves == [10, 130 - int(2 * 0.5 + 2 * LOOK_S)]
+
+
+def test_timer_hears_a_second_notice_and_one_taken_back() -> None:
+    """An earlier deadline is a notice of its own; a drain that was called off leaves nothing to do."""
+    deadlines = {range(10, 30): 130.0, range(30, 61): 60.0, range(80, 90): 200.0}
+
+    def left_s(now_s: int) -> float | None:
+        return next((at - now_s for times, at in deadlines.items() if now_s in times), None)
+
+    assert _saves(SaveTimer(per_hour=0.0, now_s=0.0), until_s=150, left_s=left_s) == [10, 30, 57, 80]
+
+
+def test_timer_saves_once_for_a_notice_that_leaves_no_time() -> None:
+    """What remains is shorter than a save: the first is the last."""
+    assert _saves(SaveTimer(per_hour=0.0, now_s=0.0), until_s=10, left_s=lambda now_s: 2.0 - now_s) == [1]
+
+
+def test_timer_saves_now_and_then_where_interruptions_are_likely() -> None:
+    """The interval follows what a save takes, once one has been measured."""
+    timer = SaveTimer(per_hour=36.0, now_s=0.0)
+    first, second = math.ceil(best_interval_s(1.0, per_hour=36.0)), math.ceil(best_interval_s(0.5, per_hour=36.0))
+    assert _saves(timer, until_s=40, left_s=lambda _: None) == [first, first + second, first + 2 * second]
+
+
+def _die_at_look(number: int, *, notice_at: int) -> Callable[[], float | None]:
+    """Return a notice from one look on, of a machine that dies at a later one."""
+    looks = [0]
+
+    def notice() -> float | None:
+        looks[0] += 1
+        if looks[0] == number:
+            raise KilledError
+        return 100.0 if looks[0] >= notice_at else None
+
+    return notice
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_tensors(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("changes", [{}, {"objective__type": "sentence_decoding"}, {"training__schedule": "linear"}])
+def test_fit_killed_between_reports_goes_on_from_the_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]
+) -> None:
+    """The same weights and losses as without an interruption, and the steps since the checkpoint are counted as lost."""
+    monkeypatch.setattr("raysent.trainer.loop.LOOK_S", 0.0)  # at every step
+    config = tiny_run(tmp_path, training__num_reports=2, **changes)
+    fit(config, tmp_path / "straight")
+    with pytest.raises(KilledError):
+        fit(config, tmp_path / "killed", interruptions=Interruptions(_die_at_look(5, notice_at=2)))
+    saved = read_json(tmp_path / "killed" / "checkpoint" / "000000002.json")
+    assert (saved["step"], saved["reports"], saved["num_losses"]) == (2, [], 2)
+    fit(config, tmp_path / "killed")
+    one, other = _weights(tmp_path / "straight"), _weights(tmp_path / "killed")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    straight, resumed = load_reports(tmp_path / "straight"), load_reports(tmp_path / "killed")
+    assert [report.metrics for report in straight] == [report.metrics for report in resumed]
+    assert [report.steps_lost for report in straight] == [0, 0]
+    assert [report.steps_lost for report in resumed] == [2, 2]
+
+
+def test_fit_counts_what_two_kills_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lost steps add up, also where the second machine dies before its first checkpoint."""
+    monkeypatch.setattr("raysent.trainer.loop.LOOK_S", 0.0)
+    config = tiny_run(tmp_path, training__num_reports=1)
+    for number in (4, 3):
+        with pytest.raises(KilledError):
+            fit(config, tmp_path / "run", interruptions=Interruptions(_die_at_look(number, notice_at=99)))
+    fit(config, tmp_path / "run")
+    assert load_reports(tmp_path / "run")[-1].steps_lost == 3 + 2
+
+
+def test_fit_saves_now_and_then_where_interruptions_are_likely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an interruption a millisecond every look saves; a run that ends leaves none of it."""
+    monkeypatch.setattr("raysent.trainer.loop.LOOK_S", 0.0)
+    saved: list[int] = []
+    monkeypatch.setattr(
+        "raysent.trainer.loop.save_checkpoint", lambda folder, tensors, progress, *, key: saved.append(progress.step)
+    )
+    config = tiny_run(tmp_path, training__num_reports=1)
+    outcome = fit(config, tmp_path / "run", interruptions=Interruptions(per_hour=1e12))
+    assert len(saved) == outcome.num_steps
