@@ -13,6 +13,7 @@ import os
 import shutil
 import socket
 import sys
+import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -47,6 +48,9 @@ _RAY_FOLDER = ".ray_train"
 _POLL_S = 0.1
 _MAX_FAILURES = 3
 _KNOCK_S = 10.0
+# How Ray's native code names a token that is missing or wrong.
+_REFUSED_TOKEN = "InvalidAuthToken"
+_MAX_SAID_BYTES = 100_000
 
 _QUIET = {
     # How often Ray's controller looks for reports; its own 2 s would be most of a short run.
@@ -278,21 +282,49 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
     """Be connected to Ray inside the block; what was started for it is ended after, with so many cores if given."""
     _quiet()
     import ray  # noqa: PLC0415 - late, as above
+    from ray.exceptions import AuthenticationError  # noqa: PLC0415
 
     if ray.is_initialized():
         yield
         return
-    try:
-        _knock(address)
-        options: dict[str, Any] = {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
-        ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"--address {address}: no Ray cluster answers there ({reason})") from None
+    options: dict[str, Any] = {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
+    with _overheard() as said:
+        try:
+            _knock(address)
+            ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
+        except (OSError, ValueError, AuthenticationError) as error:
+            if isinstance(error, AuthenticationError) or _REFUSED_TOKEN in said():
+                raise ConfigError(
+                    f"--address {address}: asks for its token, and none or another was given; set RAY_AUTH_MODE=token "
+                    f"and RAY_AUTH_TOKEN_PATH to the token's file"
+                ) from None
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"--address {address}: no Ray cluster answers there ({reason})") from None
     try:
         yield
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _overheard() -> Iterator[Callable[[], str]]:
+    """Keep what Ray's native code writes to standard error inside the block; yields a way to read it.
+
+    It says there, over and over, what its exception leaves out: that a token was refused.
+    """
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as kept:
+        screen = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+
+        def said() -> str:
+            return os.pread(kept.fileno(), _MAX_SAID_BYTES, 0).decode(errors="replace")
+
+        try:
+            yield said
+        finally:
+            os.dup2(screen, 2)
+            os.close(screen)
 
 
 def quiet_output() -> contextlib.AbstractContextManager[object]:

@@ -16,7 +16,7 @@ from raysent.artifacts import address_of
 from raysent.cli import money
 from raysent.cli.console import ProgressLines, default_folder, messages, print_json, print_table, results
 from raysent.cli.judging import Judgement, judge_sweep, print_judgement, task_names
-from raysent.cli.live import SweepView, format_duration, format_value
+from raysent.cli.live import EVENTS_VARIABLE, EventLines, SweepView, format_duration, format_value
 from raysent.config import Override
 from raysent.cost import parse_money
 from raysent.errors import RaysentError
@@ -117,7 +117,9 @@ def print_schema() -> int:
     return 0
 
 
-def _view(space: SearchSpace, *, as_json: bool) -> SweepView:
+def _view(space: SearchSpace, *, as_json: bool) -> SweepView | EventLines:
+    if EVENTS_VARIABLE in os.environ:
+        return EventLines(messages)
     return SweepView(messages, title=space.name, metric=space.metric, mode=space.mode, is_quiet=as_json)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,9 @@ from raysent.sweep.replay import budget_values
 from raysent.sweep.trial import Trial
 from raysent.train import node_name, quiet_output, ray_session
 from raysent.trainer import drop_checkpoints
+
+# On a cluster that grows: the most that it can grow to, as `{"CPU": 32, "GPU": 8}`, told by who brought it up.
+CAPACITY_VARIABLE = "RAYSENT_CAPACITY"
 
 
 @dataclass(frozen=True)
@@ -209,13 +214,19 @@ def _check_hourly(space: SearchSpace, budget: Budget, meter: Meter) -> None:
 
 def _layout(space: SearchSpace, conductor: Conductor) -> Layout:
     """Return how the trials that are left share the cluster."""
-    resources = ray.cluster_resources()
+    resources = _capacity(ray.cluster_resources())
     return layout(
         space.limits,
         cpus=int(resources.get("CPU", 0)),
         gpus=float(resources.get("GPU", 0)),
         num_trials=max(1, space.limits.trials - sum(trial.status != "waiting" for trial in conductor.trials.values())),
     )
+
+
+def _capacity(resources: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the cores and GPUs that trials can count on: those that are there, or that machines will come with."""
+    told = json.loads(os.environ.get(CAPACITY_VARIABLE, "{}"))
+    return {name: max(resources.get(name, 0.0), told.get(name, 0.0)) for name in ("CPU", "GPU")}
 
 
 def _clock(space: SearchSpace, spent_s: float) -> Callable[[], bool]:
