@@ -112,7 +112,7 @@ def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, 
     assert resumed.returncode == 0, resumed.stderr
     told = json.loads(resumed.stdout)
     assert (told["run"], told["status"], told["report"]) == (RUN, "completed", f"{RUN}/report.html")
-    assert told["spent_usd"] > spent_usd > 0
+    assert told["spent_usd"] > spent_usd  # of the time that nobody saw, the worst is assumed
     events = _events(store)
     assert Counter(event["trial"] for event in events if event["event"] == "ended") == {
         f"{number:04d}": 1 for number in range(NUM_TRIALS)
