@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 import pydantic
 
 from raysent import config as configuration
-from raysent.artifacts import content_key, read_json, write_json
+from raysent.artifacts import content_key, open_folder, read_json, write_json
 from raysent.codes import AnyCode
 from raysent.config import StrictModel
 from raysent.corpus import CorpusConfig
@@ -33,7 +33,6 @@ from raysent.vocabulary import VocabularyConfig
 RUN_FILE = "run.json"
 REPORTS_FILE = "reports.jsonl"
 OUTCOME_FILE = "outcome.json"
-CHECKPOINT_FOLDER = "checkpoint"
 
 _PACKAGES = ("raysent", "torch", "numpy", "ray", "optuna")
 
@@ -109,7 +108,7 @@ class RunConfig(StrictModel):
         """Fill in what the model that the run begins with says of itself."""
         if not isinstance(values, dict) or not isinstance(values.get("initial"), str) or values.get("encoder"):
             return values
-        model = read_record(Path(values["initial"])).config
+        model = read_record(open_folder(values["initial"])).config
         own = {"encoder": model.encoder, "second_encoder": model.second_encoder, "postprocessing": model.postprocessing}
         taken = {name: part.model_dump() for name, part in own.items() if part is not None}
         given = {name: value for name, value in values.items() if value is not None}

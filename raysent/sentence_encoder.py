@@ -16,6 +16,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from raysent.artifacts import address_of, open_folder
 from raysent.errors import ArtifactError, ConfigError, RaysentError
 
 _PREFIX = "hash:"
@@ -132,14 +133,18 @@ def load(path: str | Path) -> SentenceEncoder:
     """
     if isinstance(path, str) and path.startswith("hash:"):
         return HashEncoder.parse(path)
-    folder = Path(path)
+    folder = open_folder(path)
     if not folder.is_dir():
-        raise ArtifactError(f"{path}: no such folder; name a run, a trial, a model, an ensemble or hash:DIM")
+        raise ArtifactError(
+            f"{address_of(folder)}: no such folder; name a run, a trial, a model, an ensemble or hash:DIM"
+        )
     for file_name, loader in _LOADERS.items():
         for place in (folder, folder / "model"):
             if (place / file_name).is_file():
                 return loader(place)
-    raise ArtifactError(f"{path}: holds no {' and no '.join(_LOADERS)}; name a trained model's folder or an ensemble's")
+    raise ArtifactError(
+        f"{address_of(folder)}: holds no {' and no '.join(_LOADERS)}; name a trained model's folder or an ensemble's"
+    )
 
 
 def check_sentences(sentences: object) -> None:

@@ -13,6 +13,7 @@ import os
 import shutil
 import socket
 import sys
+import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,11 +24,22 @@ from typing import Any
 import torch
 
 from raysent import errors
-from raysent.artifacts import read_json, storage_errors, write_json
+from raysent.artifacts import (
+    CHECKPOINT_FOLDER,
+    address_of,
+    open_folder,
+    portable,
+    read_json,
+    refresh,
+    remove,
+    remove_folder,
+    storage_errors,
+    write_json,
+)
 from raysent.errors import ArtifactError, ConfigError, RaysentError, TrainingError
 from raysent.material import open_material
 from raysent.preemption import worker_notice
-from raysent.run import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE, RunConfig
+from raysent.run import OUTCOME_FILE, REPORTS_FILE, RunConfig
 from raysent.trainer import Interruptions, Outcome, Report, Workers, check_run, fit, load_outcome, load_reports
 
 # A user's mistake, met by a worker; it cannot be raised through Ray without being tried again.
@@ -36,6 +48,9 @@ _RAY_FOLDER = ".ray_train"
 _POLL_S = 0.1
 _MAX_FAILURES = 3
 _KNOCK_S = 10.0
+# How Ray's native code names a token that is missing or wrong.
+_REFUSED_TOKEN = "InvalidAuthToken"
+_MAX_SAID_BYTES = 100_000
 
 _QUIET = {
     # How often Ray's controller looks for reports; its own 2 s would be most of a short run.
@@ -132,7 +147,7 @@ def make_trainer(
     from ray.train.torch import TorchTrainer  # noqa: PLC0415
 
     folder = folder.absolute()
-    (folder / _MISTAKE_FILE).unlink(missing_ok=True)
+    remove(folder / _MISTAKE_FILE)
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     resources: dict[str, float] = {"CPU": cpus_per_worker}
@@ -140,7 +155,7 @@ def make_trainer(
         resources["GPU"] = gpus_per_worker
     job = {
         "config": config.model_dump_json(),
-        "folder": str(folder),
+        "folder": portable(folder),
         "working_folder": str(Path.cwd()),
         "num_threads": cpus_per_worker,
         "interruptions_per_hour": interruptions_per_hour,
@@ -171,7 +186,7 @@ def train_worker(job: dict[str, Any]) -> None:
     import ray.train  # noqa: PLC0415 - late, as above
     import ray.train.torch  # noqa: PLC0415
 
-    folder = Path(job["folder"])
+    folder = open_folder(job["folder"], with_checkpoints=True)
     if (folder / _MISTAKE_FILE).exists():
         return  # started again although nothing will have changed
     with contextlib.suppress(OSError):
@@ -213,14 +228,17 @@ def trained(config: RunConfig, folder: Path) -> Outcome:
     """
     folder = folder.absolute()
     shutil.rmtree(folder / _RAY_FOLDER, ignore_errors=True)
+    refresh(folder)  # the workers may have been on other machines
     mistake = folder / _MISTAKE_FILE
     if mistake.exists():
         told = read_json(mistake)
-        mistake.unlink(missing_ok=True)
+        remove(mistake)
         raise getattr(errors, told["kind"], RaysentError)(told["text"])
     outcome = load_outcome(folder, key=config.key)
     if outcome is None:
-        raise TrainingError(f"{folder}: the workers ended before the run did; resume it from its last checkpoint")
+        raise TrainingError(
+            f"{address_of(folder)}: the workers ended before the run did; resume it from its last checkpoint"
+        )
     return outcome
 
 
@@ -254,7 +272,9 @@ def _follow(trainer: Any, folder: Path, on_report: Callable[[Report], object] | 
     if failures and not (folder / _MISTAKE_FILE).exists():
         [failure] = failures
         told = str(failure).strip().splitlines() or [type(failure).__name__]
-        raise TrainingError(f"{folder}: the workers failed: {told[-1]}; resume from the last checkpoint") from failure
+        raise TrainingError(
+            f"{address_of(folder)}: the workers failed: {told[-1]}; resume from the last checkpoint"
+        ) from failure
 
 
 @contextlib.contextmanager
@@ -262,17 +282,24 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
     """Be connected to Ray inside the block; what was started for it is ended after, with so many cores if given."""
     _quiet()
     import ray  # noqa: PLC0415 - late, as above
+    from ray.exceptions import AuthenticationError  # noqa: PLC0415
 
     if ray.is_initialized():
         yield
         return
-    try:
-        _knock(address)
-        options: dict[str, Any] = {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
-        ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"--address {address}: no Ray cluster answers there ({reason})") from None
+    options: dict[str, Any] = {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
+    with _overheard() as said:
+        try:
+            _knock(address)
+            ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
+        except (OSError, ValueError, AuthenticationError) as error:
+            if isinstance(error, AuthenticationError) or _REFUSED_TOKEN in said():
+                raise ConfigError(
+                    f"--address {address}: asks for its token, and none or another was given; set RAY_AUTH_MODE=token "
+                    f"and RAY_AUTH_TOKEN_PATH to the token's file"
+                ) from None
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"--address {address}: no Ray cluster answers there ({reason})") from None
     try:
         yield
     finally:
@@ -284,6 +311,27 @@ def cpus_of_largest_node() -> int:
     import ray  # noqa: PLC0415 - late, as above
 
     return max([1, *(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])])
+
+
+@contextlib.contextmanager
+def _overheard() -> Iterator[Callable[[], str]]:
+    """Keep what Ray's native code writes to standard error inside the block; yields a way to read it.
+
+    It says there, over and over, what its exception leaves out: that a token was refused.
+    """
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as kept:
+        screen = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+
+        def said() -> str:
+            return os.pread(kept.fileno(), _MAX_SAID_BYTES, 0).decode(errors="replace")
+
+        try:
+            yield said
+        finally:
+            os.dup2(screen, 2)
+            os.close(screen)
 
 
 def quiet_output() -> contextlib.AbstractContextManager[object]:
@@ -331,9 +379,9 @@ def _quiet() -> None:
 
 def _start_anew(folder: Path) -> None:
     """Remove what an earlier training left."""
-    shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
+    remove_folder(folder / CHECKPOINT_FOLDER)
     try:
         for name in (OUTCOME_FILE, REPORTS_FILE):
-            (folder / name).unlink(missing_ok=True)
+            remove(folder / name)
     except OSError as error:
-        raise ArtifactError(f"{folder}: cannot be cleared: {error.strerror}") from None
+        raise ArtifactError(f"{address_of(folder)}: cannot be cleared: {error.strerror}") from None

@@ -167,7 +167,6 @@ def test_meter_survives_a_torn_line_and_a_kill(tmp_path):
     meter = Meter(tmp_path, config, nodes=lambda: ["here"], clock=clock).__enter__()
     clock.now += 7
     assert meter.funds().spent_usd == 7
-    meter._stream.close()  # as the system does for a killed process
     with (tmp_path / LEDGER_FILE).open("a") as stream:
         stream.write('{"entry": "no')
     with Meter(tmp_path, config, nodes=lambda: ["here"], clock=clock) as again:

@@ -167,7 +167,7 @@ def test_fit_with_no_whole_checkpoint_is_one_clear_line(tmp_path: Path) -> None:
         fit(config, tmp_path / "run", report=die_after(1))
     for path in (tmp_path / "run" / "checkpoint").glob("*.safetensors"):
         path.write_bytes(b"")
-    with pytest.raises(ArtifactError, match=r"safetensors: truncated; remove .*checkpoint to train again"):
+    with pytest.raises(ArtifactError, match=r"safetensors: truncated or changed; remove .*checkpoint to train again"):
         fit(config, tmp_path / "run")
 
 
@@ -179,7 +179,7 @@ def test_fit_on_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytes
         raise OSError(28, "No space left on device")
 
     def fill_disk(report: Report) -> bool:
-        monkeypatch.setattr(artifacts, "save_file", full)
+        monkeypatch.setattr(artifacts.files, "save_file", full)
         return True
 
     with pytest.raises(ArtifactError, match=r"safetensors: the disk is full; free some space"):

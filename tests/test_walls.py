@@ -62,6 +62,7 @@ LATE = {
     "raysent": "importing raysent for its version must not import torch",
     "raysent.cli.app": "asking for help must not import torch and Ray",
     "raysent.cli.analyse_app": "asking for help must not import torch and Ray",
+    "raysent.cli.options": "asking for help must not import torch and Ray",
     "raysent.cli.cluster_app": "asking for help must not import torch and Ray",
     "raysent.cli.cost_app": "asking for help must not import torch and Ray",
     "raysent.cli.model_app": "asking for help must not import torch and Ray",

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from raysent.cli.options import DataOption, JsonOption, ModelsArgument
+from raysent.cli.options import DataOption, JsonOption, ModelsArgument, opened, opened_name
 
 analyse_app = typer.Typer(
     help="Look closer than scores: kept in the run's folder, shown by its report.",
@@ -20,11 +20,16 @@ analyse_app = typer.Typer(
 
 ProtocolOption = Annotated[str, typer.Option("--protocol", metavar="NAME", help="How tasks with a probe are judged.")]
 RunsArgument = Annotated[
-    list[str], typer.Argument(metavar="RUN", help="Run folders, or a sweep's, which stands for its trials.")
+    list[str],
+    typer.Argument(
+        metavar="RUN", help="Run folders, or a sweep's, which stands for its trials; also s3://.", parser=opened_name
+    ),
 ]
 IntoOption = Annotated[
     Path | None,
-    typer.Option("--into", metavar="DIR", help="Folder that keeps what is found.  [default: the first one named]"),
+    typer.Option(
+        "--into", metavar="DIR", help="Folder that keeps what is found.  [default: the first one named]", parser=opened
+    ),
 ]
 MetricOption = Annotated[
     str | None,

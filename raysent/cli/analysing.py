@@ -9,6 +9,7 @@ from typing import Any
 from raysent import analyses
 from raysent.analyses.answers import SIMILARITY, Judging, similarity_name
 from raysent.analyses.parameter_effect import grouped
+from raysent.artifacts import address_of
 from raysent.cli.console import ProgressLines, print_json, print_table, results
 from raysent.cli.judging import EVALUATION_FOLDER, home
 from raysent.errors import ConfigError
@@ -178,7 +179,7 @@ def _finish(found: Sequence[analyses.Analysis], models: Sequence[str], into: Pat
         return 0
     results.print()
     for path in paths:
-        results.print(f"kept: {path}", soft_wrap=True)
+        results.print(f"kept: {address_of(path)}", soft_wrap=True)
     return 0
 
 

@@ -36,7 +36,7 @@ from raysent.cli.options import (
     TasksOption,
 )
 from raysent.cli.retrieval_app import retrieval_app
-from raysent.errors import RaysentError
+from raysent.errors import ConfigError, RaysentError
 
 # Typer keeps a copy of click for itself; its public BadParameter is the way to what all misuse descends from.
 UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
@@ -110,6 +110,11 @@ def sweep(
     ] = None,
     seed: SeedOption = None,
     address: AddressOption = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option("--cluster", metavar="FILE", help="A cluster on AWS that comes for the sweep and goes after it."),
+    ] = None,
+    keep_cluster: Annotated[bool, typer.Option("--keep-cluster", help="Leave the cluster up afterwards.")] = False,
     overrides: SetOption = None,
     data: DataOption = None,
     tasks: TasksOption = None,
@@ -135,10 +140,29 @@ def sweep(
         "--on-budget": ("cost.on_budget", on_budget),
         "--corpus": ("corpus.path", corpus),
     }
+    given = console.collect_overrides(options, overrides or [])
+    if cluster is not None:
+        if address is not None or dry_run:
+            raise ConfigError("--cluster: must not stand beside --address or --dry-run")
+        from raysent.cli import submitting  # as above; the job API too
+
+        raise typer.Exit(
+            submitting.sweep(
+                space,
+                cluster=cluster,
+                overrides=given,
+                run=run,
+                seed=seed,
+                data=data,
+                tasks=tasks,
+                is_kept=keep_cluster,
+                as_json=as_json,
+            )
+        )
     raise typer.Exit(
         sweeping.sweep(
             space,
-            overrides=console.collect_overrides(options, overrides or []),
+            overrides=given,
             run=run,
             seed=seed,
             address=address,

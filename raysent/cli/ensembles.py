@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from raysent.artifacts import address_of
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
 from raysent.ensemble import ALL, Combined, Outcome, check_method, combine
 from raysent.ensemble.combined import ENSEMBLE, plain_means
@@ -45,7 +46,7 @@ def ensemble(
     print_ensemble(combined)
     _print_methods(combined)
     _print_costs(combined)
-    results.print(f"ensemble: {combined.path}", soft_wrap=True)
+    results.print(f"ensemble: {address_of(combined.path)}", soft_wrap=True)
     return 0
 
 
@@ -63,7 +64,7 @@ def ensemble_values(combined: Combined) -> dict[str, Any]:
     about = combined.plain()
     scores = {task: found.pop("scores") for task, found in about["tasks"].items()}
     return {
-        "path": str(combined.path),
+        "path": address_of(combined.path),
         **about,
         "difference": combined.difference.value,
         "interval": list(combined.difference.interval),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import raysent
-from raysent.artifacts import storage_errors, written_whole
+from raysent.artifacts import address_of, storage_errors, written_whole
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
 from raysent.cli.ensembles import ensemble_values, print_ensemble
 from raysent.cli.reading import read_lines
@@ -49,7 +49,7 @@ class Judgement:
     def values(self) -> dict[str, Any]:
         """Return it as plain values."""
         ensemble = None if self.combined is None else ensemble_values(self.combined)
-        return {"ensemble": ensemble, "report": str(self.report)}
+        return {"ensemble": ensemble, "report": address_of(self.report)}
 
 
 def task_names(
@@ -159,7 +159,7 @@ def _divided(tasks: str | None) -> tuple[str | None, list[str] | None]:
 
 def report(run: Path) -> int:
     """Write a run's page and say where it is."""
-    results.print(str(write_report(run)), soft_wrap=True)
+    results.print(address_of(write_report(run)), soft_wrap=True)
     return 0
 
 
@@ -222,7 +222,7 @@ def print_judgement(judgement: Judgement) -> None:
     else:
         results.print()
         print_ensemble(judgement.combined)
-    results.print(f"\nreport: {judgement.report}", soft_wrap=True)
+    results.print(f"\nreport: {address_of(judgement.report)}", soft_wrap=True)
 
 
 def home(models: Sequence[str]) -> Path:

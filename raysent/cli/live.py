@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -15,6 +16,10 @@ from rich.text import Text
 from raysent.cli.console import natural_width
 
 NUM_SHOWN = 12
+# Set where a sweep was submitted: it tells its events in lines, each behind a record separator, and who submitted it
+# shows them.
+EVENTS_VARIABLE = "RAYSENT_EVENTS"
+EVENT_MARK = "\x1e"
 _STYLES = {"running": "cyan", "finished": "green", "stopped": "dim", "failed": "red", "nan": "red"}
 _ENDED = ("finished", "stopped", "failed", "nan")
 
@@ -34,6 +39,29 @@ def format_value(value: Any) -> str:
     if value is None:
         return "–"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+class EventLines:
+    """Tells a sweep's events in lines of JSON, for the view of who submitted it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __enter__(self) -> EventLines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held."""
+
+    def recall(self, events: list[dict[str, Any]]) -> None:
+        """Tell what happened before this sitting."""
+        for event in events:
+            self.hear(event)
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Tell one event as it is written, at once."""
+        self._console.file.write(f"{EVENT_MARK}{json.dumps(event, ensure_ascii=False)}\n")
+        self._console.file.flush()
 
 
 class SweepView:

@@ -10,14 +10,21 @@ from typing import Annotated
 
 import typer
 
-from raysent.cli.options import JsonOption, SeedOption
+from raysent.cli.options import JsonOption, SeedOption, opened_name
 
 model_app = typer.Typer()
 
 
 @model_app.command()
 def encode(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A run folder, trial folder, ensemble, or hash:DIM.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A run folder, trial folder, ensemble, each also in s3://; or hash:DIM.",
+            parser=opened_name,
+        ),
+    ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the vectors go, float32 [sentences, dim].")
     ],
@@ -44,7 +51,9 @@ def encode(
 NewModelOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the new model goes; must not hold one yet.")
 ]
-TrainedArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A run folder or a trial folder.")]
+TrainedArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A run folder or a trial folder, also in s3://.", parser=opened_name)
+]
 
 
 @model_app.command()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from raysent.artifacts import read_json, write_json
+from raysent.artifacts import address_of, read_json, write_json
 from raysent.cli.console import messages, print_json, print_table, results
 from raysent.cli.live import format_duration
 from raysent.cloud import CapTest, Estimate, MarketChoice, Quote, World, estimate, quote, try_cap, world_of
@@ -53,7 +53,9 @@ def report(folder: Path, *, as_json: bool) -> int:
     record = load_record(folder)
     entries = read_ledger(folder)
     if not entries:
-        raise ArtifactError(f"{folder}: holds no {LEDGER_FILE}; nothing was spent, or the sweep is older than it")
+        raise ArtifactError(
+            f"{address_of(folder)}: holds no {LEDGER_FILE}; nothing was spent, or the sweep is older than it"
+        )
     found = _costs(entries)
     limit = None if record.space.cost.budget is None else parse_money(record.space.cost.budget)
     closings = [event for event in read_events(folder) if event["event"] in ("refused", "halted")]

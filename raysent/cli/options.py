@@ -7,6 +7,19 @@ from typing import Annotated
 
 import typer
 
+
+def opened(name: str) -> Path:
+    """Return the local folder of what is named; one in a bucket is brought home first."""
+    from raysent.artifacts import open_folder  # torch comes with it
+
+    return open_folder(name)
+
+
+def opened_name(name: str) -> str:
+    """Return what is named as `load` takes it; what is in a bucket is brought home first."""
+    return str(opened(name)) if name.startswith("s3:") else name
+
+
 SpaceArgument = Annotated[
     str, typer.Argument(metavar="SPACE", help="A search-space file, or the bare name of one in search_spaces/.")
 ]
@@ -14,10 +27,14 @@ ModelsArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="RUN|MODEL",
-        help="Run folders (all trials of a sweep), trial folders, ensembles' folders, or hash:DIM, random vectors.",
+        help="Run folders (all trials of a sweep), trial folders, ensembles' folders, each also in s3://; or hash:DIM, "
+        "random vectors.",
+        parser=opened_name,
     ),
 ]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run folder, also s3://BUCKET/FOLDER.", parser=opened)
+]
 CorpusOption = Annotated[
     str | None,
     typer.Option(
@@ -25,7 +42,13 @@ CorpusOption = Annotated[
     ),
 ]
 RunOption = Annotated[
-    Path | None, typer.Option("--run", metavar="DIR", help="Run folder to make.  [default: runs/NAME-DATE]")
+    Path | None,
+    typer.Option(
+        "--run",
+        metavar="DIR",
+        help="Run folder to make, also s3://BUCKET/FOLDER.  [default: runs/NAME-DATE]",
+        parser=opened,
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,

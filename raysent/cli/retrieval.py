@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.table import Table
 
 import raysent
+from raysent.artifacts import address_of
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
 from raysent.cli.reading import read_lines
 from raysent.corpus import CorpusConfig
@@ -48,8 +49,8 @@ def neighbours(
         print_json(found.values())
         return 0
     _print_comparison(found)
-    if path is not None:
-        messages.print(f"kept in {path}; 'raysent report {folder}' shows it", soft_wrap=True)
+    if folder is not None and path is not None:
+        messages.print(f"kept in {address_of(path)}; 'raysent report {address_of(folder)}' shows it", soft_wrap=True)
     return 0
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import typer
 
+from raysent.artifacts import address_of
 from raysent.cli import money
 from raysent.cli.console import ProgressLines, default_folder, messages, print_json, print_table, results
 from raysent.cli.judging import Judgement, judge_sweep, print_judgement, task_names
-from raysent.cli.live import SweepView, format_duration, format_value
+from raysent.cli.live import EVENTS_VARIABLE, EventLines, SweepView, format_duration, format_value
 from raysent.config import Override
 from raysent.cost import parse_money
 from raysent.errors import RaysentError
@@ -90,7 +91,7 @@ def replay(folder: Path, *, as_json: bool) -> int:
     if as_json:
         print_json(asdict(found))
     elif found.difference:
-        messages.print(f"{folder / JOURNAL_FILE}: {found.difference}", soft_wrap=True)
+        messages.print(f"{address_of(folder / JOURNAL_FILE)}: {found.difference}", soft_wrap=True)
     else:
         sittings = f"{found.num_sittings} sitting" + ("s" if found.num_sittings != 1 else "")
         results.print(
@@ -116,7 +117,9 @@ def print_schema() -> int:
     return 0
 
 
-def _view(space: SearchSpace, *, as_json: bool) -> SweepView:
+def _view(space: SearchSpace, *, as_json: bool) -> SweepView | EventLines:
+    if EVENTS_VARIABLE in os.environ:
+        return EventLines(messages)
     return SweepView(messages, title=space.name, metric=space.metric, mode=space.mode, is_quiet=as_json)
 
 
@@ -152,7 +155,7 @@ def _print_plan(
         "trials": space.limits.trials,
         "time": space.limits.time,
         "searched": space.document.values.get("search", {}),
-        "run": str(folder),
+        "run": address_of(folder),
         "corpus": corpus["path"],
         "num_train": corpus["num_train"],
         "num_validation": corpus["num_validation"],
@@ -170,7 +173,7 @@ def _print_plan(
         chance = [f"chance on the validation pool: context_accuracy {pool['chance_accuracy']:.4g}"]
     limit = f", at most {space.limits.time}" if space.limits.time else ""
     for line in (
-        f"{space.name}: {space.limits.trials} trials{limit}, ranked by {space.metric}, into {folder}",
+        f"{space.name}: {space.limits.trials} trials{limit}, ranked by {space.metric}, into {address_of(folder)}",
         f"corpus {corpus['path']}: {corpus['num_train']:,} {unit} to train on, {corpus['num_validation']:,} to "
         f"validate with",
         *chance,
@@ -198,7 +201,7 @@ def _domain_text(entry: dict[str, Any]) -> str:
 def _conclude(result: SweepResult, record: SweepRecord, *, as_json: bool) -> int:
     """Judge a sweep that has ended, print how it went, and return the exit code."""
     if result.is_interrupted:
-        command = f"raysent resume {shlex.quote(str(result.folder))}"
+        command = f"raysent resume {shlex.quote(address_of(result.folder))}"
         if as_json:
             print_json({**_summary(result), "resume": command})
         else:
@@ -220,7 +223,7 @@ def _conclude(result: SweepResult, record: SweepRecord, *, as_json: bool) -> int
 def _summary(result: SweepResult) -> dict[str, Any]:
     """Return a sweep's outcome as plain values."""
     return {
-        "run": str(result.folder),
+        "run": address_of(result.folder),
         "status": "interrupted" if result.is_interrupted else "completed",
         "closed": result.closed,
         "spent_usd": result.spent_usd,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from raysent.artifacts import address_of
 from raysent.cli.console import ProgressLines, default_folder, messages, print_json, results
 from raysent.cli.live import format_duration, format_value
 from raysent.config import Override
@@ -54,9 +55,9 @@ def train(
         raise space.located(error, {}) from None
     page = write_report(folder)
     if as_json:
-        print_json({"run": str(folder), **asdict(outcome), "report": str(page)})
+        print_json({"run": address_of(folder), **asdict(outcome), "report": address_of(page)})
     else:
-        results.print(f"{outcome.status}: {folder}  report: {page}", soft_wrap=True)
+        results.print(f"{outcome.status}: {address_of(folder)}  report: {address_of(page)}", soft_wrap=True)
         if outcome.message:
             messages.print(outcome.message, style="red", soft_wrap=True)
     return NOT_FINITE if outcome.status == "nan" else 0
@@ -69,16 +70,16 @@ def _check_free(folder: Path, config: RunConfig) -> None:
         ArtifactError: If a sweep, another run or a file stands there.
     """
     if folder.exists() and not folder.is_dir():
-        raise ArtifactError(f"{folder}: a file stands where the run folder is needed; name another --run")
+        raise ArtifactError(f"{address_of(folder)}: a file stands where the run folder is needed; name another --run")
     if (folder / SWEEP_FILE).exists():
-        raise ArtifactError(f"{folder}: holds a sweep; name another --run")
+        raise ArtifactError(f"{address_of(folder)}: holds a sweep; name another --run")
     if (folder / RUN_FILE).exists() and load_run(folder).key != config.key:
-        raise ArtifactError(f"{folder}: holds a run with another configuration; name another --run")
+        raise ArtifactError(f"{address_of(folder)}: holds a run with another configuration; name another --run")
 
 
 def _announce(config: RunConfig, folder: Path) -> None:
     """Say what will be trained, and what of it is done."""
-    messages.print(f"{describe(config)}, into {folder}", soft_wrap=True)
+    messages.print(f"{describe(config)}, into {address_of(folder)}", soft_wrap=True)
     before = load_outcome(folder, key=config.key)
     if before is not None and before.status != "stopped":
         messages.print("it was trained to its end before; nothing is trained again")

@@ -4,7 +4,7 @@ In: a `CorpusConfig` (files, folders, globs, ``s3://`` or the embedded ``docs``)
 `Corpus` in the cache, built once in bounded memory and shared by every process of the machine.
 """
 
-from raysent.corpus.cache import cache_folder
+from raysent.artifacts import cache_folder
 from raysent.corpus.config import CorpusConfig
 from raysent.corpus.docs import DocsDocument, docs_documents
 from raysent.corpus.preparation import prepare

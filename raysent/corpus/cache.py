@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import filelock
-import platformdirs
 
 from raysent import artifacts
 from raysent.errors import ArtifactError
@@ -19,12 +17,6 @@ from raysent.errors import ArtifactError
 SUMMARY = "corpus.json"
 # Files up to this size are compared with their hash when a folder is opened; larger ones with their size.
 _HASHED_BYTES = 32 << 20
-
-
-def cache_folder(cache_dir: str | None = None) -> Path:
-    """Return where prepared corpora are kept."""
-    named = cache_dir or os.environ.get("RAYSENT_CACHE")
-    return Path(named).expanduser().absolute() if named else Path(platformdirs.user_cache_dir("raysent"))
 
 
 @contextlib.contextmanager

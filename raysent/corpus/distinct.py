@@ -16,7 +16,8 @@ from typing import IO, Any
 import numpy as np
 
 from raysent import artifacts
-from raysent.corpus.cache import built, cache_folder
+from raysent.artifacts import cache_folder
+from raysent.corpus.cache import built
 from raysent.corpus.config import CorpusConfig
 from raysent.corpus.docs import docs_source
 from raysent.corpus.documents import read_documents

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from raysent import artifacts
-from raysent.corpus.cache import cache_folder, locked
+from raysent.artifacts import cache_folder
+from raysent.corpus.cache import locked
 from raysent.corpus.prose import paragraphs, prose_sentences
 from raysent.corpus.sources import Source
 from raysent.corpus.splitting import SPLITTING_VERSION

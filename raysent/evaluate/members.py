@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raysent.artifacts import content_key, read_json
+from raysent.artifacts import address_of, content_key, open_folder, read_json
 from raysent.errors import ArtifactError
 from raysent.model import MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE
 from raysent.sentence_encoder import HashEncoder
@@ -49,7 +49,7 @@ def expand(models: Sequence[str | Path]) -> list[Member]:
     Raises:
         ArtifactError: If a name is no model and no sweep with a trained trial, or none is given.
     """
-    paths = [path for name in models for path in _paths(str(name))]
+    paths = [path for name in models for path in _paths(str(open_folder(name)))]
     if not paths:
         raise ArtifactError("MODEL: needs at least one run, model or hash:DIM; given none")
     paths = list(dict.fromkeys(paths))
@@ -98,14 +98,18 @@ def _paths(name: str) -> list[str]:
         trials = sorted(trial for trial in (path / TRIALS_FOLDER).iterdir() if model_folder(trial) is not None)
         if not trials:
             raise ArtifactError(
-                f"{path / TRIALS_FOLDER}: must hold a trained trial; found none; finish the sweep first"
+                f"{address_of(path / TRIALS_FOLDER)}: must hold a trained trial; found none; finish the sweep first"
             )
         return [str(trial) for trial in trials]
     if (path / ENSEMBLE_FILE).is_file():
         return [name]
     if not path.exists():
-        raise ArtifactError(f"{name}: no such run or model; name a run, a trial, a model, an ensemble or hash:DIM")
-    raise ArtifactError(f"{name}: holds no {MODEL_FILE}, {TRIALS_FOLDER} or {ENSEMBLE_FILE}; name a run or a model")
+        raise ArtifactError(
+            f"{address_of(path)}: no such run or model; name a run, a trial, a model, an ensemble or hash:DIM"
+        )
+    raise ArtifactError(
+        f"{address_of(path)}: holds no {MODEL_FILE}, {TRIALS_FOLDER} or {ENSEMBLE_FILE}; name a run or a model"
+    )
 
 
 def _names(paths: Sequence[str]) -> list[str]:
@@ -130,4 +134,6 @@ def _digest(path: Path) -> str:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except FileNotFoundError:
-        raise ArtifactError(f"{path}: no such file; the model is not whole, restore it or train again") from None
+        raise ArtifactError(
+            f"{address_of(path)}: no such file; the model is not whole, restore it or train again"
+        ) from None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from raysent import __version__, probes
-from raysent.artifacts import load_arrays, read_json, save_arrays, write_json
+from raysent.artifacts import load_arrays, read_json, remove, save_arrays, write_json
 from raysent.errors import ArtifactError
 from raysent.probes import FoldResult, Probe, ProbeResult
 from raysent.probes.intervals import score_interval
@@ -115,7 +115,7 @@ def write_record(folder: Path, record: Record) -> None:
         ArtifactError: If the folder cannot be written.
     """
     # An older record must not vouch for newer arrays if this is interrupted between the two.
-    (folder / f"{record.task}.json").unlink(missing_ok=True)
+    remove(folder / f"{record.task}.json")
     arrays = {
         "labels": record.labels,
         "scores": record.scores,

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from raysent.artifacts import content_key, read_json, storage_errors, write_json
+from raysent.artifacts import cache_folder, content_key, read_json, storage_errors, write_json
 from raysent.corpus import Progress
-from raysent.corpus.cache import cache_folder, locked
+from raysent.corpus.cache import locked
 from raysent.corpus.distinct import DistinctSentences
 from raysent.errors import ArtifactError, DataError
 from raysent.evaluate import Member

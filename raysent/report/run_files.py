@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from raysent.analyses import KINDS, Analysis, read_analyses
 from raysent.analyses.files import ANALYSES_FOLDER
-from raysent.artifacts import read_json, read_json_lines
+from raysent.artifacts import address_of, read_json, read_json_lines
 from raysent.errors import ArtifactError
 from raysent.evaluate.costs import Costs, costs_of
 from raysent.neighbours import NEIGHBOURS_FILE, Comparison, read_comparison
@@ -169,7 +169,7 @@ def read_run(folder: Path) -> Run:
     if any((folder / name).exists() for name in ("evaluation", ANALYSES_FOLDER, NEIGHBOURS_FILE)):
         return _read_judged(folder)
     raise ArtifactError(
-        f"{folder}: must hold sweep.json, reports.jsonl, evaluation/ or {ANALYSES_FOLDER}/; given none; "
+        f"{address_of(folder)}: must hold sweep.json, reports.jsonl, evaluation/ or {ANALYSES_FOLDER}/; given none; "
         "name the folder of a sweep, of a training or of judged models"
     )
 

@@ -20,7 +20,7 @@ driver.py      start and resume
 
 from raysent.sweep.blind import BlindProposals
 from raysent.sweep.conductor import Conductor
-from raysent.sweep.driver import SweepResult, resume, start
+from raysent.sweep.driver import CAPACITY_VARIABLE, SweepResult, resume, start
 from raysent.sweep.journal import JOURNAL_FILE, Event, Listener, read_events
 from raysent.sweep.metering import LEDGER_FILE, metered, read_ledger, spent_usd
 from raysent.sweep.preparation import prepare_space
@@ -30,6 +30,7 @@ from raysent.sweep.replay import Replayed, budget_values, replay
 from raysent.sweep.trial import ENDED, Trial
 
 __all__ = [
+    "CAPACITY_VARIABLE",
     "ENDED",
     "JOURNAL_FILE",
     "LEDGER_FILE",

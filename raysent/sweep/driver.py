@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import ray
 
+from raysent.artifacts import LOCK_FILE, address_of, is_at_work, portable, refresh, remove
 from raysent.config import Override
 from raysent.cost import Budget
 from raysent.errors import ArtifactError, RaysentError
 from raysent.run import RUN_FILE, RunConfig
 from raysent.search_space import SearchSpace
 from raysent.sweep.conductor import Conductor
-from raysent.sweep.journal import JOURNAL_FILE, LOCK_FILE, Journal, Listener, is_at_work, read_events
+from raysent.sweep.journal import JOURNAL_FILE, Journal, Listener, read_events
 from raysent.sweep.metering import LEDGER_FILE, Meter, spent_usd
 from raysent.sweep.preparation import Progress, prepare_space
 from raysent.sweep.ray_tune import Layout, layout, run_trials
@@ -36,6 +39,9 @@ from raysent.sweep.replay import budget_values
 from raysent.sweep.trial import Trial
 from raysent.train import cpus_of_largest_node, node_name, quiet_output, ray_session
 from raysent.trainer import drop_checkpoints
+
+# On a cluster that grows: the most that it can grow to, as `{"CPU": 32, "GPU": 8}`, told by who brought it up.
+CAPACITY_VARIABLE = "RAYSENT_CAPACITY"
 
 
 @dataclass(frozen=True)
@@ -113,14 +119,15 @@ def _check_free(folder: Path) -> None:
     Raises:
         ArtifactError: If a sweep, a training or a file stands there.
     """
+    where = address_of(folder)
     if folder.exists() and not folder.is_dir():
-        raise ArtifactError(f"{folder}: a file stands where the run folder is needed; name another --run")
+        raise ArtifactError(f"{where}: a file stands where the run folder is needed; name another --run")
     if (folder / SWEEP_FILE).exists() or (folder / JOURNAL_FILE).exists():
         raise ArtifactError(
-            f"{folder}: holds a sweep already; go on with 'raysent resume {folder}' or name another --run"
+            f"{where}: holds a sweep already; go on with 'raysent resume {where}' or name another --run"
         )
     if (folder / RUN_FILE).exists():
-        raise ArtifactError(f"{folder}: holds a training; name another --run")
+        raise ArtifactError(f"{where}: holds a training; name another --run")
 
 
 def _remove_unbegun(folder: Path) -> None:
@@ -129,7 +136,7 @@ def _remove_unbegun(folder: Path) -> None:
         if is_at_work(folder) or any(event["event"] == "suggested" for event in read_events(folder)):
             return
         for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, TRIALS_FILE, LOCK_FILE):
-            (folder / name).unlink(missing_ok=True)
+            remove(folder / name)
         folder.rmdir()  # refuses where anything else is in it
 
 
@@ -145,6 +152,7 @@ def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> Swee
             with quiet_output(), ray_session(record.address), _meter(record, folder) as meter:
                 _check_hourly(space, budget, meter)
                 interrupted = _sit(record, folder, conductor, meter, journal, budget)
+            refresh(folder)  # with what other machines trained
             if conductor.closed and not interrupted:
                 conductor.abandon()
             journal.write("interrupted" if interrupted else "completed", reason=conductor.closed)
@@ -206,7 +214,7 @@ def _check_hourly(space: SearchSpace, budget: Budget, meter: Meter) -> None:
 
 def _layout(space: SearchSpace, conductor: Conductor) -> Layout:
     """Return how the trials that are left share the cluster."""
-    resources = ray.cluster_resources()
+    resources = _capacity(ray.cluster_resources())
     return layout(
         space.limits,
         cpus=int(resources.get("CPU", 0)),
@@ -214,6 +222,12 @@ def _layout(space: SearchSpace, conductor: Conductor) -> Layout:
         cpus_per_node=cpus_of_largest_node(),
         num_trials=max(1, space.limits.trials - sum(trial.status != "waiting" for trial in conductor.trials.values())),
     )
+
+
+def _capacity(resources: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the cores and GPUs that trials can count on: those that are there, or that machines will come with."""
+    told = json.loads(os.environ.get(CAPACITY_VARIABLE, "{}"))
+    return {name: max(resources.get(name, 0.0), told.get(name, 0.0)) for name in ("CPU", "GPU")}
 
 
 def _clock(space: SearchSpace, spent_s: float) -> Callable[[], bool]:
@@ -244,7 +258,7 @@ def _describer(space: SearchSpace, folder: Path) -> Callable[[Trial], dict[str, 
             "trial": trial.name,
             "run": trial_config(space, trial).model_dump(mode="json"),
             "interruptions_per_hour": space.cost.interruptions_per_hour,
-            "folder": str(trial_folder(folder, trial.number).resolve()),
+            "folder": portable(trial_folder(folder, trial.number)),
         }
 
     return describe

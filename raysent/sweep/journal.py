@@ -21,15 +21,11 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from filelock import FileLock, Timeout
-
-from raysent.artifacts import append_json_line, cut_torn_line, read_json_lines, storage_errors
-from raysent.errors import ArtifactError
+from raysent.artifacts import Lease, Lines, read_json_lines, refresh
 
 JOURNAL_FILE = "journal.jsonl"
-LOCK_FILE = ".lock"
 
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
@@ -46,44 +42,26 @@ class Journal:
         """
         self.path = folder / JOURNAL_FILE
         self._listener = listener
-        self._lock = FileLock(folder / LOCK_FILE)
-        with storage_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                self._lock.acquire(timeout=0)
-            except Timeout:
-                raise ArtifactError(
-                    f"{folder}: another process is at work on this run; wait for it or stop it"
-                ) from None
-        self.past = list(read_events(folder))
-        cut_torn_line(self.path)
-        self._stream: IO[str] = self.path.open("a", encoding="utf-8")
+        self._lease = Lease(folder)
+        try:
+            refresh(folder)  # another machine may have gone on with it since it was brought home
+            self.past = list(read_events(folder))
+            self._lines = Lines(self.path)
+        except BaseException:
+            self._lease.release()
+            raise
 
     def write(self, event: str, **values: Any) -> Event:
         """Append one event, push it to the disk, and tell the listener; NaN and infinity are written as null."""
         line = {"event": event, "time": round(time.time(), 3), **finite(values)}
-        with storage_errors(self.path):
-            append_json_line(self._stream, line)
+        self._lines.append(line)
         if self._listener is not None:
             self._listener(line)
         return line
 
     def close(self) -> None:
-        """Close the file and give the lock back."""
-        self._stream.close()
-        self._lock.release()
-
-
-def is_at_work(folder: Path) -> bool:
-    """Return whether a driver holds the run folder's lock."""
-    lock = FileLock(folder / LOCK_FILE)
-    try:
-        with lock.acquire(timeout=0):
-            return False
-    except Timeout:
-        return True
-    except OSError:  # no folder, no room: nobody can be at work
-        return False
+        """Let others go on with the run."""
+        self._lease.release()
 
 
 def read_events(folder: Path) -> Iterator[Event]:

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from raysent.artifacts import append_json_line, cut_torn_line, read_json_lines, storage_errors
+from raysent.artifacts import Lines, read_json_lines
 from raysent.cost import CostConfig, Entry, Funds, Ledger, own_price
 from raysent.sweep.trial import Trial
 
@@ -47,11 +47,9 @@ class Meter:
         self.num_slots = 1
         self._path = folder / LEDGER_FILE
         past = read_ledger(folder)
-        cut_torn_line(self._path)
+        self._lines = Lines(self._path)
         self._steps = _sums(past, "steps")
         self._steps_lost = _sums(past, "steps_lost")
-        with storage_errors(self._path):
-            self._stream: IO[str] = self._path.open("a", encoding="utf-8")
         self.ledger = Ledger(self._append, past=past, window_s=config.window_s)
         self._nodes, self._clock, self._poll_s = nodes, clock, config.poll_s
         self._elapsed_s, self._begun_s = elapsed_s, clock()
@@ -64,7 +62,6 @@ class Meter:
     def __exit__(self, *_: object) -> None:
         for node in list(self.ledger.nodes):
             self.ledger.close(node, now_s=self._clock())
-        self._stream.close()
 
     def funds(self) -> Funds:
         """Return where the sweep stands; what is owed is counted up where that is due."""
@@ -107,8 +104,7 @@ class Meter:
         self.ledger.tick(now_s=now)
 
     def _append(self, entry: Entry) -> None:
-        with storage_errors(self._path):
-            append_json_line(self._stream, {**entry, "time": round(time.time(), 3)})
+        self._lines.append({**entry, "time": round(time.time(), 3)})
 
 
 @contextmanager

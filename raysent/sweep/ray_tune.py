@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,9 @@ MAX_RESTARTS = 3
 _GIVEN_UP = f"its process died {MAX_RESTARTS + 1} times"
 
 _HEAD = "node:__internal_head__"
+
+# A resource of machines on which drivers of trials are meant to live, as `cluster.yaml` names it.
+DRIVER_RESOURCE = "raysent_driver"
 
 _QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -206,7 +209,7 @@ def run_trials(conductor: Conductor, plan: Layout, *, describe: Describe, is_ove
     interrupt = _Interrupt(conductor, meter)
     meter.num_slots = plan.concurrent
     # Where the driver is, so that no node that goes takes it along.
-    answers: Any = Answers.options(resources=_on_head()).remote() if plan.is_nested else None  # type: ignore[attr-defined]
+    answers: Any = Answers.options(resources=_lasting_place()).remote() if plan.is_nested else None  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory(prefix="raysent-tune-") as scratch, _signals_caught(interrupt):
         tune.Tuner(
             _trainable(plan, answers),
@@ -236,13 +239,21 @@ def _trainable(plan: Layout, answers: Any) -> Any:
     """Return the trainable with the resources that Tune has to reserve for it."""
     if plan.is_nested:
         driver = nested_train(answers, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
-        return tune.with_resources(driver, {"CPU": 0, **_on_head()})
+        return tune.with_resources(driver, {"CPU": 0, **_lasting_place()})
     return tune.with_resources(ReusedActor, {"CPU": plan.cpus_per_worker, "GPU": plan.gpus_per_worker})
 
 
-def _on_head() -> dict[str, float]:
-    """Return the resource that only the head node has, as far as this cluster has one."""
-    return {_HEAD: 0.001} if _HEAD in ray.cluster_resources() else {}
+def _lasting_place() -> dict[str, float]:
+    """Return a resource that only machines have which nobody takes away, as far as this cluster has one."""
+    return _driver_place(ray.cluster_resources())
+
+
+def _driver_place(resources: Mapping[str, float]) -> dict[str, float]:
+    """Return what keeps drivers off the machines that their own workers need: those meant for them, else the head."""
+    for name, share in ((DRIVER_RESOURCE, 1.0), (_HEAD, 0.001)):
+        if name in resources:
+            return {name: share}
+    return {}
 
 
 @contextmanager

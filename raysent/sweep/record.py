@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from raysent.artifacts import read_json, write_json, write_text
+from raysent.artifacts import address_of, read_json, write_json, write_text
 from raysent.config import Document, Override
 from raysent.errors import ArtifactError
 from raysent.search_space import SearchSpace, apply_overrides, parse_space
@@ -84,17 +84,21 @@ def load_record(folder: Path) -> SweepRecord:
     """
     path = folder / SWEEP_FILE
     if not path.is_file():
-        raise ArtifactError(f"{folder}: not a sweep's folder, there is no {SWEEP_FILE} in it; name what --run named")
+        raise ArtifactError(
+            f"{address_of(folder)}: not a sweep's folder, there is no {SWEEP_FILE} in it; name what --run named"
+        )
     values = read_json(path)
     if not isinstance(values, dict) or values.get("kind") != "sweep":
-        raise ArtifactError(f"{path}: not the record of a sweep; name what --run named")
+        raise ArtifactError(f"{address_of(path)}: not the record of a sweep; name what --run named")
     try:
         space = parse_space(Document(values=values["space"], source=str(path)), name=values["name"])
         return SweepRecord(
             space, values["seed"], values["command"], values["address"], values["judging"], values["started"]
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{path}: not whole ({type(error).__name__}: {error}); restore it or sweep anew") from None
+        raise ArtifactError(
+            f"{address_of(path)}: not whole ({type(error).__name__}: {error}); restore it or sweep anew"
+        ) from None
 
 
 def change_limits(folder: Path, limits: Sequence[Override]) -> SweepRecord:

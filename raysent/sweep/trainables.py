@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from ray import tune
 
-from raysent.artifacts import write_text
+from raysent.artifacts import open_folder, write_text
 from raysent.errors import RaysentError
 from raysent.preemption import node_notice
 from raysent.run import RunConfig
@@ -34,7 +34,8 @@ Message = dict[str, Any]
 def failure(error: BaseException, folder: Path) -> Message:
     """Return the message of a trial that raised; its traceback is kept in the trial's folder."""
     line = str(error) if isinstance(error, RaysentError) else f"{type(error).__name__}: {error}"
-    write_text(folder / ERROR_FILE, "".join(traceback.format_exception(error)))
+    with contextlib.suppress(RaysentError):  # where nothing can be written, the line must still be told
+        write_text(folder / ERROR_FILE, "".join(traceback.format_exception(error)))
     return {"status": "failed", "error": " ".join(line.split())[:500], "done": True}
 
 
@@ -53,7 +54,7 @@ class ReusedActor(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Start training the trial that `config` names; its folder may hold a checkpoint to go on from."""
         torch.set_num_threads(config["num_threads"])
-        self._folder = Path(config["folder"])
+        config = {**config, "folder": open_folder(config["folder"], with_checkpoints=True)}
         self._waits_for_answer = False
         # Queues of this trial alone: a thread that was left behind cannot speak into the next one.
         self._messages: queue.Queue[Message] = queue.Queue()
@@ -89,7 +90,7 @@ class ReusedActor(tune.Trainable):
 
 def _train_in_thread(config: dict[str, Any], messages: queue.Queue[Message], answers: queue.Queue[bool]) -> None:
     """Train, handing every report over and waiting for its answer."""
-    folder, node = Path(config["folder"]), node_name()
+    folder, node = config["folder"], node_name()
 
     def tell(report: Report) -> bool:
         messages.put({**asdict(report), "node": node})
@@ -113,7 +114,7 @@ def nested_train(answers: Any, *, num_workers: int, gpus_per_worker: float) -> C
     def driver(config: dict[str, Any]) -> None:
         from ray.tune.integration.ray_train import TuneReportCallback  # noqa: PLC0415 - only inside a Tune session
 
-        folder = Path(config["folder"])
+        folder = open_folder(config["folder"], with_checkpoints=True)
         run = RunConfig.model_validate(config["run"])
         trainer = make_trainer(
             run,

@@ -1,8 +1,8 @@
 """Checkpoints: everything needed to go on bit for bit.
 
     checkpoint/<step>.safetensors   parameters, buffers and the optimisers' tensors, by name
-    checkpoint/<step>.json          which run, how far, and the reports so far; written last, it makes the pair valid
-    checkpoint/pulse.json           how far the process is: what it had done since its checkpoint is lost with it
+    checkpoint/<step>.json          which run, how far, the reports so far, the SHA-256 of the tensors; written last
+    checkpoint/.pulse.json          how far the process is: what it had done since its checkpoint is lost with it
 
 Random states need no place here: batches and dropout are functions of the seed and the step. The last two are kept,
 so that one damaged by the disk still leaves the one before.
@@ -12,20 +12,28 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from raysent.artifacts import load_tensors, read_json, save_tensors, write_json
+from raysent.artifacts import (
+    CHECKPOINT_FOLDER,
+    file_sha256,
+    load_tensors,
+    read_json,
+    remove,
+    remove_folder,
+    save_tensors,
+    write_json,
+)
 from raysent.errors import ArtifactError
-from raysent.run import CHECKPOINT_FOLDER
 
-_FORMAT = "raysent checkpoint 1"
+_FORMAT = "raysent checkpoint 2"
 _NUM_KEPT = 2
-_PULSE_FILE = "pulse.json"
+# Hidden: it stays on the machine that it tells of.
+_PULSE_FILE = ".pulse.json"
 
 
 @dataclass(frozen=True)
@@ -60,12 +68,12 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], progress: Progress
     place = folder / CHECKPOINT_FOLDER
     path = _tensors_path(place, progress.step)
     save_tensors(path, tensors)
-    record = {"format": _FORMAT, "run": key, "tensor_bytes": path.stat().st_size, **asdict(progress)}
+    record = {"format": _FORMAT, "run": key, "tensor_sha256": file_sha256(path), **asdict(progress)}
     write_json(path.with_suffix(".json"), record)
     for step in _steps(place)[:-_NUM_KEPT]:
         # The record goes first: tensors without one are no checkpoint.
-        _tensors_path(place, step).with_suffix(".json").unlink(missing_ok=True)
-        _tensors_path(place, step).unlink(missing_ok=True)
+        remove(_tensors_path(place, step).with_suffix(".json"))
+        remove(_tensors_path(place, step))
 
 
 def load_checkpoint(folder: Path, *, key: str) -> tuple[dict[str, Tensor], Progress] | None:
@@ -83,9 +91,9 @@ def load_checkpoint(folder: Path, *, key: str) -> tuple[dict[str, Tensor], Progr
     for step in reversed(_steps(place)):
         path = _tensors_path(place, step)
         try:
-            progress, tensor_bytes = _read_record(path.with_suffix(".json"), key=key)
-            if path.is_file() and path.stat().st_size != tensor_bytes:
-                raise _DamagedError(f"{path}: truncated; remove {place} to train again from the start")
+            progress, sha256 = _read_record(path.with_suffix(".json"), key=key)
+            if path.is_file() and file_sha256(path) != sha256:
+                raise _DamagedError(f"{path}: truncated or changed; remove {place} to train again from the start")
             return load_tensors(path), progress
         except _ForeignError:
             raise
@@ -116,7 +124,7 @@ def steps_lost(folder: Path, progress: Progress) -> int:
 
 def drop_checkpoints(folder: Path) -> None:
     """Remove what is only needed to go on training; the model and the records stay."""
-    shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
+    remove_folder(folder / CHECKPOINT_FOLDER)
 
 
 class _DamagedError(ArtifactError):
@@ -136,8 +144,8 @@ def _steps(place: Path) -> list[int]:
     return sorted(int(path.stem) for path in place.glob("*.json") if path.stem.isdigit())
 
 
-def _read_record(path: Path, *, key: str) -> tuple[Progress, int]:
-    """Return a checkpoint's progress and the size of its tensors' file in bytes."""
+def _read_record(path: Path, *, key: str) -> tuple[Progress, str]:
+    """Return a checkpoint's progress and the SHA-256 of its tensors' file."""
     record = read_json(path)
     if not isinstance(record, dict) or record.pop("format", None) != _FORMAT:
         raise _DamagedError(f"{path}: not a checkpoint's record; remove {path.parent} to train again from the start")
@@ -145,8 +153,8 @@ def _read_record(path: Path, *, key: str) -> tuple[Progress, int]:
         raise _ForeignError(
             f"{path}: of a run with another configuration; name another folder, or remove {path.parent} to train again"
         )
-    tensor_bytes = record.pop("tensor_bytes", 0)
+    sha256 = record.pop("tensor_sha256", "")
     try:
-        return Progress(**{**record, "reports": tuple(record["reports"])}), tensor_bytes
+        return Progress(**{**record, "reports": tuple(record["reports"])}), sha256
     except (TypeError, KeyError):
         raise _DamagedError(f"{path}: not a checkpoint's record; remove {path.parent} to train again") from None

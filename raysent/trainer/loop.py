@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysent.artifacts import append_json_line, storage_errors, write_text
+from raysent.artifacts import CHECKPOINT_FOLDER, add_json_line, remove, write_text
 from raysent.batches import AnyBatch, Batch, Pairs
 from raysent.material import Material, open_material
 from raysent.matmul import set_matmul_precision
-from raysent.run import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE, RunConfig, save_run
+from raysent.run import OUTCOME_FILE, REPORTS_FILE, RunConfig, save_run
 from raysent.trainer.check import open_examination
 from raysent.trainer.checkpoint import (
     Progress,
@@ -131,7 +131,7 @@ class _Training:
         if self._workers.is_first:
             save_run(self._config, folder)
             leave_pulse(folder, self._progress)
-            (folder / OUTCOME_FILE).unlink(missing_ok=True)  # of a stop that is gone on from
+            remove(folder / OUTCOME_FILE)  # of a stop that is gone on from
             self._rewrite_reports(folder)
         status = self._train(folder, report, interruptions)
         outcome = self._outcome(status)
@@ -277,9 +277,7 @@ class _Training:
         if self._workers.is_first:
             # A run that is cut off is a model all the same.
             self._model.save(folder)
-            path = folder / REPORTS_FILE
-            with storage_errors(path), path.open("a", encoding="utf-8") as stream:
-                append_json_line(stream, asdict(now))
+            add_json_line(folder / REPORTS_FILE, asdict(now))
         return "finished" if self._goes_on(now, report) else "stopped"
 
     def _goes_on(self, now: Report, report: OnReport) -> bool:

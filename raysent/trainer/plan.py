@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from raysent.artifacts import open_folder
 from raysent.batches import AnyStream, BatchStream, PairStream, TripletStream
 from raysent.corpus import Corpus
 from raysent.errors import ConfigError
@@ -52,7 +51,7 @@ def build_model(config: RunConfig, material: Material) -> SentenceModel:
         max_length=material.max_length,
         num_classes=material.num_classes,
         word_counts=counts,
-        initial=None if config.initial is None else encoder_tensors(Path(config.initial)),
+        initial=None if config.initial is None else encoder_tensors(open_folder(config.initial)),
     )
 
 

@@ -6,12 +6,14 @@ policies.py      what its machines may do in the account
 account.py       its security group, roles and machines at AWS
 wheel.py         the raysent that is running, packed for it
 launcher.py      Ray's launcher, driven; its token
+jobs.py          commands on it through Ray's job API; results brought home
 doctor.py        whether it is safe and ready
 """
 
 from raysent.cloud.cluster.account import Account, Machine
 from raysent.cloud.cluster.cluster_file import ClusterFile, ClusterSettings, read_cluster, self_destruct
 from raysent.cloud.cluster.doctor import Finding, asks_for_token, examine
+from raysent.cloud.cluster.jobs import Ended, Jobs, bring_home, ship
 from raysent.cloud.cluster.launcher import Launcher, read_token
 from raysent.cloud.cluster.policies import head_policy, worker_policy
 
@@ -19,14 +21,18 @@ __all__ = [
     "Account",
     "ClusterFile",
     "ClusterSettings",
+    "Ended",
     "Finding",
+    "Jobs",
     "Launcher",
     "Machine",
     "asks_for_token",
+    "bring_home",
     "examine",
     "head_policy",
     "read_cluster",
     "read_token",
     "self_destruct",
+    "ship",
     "worker_policy",
 ]

@@ -1,0 +1,287 @@
+"""Objects in a bucket: list, get, put, create, remove. Any S3 endpoint; credentials from boto3's own chain alone.
+
+``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL`` and boto3's configuration name the endpoint, as for every tool of AWS.
+Every object that is put carries the SHA-256 of its content, which is compared when it is fetched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError
+
+S3 = "s3://"
+
+# With pauses that grow, about ten seconds in all.
+MAX_ATTEMPTS = 6
+
+# Larger files go in parts of this size; an object's ETag tells its content only where the size of parts is known.
+_PART_BYTES = 64 << 20
+_BLOCK_BYTES = 1 << 20
+_HASH, _WRITER = "sha256", "writer"
+_EXISTS = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+_ABSENT = ("NoSuchKey", "404", "NotFound")
+_REFUSALS = {
+    "NoSuchBucket": "no such bucket; make it first or name another",
+    "AccessDenied": "the credentials that boto3 finds may not do this here; grant them the bucket or take others",
+    "InvalidAccessKeyId": "the object store does not know the credentials that boto3 finds; take others",
+    "SignatureDoesNotMatch": "the object store refuses the credentials that boto3 finds; take others",
+    "ExpiredToken": "the credentials that boto3 finds have expired; renew them",
+}
+_REFUSALS |= {"403": _REFUSALS["AccessDenied"]}
+
+
+class RemoteObject(NamedTuple):
+    """One object in a bucket: its ``s3://`` address, what names its content, and its size."""
+
+    address: str
+    etag: str
+    num_bytes: int
+
+
+class Held(NamedTuple):
+    """A small object as it is now: its content, its ETag, and seconds since it was written, by the store's clock."""
+
+    data: bytes
+    etag: str
+    age_s: float
+
+
+def is_remote(name: str | Path) -> bool:
+    """Return whether a name is an address in an object store; a `Path` made of one has lost a slash."""
+    return str(name).startswith("s3:/")
+
+
+def split_address(address: str | Path) -> tuple[str, str]:
+    """Return the bucket and the key of an ``s3://`` address.
+
+    Raises:
+        ConfigError: If it does not name both.
+    """
+    bucket, _, key = str(address).removeprefix("s3:").strip("/").partition("/")
+    if not bucket or not key or any(part in ("", ".", "..") for part in key.split("/")):
+        raise ConfigError(f"{address}: must name a bucket and a folder in it, as in {S3}bucket/runs/first")
+    return bucket, key
+
+
+def list_s3(address: str, *, kind: type[RaysentError] = DataError) -> list[RemoteObject]:
+    """Return the objects whose address is `address` or lies below it, by name.
+
+    Args:
+        address: Where to look.
+        kind: What to raise.
+
+    Raises:
+        RaysentError: If the bucket is missing or may not be read.
+    """
+    bucket, _, prefix = address.removeprefix(S3).partition("/")
+    with s3_errors(address, kind=kind):
+        pages = s3_client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        listed = [item for page in pages for item in page.get("Contents", [])]
+    folder = prefix if prefix.endswith("/") or not prefix else prefix + "/"
+    return sorted(
+        RemoteObject(f"{S3}{bucket}/{item['Key']}", item["ETag"].strip('"'), item["Size"])
+        for item in listed
+        if item["Key"] == prefix or item["Key"].startswith(folder)
+    )
+
+
+def put_file(address: str, file: Path) -> None:
+    """Put a file's content; the object appears whole or not at all.
+
+    Raises:
+        ArtifactError: If the object store refuses.
+    """
+    import boto3.s3.transfer  # noqa: PLC0415 - a third of a second that only a remote path needs
+
+    bucket, key = split_address(address)
+    with file.open("rb") as stream:
+        metadata = {_HASH: hashlib.file_digest(stream, "sha256").hexdigest()}
+        stream.seek(0)
+        with s3_errors(address):
+            if file.stat().st_size < _PART_BYTES:
+                s3_client().put_object(Bucket=bucket, Key=key, Body=stream, Metadata=metadata)
+            else:
+                parts = boto3.s3.transfer.TransferConfig(_PART_BYTES, multipart_chunksize=_PART_BYTES)
+                s3_client().upload_fileobj(stream, bucket, key, ExtraArgs={"Metadata": metadata}, Config=parts)
+
+
+def create(address: str, data: bytes, *, replaces: str = "") -> bool:
+    """Put a small object where none is, or in the place of one that is known; returns whether it is there now.
+
+    Args:
+        address: Where.
+        data: Its content.
+        replaces: ETag of the object that it replaces; empty where there must be none.
+
+    Raises:
+        ArtifactError: If the object store refuses for another reason.
+    """
+    import botocore.exceptions  # noqa: PLC0415 - as above
+
+    bucket, key = split_address(address)
+    # A write that is tried again after its answer was lost meets itself; it must know its own.
+    writer = uuid.uuid4().hex
+    condition = {"IfMatch": f'"{replaces}"'} if replaces else {"IfNoneMatch": "*"}
+    metadata = {_HASH: hashlib.sha256(data).hexdigest(), _WRITER: writer}
+    with s3_errors(address):
+        try:
+            s3_client().put_object(Bucket=bucket, Key=key, Body=data, Metadata=metadata, **condition)
+        except botocore.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] not in (*_EXISTS, *(_ABSENT if replaces else ())):
+                raise
+            found = _head(bucket, key)
+            return found is not None and found["Metadata"].get(_WRITER) == writer
+    return True
+
+
+def get_file(address: str, file: Path, *, is_checked: bool = True) -> None:
+    """Fetch an object into a file.
+
+    Args:
+        address: Where.
+        file: The file, made anew.
+        is_checked: Whether to compare the content's SHA-256.
+
+    Raises:
+        ArtifactError: If it is missing, torn, or the object store refuses.
+    """
+    bucket, key = split_address(address)
+    digest = hashlib.sha256()
+    with s3_errors(address), file.open("wb") as stream:
+        found = s3_client().get_object(Bucket=bucket, Key=key)
+        for block in found["Body"].iter_chunks(_BLOCK_BYTES):
+            digest.update(block)
+            stream.write(block)
+    if is_checked:
+        _check_whole(address, found, digest.hexdigest())
+
+
+def get_held(address: str) -> Held | None:
+    """Fetch a small object; None where there is none.
+
+    Raises:
+        ArtifactError: If it is torn, or the object store refuses.
+    """
+    import botocore.exceptions  # noqa: PLC0415 - as above
+
+    bucket, key = split_address(address)
+    with s3_errors(address):
+        try:
+            found = s3_client().get_object(Bucket=bucket, Key=key)
+        except botocore.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] in _ABSENT:
+                return None
+            raise
+        data = found["Body"].read()
+    _check_whole(address, found, hashlib.sha256(data).hexdigest())
+    now = email.utils.parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
+    return Held(data, found["ETag"].strip('"'), (now - found["LastModified"]).total_seconds())
+
+
+def exists(address: str) -> bool:
+    """Return whether there is an object at this address.
+
+    Raises:
+        ArtifactError: If the object store refuses.
+    """
+    bucket, key = split_address(address)
+    with s3_errors(address):
+        return _head(bucket, key) is not None
+
+
+def delete(address: str) -> None:
+    """Remove an object, where there is one.
+
+    Raises:
+        ArtifactError: If the object store refuses.
+    """
+    bucket, key = split_address(address)
+    with s3_errors(address):
+        s3_client().delete_object(Bucket=bucket, Key=key)
+
+
+def has_content(item: RemoteObject, file: Path) -> bool:
+    """Return whether a local file holds what an object does, as far as sizes and ETags tell."""
+    if not file.is_file() or file.stat().st_size != item.num_bytes:
+        return False
+    with file.open("rb") as stream:
+        parts = [_md5(part) for part in iter(lambda: stream.read(_PART_BYTES), b"")] or [_md5(b"")]
+    is_single = item.num_bytes < _PART_BYTES
+    return item.etag == (parts[0].hex() if is_single else f"{_md5(b''.join(parts)).hex()}-{len(parts)}")
+
+
+def endpoint() -> str:
+    """Return the host, and the port where it is named, of the object store that boto3 is set to."""
+    return str(s3_client().meta.endpoint_url).partition("://")[2].strip("/")
+
+
+def s3_client() -> Any:
+    """Return this process' client of the object store."""
+    return _client(os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "", os.getpid())
+
+
+@lru_cache(maxsize=4)
+def _client(endpoint_url: str, process: int) -> Any:
+    """Return a client; one for each endpoint that was named, and for each process, since sockets cannot be shared."""
+    import boto3  # noqa: PLC0415 - a third of a second that only a remote path needs
+    import botocore.config  # noqa: PLC0415 - as above
+
+    del endpoint_url, process  # boto3 reads the first itself
+    patient = botocore.config.Config(
+        retries={"mode": "standard", "max_attempts": MAX_ATTEMPTS}, connect_timeout=10, max_pool_connections=32
+    )
+    return boto3.session.Session().client("s3", config=patient)
+
+
+def _head(bucket: str, key: str) -> Any:
+    """Return what is known of an object; None where there is none."""
+    import botocore.exceptions  # noqa: PLC0415 - as above
+
+    try:
+        return s3_client().head_object(Bucket=bucket, Key=key)
+    except botocore.exceptions.ClientError as error:
+        if error.response["Error"]["Code"] in _ABSENT:
+            return None
+        raise
+
+
+def _check_whole(address: str, found: Any, sha256: str) -> None:
+    """Refuse an object whose content is not what was put.
+
+    Raises:
+        ArtifactError: In one line.
+    """
+    if found["Metadata"].get(_HASH, sha256) != sha256:
+        raise ArtifactError(f"{address}: torn: its SHA-256 is not that of what was written; restore it or remove it")
+
+
+def _md5(data: bytes) -> bytes:
+    return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+@contextlib.contextmanager
+def s3_errors(address: str, *, kind: type[RaysentError] = ArtifactError) -> Iterator[None]:
+    """Turn the object store's refusals inside the block into one clear line about `address`."""
+    import botocore.exceptions  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except botocore.exceptions.NoCredentialsError as error:
+        raise kind(f"{address}: boto3 finds no credentials; set AWS_PROFILE or AWS_ACCESS_KEY_ID") from error
+    except (botocore.exceptions.EndpointConnectionError, botocore.exceptions.HTTPClientError) as error:
+        reason = " ".join(str(error).split())
+        raise kind(f"{address}: the object store does not answer: {reason}; see AWS_ENDPOINT_URL_S3") from error
+    except botocore.exceptions.ClientError as error:
+        reason = _REFUSALS.get(error.response["Error"]["Code"]) or " ".join(str(error).split())
+        raise kind(f"{address}: {reason}") from error
+    except botocore.exceptions.BotoCoreError as error:
+        raise kind(f"{address}: the object store cannot be used: {' '.join(str(error).split())}") from error

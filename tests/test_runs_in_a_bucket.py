@@ -1,0 +1,133 @@
+"""Sweeps whose run folder is in a bucket: killed, gone on with from nothing but the bucket, reported, loaded."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
+from tiny_run import write_corpus
+
+import raysent
+from raysent.artifacts import open_folder
+from raysent.sweep import read_events, read_ledger
+
+RAYSENT = [sys.executable, "-c", "from raysent.cli import main; main()"]
+RUN = f"s3://{BUCKET}/sweeps/toy"
+NUM_TRIALS = 4
+
+SPACE = """
+metric: context_accuracy
+base:
+  corpus: {{path: {corpus}, cache_dir: {cache}, validation_fraction: 0.2}}
+  vocabulary: {{size: 100}}
+  encoder: {{type: gru, hidden_size: 16, embedding: {{dim: 8}}}}
+  objective: {{type: context_prediction}}
+  training: {{batch_size: 20, epochs: 30, num_reports: 3}}
+  validation: {{num_candidates: 20, num_sentences: 40}}
+search:
+  training.learning_rate: {{loguniform: [1e-3, 1e-2]}}
+limits: {{trials: {trials}, scheduler: {{type: none}}}}
+cost: {{usd_per_hour: 1.0}}
+judge: {{tasks: []}}
+"""
+
+
+@pytest.fixture(scope="module")
+def url():
+    """An object store of this machine."""
+    with moto_server() as url:
+        yield url
+
+
+@pytest.fixture
+def store(monkeypatch, tmp_path, url):
+    """A client of an empty bucket; the environment is that of a machine with an empty cache."""
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": url, "RAYSENT_CACHE": str(tmp_path / "here")}.items():
+        monkeypatch.setenv(name, value)
+    with empty_bucket(url) as client:
+        yield client
+
+
+def _space(folder: Path) -> Path:
+    path = folder / "toy.yaml"
+    path.write_text(SPACE.format(corpus=write_corpus(folder), cache=folder / "corpora", trials=NUM_TRIALS))
+    return path
+
+
+def _typed(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*RAYSENT, *map(str, arguments)], capture_output=True, text=True, timeout=240, check=False)
+
+
+def _events(client) -> list[dict]:
+    """Return the journal's lines as the bucket has them."""
+    names = sorted(name for name in keys(client) if "/journal.jsonl/" in name)
+    return [json.loads(client.get_object(Bucket=BUCKET, Key=name)["Body"].read()) for name in names]
+
+
+def _is_half_done(client) -> bool:
+    events = _events(client)
+    ended = {event["trial"] for event in events if event["event"] == "ended"}
+    return bool(ended) and any(event["event"] == "report" and event["trial"] not in ended for event in events)
+
+
+def _wait_for(condition, driver, *, timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert driver.poll() is None, driver.communicate()
+        assert time.monotonic() < deadline, "nothing happened in time"
+        time.sleep(0.1)
+
+
+@pytest.mark.cluster
+def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, tmp_path):
+    """Kill -9 in mid-sweep, an empty cache, resume: every trial ends once, and everything is read from the bucket."""
+    driver = subprocess.Popen(
+        [*RAYSENT, "sweep", str(_space(tmp_path)), "--run", RUN, "--yes"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        _wait_for(lambda: _is_half_done(store), driver)
+        driver.send_signal(signal.SIGSTOP)  # it holds the run still, and cannot come to its end
+        monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "there"))
+        second = _typed("resume", RUN)
+        assert (second.returncode, second.stderr.count("\n")) == (2, 1), second.stderr
+        assert second.stderr.startswith(f"error: {RUN}: another process is at work on this run on ")
+    finally:
+        os.kill(driver.pid, signal.SIGKILL)
+        driver.communicate()
+    done = {event["trial"] for event in _events(store) if event["event"] == "ended"}
+    assert 0 < len(done) < NUM_TRIALS
+    spent_usd = sum(entry["usd"] for entry in read_ledger(open_folder(RUN)) if entry["entry"] == "node")
+
+    resumed = _typed("resume", RUN, "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    told = json.loads(resumed.stdout)
+    assert (told["run"], told["status"], told["report"]) == (RUN, "completed", f"{RUN}/report.html")
+    assert told["spent_usd"] > spent_usd  # of the time that nobody saw, the worst is assumed
+    events = _events(store)
+    assert Counter(event["trial"] for event in events if event["event"] == "ended") == {
+        f"{number:04d}": 1 for number in range(NUM_TRIALS)
+    }
+    reports = Counter((event["trial"], event["index"]) for event in events if event["event"] == "report")
+    assert set(reports.values()) == {1}
+    begun_anew = {event["trial"] for event in events[-len(events) // 2 :] if event["event"] == "started"} & done
+    assert begun_anew == set()
+
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "elsewhere"))
+    reported = _typed("report", RUN)
+    assert (reported.returncode, reported.stdout) == (0, f"{RUN}/report.html\n"), reported.stderr
+    folder = open_folder(RUN)
+    assert [dict(event) for event in read_events(folder)] == events
+    with (folder / "trials.csv").open() as stream:
+        assert [row["status"] for row in csv.DictReader(stream)] == ["finished"] * NUM_TRIALS
+    assert raysent.load(f"{RUN}/trials/0003").encode(["w1 w2"]).shape == (1, 32)
+    assert _typed("replay", RUN).returncode == 0

@@ -1,0 +1,459 @@
+"""Sweeps on a cluster that already stands or comes for them: a real Ray head with a token, and launchers of our own."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+import pytest
+from command import SPACE, CommandLine
+from moto import mock_aws
+
+from raysent.cli import submitting
+from raysent.cli.live import EVENT_MARK
+from raysent.cli.submitting import Submission, run_on, submit
+from raysent.cloud.cluster import Ended, Jobs, asks_for_token, bring_home, ship
+from raysent.cloud.cluster.launcher import make_token
+from raysent.config import parse_yaml
+from raysent.errors import ArtifactError, CloudError, ConfigError
+from raysent.search_space import parse_space, read_space
+from raysent.sweep.driver import _capacity
+from raysent.sweep.ray_tune import _driver_place
+
+SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
+CANARY = "AKIACANARYCANARYCANA"
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "sat",
+    "ran",
+    "on",
+    "in",
+    "mat",
+    "hat",
+    "big",
+    "small",
+    "red",
+    "blue",
+    "house",
+    "tree",
+]
+
+
+@dataclass(frozen=True)
+class Head:
+    """A Ray head on this machine.
+
+    Attributes:
+        dashboard: Its job API.
+        address: Its Ray.
+        token_file: Lets in.
+        folder: What Ray writes.
+    """
+
+    dashboard: str
+    address: str
+    token_file: Path
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What lets a process of ours in."""
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token_file)}
+
+
+def _free_ports(number: int) -> list[int]:
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+def _environment(**more: str) -> dict[str, str]:
+    """Return a process's surroundings: no token but those given, raysent from here."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    paths = {"PYTHONPATH": str(SHIPPED.parent), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    keys = {"AWS_ACCESS_KEY_ID": CANARY, "AWS_SECRET_ACCESS_KEY": CANARY}
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "HOME": kept["HOME"]}
+    return {**kept, **paths, **keys, **quiet, **more}
+
+
+@pytest.fixture(scope="module")
+def head():
+    """A head with token authentication on, its ports on the loopback; ended by its process id."""
+    pytest.importorskip("aiohttp", reason="a job API needs the extra 'cluster'")
+    # Ray's sockets have short names only.
+    with tempfile.TemporaryDirectory(prefix="rs", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        token_file = Path(folder) / "auth_token"
+        make_token(token_file)
+        ray, dashboard, client, agent = _free_ports(4)
+        command = [
+            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2"),
+            *("--node-ip-address=127.0.0.1", f"--port={ray}", f"--ray-client-server-port={client}"),
+            *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", f"--temp-dir={folder}/ray"),
+            *(f"--dashboard-agent-listen-port={agent}", "--object-store-memory=100000000"),
+        ]
+        found = Head(f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{ray}", token_file, Path(folder))
+        with subprocess.Popen(
+            command, env=_environment(**found.environment), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                _wait_for(found)
+                yield found
+            finally:
+                process.terminate()
+
+
+def _wait_for(head: Head) -> None:
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        try:
+            Jobs(head.dashboard, token=head.token_file.read_text())
+            return
+        except CloudError:
+            time.sleep(0.5)
+    raise AssertionError("the head did not come up")
+
+
+def _space(folder: Path) -> Path:
+    """Write a space of two trials, and its corpus."""
+    lines = [" ".join(WORDS[(number * 7 + word * 5) % len(WORDS)] for word in range(7)) for number in range(400)]
+    (folder / "text.txt").write_text("".join(f"{line}.\n" for line in lines))
+    path = folder / "toy.yaml"
+    text = SPACE.replace("trials: 4", "trials: 2").replace("text.txt", str(folder / "text.txt"))
+    path.write_text(text + "judge: {tasks: []}\n")
+    return path
+
+
+def _submission(folder: Path, **changes) -> Submission:
+    values = {"run": folder / "run", "remote": str(folder / "remote"), "options": [], "capacity": {"CPU": 2, "GPU": 0}}
+    space = parse_space(parse_yaml(SPACE + "judge: {tasks: []}\n"), name="toy")
+    return Submission(**{"space": space, **values, **changes})
+
+
+@pytest.mark.cluster
+# Ray's client asks aiohttp in an old way.
+@pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")
+def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch, capsys):
+    """Shown live, brought home, exit code 0; neither the token nor a key of AWS is in anything it leaves."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
+    monkeypatch.chdir(tmp_path)
+    space = read_space(_space(tmp_path))
+    token = head.token_file.read_text()
+    code = submit(head.dashboard, token, _submission(tmp_path, space=space))
+    said = capsys.readouterr()
+    assert code == 0, said
+    assert "trial 0001 finished" in said.err
+    assert "trial  status" in said.out
+    assert str(tmp_path / "remote") not in said.out + said.err
+    home = {path.name: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert {"sweep.json", "journal.jsonl", "ledger.jsonl", "report.html", "model.safetensors"} <= set(home)
+    secrets = [name for name, data in home.items() if token.encode() in data or CANARY.encode() in data]
+    assert secrets == []
+    assert token not in said.out + said.err
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("token", "said"), [("", "none was given"), ("0" * 64, "another cluster's token was given")])
+def test_jobs_are_refused_without_the_token(head, tmp_path, token, said):
+    """One clear line, before anything is sent."""
+    with pytest.raises(CloudError, match=f"^{head.dashboard}: asks for its token; {said}$"):
+        submit(head.dashboard, token, _submission(tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.cluster
+def test_doctor_sees_that_a_dashboard_asks_for_its_token(head):
+    """401 is well."""
+    assert asks_for_token(head.dashboard).verdict == "ok"
+
+
+def _sweep_at(head: Head, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    options = ["--run", "run", "--address", head.address, "--yes"]
+    command = [sys.executable, "-m", "raysent", "sweep", str(_space(folder)), *options]
+    surroundings = _environment(**{"HOME": str(folder), **environment})
+    return subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.cluster
+def test_sweep_at_an_address_works_with_the_token(head, tmp_path):
+    """Ray's own variables name its file."""
+    ran = _sweep_at(head, tmp_path, **head.environment)
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "run" / "trials.csv").is_file()
+
+
+@pytest.mark.cluster
+def test_sweep_at_an_address_is_refused_without_the_token(head, tmp_path):
+    """Exit code 2, and one line that says what to set; no folder is left."""
+    ran = _sweep_at(head, tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.splitlines()[-1] == (
+        f"error: --address {head.address}: asks for its token, and none or another was given; set RAY_AUTH_MODE=token "
+        "and RAY_AUTH_TOKEN_PATH to the token's file"
+    )
+    assert "InvalidAuthToken" not in ran.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_jobs_say_when_nothing_answers():
+    """A port where nothing is."""
+    with pytest.raises(CloudError, match="no job API of Ray answers there"):
+        Jobs("http://127.0.0.1:9")
+
+
+def test_submit_waits_for_a_head_that_has_only_just_come(tmp_path, monkeypatch):
+    """It answers before it takes jobs; what it refuses for another reason is told at once."""
+    answers = ["500: No available agent to submit job, please try again later", None, "500: no such runtime"]
+
+    class Client:
+        def submit_job(self, **_):
+            answer = answers.pop(0)
+            if answer:
+                raise RuntimeError(answer)
+            return "job"
+
+    monkeypatch.setattr("raysent.cloud.cluster.jobs._POLL_S", 0.0)
+    jobs = Jobs.__new__(Jobs)
+    jobs._client = Client()
+    assert jobs.submit(["true"], folder=tmp_path, environment={}) == "job"
+    with pytest.raises(CloudError, match="the job was refused: 500: no such runtime"):
+        jobs.submit(["true"], folder=tmp_path, environment={})
+    assert answers == []
+
+
+class FakeLauncher:
+    """A cluster that notes what becomes of it."""
+
+    def __init__(self, folder: Path, *, fails: bool = False) -> None:
+        self.token_file = folder / "token"
+        make_token(self.token_file)
+        self.life: list[str] = []
+        self._fails = fails
+
+    def up(self, *, sweep, hear) -> None:
+        """Come up, or half up."""
+        self.life.append(f"up {sweep}")
+        if self._fails:
+            raise CloudError("raysent: 'ray up' ended with exit code 1: no capacity")
+
+    def down(self, *, hear) -> None:
+        """Go."""
+        self.life.append("down")
+
+    @contextmanager
+    def tunnel(self):
+        """Lead nowhere."""
+        self.life.append("tunnel")
+        yield "http://127.0.0.1:9"
+        self.life.append("tunnel closed")
+
+
+class FakeJobs:
+    """A job API whose one job says given lines, then ends or is interrupted."""
+
+    stopped = 0
+
+    def __init__(self, lines, *, ended=None) -> None:
+        self._lines, self._ended = lines, ended
+
+    def __call__(self, address, *, token) -> FakeJobs:
+        """Connect."""
+        return self
+
+    def submit(self, command, *, folder, environment) -> str:
+        """Keep what was sent."""
+        self.command, self.environment = command, environment
+        self.sent = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
+        return "job"
+
+    def follow(self, name, hear) -> Ended:
+        """Say the lines."""
+        for line in self._lines:
+            hear(line)
+        if self._ended is None:
+            raise KeyboardInterrupt
+        return self._ended
+
+    def stop(self, name) -> None:
+        """Count."""
+        self.stopped += 1
+
+
+def test_run_on_takes_the_cluster_down_after_the_sweep(tmp_path, monkeypatch):
+    """Up for the run by its name, down at the end, the sweep's own exit code."""
+    monkeypatch.setattr(submitting, "submit", lambda *_, **__: 5)
+    launcher = FakeLauncher(tmp_path)
+    assert run_on(launcher, _submission(tmp_path)) == 5
+    assert launcher.life == ["up run", "tunnel", "tunnel closed", "down"]
+
+
+@pytest.mark.parametrize("trouble", [KeyboardInterrupt, CloudError("lost"), ZeroDivisionError])
+def test_run_on_takes_the_cluster_down_whatever_happens(tmp_path, monkeypatch, trouble):
+    """Ctrl-C, a cluster that no longer answers, a mistake of ours."""
+
+    def fail(*_, **__):
+        raise trouble
+
+    monkeypatch.setattr(submitting, "submit", fail)
+    launcher = FakeLauncher(tmp_path)
+    if trouble is KeyboardInterrupt:
+        assert run_on(launcher, _submission(tmp_path)) == 130
+    else:
+        with pytest.raises((CloudError, ZeroDivisionError)):
+            run_on(launcher, _submission(tmp_path))
+    assert launcher.life[-1] == "down"
+
+
+def test_run_on_takes_down_what_came_half_up(tmp_path):
+    """A head may stand although `ray up` failed."""
+    launcher = FakeLauncher(tmp_path, fails=True)
+    with pytest.raises(CloudError, match="no capacity"):
+        run_on(launcher, _submission(tmp_path))
+    assert launcher.life == ["up run", "down"]
+
+
+def test_run_on_keeps_a_cluster_that_is_to_stay(tmp_path, monkeypatch, capsys):
+    """And says that it costs money."""
+    monkeypatch.setattr(submitting, "submit", lambda *_, **__: 0)
+    launcher = FakeLauncher(tmp_path)
+    assert run_on(launcher, _submission(tmp_path), is_kept=True) == 0
+    assert "down" not in launcher.life
+    assert "the cluster stays, and is paid for, until 'raysent cluster down'" in capsys.readouterr().err
+
+
+def test_submit_stops_the_job_and_brings_home_on_ctrl_c(tmp_path, monkeypatch, capsys):
+    """What was done is not lost."""
+    (tmp_path / "remote").mkdir()
+    (tmp_path / "remote" / "journal.jsonl").write_text("{}\n")
+    jobs = FakeJobs([])
+    monkeypatch.setattr(submitting, "Jobs", jobs)
+    assert submit("http://127.0.0.1:9", "token", _submission(tmp_path)) == 130
+    assert jobs.stopped == 1
+    assert (tmp_path / "run" / "journal.jsonl").read_text() == "{}\n"
+
+
+def test_submit_with_json_prints_one_object_that_names_the_run_here(tmp_path, monkeypatch, capsys):
+    """Events and chatter leave standard output alone."""
+    remote = str(tmp_path / "remote")
+    event = EVENT_MARK + json.dumps({"event": "session", "trials": 4, "concurrent": 2})
+    monkeypatch.setattr(
+        submitting, "Jobs", FakeJobs([event, "chatter", "{", f'"run": "{remote}"', "}"], ended=Ended(0))
+    )
+    assert submit("http://127.0.0.1:9", "token", _submission(tmp_path), as_json=True) == 0
+    assert json.loads(capsys.readouterr().out) == {"run": str(tmp_path / "run")}
+
+
+def test_submit_sends_space_and_files_but_no_secret(tmp_path, monkeypatch):
+    """The space by its name, the corpus beside it; neither the token nor the operator's keys."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
+    space = read_space(_space(tmp_path))
+    jobs = FakeJobs([], ended=Ended(0))
+    monkeypatch.setattr(submitting, "Jobs", jobs)
+    submit("http://127.0.0.1:9", "secret-token", _submission(tmp_path, space=space, options=["--seed", "3"]))
+    assert jobs.command[:5] == ["python", "-m", "raysent", "sweep", "space/toy.yaml"]
+    assert jobs.command[-5:] == ["--address", "auto", "--yes", "--seed", "3"]
+    assert json.loads(jobs.sent["space/toy.yaml"])["base"]["corpus"]["path"] == "shipped/0/text.txt"
+    assert jobs.sent["shipped/0/text.txt"] == (tmp_path / "text.txt").read_bytes()
+    everything = repr((jobs.command, jobs.environment, jobs.sent))
+    assert "secret-token" not in everything
+    assert CANARY not in everything
+    assert jobs.environment["RAYSENT_CAPACITY"] == '{"CPU": 2, "GPU": 0}'
+
+
+def test_ship_leaves_what_is_no_local_file(tmp_path, monkeypatch):
+    """Addresses, bare names and figures stay; too much is refused."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    values = {"path": "s3://bucket/a.txt", "name": "docs", "rate": 0.5, "none": "missing/file.txt"}
+    assert ship(values, tmp_path / "out") == values
+    (tmp_path / "big.txt").write_text("x" * 100)
+    monkeypatch.setattr("raysent.cloud.cluster.jobs.MAX_SHIPPED_BYTES", 50)
+    with pytest.raises(ConfigError, match="--cluster: local files must be at most 0 MiB together"):
+        ship({"path": "big.txt"}, tmp_path / "out")
+
+
+def test_bring_home_reads_a_bucket_and_lets_nothing_out_of_the_folder(tmp_path, monkeypatch):
+    """Every object below the run's address, where it was; a name that climbs is refused."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="runs")
+        client.put_object(Bucket="runs", Key="mine/run/trials/0000/model.json", Body=b"{}")
+        client.put_object(Bucket="runs", Key="mine/run-2/other.json", Body=b"{}")
+        bring_home("s3://runs/mine/run", tmp_path / "run")
+        assert [path.name for path in (tmp_path / "run").rglob("*.json")] == ["model.json"]
+        client.put_object(Bucket="runs", Key="mine/run/../../escaped", Body=b"")
+        with pytest.raises(ArtifactError, match="leads out of the run folder"):
+            bring_home("s3://runs/mine/run", tmp_path / "run")
+    assert not (tmp_path / "escaped").exists()
+
+
+@pytest.fixture
+def raysent(monkeypatch, capsys, tmp_path):
+    """The command line, in a folder with a space."""
+    monkeypatch.chdir(tmp_path)
+    _space(tmp_path)
+    return CommandLine(monkeypatch, capsys)
+
+
+def test_sweep_on_a_cluster_knows_prices_and_capacity(raysent, monkeypatch):
+    """The dearest machine's list price unless the space says one; as many cores as the file allows and dollars pay."""
+    seen = []
+    monkeypatch.setattr(submitting, "Launcher", lambda file: file)
+    monkeypatch.setattr(submitting, "run_on", lambda _, submission, **__: seen.append(submission) or 0)
+    assert raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "a", "--seed", 4).code == 0
+    assert raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "b", "--max-hourly", "3usd",
+                   "--set", "cost.usd_per_hour=0.5").code == 0  # fmt: skip
+    assert [submission.space.cost.usd_per_hour for submission in seen] == [1.006, 0.5]
+    assert [submission.capacity for submission in seen] == [{"CPU": 32.0, "GPU": 8.0}, {"CPU": 20.0, "GPU": 5.0}]
+    assert seen[0].options == ["--seed", "4"]
+    assert seen[0].remote.startswith("s3://my-bucket/raysent/a-")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--cluster", "none.yaml"], "error: none.yaml: no such file"),
+        (["--cluster", SHIPPED, "--address", "auto"], "error: --cluster: must not stand beside --address or --dry-run"),
+        (["--cluster", SHIPPED, "--run", "."], "error: .: is not empty; name another --run"),
+        (
+            ["--cluster", SHIPPED, "--max-hourly", "1usd"],
+            "error: --max-hourly: must allow for the head and one worker, 2.01 usd an hour at most; given 1.00",
+        ),
+    ],
+)
+def test_sweep_on_a_cluster_refuses(raysent, options, said):
+    """One line, exit code 2, before anything costs money."""
+    ran = raysent("sweep", "toy.yaml", *options)
+    assert (ran.code, ran.out, ran.err.strip()) == (2, "", said)
+
+
+def test_drivers_live_where_nobody_takes_the_machine_away():
+    """On the machines meant for them, else on the head, else anywhere."""
+    assert _driver_place({"CPU": 4, "raysent_driver": 64, "node:__internal_head__": 1}) == {"raysent_driver": 1.0}
+    assert _driver_place({"CPU": 4, "node:__internal_head__": 1}) == {"node:__internal_head__": 0.001}
+    assert _driver_place({"CPU": 4}) == {}
+
+
+def test_capacity_counts_machines_that_will_come(monkeypatch):
+    """What was told at the submission, never less than what is there."""
+    monkeypatch.delenv("RAYSENT_CAPACITY", raising=False)
+    assert _capacity({"CPU": 4.0}) == {"CPU": 4.0, "GPU": 0.0}
+    monkeypatch.setenv("RAYSENT_CAPACITY", '{"CPU": 32, "GPU": 8}')
+    assert _capacity({"CPU": 64.0}) == {"CPU": 64.0, "GPU": 8}
