@@ -388,6 +388,7 @@ def test_ship_leaves_what_is_no_local_file(tmp_path, monkeypatch):
 
 def test_bring_home_reads_a_bucket_and_lets_nothing_out_of_the_folder(tmp_path, monkeypatch):
     """Every object below the run's address, where it was; a name that climbs is refused."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
@@ -399,7 +400,7 @@ def test_bring_home_reads_a_bucket_and_lets_nothing_out_of_the_folder(tmp_path, 
         bring_home("s3://runs/mine/run", tmp_path / "run")
         assert [path.name for path in (tmp_path / "run").rglob("*.json")] == ["model.json"]
         client.put_object(Bucket="runs", Key="mine/run/../../escaped", Body=b"")
-        with pytest.raises(ArtifactError, match="leads out of the run folder"):
+        with pytest.raises(ArtifactError, match="its name leaves its folder"):
             bring_home("s3://runs/mine/run", tmp_path / "run")
     assert not (tmp_path / "escaped").exists()
 

@@ -12,11 +12,9 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-import boto3
-
 import raysent
-from raysent.artifacts import list_s3, s3_errors, storage_errors
-from raysent.errors import ArtifactError, CloudError, ConfigError
+from raysent.artifacts import open_folder, storage_errors
+from raysent.errors import CloudError, ConfigError
 
 # Ray's own first lines of a job's output end with this one.
 _BEGINNING = "Running entrypoint for job "
@@ -212,31 +210,11 @@ def bring_home(remote: str, folder: Path) -> None:
     Raises:
         RaysentError: If it cannot be read, or nothing can be written here.
     """
+    source = open_folder(remote, with_checkpoints=True)
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        if not remote.startswith("s3://"):
-            if Path(remote).is_dir():
-                shutil.copytree(remote, folder, dirs_exist_ok=True)
-            return
-        bucket = remote.removeprefix("s3://").partition("/")[0]
-        with s3_errors(remote):
-            client = boto3.client("s3")
-            for item in list_s3(remote):
-                target = _inside(folder, item.address.removeprefix(remote).lstrip("/"))
-                target.parent.mkdir(parents=True, exist_ok=True)
-                client.download_file(bucket, item.address.removeprefix(f"s3://{bucket}/"), str(target))
-
-
-def _inside(folder: Path, name: str) -> Path:
-    """Return a path below a folder.
-
-    Raises:
-        ArtifactError: If the name leads out of it.
-    """
-    target = (folder / name).resolve()
-    if not target.is_relative_to(folder.resolve()):
-        raise ArtifactError(f"{folder}: '{name}' leads out of the run folder; something else wrote there")
-    return target
+        if source.is_dir():
+            shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
 
 
 def _last_line(text: str | None) -> str:
