@@ -257,7 +257,8 @@ def test_checkpoint_that_is_truncated_or_foreign_is_refused(place, monkeypatch):
     whole = path.read_bytes()
     path.write_bytes(whole[:100])
     with pytest.raises(
-        ArtifactError, match=r"^out/checkpoint/.*safetensors: truncated; remove out/checkpoint to train again"
+        ArtifactError,
+        match=r"^out/checkpoint/.*safetensors: truncated or changed; remove out/checkpoint to train again",
     ):
         fit(config, Path("out"))
     path.write_bytes(whole)

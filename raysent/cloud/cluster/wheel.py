@@ -9,6 +9,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import raysent
+from raysent.errors import ArtifactError
 
 # Zip's own first day, so that the same code gives the same bytes.
 _WHEN = (1980, 1, 1, 0, 0, 0)
@@ -35,7 +36,7 @@ def write_wheel(folder: Path) -> Path:
     }
     about = f"raysent-{raysent.__version__}.dist-info"
     files |= {
-        f"{about}/METADATA": (distribution("raysent").read_text("METADATA") or "").encode(),
+        f"{about}/METADATA": _metadata().encode(),
         f"{about}/WHEEL": _WHEEL.encode(),
         f"{about}/entry_points.txt": _ENTRY_POINTS.encode(),
     }
@@ -46,6 +47,15 @@ def write_wheel(folder: Path) -> Path:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, _WHEN), data, zipfile.ZIP_DEFLATED)
     return path
+
+
+def _metadata() -> str:
+    """Return what the package says of itself; the file's name depends on how it was installed."""
+    installed = distribution("raysent")
+    found = installed.read_text("METADATA") or installed.read_text("PKG-INFO")
+    if found is None:
+        raise ArtifactError("raysent: its metadata are not installed; install it with pip, or 'make setup'")
+    return found
 
 
 def _digest(data: bytes) -> str:
