@@ -23,9 +23,8 @@ from raysent.ensemble.truth import Truth
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluate import Member, Record
 from raysent.evaluate.members import REFERENCE, ensemble_members, model_folder
+from raysent.run import OUTCOME_FILE
 
-# Written by a training run into its folder.
-OUTCOME_FILE = "outcome.json"
 SMALLEST_COST = 1e-9
 RULE = "validation"
 

@@ -192,10 +192,9 @@ def member_records(
     """Return the records of members whose names and keys are known; arguments as for `evaluate`."""
     probes.check_protocol(protocol)
     rows = _load_tasks(tasks, data_dir)
-    row_hashes = {data.task: data.row_hash for data in rows}
     plain = probes.settings(protocol)
     every = [
-        Job(member, data, protocol, content_key(member.key, row_hashes[data.task], protocol, plain))
+        Job(member, data, protocol, content_key(member.key, data.row_hash, protocol, plain))
         for member in members
         for data in rows
     ]

@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -59,7 +59,7 @@ class TaskData:
         """Return whether rows have scores, judged by correlation, and not just classes."""
         return len(self.scores) > 0
 
-    @property
+    @cached_property
     def row_hash(self) -> str:
         """Return a name for the rows' content: sentences, labels, order and splits."""
         splits = [rows.tolist() for rows in (self.train, self.validation, self.test)]
