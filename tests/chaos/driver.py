@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +35,9 @@ from raysent.tasks import senteval
 reported_tables()  # kept by the process that drivers are forked from
 
 COME, GO = "moment.json", "go.json"
-_WAIT_S = 0.002
+# The cache of the nodes of a cluster.
+NODES_VARIABLE = "CHAOS_NODES"
+_WAIT_S, _LOOK_S = 0.002, 0.05
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Order:
         moment: At which to wait; empty for none.
         nth: Which sight of that moment, from 1.
         num_rows: Rows of each class of the task.
+        is_on_ray: Whether trials train on Ray, else on the machines of the stage.
     """
 
     stage: Path
@@ -55,6 +60,7 @@ class Order:
     moment: str = ""
     nth: int = 1
     num_rows: int = 40
+    is_on_ray: bool = False
 
 
 def play(order: Order) -> None:
@@ -64,9 +70,12 @@ def play(order: Order) -> None:
     for name, number in (("out.txt", 1), ("err.txt", 2)):
         os.dup2(os.open(order.stage / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     watch = Watch(order)
-    from chaos import machines
+    if order.is_on_ray:
+        threading.Thread(target=_look_for_pulses, args=(order.stage, watch), daemon=True).start()
+    else:
+        from chaos import machines
 
-    machines.install(order.stage, watch)
+        machines.install(order.stage, watch)
     for name in ("MR/rt-polarity.pos", "MR/rt-polarity.neg"):
         senteval.NUM_ROWS[name] = order.num_rows
     money.expected = lambda *_, **__: None  # nothing here hangs on the estimate
@@ -81,12 +90,16 @@ class Watch:
         self._stage, self._left = order.stage, order.nth
         self._moment = MOMENTS.get(order.moment)
         self._dies_in = 0
+        self._times: list[float] = []
         self.machine = ""
         _before(artifact_files, "commit", lambda _, path: self.see(Sight("file", path, {})))
         _after(Lines, "append", lambda lines, value: self.see(Sight("line", lines.path, value)))
 
     def see(self, sight: Sight) -> None:
-        """Wait where the moment has come."""
+        """Wait where the moment has come; note when a sitting begins and ends."""
+        if sight.kind == "line" and sight.value.get("event") in ("session", "completed"):
+            self._times.append(time.monotonic())
+            write_whole(self._stage / f"sitting-{os.getpid()}.json", self._times)
         if self._dies_in:
             self._dies_in -= 1
             if not self._dies_in:
@@ -105,6 +118,20 @@ class Watch:
         self._dies_in = orders.pop("dies_in", 0)
         for name, value in orders.items():
             _ORDERS[name](value)
+
+
+def _look_for_pulses(stage: Path, watch: Watch) -> None:
+    """Look for trials in the middle of a share, where they train in processes of their own."""
+    seen: dict[Path, float] = {}
+    places = (stage, Path(os.environ[NODES_VARIABLE]))
+    while True:
+        for pulse in (path for place in places for path in place.glob("**/checkpoint/.pulse.json")):
+            with contextlib.suppress(OSError):
+                at_s = pulse.stat().st_mtime
+                if seen.setdefault(pulse, at_s) != at_s:
+                    seen[pulse] = at_s
+                    watch.see(Sight("look", pulse, {}))
+        time.sleep(_LOOK_S)
 
 
 def write_whole(path: Path, value: Any) -> None:

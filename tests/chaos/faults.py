@@ -11,8 +11,6 @@ from machines import Metadata, metadata_service
 
 from chaos.stage import Stage
 
-# Until a machine that was given notice is taken.
-NOTICE_S = 0.5
 Orders = dict[str, Any]
 
 
@@ -46,23 +44,36 @@ class DriverKilled:
 
 
 @dataclass(frozen=True)
+class WorkerKilled:
+    """kill -9 of the process in which a trial trains."""
+
+    name: str = "worker process"
+    place: str = "disk"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Kill one."""
+        stage.kill_worker(chance)
+        return {}
+
+
+@dataclass(frozen=True)
 class NodeTaken:
-    """A node that is taken as clouds do: a notice, then the end."""
+    """A node that is taken as clouds do: a notice, then the end; `notices` in units of the stage's."""
 
     name: str = "node"
     place: str = "s3"
-    notices: tuple[float, ...] = (NOTICE_S,)
+    notices: tuple[float, ...] = (1.0,)
     is_taken: bool = True
 
     def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
         """Give every notice, as the metadata service would, and let the last deadline come true."""
         with metadata_service() as service:
             agent = stage.agent(machine, service.url)
-            for seconds in self.notices:
-                _arm(service, seconds)
+            for times in self.notices:
+                _arm(service, times * stage.notice_s)
                 agent.look()
         if self.is_taken:
-            stage.take_at(machine, self.notices[-1])
+            stage.take_at(machine, self.notices[-1] * stage.notice_s)
         return {}
 
 
@@ -96,9 +107,9 @@ class MetadataFlaps:
                 service.is_silent = answer == "silent"
                 service.say("<html>" if answer == "nonsense" else None)
                 if answer == "notice":
-                    _arm(service, NOTICE_S)
+                    _arm(service, stage.notice_s)
                 agent.look()
-        stage.take_at(machine, NOTICE_S)
+        stage.take_at(machine, stage.notice_s)
         return {}
 
 
@@ -182,6 +193,7 @@ FAULTS: dict[str, Fault] = {
     fault.name: fault
     for fault in (
         DriverKilled(),
+        WorkerKilled(),
         NodeTaken(),
         StorageFails(0.3, "storage errors"),
         StorageFails(1.0, "storage gone"),
@@ -191,7 +203,7 @@ FAULTS: dict[str, Fault] = {
         MetadataFlaps(),
         NodeTaken("notice without kill", is_taken=False),
         NodeGone(),
-        NodeTaken("double notice", notices=(3.0, NOTICE_S)),
+        NodeTaken("double notice", notices=(6.0, 1.0)),
         ClockJumps(),
     )
 }

@@ -20,7 +20,7 @@ from typing import Any
 
 from botocore.retries.standard import ExponentialBackoff
 
-from chaos.driver import Watch, write_whole
+from chaos.driver import Watch
 from chaos.moments import Sight
 from raysent.preemption.ray_nodes import _Deadline
 from raysent.sweep import driver, ray_tune, trainables
@@ -105,19 +105,13 @@ class Cluster:
         search = ray_tune._Search(conductor, describe, is_over, meter, troubles)
         scheduler = ray_tune._Scheduler(conductor, is_over, None, meter, troubles)
         interrupt = ray_tune._Interrupt(conductor, meter, troubles)
-        begun_s = time.monotonic()
-        write_whole(self._stage / f"sitting-{os.getpid()}.json", {"begun_s": begun_s})
         number = 0
-        try:
-            while not interrupt.stop_all():
-                config = search.suggest(str(number))
-                if not isinstance(config, dict):
-                    break
-                self._train(config, number, search, scheduler)
-                number += 1
-        finally:
-            values = {"begun_s": begun_s, "ended_s": time.monotonic()}
-            write_whole(self._stage / f"sitting-{os.getpid()}.json", values)
+        while not interrupt.stop_all():
+            config = search.suggest(str(number))
+            if not isinstance(config, dict):
+                break
+            self._train(config, number, search, scheduler)
+            number += 1
         if troubles.ending is not None:
             raise troubles.ending
         return False

@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import boto3
 from command import write_task
@@ -20,7 +20,7 @@ from tiny_run import write_corpus
 
 from chaos.driver import COME, GO, Order, play, write_whole
 from chaos.moments import NUM_REPORTS, REDUCTION_FACTOR
-from chaos.store import Store
+from chaos.store import Store, Weather
 from raysent.preemption import InstanceMetadata, NodeAgent
 
 NUM_TRIALS = 3
@@ -35,7 +35,7 @@ base:
   vocabulary: {{size: 100}}
   encoder: {{type: bag, embedding: {{dim: 8}}}}
   objective: {{type: context_prediction}}
-  training: {{batch_size: 24, epochs: 2, num_reports: {num_reports}}}
+  training: {{batch_size: 24, epochs: {epochs}, num_reports: {num_reports}}}
   validation: {{num_candidates: 20, num_sentences: 40}}
 search:
   training.learning_rate: {{loguniform: [1e-3, 1e-1]}}
@@ -67,23 +67,35 @@ class Stage:
     Attributes:
         folder: Of everything on this machine.
         store: An object store; None where the run lies on the disk.
+        machines: The names of all machines.
         lost_s: Machine -> when it was taken, on the monotonic clock.
     """
 
     folder: Path
     store: Store | None
+    machines: tuple[str, ...] = MACHINES
     lost_s: dict[str, float] = field(default_factory=dict)
+
+    # Until a machine that was given notice is taken, and how long a trial trains.
+    notice_s: ClassVar[float] = 0.5
+    epochs: ClassVar[int] = 2
+    is_on_ray: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self._process: Any = None
         self._threads: list[threading.Thread] = []
         (self.folder / "machines").mkdir(parents=True)
-        for name in MACHINES:
+        for name in self.machines:
             write_whole(self._machine(name), {"deadline_ms": None})
         write_corpus(self.folder)
         write_task(self.folder / "data")
         text = SPACE.format(
-            folder=self.folder, num_reports=NUM_REPORTS, factor=REDUCTION_FACTOR, trials=NUM_TRIALS, usd=USD_PER_HOUR
+            folder=self.folder,
+            num_reports=NUM_REPORTS,
+            factor=REDUCTION_FACTOR,
+            trials=NUM_TRIALS,
+            usd=USD_PER_HOUR,
+            epochs=self.epochs,
         )
         (self.folder / "space.yaml").write_text(text)
         if self.store is not None:
@@ -98,6 +110,11 @@ class Stage:
         return str(self.folder / "run") if self.store is None else f"s3://{BUCKET}/run"
 
     @property
+    def options(self) -> tuple[str, ...]:
+        """What else is typed."""
+        return ()
+
+    @property
     def env(self) -> dict[str, str]:
         """What the environment of the driver's machine says."""
         endpoint = {} if self.store is None else {"AWS_ENDPOINT_URL_S3": self.store.url}
@@ -108,9 +125,8 @@ class Stage:
     def sweep(self, *, moment: str = "", nth: int = 1) -> None:
         """Start a sweep whose driver waits at a moment."""
         data = self.folder / "data"
-        self._start(
-            ("sweep", str(self.folder / "space.yaml"), "--run", self.run, "--data", str(data), "--yes"), moment, nth
-        )
+        space = str(self.folder / "space.yaml")
+        self._start(("sweep", space, "--run", self.run, "--data", str(data), "--yes", *self.options), moment, nth)
 
     def resume(self) -> Ending:
         """Go on with the run, to its end."""
@@ -138,6 +154,11 @@ class Stage:
             thread.join()
         return Ending(self._process.exitcode, self._errors(), time.monotonic())
 
+    def calm(self) -> None:
+        """End what befell the store."""
+        if self.store is not None:
+            self.store.weather = Weather()
+
     def close(self) -> None:
         """End what still runs."""
         if self._process is not None and self._process.is_alive():
@@ -149,7 +170,9 @@ class Stage:
             (self.folder / name).unlink(missing_ok=True)
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["chaos.driver", "chaos.machines"])
-        self._process = context.Process(target=play, args=(Order(self.folder, arguments, self.env, moment, nth),))
+        self._process = context.Process(
+            target=play, args=(Order(self.folder, arguments, self.env, moment, nth, is_on_ray=self.is_on_ray),)
+        )
         self._process.start()
 
     def _errors(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from chaos.matrix import CELLS, QUICK, Cell
 from chaos.moments import MOMENTS
 from chaos.stage import Stage
 from chaos.store import Store, object_store
-from chaos.verdict import Found, check_ending, check_ledger, check_same, look
+from chaos.verdict import HOW, Found, check_ending, check_ledger, check_same, look
 from raysent.artifacts import open_folder
 from raysent.sweep import read_events
 
@@ -36,35 +37,37 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return found
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [
-        pytest.param(cell, id=cell.name, marks=() if (cell.fault, cell.moment) in QUICK else pytest.mark.chaos)
-        for cell in CELLS
-    ],
-)
-def test_cell(cell: Cell, undisturbed: Found, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault strikes at the moment, the seed says at which of its sights; then the run is gone on with."""
-    chance, fault, moment = cell.chance, FAULTS[cell.fault], MOMENTS[cell.moment]
-    stage = Stage(tmp_path / "stage", store if fault.place == "s3" else None)
-    for name, value in stage.env.items():
+def _marked(cell: Cell) -> Any:
+    return pytest.param(cell, id=cell.name, marks=() if (cell.fault, cell.moment) in QUICK else pytest.mark.chaos)
+
+
+@pytest.fixture
+def stage(cell: Cell, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """A stage; this process sees it from a machine of its own."""
+    stage = Stage(tmp_path / "stage", store if FAULTS[cell.fault].place == "s3" else None)
+    for name, value in {**stage.env, "RAYSENT_CACHE": str(tmp_path / "elsewhere")}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "elsewhere"))
-    try:
-        stage.sweep(moment=cell.moment, nth=chance.randint(1, moment.num_sights))
-        machine = stage.wait() or "one"
-        stage.go_on(fault.strike(stage, machine, chance))
-        ending = stage.ending()
-        check_ending(ending)
-        if stage.store is not None:
-            stage.store.weather = type(stage.store.weather)()
-        before = list(read_events(open_folder(stage.run)))
-        if ending.code:
-            resumed = stage.resume()
-            check_ending(resumed)
-            assert resumed.code == 0, resumed.errors
-        found = look(stage, before=before)
-        check_same(found, undisturbed)
-        check_ledger(stage, found, killed_s=ending.at_s)
-    finally:
-        stage.close()
+    yield stage
+    stage.close()
+
+
+@pytest.mark.parametrize("cell", [_marked(cell) for cell in CELLS])
+def test_cell(cell: Cell, stage: Stage, undisturbed: Found, tell: Any) -> None:
+    """The fault strikes at the moment, the seed says at which of its sights; then the run is gone on with."""
+    tell(cell=(cell.fault, cell.moment), where="without Ray")
+    chance = cell.chance
+    stage.sweep(moment=cell.moment, nth=chance.randint(1, MOMENTS[cell.moment].num_sights))
+    machine = stage.wait() or "one"
+    stage.go_on(FAULTS[cell.fault].strike(stage, machine, chance))
+    ending = stage.ending()
+    check_ending(ending)
+    tell(how=HOW[ending.code])
+    stage.calm()
+    before = list(read_events(open_folder(stage.run)))
+    if ending.code:
+        resumed = stage.resume()
+        check_ending(resumed)
+        assert resumed.code == 0, resumed.errors
+    found = look(stage, before=before)
+    check_same(found, undisturbed)
+    check_ledger(stage, found, killed_s=ending.at_s)

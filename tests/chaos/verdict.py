@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from chaos.moments import NUM_REPORTS
-from chaos.stage import MACHINES, NUM_TRIALS, USD_PER_HOUR, Ending, Stage
+from chaos.stage import NUM_TRIALS, USD_PER_HOUR, Ending, Stage
 from raysent.artifacts import open_folder, read_json
 from raysent.sweep import load_record, read_events, read_ledger, replay
 
 KILLED, MISTAKE = -9, 2
+HOW = {0: "finished", KILLED: "killed, resumed", MISTAKE: "one line, resumed"}
 # Of what was used, the ledger may lack what is cut off by its figures' rounding.
 _ROUNDING_USD = 0.02
 
@@ -47,7 +48,7 @@ def check_ending(ending: Ending) -> None:
 
 
 def look(stage: Stage, *, before: list[dict[str, Any]] | None = None) -> Found:
-    """Check a finished sweep, seen from a machine that never saw it before; `before`: events there were already."""
+    """Check a finished sweep, seen from a machine that never saw it; `before`: events that there were already."""
     folder = open_folder(stage.run)
     events = list(read_events(folder))
     if before is not None:
@@ -81,11 +82,10 @@ def check_ledger(stage: Stage, found: Found, *, killed_s: float) -> None:
     """The ledger is never below what was used: every machine's time while a sitting trained."""
     used_usd = 0.0
     for path in stage.folder.glob("sitting-*.json"):
-        sitting = json.loads(path.read_text())
-        ended_s = sitting.get("ended_s", killed_s)
-        for machine in MACHINES:
+        begun_s, ended_s = [*json.loads(path.read_text()), killed_s][:2]
+        for machine in stage.machines:
             until_s = min(ended_s, stage.lost_s.get(machine, ended_s))
-            used_usd += max(0.0, until_s - sitting["begun_s"]) * USD_PER_HOUR / 3600
+            used_usd += max(0.0, until_s - begun_s) * USD_PER_HOUR / 3600
     assert found.spent_usd >= used_usd - _ROUNDING_USD, f"{found.spent_usd:.3f} in the ledger, {used_usd:.3f} used"
 
 
@@ -100,4 +100,4 @@ def _told(ensemble: dict[str, Any]) -> Any:
     return {key: value for key, value in ensemble.items() if key in ("members", "weights", "scores", "tasks")}
 
 
-__all__ = ["KILLED", "MISTAKE", "NUM_REPORTS", "Found", "check_ending", "check_ledger", "check_same", "look"]
+__all__ = ["HOW", "KILLED", "MISTAKE", "NUM_REPORTS", "Found", "check_ending", "check_ledger", "check_same", "look"]
