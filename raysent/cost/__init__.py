@@ -2,16 +2,19 @@
 
 prices.py   what a machine costs an hour, and how its seconds are billed
 ledger.py   the append-only record of every machine's time and every trial's share
+bill.py     what a ledger comes to: spent, lost, and the same on demand
 budget.py   whether there is money and time for more work
 config.py   the section `cost` of a search space
 """
 
+from raysent.cost.bill import Bill, Share, bill_of, verdict
 from raysent.cost.budget import Budget, Funds
 from raysent.cost.config import CostConfig, Duration, parse_duration, parse_money
 from raysent.cost.ledger import Entry, Ledger
 from raysent.cost.prices import Price, Snapshot, on_demand_price, own_price, snapshot, spot_price
 
 __all__ = [
+    "Bill",
     "Budget",
     "CostConfig",
     "Duration",
@@ -19,11 +22,14 @@ __all__ = [
     "Funds",
     "Ledger",
     "Price",
+    "Share",
     "Snapshot",
+    "bill_of",
     "on_demand_price",
     "own_price",
     "parse_duration",
     "parse_money",
     "snapshot",
     "spot_price",
+    "verdict",
 ]
