@@ -38,7 +38,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 def _marked(cell: Cell) -> Any:
-    return pytest.param(cell, id=cell.name, marks=() if (cell.fault, cell.moment) in QUICK else pytest.mark.chaos)
+    marks = [pytest.mark.chaos, *([pytest.mark.quick] if (cell.fault, cell.moment) in QUICK else [])]
+    return pytest.param(cell, id=cell.name, marks=marks)
 
 
 @pytest.fixture
