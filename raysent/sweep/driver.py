@@ -153,10 +153,10 @@ def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> Swee
             with quiet_output(), ray_session(record.address), _meter(record, folder) as meter:
                 _check_hourly(space, budget, meter)
                 interrupted = _sit(record, folder, conductor, meter, journal, budget)
-            refresh(folder)  # with what other machines trained
-            if conductor.closed and not interrupted:
-                conductor.abandon()
-            journal.write("interrupted" if interrupted else "completed", reason=conductor.closed)
+                refresh(folder)  # with what other machines trained; they stand there meanwhile
+                if conductor.closed and not interrupted:
+                    conductor.abandon()
+                journal.write("interrupted" if interrupted else "completed", reason=conductor.closed)
         for trial in conductor.trials.values():
             if trial.status == "stopped":
                 # It will never go on; what it needed for that is most of its folder.
