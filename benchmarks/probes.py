@@ -1,9 +1,9 @@
 """The protocol `fast` against scikit-learn's `LogisticRegressionCV`: `ratio_over_sklearn`, on the same features.
 
 Nested, nine values of C: ours is ten outer folds with C chosen inside each, as in a task like MR; scikit-learn fits a
-few of these outer folds (ten inner folds, the same values of C, lbfgs, the same scaled features) and the time of one is taken ten
-times. Both run on one thread; the time is the process' own, so that other work on the machine counts for little.
-Scores of both on the outer folds that scikit-learn fitted stand beside the times. With `--senteval` the protocol
+few of these outer folds (ten inner folds, the same values of C, lbfgs, the same scaled features) and the time of one is
+taken ten times. Both run on one thread; the time is the process' own, so that other work on the machine counts for
+little. Scores of both on the outer folds that scikit-learn fitted stand beside the times. With `--senteval` protocol
 `senteval` (default configuration) judges the same features, and some of its fits are done one by one as SentEval does
 them, with modules and autograd: `ratio_over_senteval`, `ratio_over_one_by_one`.
 

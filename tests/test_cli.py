@@ -262,7 +262,10 @@ def test_encode_in_processes_writes_the_same_file(raysent_, place, monkeypatch):
 def test_encode_in_bfloat16_is_of_trained_models(raysent_, place):
     """What multiplies nothing is told so."""
     ran = raysent_("encode", "hash:16", "-o", "a.npy", "--bfloat16", stdin=b"one\n")
-    assert (ran.code, ran.err) == (2, "--bfloat16: must be asked of a trained model; given hash:16; leave it out\n")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: --bfloat16: must be asked of a trained model; given hash:16; leave it out\n",
+    )
 
 
 def test_encode_leaves_the_old_file_and_a_device_alone(raysent_, place):
