@@ -54,6 +54,28 @@ _QUIET = {
 
 
 @dataclass(frozen=True)
+class Machines:
+    """What a cluster has for trials.
+
+    Attributes:
+        cpus: Cores in all.
+        gpus: GPUs in all.
+        cpus_per_node: Cores of the largest machine; None where there is one machine.
+        trials_per_gpu: How many trials a GPU has room for.
+    """
+
+    cpus: int
+    gpus: float = 0.0
+    cpus_per_node: int | None = None
+    trials_per_gpu: int = 1
+
+    def gpus_per_worker(self, workers: int) -> float:
+        """Return a worker's part of a GPU where nobody says: workers of one trial never share one."""
+        shared = self.trials_per_gpu if workers == 1 else 1
+        return math.floor(10_000 / shared) / 10_000 if self.gpus else 0.0  # Ray counts in ten-thousandths
+
+
+@dataclass(frozen=True)
 class Layout:
     """How trials share the cluster.
 
@@ -72,14 +94,22 @@ class Layout:
     is_nested: bool
 
 
-def layout(limits: Limits, *, cpus: int, gpus: float, num_trials: int, cpus_per_node: int | None = None) -> Layout:
+def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
     """Share a cluster's cores and GPUs among trials: as many at once as fit, one core each, more where cores are left.
+
+    Trials side by side on one core each do more than one after another on all: threads wait for each other.
+
+    Args:
+        limits: What the space asks for.
+        machines: The cluster.
+        num_trials: How many are left to train.
 
     Raises:
         ConfigError: If one trial alone does not fit.
     """
-    gpus_per_worker = (1.0 if gpus else 0.0) if limits.gpus_per_worker is None else limits.gpus_per_worker
+    cpus, gpus = machines.cpus, machines.gpus
     workers = limits.workers_per_trial
+    gpus_per_worker = machines.gpus_per_worker(workers) if limits.gpus_per_worker is None else limits.gpus_per_worker
     fit_by_cpu = cpus // workers
     fit_by_gpu = math.floor(gpus / (workers * gpus_per_worker)) if gpus_per_worker else fit_by_cpu
     at_once = min(fit_by_cpu, fit_by_gpu, num_trials)
@@ -90,7 +120,7 @@ def layout(limits: Limits, *, cpus: int, gpus: float, num_trials: int, cpus_per_
         )
     at_once = max(1, at_once if limits.concurrent is None else min(at_once, limits.concurrent))
     nested = limits.backend == "train" or (limits.backend == "auto" and (workers > 1 or gpus_per_worker > 0))
-    cores = min(cpus // (at_once * workers), cpus if cpus_per_node is None else cpus_per_node)
+    cores = min(cpus // (at_once * workers), machines.cpus_per_node or cpus)
     return Layout(at_once, workers, max(1, cores), gpus_per_worker, nested)
 
 
