@@ -34,7 +34,7 @@ search:
   training.batch_size: {{choice: [100, 200, 400]}}
   training.learning_rate: {{loguniform: [1.0e-4, 1.0e-2]}}
 limits: {{trials: 400, rung_unit: {unit}, sampler: {sampler}}}
-cost: {{usd_per_hour: 0.526}}
+cost: {{usd_per_hour: 0.526, budget: {budget}usd}}
 """
 
 # What a doubled width adds to a trial's final score.
@@ -114,7 +114,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     spaces = {
-        (unit, sampler): parse_space(parse_yaml(SPACE.format(unit=unit, sampler=sampler)), name=unit)
+        (unit, sampler): parse_space(
+            parse_yaml(SPACE.format(unit=unit, sampler=sampler, budget=options.budget)), name=unit
+        )
         for unit in ("report", "usd")
         for sampler in ("tpe", "ei_per_usd")
     }
