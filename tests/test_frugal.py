@@ -12,7 +12,7 @@ from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.search_space import parse_space
 from raysent.sweep.frugal import FrugalProposals, _Gains, _Seen
-from raysent.sweep.places import coordinates, near
+from raysent.sweep.places import axis_of
 from raysent.sweep.proposals import Proposals
 from raysent.sweep.regression import NOISE, expected_improvement, fit_costs, fit_scores
 from raysent.sweep.searchers import make_searcher
@@ -111,17 +111,17 @@ def test_coordinates_tell_sizes_from_labels():
         ),
         name="toy",
     )
-    size, label = space.domains.values()
-    assert [coordinates(size, value) for value in (100, 200, 400, None)] == [[0.0], [0.5], [1.0], [0.0]]
-    assert coordinates(label, True) == [0.0, 0.5]
+    size, label = map(axis_of, space.domains.values())
+    assert [size.coordinates(value) for value in (100, 200, 400, None)] == [[0.0], [0.5], [1.0], [0.0]]
+    assert label.coordinates(True) == [0.0, 0.5]
 
 
 def test_near_stays_in_the_domain():
     """Draws near a value keep to its bounds and its steps."""
-    size, rate = SPACE.domains.values()
+    size, rate = map(axis_of, SPACE.domains.values())
     chance = random.Random(0)
-    assert {near(size, 100, chance) for _ in range(200)} <= set(range(10, 101, 10))
-    assert all(1e-4 <= near(rate, 1e-2, chance) <= 1e-2 for _ in range(200))
+    assert {size.near(100, chance) for _ in range(200)} <= set(range(10, 101, 10))
+    assert all(1e-4 <= rate.near(1e-2, chance) <= 1e-2 for _ in range(200))
 
 
 def test_frugal_proposals_find_where_scores_are():

@@ -24,14 +24,14 @@ import numpy as np
 from raysent.cost import parse_money
 from raysent.search_space import Params, SearchSpace
 from raysent.sweep.blind import BlindProposals, drawn
-from raysent.sweep.places import coordinates, near
+from raysent.sweep.places import axis_of
 from raysent.sweep.proposals import derived_seed
 from raysent.sweep.regression import Matrix, expected_improvement, fit_costs, fit_scores
 
 # Draws to choose among: blind ones, and ones near the best trials.
 NUM_BLIND, NUM_NEAR = 96, 32
-# The models see so many of the best trials, and of the latest, and of those without a report.
-MAX_BEST, MAX_LATEST, MAX_WAITING = 40, 80, 40
+# The models see so many of the best trials, and of the latest, up to so many in all; and of those without a report.
+NUM_BEST, NUM_LATEST, MAX_SHOWN, MAX_WAITING = 30, 60, 120, 40
 # Scores further below the best than so many times the median are cut off there.
 CUT = 2.0
 
@@ -56,14 +56,17 @@ class FrugalProposals:
         self._num_first = max(4, min(10, space.limits.trials // 4))
         self._limit_usd = None if space.cost.budget is None else parse_money(space.cost.budget)
         self._seen: dict[int, _Seen] = {}
-        self._told: dict[int, _Seen] = {}
+        self._axes = {name: axis_of(domain) for name, domain in space.domains.items()}
+        self._waiting: dict[int, _Seen] = {}
+        self._shown: list[_Seen] = []
+        self._num_told = 0
         self._taken: set[str] = set()
         self._spent_usd = 0.0
         self._gains = _Gains()
 
     def propose(self, number: int) -> tuple[Params, int] | None:
         """Draw blindly at first; then take the draw of the greatest expected improvement per dollar."""
-        if len(self._told) < self._num_first:
+        if self._num_told < self._num_first:
             found = self._blind.propose(number)
             if found is not None:
                 self.repeat(number, found[0], attempts=1)
@@ -82,30 +85,40 @@ class FrugalProposals:
 
     def repeat(self, number: int, params: Params, *, attempts: int) -> None:  # noqa: ARG002 - the searchers' common form
         """Take the parameters of a draw."""
-        self._seen[number] = _Seen(self._place(params), params)
+        self._seen[number] = self._waiting[number] = _Seen(self._place(params), params)
         self._taken.add(_key(params))
 
     def observe(self, number: int, *, index: int, score: float, usd: float) -> None:
         """Learn a trial's score at a report, and what it has cost."""
-        seen = self._told[number] = self._seen[number]
+        seen = self._seen[number]
+        if self._waiting.pop(number, None) is not None:
+            self._show(seen)
         self._gains.learn(seen.scores, index, self._sign * score)
         self._spent_usd += usd - seen.usd
         seen.scores[index], seen.usd = self._sign * score, usd
 
-    def settle(self, number: int, *, status: str, score: float | None) -> None:
-        """Nothing more is learnt from an ending."""
+    def settle(self, number: int, *, status: str, score: float | None) -> None:  # noqa: ARG002
+        """Wait no longer for a trial that ended without a report."""
+        self._waiting.pop(number, None)
+
+    def _show(self, seen: _Seen) -> None:
+        """Let the models see a trial; of many they see the best and the latest."""
+        self._num_told += 1
+        self._shown.append(seen)
+        if len(self._shown) > MAX_SHOWN:
+            older = [one for one in self._shown[:-NUM_LATEST] if one.scores]
+            older = sorted(older, key=self._gains.final, reverse=True)[:NUM_BEST]
+            self._shown = older + self._shown[-NUM_LATEST:]
 
     def _draws(self, number: int) -> Iterator[Params]:
         """Yield draws to choose among, constraints left aside."""
         chance = random.Random(derived_seed(self._seed, "near", number))
         for _ in range(NUM_BLIND):
             yield self._assembled({name: drawn(domain, chance) for name, domain in self._space.domains.items()})
-        best = sorted(self._told.values(), key=self._gains.final, reverse=True)[:4]
+        best = sorted(self._shown, key=self._gains.final, reverse=True)[:4]
         for place in range(NUM_NEAR):
             origin = best[place % len(best)].params
-            yield self._assembled(
-                {name: near(domain, origin.get(name), chance) for name, domain in self._space.domains.items()}
-            )
+            yield self._assembled({name: axis.near(origin.get(name), chance) for name, axis in self._axes.items()})
 
     def _assembled(self, values: Params) -> Params:
         """Return the values of those names that apply."""
@@ -117,13 +130,13 @@ class FrugalProposals:
 
     def _worth(self, places: Sequence[list[float]]) -> Matrix:
         """Return the expected improvement per cooled dollar at each place, up to a factor."""
-        told = self._chosen()
+        told = self._shown
         known, asked = np.array([seen.place for seen in told]), np.array(places)
         finals = np.array([self._gains.final(seen) for seen in told])
         lowest = finals.max() - CUT * (finals.max() - np.median(finals))
         scores = fit_scores(known, np.maximum(finals, lowest))
         # Trials without a report yet are believed to come out as expected, so that no other is drawn beside them.
-        waiting = [seen.place for number, seen in self._seen.items() if number not in self._told][-MAX_WAITING:]
+        waiting = [seen.place for seen in self._waiting.values()][-MAX_WAITING:]
         believed = scores.believing(np.array(waiting)) if waiting else scores
         mean, deviation = believed.predict(asked)
         improvement = expected_improvement(mean, deviation, best=float(scores.mean(known).max()))
@@ -135,13 +148,6 @@ class FrugalProposals:
         worth: Matrix = improvement / dollars ** self._cooling()
         return worth
 
-    def _chosen(self) -> list[_Seen]:
-        """Return the trials that the models see: the best, and the latest."""
-        told = list(self._told.values())
-        if len(told) <= MAX_BEST + MAX_LATEST:
-            return told
-        return told[-MAX_LATEST:] + sorted(told[:-MAX_LATEST], key=self._gains.final, reverse=True)[:MAX_BEST]
-
     def _cooling(self) -> float:
         """Return how much costs count: 1 at first, 0 when the money is gone, or the trials are drawn."""
         gone = len(self._seen) / self._space.limits.trials
@@ -151,10 +157,7 @@ class FrugalProposals:
 
     def _place(self, params: Params) -> list[float]:
         """Return where parameters lie, each domain as wide as 1; labels apart from each other, 0 where unsearched."""
-        place: list[float] = []
-        for name, domain in self._space.domains.items():
-            place += coordinates(domain, params.get(name))
-        return place
+        return [at for name, axis in self._axes.items() for at in axis.coordinates(params.get(name))]
 
 
 class _Gains:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import dataclass
+from typing import Any
 
 from raysent.search_space import Choice, Domain
 from raysent.sweep.blind import drawn
@@ -12,44 +14,56 @@ from raysent.sweep.blind import drawn
 NEAR, ANEW = 0.1, 0.2
 
 
-def coordinates(domain: Domain, value: object) -> list[float]:
-    """Return a value's place in its domain, from 0 to 1; a choice of labels has a coordinate for each."""
-    if isinstance(domain, Choice) and not _is_ordered(domain):
-        return [0.5 * (label == value) for label in domain.options]
-    low, high, is_log = _ends(domain)
-    if value is None or high <= low:
-        return [0.0]
-    number = float(value)  # type: ignore[arg-type]
-    if is_log:
-        return [math.log(number / low) / math.log(high / low)]
-    return [(number - low) / (high - low)]
+@dataclass(frozen=True)
+class Axis:
+    """How a domain's values become coordinates.
+
+    Attributes:
+        domain: The domain.
+        labels: Of a choice, unless they are all positive numbers: each has a coordinate of its own.
+        low: The least number.
+        high: The greatest number.
+        is_log: Whether ratios count, as in a choice of sizes.
+    """
+
+    domain: Domain
+    labels: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    is_log: bool = False
+
+    def coordinates(self, value: Any) -> list[float]:
+        """Return a value's place, from 0 to 1; labels stand apart from each other, what is not searched at 0."""
+        if self.labels:
+            return [0.5 * (label == value) for label in self.labels]
+        if value is None or self.high <= self.low:
+            return [0.0]
+        if self.is_log:
+            return [math.log(value / self.low) / math.log(self.high / self.low)]
+        return [(value - self.low) / (self.high - self.low)]
+
+    def near(self, value: Any, chance: random.Random) -> Any:
+        """Return a value near another one, now and then any."""
+        fresh = drawn(self.domain, chance)
+        if value is None or chance.random() < ANEW:
+            return fresh
+        if isinstance(self.domain, Choice):
+            return value
+        share = min(1.0, max(0.0, self.coordinates(value)[0] + chance.gauss(0, NEAR)))
+        low, high = self.low, self.high
+        number = low * (high / low) ** share if self.is_log else low + share * (high - low)
+        step = 1.0 if self.domain.is_integer and not self.domain.step else self.domain.step
+        if step:
+            number = low + step * round((number - low) / step)
+        return round(number) if isinstance(fresh, int) else min(high, max(low, number))
 
 
-def _ends(domain: Domain) -> tuple[float, float, bool]:
-    """Return the lowest and the highest value of a domain of numbers, and whether ratios count in it."""
-    if isinstance(domain, Choice):
-        numbers = [float(label) for label in domain.options]
-        return min(numbers), max(numbers), True
-    return domain.low, domain.high, domain.is_log
-
-
-def near(domain: Domain, value: object, chance: random.Random) -> object:
-    """Return a value near another one, now and then any."""
-    fresh = drawn(domain, chance)
-    if value is None or chance.random() < ANEW:
-        return fresh
-    if isinstance(domain, Choice):
-        return value
-    low, high, is_log = _ends(domain)
-    share = min(1.0, max(0.0, coordinates(domain, value)[0] + chance.gauss(0, NEAR)))
-    number = low * (high / low) ** share if is_log else low + share * (high - low)
-    if domain.step:
-        return type(fresh)(low + domain.step * round((number - low) / domain.step))  # type: ignore[call-arg]
-    return round(number) if domain.is_integer else number
-
-
-def _is_ordered(domain: Domain) -> bool:
-    """Return whether a domain's values are numbers, a choice of positive ones included."""
+def axis_of(domain: Domain) -> Axis:
+    """Return how a domain's values become coordinates."""
     if not isinstance(domain, Choice):
-        return True
-    return all(isinstance(label, int | float) and not isinstance(label, bool) and label > 0 for label in domain.options)
+        return Axis(domain, low=domain.low, high=domain.high, is_log=domain.is_log)
+    labels = tuple(domain.options)
+    sizes = [label for label in labels if isinstance(label, int | float) and not isinstance(label, bool) and label > 0]
+    if len(sizes) < len(labels):
+        return Axis(domain, labels)
+    return Axis(domain, low=min(sizes), high=max(sizes), is_log=True)
