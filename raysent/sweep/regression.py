@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]
+Matrix = NDArray[np.floating]
 
 # In units of a domain's width: the one under which the scores are likeliest is taken.
 LENGTH_SCALES = (0.2, 0.4, 0.8, 1.6)

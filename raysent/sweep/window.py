@@ -23,7 +23,7 @@ class Window(InMemoryStorage):
     """Optuna's storage in memory, of one study, that shows a part of its trials when asked for all."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._open: set[int] = set()
         self._latest: deque[int] = deque(maxlen=NUM_LATEST)
         # The worst of the best first; of equal ones the latest.
