@@ -66,7 +66,7 @@ def decision_ms(sampler: str, history: Sequence[int]) -> dict[int, dict[str, flo
     """Return the median CPU milliseconds of a proposal, and of a report's decision, after so many trials."""
     text = SPACE.format(trials=10 * max(history), sampler=sampler).replace("{type: none}", "{type: asha}")
     space = parse_space(parse_yaml(text), name=sampler)
-    conductor = Conductor(space, seed=1, write=lambda event, **values: None)
+    conductor = Conductor(space, seed=1, write=_forget)
     chance = random.Random(1)
     found: dict[int, dict[str, float]] = {}
     times = [_one_trial(conductor, space, chance) for _ in range(min(history) - LAST)]
@@ -77,6 +77,10 @@ def decision_ms(sampler: str, history: Sequence[int]) -> dict[int, dict[str, flo
             "decide": round(1e3 * median(decide for _, decide in times), 3),
         }
     return found
+
+
+def _forget(*_: Any, **__: Any) -> None:
+    """Keep no journal."""
 
 
 def _one_trial(conductor: Conductor, space: SearchSpace, chance: random.Random) -> tuple[float, float]:
@@ -166,7 +170,7 @@ def by_optuna(num_trials: int, seconds: float) -> None:
 def by_tune(num_trials: int, seconds: float) -> None:
     """Let Ray Tune run the same function, a process a trial, as its function trainables do."""
 
-    def train(config: dict[str, Any]) -> None:
+    def train(_: dict[str, Any]) -> None:
         sleep_and_tell(seconds, lambda index: tune.report({"context_accuracy": 0.1 * index}))
 
     search = OptunaSearch(_suggest, metric="context_accuracy", mode="max", seed=1)  # type: ignore[arg-type]
@@ -264,16 +268,11 @@ def _on_ray(num_trials: int, rounds: int, lengths: Sequence[float]) -> dict[str,
 
 def markdown(found: dict[str, Any]) -> str:
     """Return the figures as tables."""
-    lines = [
-        f"`raysent --help`: {found['help_s']} s",
-        "",
-        "| CPU ms, proposal + decision | after trials | |",
-        "|---|---|---|",
-    ]
+    lines = [f"`raysent --help`: {found['help_s']} s", "", "| CPU ms | after trials | proposal | decision |"]
+    lines += ["|---|---|---|---|"]
     for sampler, sizes in found["decision_ms"].items():
-        lines += [
-            f"| {sampler} | {size:,} | {one['propose']:.2f} + {one['decide']:.2f} |" for size, one in sizes.items()
-        ]
+        for size, one in sizes.items():
+            lines.append(f"| {sampler} | {size:,} | {one['propose']:.2f} | {one['decide']:.2f} |")
     for length, ways in found.get("trials", {}).items():
         if length == "growth":
             lines += ["", f"growth: {ways}"]

@@ -15,7 +15,7 @@ from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-# TPE holds at most 25 trials for good ones, and takes the rest for what to keep away from.
+# TPE holds a tenth of what it sees for good, so all of these are among the best 25; the rest says what to avoid.
 NUM_BEST, NUM_LATEST = 25, 75
 
 
