@@ -24,7 +24,7 @@ from raysent.sweep.conductor import Conductor
 from raysent.sweep.journal import JOURNAL_FILE, Journal, Listener, read_events
 from raysent.sweep.metering import LEDGER_FILE, Meter, spent_usd
 from raysent.sweep.preparation import Progress, prepare_space
-from raysent.sweep.ray_tune import Layout, layout, run_trials
+from raysent.sweep.ray_tune import Layout, Machines, layout, run_trials
 from raysent.sweep.record import (
     SWEEP_FILE,
     TRIALS_FILE,
@@ -36,6 +36,7 @@ from raysent.sweep.record import (
     write_trials_table,
 )
 from raysent.sweep.replay import budget_values
+from raysent.sweep.sharing import trials_per_gpu
 from raysent.sweep.trial import Trial
 from raysent.train import cpus_of_largest_node, node_name, quiet_output, ray_session
 from raysent.trainer import drop_checkpoints
@@ -152,10 +153,10 @@ def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> Swee
             with quiet_output(), ray_session(record.address), _meter(record, folder) as meter:
                 _check_hourly(space, budget, meter)
                 interrupted = _sit(record, folder, conductor, meter, journal, budget)
-            refresh(folder)  # with what other machines trained
-            if conductor.closed and not interrupted:
-                conductor.abandon()
-            journal.write("interrupted" if interrupted else "completed", reason=conductor.closed)
+                refresh(folder)  # with what other machines trained; they stand there meanwhile
+                if conductor.closed and not interrupted:
+                    conductor.abandon()
+                journal.write("interrupted" if interrupted else "completed", reason=conductor.closed)
         for trial in conductor.trials.values():
             if trial.status == "stopped":
                 # It will never go on; what it needed for that is most of its folder.
@@ -215,11 +216,15 @@ def _check_hourly(space: SearchSpace, budget: Budget, meter: Meter) -> None:
 def _layout(space: SearchSpace, conductor: Conductor) -> Layout:
     """Return how the trials that are left share the cluster."""
     resources = _capacity(ray.cluster_resources())
-    return layout(
-        space.limits,
+    machines = Machines(
         cpus=int(resources.get("CPU", 0)),
         gpus=float(resources.get("GPU", 0)),
         cpus_per_node=cpus_of_largest_node(),
+        trials_per_gpu=trials_per_gpu(space, ray.cluster_resources()),
+    )
+    return layout(
+        space.limits,
+        machines,
         num_trials=max(1, space.limits.trials - sum(trial.status != "waiting" for trial in conductor.trials.values())),
     )
 
