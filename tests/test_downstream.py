@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,17 @@ def test_cut_keeps_no_test_row_and_at_most_so_many(validation, kept):
     assert small.labels.tolist() == [number % 2 for number in numbers]
     assert (len(small.train), len(small.validation)) == (20, min(20, validation))
     assert cut(data, max_rows=20).row_hash == small.row_hash
+
+
+def test_cut_task_without_splits_is_cross_validated_plainly():
+    """Every row trains and is predicted by a fit without it; the score is that of one choice of C."""
+    data = replace(divided(60, 0, 0), split="nested")
+    small = cut(data, max_rows=50)
+    assert (small.split, len(small.train), len(small.validation)) == ("train-test", 50, 0)
+    features = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    features[:, 0] += 3 * small.labels
+    [fold] = fit_probe(features, small).folds
+    assert sorted(fold.validation_rows.tolist()) == list(range(50))
 
 
 def test_downstream_is_the_mean_validation_score_of_probes(tmp_path: Path):
