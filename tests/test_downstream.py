@@ -73,6 +73,15 @@ def test_downstream_is_the_mean_validation_score_of_probes(tmp_path: Path):
     assert len(hashes) == 2
 
 
+def test_downstream_reads_a_task_once_for_all_trials_of_a_process():
+    """The same rows, not the same rows again; another size is another cut."""
+    [first], [again], [other] = (
+        Downstream(DownstreamConfig(tasks=["docs-library"], max_rows=size)).tasks for size in (200, 200, 100)
+    )
+    assert first is again
+    assert len(other.train) == 100
+
+
 @pytest.mark.cluster
 def test_sweep_is_ranked_by_a_downstream_score_across_families(tmp_path, monkeypatch, capsys):
     """Encoders of two objectives in one leaderboard."""

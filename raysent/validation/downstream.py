@@ -8,6 +8,7 @@ scored by plain cross-validation: the nested one takes five times as long, for a
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -38,13 +39,20 @@ class Downstream:
         """
         folder = None if config.data is None else Path(config.data)
         names = default_tasks(folder) if config.tasks is None else config.tasks
-        self.tasks = [cut(load_task(name, folder), max_rows=config.max_rows) for name in names]
+        self.tasks = [_cut_task(name, folder, config.max_rows) for name in names]
         self.hash = content_key([task.row_hash for task in self.tasks])
 
     def scores(self, model: Encode) -> dict[str, float]:
         """Return `downstream`, the mean over tasks."""
         found = [fit_probe(task_features(model, task), task).validation for task in self.tasks]
         return {"downstream": float(np.mean(found))}
+
+
+# A process that takes trial after trial asks all of them the same.
+@lru_cache(maxsize=32)
+def _cut_task(name: str, folder: Path | None, max_rows: int) -> TaskData:
+    """Return a task of a data folder, cut to size."""
+    return cut(load_task(name, folder), max_rows=max_rows)
 
 
 def cut(data: TaskData, *, max_rows: int) -> TaskData:
