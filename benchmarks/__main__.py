@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-READS_TEXT = {"corpus", "encoding", "peers", "training_step"}
+READS_TEXT = {"corpus", "encoding", "peers", "precision", "training_step"}
 # These take long and data of their own: they are run by name.
 BY_NAME = {"every_space", "ensembles", "pooling", "training_efficiency"}
 # What a ratio's name begins with.
