@@ -28,14 +28,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.training_step import SIZES, our_step
+from benchmarks.training_step import SIZES, encoders, our_step
 from raysent.batches import BatchStream
 from raysent.corpus import CorpusConfig, prepare
 from raysent.corpus.sources import find_sources
-from raysent.embeddings import EmbeddingConfig
-from raysent.encoders.gru import Config as Gru
-from raysent.model import ModelConfig, SentenceModel
-from raysent.objectives.context_prediction import Config as ContextPrediction
+from raysent.packing import pack
 from raysent.vocabulary import VocabularyConfig
 
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’]*\s+(?=[\"'“‘]*[A-Z])")
@@ -92,16 +89,13 @@ def batch_share(files: list[Path], num_steps: int = 6) -> float:
     with tempfile.TemporaryDirectory() as folder:
         config = CorpusConfig(path=[str(file) for file in files], cache_dir=folder, max_length=30)
         corpus = prepare(config, VocabularyConfig(size=size.vocabulary))
-        encoder = Gru(hidden_size=size.hidden_size, embedding=EmbeddingConfig(dim=size.word_dim))
-        model_config = ModelConfig(encoder=encoder, objective=ContextPrediction())
-        model = SentenceModel.build(model_config, corpus.vocabulary, seed=0)
         stream = BatchStream(corpus.train, batch_size=size.batch_size, candidates="contiguous", context_size=1, seed=0)
-        step = our_step(size, model, bfloat16=False)
+        step = our_step(encoders("gru", size), size, corpus.vocabulary, bfloat16=False)
         assembly, whole = [], []
         for number in range(num_steps):
             started = time.process_time()
             batch = stream.batch(number)
-            model.pack(batch.sentences)
+            pack(batch.sentences)
             assembly.append(time.process_time() - started)
             step(batch)  # packs once more
             whole.append(time.process_time() - started - assembly[-1])

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.training_step import SIZES, our_step
 from raysent.batches import BatchStream
 from raysent.corpus import Corpus, CorpusConfig, prepare
 from raysent.embeddings import EmbeddingConfig
@@ -37,11 +38,6 @@ from raysent.encoders import WordEncoderConfig
 from raysent.encoders.bag import Config as Bag
 from raysent.encoders.cnn import Config as Cnn
 from raysent.encoders.gru import Config as Gru
-from raysent.matmul import set_matmul_precision
-from raysent.model import ModelConfig, SentenceModel
-from raysent.objectives.context_prediction import Config as ContextPrediction
-from raysent.run import TrainingConfig
-from raysent.trainer.optimization import Optimizer
 from raysent.vocabulary import VocabularyConfig
 
 NUM_WORDS, WORD_DIM, HIDDEN_SIZE, NUM_FILTERS, BATCH_SIZE = 50_000, 300, 600, 300, 400
@@ -60,27 +56,17 @@ def ours(kind: str, corpus: Corpus, *, bfloat16: bool, is_compiled: bool = True)
         "mean": Bag(embedding=words, pooling="mean"),
         "cnn": Cnn(embedding=words, num_filters=NUM_FILTERS),
     }
-    config = ModelConfig(encoder=encoders[kind], objective=ContextPrediction())
-    model = SentenceModel.build(config, corpus.vocabulary, seed=0)
-    optimizer = Optimizer(model, TrainingConfig(batch_size=BATCH_SIZE), num_steps=1_000_000)
+    train = our_step((encoders[kind], None), SIZES["M"], corpus.vocabulary, bfloat16=bfloat16)
     stream = BatchStream(corpus.train, batch_size=BATCH_SIZE, candidates="contiguous", context_size=1, seed=0)
     numbers = count()
 
     def step() -> float:
         number = next(numbers)
         started = time.process_time()
-        batch = stream.batch(number)
-        packed = model.pack(batch.sentences)
-        optimizer.catch_up(packed.words)
-        optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
-            loss = model.loss(batch, packed=packed)
-        loss.backward()
-        optimizer.step(number)
+        train(stream.batch(number))
         return time.process_time() - started
 
     def run(num_steps: int) -> list[float]:
-        set_matmul_precision()
         return [step() for _ in range(num_steps + 1)][1:]
 
     return run
