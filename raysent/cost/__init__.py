@@ -4,14 +4,19 @@ prices.py   what a machine costs an hour, and how its seconds are billed
 ledger.py   the append-only record of every machine's time and every trial's share
 budget.py   whether there is money and time for more work
 config.py   the section `cost` of a search space
+machines.py what each node of a cluster costs, from its labels
 """
 
 from raysent.cost.budget import Budget, Funds
 from raysent.cost.config import CostConfig, Duration, parse_duration, parse_money
 from raysent.cost.ledger import Entry, Ledger
+from raysent.cost.machines import MACHINES, MARKET_LABEL, TYPE_LABEL, Prices, SpotUsd, num_affordable
 from raysent.cost.prices import Price, Snapshot, on_demand_price, own_price, snapshot, spot_price
 
 __all__ = [
+    "MACHINES",
+    "MARKET_LABEL",
+    "TYPE_LABEL",
     "Budget",
     "CostConfig",
     "Duration",
@@ -19,7 +24,10 @@ __all__ = [
     "Funds",
     "Ledger",
     "Price",
+    "Prices",
     "Snapshot",
+    "SpotUsd",
+    "num_affordable",
     "on_demand_price",
     "own_price",
     "parse_duration",

@@ -71,8 +71,25 @@ class Layout:
     is_nested: bool
 
 
-def layout(limits: Limits, *, cpus: int, gpus: float, num_trials: int, cpus_per_node: int | None = None) -> Layout:
+def layout(
+    limits: Limits,
+    *,
+    cpus: int,
+    gpus: float,
+    num_trials: int,
+    cpus_per_node: int | None = None,
+    num_nodes: int | None = None,
+) -> Layout:
     """Share a cluster's cores and GPUs among trials: as many at once as fit, one core each, more where cores are left.
+
+    Args:
+        limits: What the space says.
+        cpus: Cores of all nodes.
+        gpus: GPUs of all nodes.
+        num_trials: Trials that are left.
+        cpus_per_node: The most cores that a worker can have.
+        num_nodes: On a cluster that grows, how many alike it may grow to; workers then are packed so that no other is
+            asked for.
 
     Raises:
         ConfigError: If one trial alone does not fit.
@@ -80,7 +97,8 @@ def layout(limits: Limits, *, cpus: int, gpus: float, num_trials: int, cpus_per_
     gpus_per_worker = (1.0 if gpus else 0.0) if limits.gpus_per_worker is None else limits.gpus_per_worker
     workers = limits.workers_per_trial
     fit_by_cpu = cpus // workers
-    fit_by_gpu = math.floor(gpus / (workers * gpus_per_worker)) if gpus_per_worker else fit_by_cpu
+    nodes = num_nodes or 1
+    fit_by_gpu = math.floor(gpus / nodes / gpus_per_worker) * nodes // workers if gpus_per_worker else fit_by_cpu
     at_once = min(fit_by_cpu, fit_by_gpu, num_trials)
     if min(fit_by_cpu, fit_by_gpu) < 1:
         raise ConfigError(
@@ -90,6 +108,8 @@ def layout(limits: Limits, *, cpus: int, gpus: float, num_trials: int, cpus_per_
     at_once = max(1, at_once if limits.concurrent is None else min(at_once, limits.concurrent))
     nested = limits.backend == "train" or (limits.backend == "auto" and (workers > 1 or gpus_per_worker > 0))
     cores = min(cpus // (at_once * workers), cpus if cpus_per_node is None else cpus_per_node)
+    if num_nodes is not None:
+        cores = cpus // num_nodes // math.ceil(at_once * workers / num_nodes)
     return Layout(at_once, workers, max(1, cores), gpus_per_worker, nested)
 
 

@@ -7,17 +7,20 @@ account.py       its security group, roles and machines at AWS
 wheel.py         the raysent that is running, packed for it
 launcher.py      Ray's launcher, driven; its token
 jobs.py          commands on it through Ray's job API; results brought home
+plan.py          what a file means for a sweep: prices, number of workers
 doctor.py        whether it is safe and ready
 """
 
 from raysent.cloud.cluster.account import Account, Machine
 from raysent.cloud.cluster.cluster_file import ClusterFile, ClusterSettings, read_cluster, self_destruct
 from raysent.cloud.cluster.doctor import Finding, asks_for_token, examine
-from raysent.cloud.cluster.jobs import Ended, Jobs, bring_home, ship
+from raysent.cloud.cluster.jobs import SHIPPED_FOLDER, Ended, Jobs, bring_home, ship
 from raysent.cloud.cluster.launcher import Launcher, read_token
+from raysent.cloud.cluster.plan import price_space, quotes, workers_for
 from raysent.cloud.cluster.policies import head_policy, worker_policy
 
 __all__ = [
+    "SHIPPED_FOLDER",
     "Account",
     "ClusterFile",
     "ClusterSettings",
@@ -30,9 +33,12 @@ __all__ = [
     "bring_home",
     "examine",
     "head_policy",
+    "price_space",
+    "quotes",
     "read_cluster",
     "read_token",
     "self_destruct",
     "ship",
     "worker_policy",
+    "workers_for",
 ]

@@ -27,6 +27,8 @@ _TALKATIVE = (
     "ray.dashboard.modules.job.sdk",
     "ray._private.runtime_env.packaging",
 )
+# Of a job's folder, and of a run's: local files that its space names.
+SHIPPED_FOLDER = "shipped"
 # Ray takes at most 500 MiB by this way.
 MAX_SHIPPED_BYTES = 400 * 2**20
 
@@ -194,7 +196,8 @@ def _shipped(values: Any, folder: Path) -> Any:
     if not source.exists():
         return values
     # A number before the name: two files of one name stay apart.
-    target = folder / "shipped" / str(len(list((folder / "shipped").glob("*")))) / source.resolve().name
+    shipped = folder / SHIPPED_FOLDER
+    target = shipped / str(len(list(shipped.glob("*")))) / source.resolve().name
     target.parent.mkdir(parents=True)
     (shutil.copytree if source.is_dir() else shutil.copy2)(source, target)
     return str(target.relative_to(folder))
@@ -214,7 +217,7 @@ def bring_home(remote: str, folder: Path) -> None:
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+            shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", SHIPPED_FOLDER))
 
 
 def _last_line(text: str | None) -> str:
