@@ -25,7 +25,7 @@ from raysent.cloud.cluster import Ended, Jobs, asks_for_token, bring_home, ship
 from raysent.cloud.cluster.launcher import make_token
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError, CloudError, ConfigError
-from raysent.search_space import parse_space, read_space
+from raysent.search_space import parse_space, read_space, with_absolute_paths
 from raysent.sweep import Workers
 from raysent.sweep.ray_tune import _driver_place
 
@@ -384,6 +384,32 @@ def test_ship_leaves_what_is_no_local_file(tmp_path, monkeypatch):
     monkeypatch.setattr("raysent.cloud.cluster.jobs.MAX_SHIPPED_BYTES", 50)
     with pytest.raises(ConfigError, match="--cluster: local files must be at most 0 MiB together"):
         ship({"path": "big.txt"}, tmp_path / "out")
+
+
+def test_ship_sends_what_a_glob_matches(tmp_path, monkeypatch):
+    """Each file by its name, in order."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.txt", "a.txt", "c.md"):
+        Path(name).write_text(name)
+    shipped = ship({"corpus": {"path": "*.txt"}}, tmp_path / "out")
+    assert shipped == {"corpus": {"path": ["shipped/0/a.txt", "shipped/1/b.txt"]}}
+    assert (tmp_path / "out" / "shipped" / "1" / "b.txt").read_text() == "b.txt"
+
+
+def test_paths_of_a_space_are_absolute_for_workers_elsewhere(tmp_path, monkeypatch):
+    """Files and globs where they stand here; what names no file stays, and lines stay told."""
+    monkeypatch.chdir(tmp_path)
+    space = with_absolute_paths(read_space(_space(tmp_path)))
+    assert space.document.values["base"]["corpus"]["path"] == str(tmp_path / "text.txt")
+    text = SPACE.replace("text.txt", '"*.txt"')
+    space = with_absolute_paths(parse_space(parse_yaml(text), name="toy"))
+    assert space.document.values["base"]["corpus"] == {"path": str(tmp_path / "*.txt"), "validation_fraction": 0.2}
+    assert (
+        with_absolute_paths(parse_space(parse_yaml(SPACE.replace("text.txt", "docs")), name="toy")).document.values[
+            "base"
+        ]["corpus"]["path"]
+        == "docs"
+    )
 
 
 def test_bring_home_reads_a_bucket_and_lets_nothing_out_of_the_folder(tmp_path, monkeypatch):

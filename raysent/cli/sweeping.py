@@ -22,7 +22,7 @@ from raysent.config import Override
 from raysent.cost import parse_money
 from raysent.errors import RaysentError
 from raysent.run import describe
-from raysent.search_space import SearchSpace, find_space, read_space, schema
+from raysent.search_space import SearchSpace, find_space, read_space, schema, with_absolute_paths
 from raysent.sweep import (
     JOURNAL_FILE,
     SweepRecord,
@@ -58,6 +58,9 @@ def sweep(
     """Check everything, sweep, judge, and say how it went; returns the exit code."""
     path = find_space(name)
     space = read_space(path, overrides=overrides)
+    # Workers elsewhere stand in other folders; those of a submitted job in a copy of its own.
+    if address is not None and EVENTS_VARIABLE not in os.environ:
+        space = with_absolute_paths(space)
     wanted = _tasks_of(space, tasks, data=data)
     folder = run or default_folder(space.name)
     if is_dry or not (is_agreed or as_json or not sys.stdin.isatty()):

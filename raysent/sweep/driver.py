@@ -19,7 +19,7 @@ from raysent.run import RUN_FILE, RunConfig
 from raysent.search_space import SearchSpace
 from raysent.sweep.conductor import Conductor
 from raysent.sweep.fallback import Fallback, training_left_s
-from raysent.sweep.fleet import share, standing
+from raysent.sweep.fleet import check_files, share, standing
 from raysent.sweep.journal import JOURNAL_FILE, Journal, Listener, read_events
 from raysent.sweep.metering import LEDGER_FILE, Meter, metered, spent_usd
 from raysent.sweep.preparation import Progress, prepare_space
@@ -178,6 +178,8 @@ def _sweep(record: SweepRecord, folder: Path, listener: Listener | None, spot: S
         interrupted = False
         if not conductor.is_complete:
             with quiet_output(), ray_session(record.address):
+                if record.address is not None:
+                    check_files(space, folder)
                 plan = share(space, num_trials=_num_left(conductor), prices=prices)
                 with _meter(record, folder, prices) as meter:
                     interrupted = _sit(record, folder, conductor, meter, journal, plan)

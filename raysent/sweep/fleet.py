@@ -7,20 +7,26 @@ On a cluster that grows, whoever brought it up tells how many workers may stand 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from raysent.artifacts import address_of, is_remote
 from raysent.cost import Prices, num_affordable, parse_money
 from raysent.errors import ConfigError
-from raysent.search_space import SearchSpace
+from raysent.search_space import SearchSpace, named_files
 from raysent.sweep.ray_tune import Layout, layout
+from raysent.sweep.record import SWEEP_FILE
 from raysent.train import cpus_of_largest_node, node_name
 
+_LOOK_S = 60.0
 WORKERS_VARIABLE = "RAYSENT_WORKERS"
 
 
@@ -64,6 +70,34 @@ def workers_to_come() -> Workers | None:
 def standing() -> dict[str, Mapping[str, str]]:
     """Return the nodes that are there, by name, with their labels."""
     return {node_name(node["NodeID"]): node["Labels"] for node in _alive()}
+
+
+def check_files(space: SearchSpace, folder: Path) -> None:
+    """See whether every node finds the files that a space names, and the run folder where it is no bucket's.
+
+    Raises:
+        ConfigError: With the first node and path of which that is not so.
+    """
+    needed = dict.fromkeys(named_files(space.document.values.get("base", {})), "base")
+    if not is_remote(address_of(folder)):
+        needed[(folder / SWEEP_FILE).absolute()] = "--run"
+
+    def missing(paths: list[Path]) -> list[Path]:
+        return [path for path in paths if not path.exists()]
+
+    # A function inside a function is sent whole: the node need not import all of this for it.
+    look = ray.remote(num_cpus=0)(missing)
+    nodes = [node["NodeID"] for node in _alive() if node["Resources"].get("CPU")]
+    asked = [
+        look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(list(needed))
+        for node in nodes
+    ]
+    for node, answer in zip(nodes, asked, strict=True):
+        with contextlib.suppress(ray.exceptions.RayError):  # a node that has gone meanwhile
+            for path in ray.get(answer, timeout=_LOOK_S):
+                what = "the run folder" if needed[path] == "--run" else str(path)
+                fix = "put it on storage that all nodes share, or on S3 and name it s3://…"
+                raise ConfigError(f"--address: node {node_name(node)} does not find {what}; {fix}")
 
 
 def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:

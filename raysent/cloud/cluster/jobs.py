@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import logging
 import shutil
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import raysent
 from raysent.artifacts import open_folder, storage_errors
 from raysent.errors import CloudError, ConfigError
+from raysent.search_space import with_files
 
 # Ray's own first lines of a job's output end with this one.
 _BEGINNING = "Running entrypoint for job "
@@ -175,7 +177,7 @@ def ship(values: Any, folder: Path) -> Any:
     Raises:
         ConfigError: If it is more than Ray takes.
     """
-    shipped = _shipped(values, folder)
+    shipped = with_files(values, lambda text, found: _copied(text, found, folder))
     num_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if num_bytes > MAX_SHIPPED_BYTES:
         raise ConfigError(
@@ -185,22 +187,17 @@ def ship(values: Any, folder: Path) -> Any:
     return shipped
 
 
-def _shipped(values: Any, folder: Path) -> Any:
-    if isinstance(values, dict):
-        return {key: _shipped(value, folder) for key, value in values.items()}
-    if isinstance(values, list):
-        return [_shipped(value, folder) for value in values]
-    if not isinstance(values, str) or not {".", "/"} & set(values) or "://" in values:
-        return values
-    source = Path(values).expanduser()
-    if not source.exists():
-        return values
-    # A number before the name: two files of one name stay apart.
-    shipped = folder / SHIPPED_FOLDER
-    target = shipped / str(len(list(shipped.glob("*")))) / source.resolve().name
-    target.parent.mkdir(parents=True)
-    (shutil.copytree if source.is_dir() else shutil.copy2)(source, target)
-    return str(target.relative_to(folder))
+def _copied(text: str, found: list[Path], folder: Path) -> str | list[str]:
+    """Copy what a value names into a folder; returns the copies' names, of a glob those of all that it matches."""
+    copies = []
+    for source in found:
+        # A number before the name: two files of one name stay apart.
+        shipped = folder / SHIPPED_FOLDER
+        target = shipped / str(len(list(shipped.glob("*")))) / source.resolve().name
+        target.parent.mkdir(parents=True)
+        (shutil.copytree if source.is_dir() else shutil.copy2)(source, target)
+        copies.append(str(target.relative_to(folder)))
+    return copies if glob.has_magic(text) else copies[0]
 
 
 def bring_home(remote: str, folder: Path) -> None:
