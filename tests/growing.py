@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ray._raylet import GcsClient
 from ray.autoscaler._private.fake_multi_node.node_provider import FakeMultiNodeProvider
 from ray.autoscaler.node_launch_exception import NodeLaunchException
 
@@ -40,11 +41,14 @@ class Growing:
 
     Attributes:
         address: Of its head.
-        log: What its autoscaler writes.
     """
 
     address: str
-    folder: Path
+
+    def num_workers(self) -> int:
+        """Return how many workers there are."""
+        nodes = GcsClient(address=self.address).get_all_node_info(timeout=10).values()
+        return sum(node.state == 0 and "CPU" in node.resources_total for node in nodes)
 
 
 @contextmanager
@@ -76,7 +80,7 @@ def growing_cluster(
         process = subprocess.Popen(command, env=_environment(types), stdout=log, stderr=log, start_new_session=True)
         try:
             _wait_for(ports[0], process)
-            yield Growing(address, folder)
+            yield Growing(address)
         finally:
             log.close()
             _end(folder, process)

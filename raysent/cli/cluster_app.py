@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from raysent.cli.options import JsonOption
+from raysent.cli.options import AddressOption, JsonOption, RunOption
+from raysent.errors import ConfigError
 
 cluster_app = typer.Typer(
     help="Bring a cluster of spot machines up and down on AWS.", no_args_is_help=True, rich_markup_mode=None
@@ -66,6 +67,34 @@ def cluster_doctor(
     from raysent.cli import clusters  # as above
 
     raise typer.Exit(clusters.doctor(file, address=address, as_json=as_json))
+
+
+@cluster_app.command("drill")
+def cluster_drill(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A cluster file; without it or --address, two nodes on this machine."),
+    ] = None,
+    address: AddressOption = None,
+    run: RunOption = None,
+    notice: Annotated[str, typer.Option("--notice", metavar="20s", help="From the notice to the node's end.")] = "20s",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before killing a node.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a node away under a small training, and say what happens.
+
+    The node is drained as after a notice of the cloud, and killed when that is over; training has to go on on another.
+    Exit code 1 where it does not.
+    """
+    from raysent.cli import drilling  # torch and Ray come with it
+    from raysent.cost import parse_duration  # as above
+
+    if file is not None and (address is not None or run is not None):
+        raise ConfigError("FILE: must not stand beside --address or --run")
+    notice_s = parse_duration(notice)
+    if file is not None:
+        raise typer.Exit(drilling.drill_cluster(file, notice_s=notice_s, is_agreed=yes, as_json=as_json))
+    raise typer.Exit(drilling.drill_here(address=address, run=run, notice_s=notice_s, is_agreed=yes, as_json=as_json))
 
 
 @cluster_app.command("orphans")
