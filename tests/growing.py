@@ -22,6 +22,11 @@ from ray.autoscaler.node_launch_exception import NodeLaunchException
 
 from raysent.autoscaling import SCORER, SCORER_VARIABLE, TYPES_VARIABLE, NodeType, format_types
 
+# What Ray's autoscaler asks for although nothing is installed on nodes that are processes.
+_LISTS = (
+    *("cluster_synced_files", "rsync_exclude", "rsync_filter", "initialization_commands", "setup_commands"),
+    *("head_setup_commands", "worker_setup_commands", "head_start_ray_commands", "worker_start_ray_commands"),
+)
 HERE = Path(__file__).resolve().parent
 
 
@@ -98,6 +103,10 @@ def _config(types: Mapping[str, Any], address: str, missing: tuple[str, ...], id
         "idle_timeout_minutes": idle_s / 60,
         "upscaling_speed": 100.0,
         "provider": provider,
+        "auth": {},
+        "file_mounts": {},
+        **dict.fromkeys(_LISTS, []),
+        "file_mounts_sync_continuously": False,
         "available_node_types": {**types, **head},
         "head_node_type": "ray.head.default",
     }
@@ -109,6 +118,7 @@ def _environment(types: Mapping[str, Any]) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": f"{HERE.parent}:{HERE}",
         "RAY_FAKE_CLUSTER": "1",
+        "RAY_AUTH_MODE": "disabled",  # a head that is started by hand asks for a token otherwise
         "AUTOSCALER_UPDATE_INTERVAL_S": "1",
         "OMP_NUM_THREADS": "1",
         SCORER_VARIABLE: SCORER,

@@ -20,7 +20,7 @@ HEAD_USD, WORKER_USD, MAX_HOURLY_USD = 1.0, 2.0, 5.0
 NUM_TRIALS = 4
 TYPES = {
     f"{market}-small": {
-        "resources": {"CPU": 1},
+        "resources": {"CPU": 1, "object_store_memory": 80_000_000},
         "node_config": {},
         "min_workers": 0,
         "max_workers": 4,

@@ -57,16 +57,32 @@ def cluster_doctor(
         str | None,
         typer.Option("--address", metavar="URL", help="Also ask the dashboard at URL whether it asks for a token."),
     ] = None,
+    checkpoint: Annotated[
+        float | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="MIB",
+            min=0.001,
+            help="Also save a checkpoint of MIB MiB 20 times, and refuse spot machines where that takes too long.",
+        ),
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option("--storage", metavar="PLACE", help="Save it below PLACE.  [default: the file's storage]"),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check that a cluster is safe and ready.
 
     The file, the token, credentials, prices, versions, and that Ray's ports do not answer from here. Changes nothing.
-    Exit code 1 where a check failed.
+    With --checkpoint also, from the machine that it is run on, that a checkpoint is saved within half of the two
+    minutes' notice that spot machines get; what was written is removed again. Exit code 1 where a check failed.
     """
     from raysent.cli import clusters  # as above
 
-    raise typer.Exit(clusters.doctor(file, address=address, as_json=as_json))
+    raise typer.Exit(
+        clusters.doctor(file, address=address, checkpoint_mib=checkpoint, storage=storage, as_json=as_json)
+    )
 
 
 @cluster_app.command("drill")
