@@ -22,8 +22,8 @@ $(READY): pyproject.toml constraints.txt
 quickstart: setup  ## A sweep, an ensemble and a report from text that is already on this machine
 	$(BIN)/raysent sweep search_spaces/quickstart.yaml --run runs/quickstart-$$(date +%Y%m%d-%H%M%S) --yes
 
-test: setup  ## Every test
-	$(BIN)/python -m pytest
+test: setup  ## Every test, in two processes
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 lint: setup  ## Style, names, docstrings
 	$(BIN)/ruff check .

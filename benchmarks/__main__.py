@@ -8,7 +8,7 @@ from pathlib import Path
 
 READS_TEXT = {"corpus", "training_step"}
 # These take long and data of their own: they are run by name.
-BY_NAME = {"every_space", "ensembles", "pooling"}
+BY_NAME = {"every_space", "ensembles", "pooling", "training_efficiency"}
 
 
 def main() -> int:

@@ -4,8 +4,8 @@ Random codes and random unit vectors, memory-mapped as an index keeps them. Ever
 at a time and many at once, on one thread, in turn with the others; what is given is the median of the rounds. Times
 are the process' own, so that other work on the machine counts for little; it still shares memory and cache with it.
 The bandwidth is that of reading the same bytes once in the same rounds. Peers take part where they are installed
-(`pip install raysent[bench]`): FAISS, usearch, and NumKong, with which ours counts bits where it is there. The corpora
-take 2.3 GB of the temporary folder, FAISS' copies as much memory.
+(`pip install raysent[bench]`): FAISS and usearch. Ours takes part twice, with its compiled kernel where there is a
+compiler, and with NumPy alone. The corpora take 2.3 GB of the temporary folder, FAISS' copies as much memory.
 
     python -m benchmarks.retrieval [--rows 1000000] [--bits 2048] [--dim 512] [--rounds 5] [--json]
 """
@@ -31,9 +31,9 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from raysent import packed_codes
+from raysent.compiled import load_if_possible
 from raysent.matmul import set_matmul_precision
-from raysent.neighbours import nearest_codes, nearest_vectors
+from raysent.neighbours import nearest_codes, nearest_vectors, search
 
 K = 10
 MANY = 64
@@ -62,14 +62,14 @@ def optional(name: str) -> ModuleType | None:
         return None
 
 
-def ours_codes(counter: ModuleType | None, codes: np.ndarray) -> Search:
-    """Return our search, counting bits by NumKong or, without it, by NumPy."""
+def ours_codes(kernel: object, codes: np.ndarray) -> Search:
+    """Return our search, by the compiled kernel or, without it, by NumPy."""
 
-    def search(queries: np.ndarray) -> np.ndarray:
-        with mock.patch.object(packed_codes, "numkong", counter):
+    def answer(queries: np.ndarray) -> np.ndarray:
+        with mock.patch.object(search, "load_if_possible", return_value=kernel):
             return nearest_codes(codes, queries, k=K).scores
 
-    return search
+    return answer
 
 
 def plain_codes(codes: np.ndarray) -> Search:
@@ -136,13 +136,13 @@ def usearch_vectors(vectors: np.ndarray) -> Search:
 
 def code_methods() -> list[Method]:
     """Return the ways to search codes that are at hand."""
-    numkong = optional("numkong")
     methods = [
         Method("raysent, NumPy", partial(ours_codes, None)),
         Method("plain NumPy", plain_codes, is_batched=False),
     ]
-    if numkong is not None:
-        methods.insert(0, Method("raysent, NumKong", partial(ours_codes, numkong)))
+    kernel = load_if_possible("hamming")
+    if kernel is not None:
+        methods.insert(0, Method("raysent, compiled", partial(ours_codes, kernel)))
     if optional("faiss") is not None:
         methods.append(Method("FAISS IndexBinaryFlat", faiss_codes))
     if optional("usearch") is not None:

@@ -5,6 +5,7 @@
     ├── DataError        a corpus, word vectors, a task's files
     ├── ArtifactError    a file that one command wrote and another reads
     ├── TrainingError    a run that cannot go on
+    ├── CompilerError    the machine's compiler, where a compiled kernel was asked for
     └── CloudError       a cloud or a cluster that refuses or does not answer
 
 Anything else that is raised is a bug of ours and keeps its traceback.
@@ -37,6 +38,10 @@ class ArtifactError(RaysentError):
 
 class TrainingError(RaysentError):
     """A run cannot go on, through no fault in its configuration's form."""
+
+
+class CompilerError(RaysentError):
+    """The machine has no C++ compiler, or it cannot build one of our kernels."""
 
 
 class CloudError(RaysentError):

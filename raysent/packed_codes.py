@@ -6,17 +6,10 @@ is zero. It is the `ubinary` of sentence-transformers, and what FAISS and usearc
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from raysent.errors import DataError
-
-# With the extra `search`: the processor's own population counts, for many queries at once.
-numkong: Any = import_module("numkong") if find_spec("numkong") else None
 
 UInt8 = npt.NDArray[np.uint8]
 
@@ -50,28 +43,9 @@ def unpack_bits(codes: UInt8, *, num_bits: int) -> UInt8:
 def hamming(first: UInt8, second: UInt8) -> npt.NDArray[np.int32]:
     """Return the differing bits of every code of one [rows, bytes] and every one of the other [columns, bytes].
 
-    NumKong counts them where it is installed (`pip install raysent[search]`), NumPy elsewhere; the numbers are equal.
-
     Returns:
         int32 [rows, columns].
     """
-    if numkong is None:
-        return _numpy_hamming(first, second)
-    return _numkong_hamming(first, second)
-
-
-def _numkong_hamming(first: UInt8, second: UInt8) -> npt.NDArray[np.int32]:
-    if len(first) == 1:
-        # Pair by pair; the product of many with many is laid out for at least four, and a single code pays for all.
-        pairs = numkong.hamming(np.ascontiguousarray(second), np.broadcast_to(first, second.shape), "uint1")
-        return np.asarray(pairs).astype(np.int32)[None]
-    packed = numkong.hammings_pack(np.ascontiguousarray(first), dtype="uint1")
-    # The longer side is read as it lies, and comes out as the rows.
-    distances = np.asarray(numkong.hammings_packed(np.ascontiguousarray(second), packed))
-    return np.ascontiguousarray(distances.T).view(np.int32)
-
-
-def _numpy_hamming(first: UInt8, second: UInt8) -> npt.NDArray[np.int32]:
     out = np.empty((len(first), len(second)), dtype=np.int32)
     codes, rows = _as_words(first), _as_words(second)
     size = max(_BLOCK_BYTES // max(rows.shape[1] * 8, 1), 1)

@@ -95,7 +95,12 @@ def _config(types: Mapping[str, Any], address: str, missing: tuple[str, ...], id
     head = {"ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}}
     provider = {
         **{"type": "external", "module": "growing.Provider", "gcs_address": address, "missing": list(missing)},
-        **{"disable_node_updaters": True, "disable_launch_config_check": True, "launch_multiple": True},
+        **{
+            "disable_node_updaters": True,
+            "disable_launch_config_check": True,
+            "launch_multiple": True,
+            "use_node_id_as_ip": True,
+        },
     }
     return {
         "cluster_name": "growing",
@@ -105,7 +110,7 @@ def _config(types: Mapping[str, Any], address: str, missing: tuple[str, ...], id
         "provider": provider,
         "auth": {},
         "file_mounts": {},
-        **dict.fromkeys(_LISTS, []),
+        **{key: [] for key in _LISTS},
         "file_mounts_sync_continuously": False,
         "available_node_types": {**types, **head},
         "head_node_type": "ray.head.default",

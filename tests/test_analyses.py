@@ -184,7 +184,9 @@ def test_compare_values_says_what_else_differs_and_refuses_unknown_names(tmp_pat
 def test_costs_are_counted_in_the_models_file(tmp_path):
     """Ten numbers and half an hour; nothing where there is no model; a torn file is told."""
     run = write_run(tmp_path / "run")
-    assert costs_of(run) == Costs(num_parameters=10, training_hours=0.5)
+    assert costs_of(run) == Costs(
+        num_parameters=10, num_bytes=sum(file.stat().st_size for file in run.glob("model.*")), training_hours=0.5
+    )
     assert costs_of(tmp_path / "nothing") == Costs()
     (run / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:20])
     with pytest.raises(ArtifactError, match=r"model\.safetensors: truncated or not a file of tensors"):

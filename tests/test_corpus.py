@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
 
-from raysent.corpus import CorpusConfig, cache_folder, docs_documents, prepare
+from raysent.corpus import CorpusConfig, cache_folder, docs_documents, parallel, prepare
 from raysent.corpus.documents import read_documents
 from raysent.corpus.prose import is_prose, paragraphs, prose_sentences
 from raysent.corpus.sources import Source, find_sources
@@ -386,6 +386,39 @@ def test_cache_folder_follows_option_then_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "environment"))
     assert cache_folder(None) == tmp_path / "environment"
     assert cache_folder(str(tmp_path / "option")) == tmp_path / "option"
+
+
+@pytest.mark.parametrize("max_sentences", [None, 700])
+def test_prepare_in_processes_gives_the_same_bytes(tmp_path, monkeypatch, max_sentences):
+    """Whoever reads which part of the text: every file of the cache is the same, limits and kinds of files included."""
+    monkeypatch.setattr(parallel, "_GROUP_CHARACTERS", 400)
+    monkeypatch.setattr(parallel, "_NUM_FIRST_GROUPS", 3)
+    for part in range(8):
+        write(tmp_path / f"{part}.txt", [[f"{s} of {part} ," for s in document] for document in DOCUMENTS])
+    (tmp_path / "running.txt").write_text("\n".join(PARAGRAPHS * 40))
+    lines = [json.dumps({"sentences": document}) for document in DOCUMENTS]
+    (tmp_path / "objects.jsonl").write_text("\n".join(lines))
+    files = [str(path) for path in sorted(tmp_path.iterdir())]
+    written = []
+    for num_processes in (1, 3, None):
+        cache = tmp_path / f"cache-{num_processes}"
+        config = CorpusConfig(
+            path=files, cache_dir=str(cache), num_processes=num_processes, max_sentences=max_sentences
+        )
+        prepare(config, VocabularyConfig())
+        written.append(
+            {p.relative_to(cache): p.read_bytes() for p in cache.rglob("*") if p.suffix != ".lock" and p.is_file()}
+        )
+    assert len(written[0]) == 11
+    assert written[0] == written[1] == written[2]
+
+
+def test_prepare_in_processes_names_the_bad_line(tmp_path):
+    """A mistake that another process finds is the same line."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "One."}\n' * 3 + "{\n")
+    with pytest.raises(DataError, match=r"a.jsonl:4: must be one JSON object a line"):
+        build(path, tmp_path, num_processes=2)
 
 
 def test_preparation_memory_is_bounded(tmp_path):

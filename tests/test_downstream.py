@@ -61,6 +61,7 @@ def test_downstream_is_the_mean_validation_score_of_probes(tmp_path: Path):
     assert len(hashes) == 2
 
 
+@pytest.mark.cluster
 def test_sweep_is_ranked_by_a_downstream_score_across_families(tmp_path, monkeypatch, capsys):
     """Encoders of two objectives in one leaderboard."""
     write_corpus(tmp_path)

@@ -1,6 +1,9 @@
 """Encoders: contracts over all that the folder holds, and each against its restatement."""
 
+import copy
+import pickle
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,8 @@ import reference
 import torch
 
 import raysent.encoders as registry
+import raysent.encoders.gru as gru_module
+from raysent.compiled import build, load
 from raysent.config import Document, StrictModel, validate
 from raysent.embeddings import EmbeddingConfig, Tables
 from raysent.encoders import AnyEncoder, build_encoder, known_encoders
@@ -19,7 +24,8 @@ from raysent.encoders.concat import Config as Concat
 from raysent.encoders.gru import Config as Gru
 from raysent.encoders.linear import Config as Linear
 from raysent.encoders.lstm import Config as Lstm
-from raysent.errors import ConfigError
+from raysent.errors import CompilerError, ConfigError
+from raysent.packed_gru import recurrence
 from raysent.packing import block_rows, pack, pack_blocks
 from raysent.vocabulary import PAD_ID, UNK_ID, Sentences, Vocabulary
 
@@ -162,10 +168,20 @@ def test_file_dropped_into_the_folder_is_an_encoder(tmp_path, monkeypatch):
     sys.modules.pop("raysent.encoders.first_word")
 
 
+def skip_without_compiler(implementation):
+    """Our own recurrence in C++ needs what the machine may not have."""
+    if implementation == "compiled":
+        try:
+            load("gru")
+        except CompilerError as error:
+            pytest.skip(str(error))
+
+
 @pytest.mark.parametrize("reset", ["after", "before"])
-@pytest.mark.parametrize("implementation", ["packed", "torch"])
+@pytest.mark.parametrize("implementation", ["compiled", "packed", "torch"])
 def test_gru_is_its_restatement(implementation, reset):
     """Both directions, sentence by sentence, against loops over words."""
+    skip_without_compiler(implementation)
     config = Gru(embedding=WORDS, hidden_size=6, bidirectional=True, implementation=implementation, reset=reset)
     encoder, rows = build_encoder(config, tables()), random_rows()
     for parameter in encoder.gru.parameters():  # biases that tell the gates apart
@@ -229,20 +245,123 @@ def test_orthogonal_gru_begins_and_stays_as_skip_thoughts_does():
 @pytest.mark.parametrize("rows", [random_rows(), [[3]], [[3], [4], [3]], random_rows(60, 20)], ids=len)
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("trained", [True, False])
-def test_packed_gru_has_torchs_gradients(trained, bidirectional, rows):
+@pytest.mark.parametrize("implementation", ["packed", "compiled"])
+def test_own_gru_has_torchs_gradients(implementation, trained, bidirectional, rows):
     """Within 1e-5 of each gradient's size."""
+    skip_without_compiler(implementation)
+    ours, expected = (
+        gradients_of(one, rows, trained=trained, bidirectional=bidirectional) for one in (implementation, "torch")
+    )
+    assert ("words.weight" in ours) == trained
+    for name, gradient in expected.items():
+        assert (ours[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
+
+
+def gradients_of(implementation, rows, *, trained=True, bidirectional=False, low=None):
+    """Gradients of random weights of the vectors, and the vectors themselves."""
     embedding = EmbeddingConfig(dim=5, trained=trained, vectors=None if trained else "ppmi")
-    gradients = {}
-    for implementation in ("packed", "torch"):
-        config = Gru(embedding=embedding, hidden_size=8, bidirectional=bidirectional, implementation=implementation)
-        encoder = build_encoder(config, tables(corpus_vectors=_random_vectors))
+    config = Gru(embedding=embedding, hidden_size=38, bidirectional=bidirectional, implementation=implementation)
+    encoder = build_encoder(config, tables(corpus_vectors=_random_vectors))
+    for bias in (bias for direction in encoder.gru.all_weights for bias in direction[2:]):
+        torch.nn.init.normal_(bias, generator=torch.Generator().manual_seed(1))
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low is not None):
         vectors = encoder(pack(batch_of(*rows)))
-        (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
-        gradients[implementation] = {name: p.grad for name, p in encoder.named_parameters() if p.requires_grad}
-    assert ("words.weight" in gradients["packed"]) == trained
-    for name, expected in gradients["torch"].items():
-        error = (gradients["packed"][name] - expected).norm()
-        assert error <= 1e-5 * expected.norm(), name
+    (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+    named = {name: p.grad.to_dense() for name, p in encoder.named_parameters() if p.requires_grad}
+    return {**named, "vectors": vectors.detach()}
+
+
+@pytest.mark.parametrize("implementation", ["packed", "compiled"])
+def test_own_gru_in_bfloat16_is_near_float32(implementation):
+    """Products of 8 bits leave each gradient within 2 % of its size, and not exact."""
+    skip_without_compiler(implementation)
+    rows = random_rows(60, 20)
+    low, exact = (gradients_of(implementation, rows, low=low) for low in (torch.bfloat16, None))
+    errors = [float((low[name] - exact[name]).norm() / exact[name].norm()) for name in exact]
+    assert 1e-4 < max(errors) < 0.02
+
+
+def test_compiled_gru_is_the_packed_one_in_bfloat16():
+    """The same products in the same type: much nearer to each other than to float32."""
+    skip_without_compiler("compiled")
+    compiled, packed = (gradients_of(one, random_rows(60, 20), low=torch.bfloat16) for one in ("compiled", "packed"))
+    for name, gradient in packed.items():
+        assert (compiled[name] - gradient).norm() <= 4e-3 * gradient.norm(), name
+
+
+@pytest.mark.parametrize("implementation", ["packed", "compiled"])
+def test_own_gru_is_the_same_without_gradients(implementation):
+    """What keeps nothing for a backward gives the vectors of what does."""
+    skip_without_compiler(implementation)
+    config = Gru(embedding=WORDS, hidden_size=38, bidirectional=True, implementation=implementation)
+    encoder, packed = build_encoder(config, tables()), pack(batch_of(*random_rows(60, 20)))
+    expected = encoder(packed).detach()
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            torch.testing.assert_close(encoder(packed).clone(), expected, rtol=0, atol=1e-6)
+
+
+def test_own_gru_of_a_wide_state_has_torchs_gradients(monkeypatch):
+    """The weight's gradient is another product there."""
+    monkeypatch.setattr(recurrence, "_WIDE", 1)
+    ours, expected = (gradients_of(one, random_rows(60, 20))["gru.weight_hh_l0"] for one in ("packed", "torch"))
+    assert ours.is_contiguous()
+    assert (ours - expected).norm() <= 1e-5 * expected.norm()
+
+
+@pytest.mark.parametrize("implementation", ["packed", "compiled"])
+@pytest.mark.parametrize("low", [None, torch.bfloat16])
+def test_own_gru_keeps_a_nan(implementation, low):
+    """A word that is no number makes its own sentences none, and no other."""
+    skip_without_compiler(implementation)
+    encoder = build_encoder(Gru(embedding=WORDS, hidden_size=38, implementation=implementation), tables())
+    encoder.words.weight.data[7] = torch.nan
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low is not None):
+        vectors = encoder(pack(batch_of([5, 7, 6], [5, 6], [7], [8, 9, 10, 11])))
+    assert vectors.isnan().all(dim=1).tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize("implementation", ["packed", "compiled"])
+def test_own_gru_reads_huge_inputs(implementation):
+    """Gates that are shut or open for good: no overflow on the way."""
+    skip_without_compiler(implementation)
+    config = Gru(embedding=WORDS, hidden_size=38, implementation=implementation)
+    encoder = build_encoder(config, tables())
+    encoder.gru.weight_ih_l0.data *= 1e6
+    torch_encoder = build_encoder(config.model_copy(update={"implementation": "torch"}), tables())
+    torch_encoder.load_state_dict(encoder.state_dict())
+    packed = pack(batch_of(*random_rows()))
+    torch.testing.assert_close(encoder(packed), torch_encoder(packed), rtol=0, atol=1e-5)
+
+
+def test_own_gru_keeps_its_buffers_and_no_more():
+    """Steps reuse one workspace for each direction; a copy and a pickle take none along."""
+    encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6, bidirectional=True, implementation="packed"), tables())
+    for rows in (random_rows(), random_rows(60, 20), random_rows()):
+        encoder(pack(batch_of(*rows))).sum().backward()
+    assert len(encoder._workspaces._free) == 2
+    assert copy.deepcopy(encoder)._workspaces._free == pickle.loads(pickle.dumps(encoder))._workspaces._free == []
+
+
+def test_own_gru_without_a_backward_leaves_nothing_behind():
+    """A forward whose result is thrown away frees its buffers at once."""
+    encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6, implementation="packed"), tables())
+    made = []
+    take = encoder._workspaces.take
+    encoder._workspaces.take = lambda shape: made.append(weakref.ref(room := take(shape))) or room
+    encoder(pack(batch_of(*random_rows())))
+    assert [reference() for reference in made] == [None]
+
+
+def test_gru_that_must_be_compiled_says_what_is_missing(monkeypatch):
+    """Asked for by name it does not fall back; left to itself it does."""
+    monkeypatch.setattr(
+        build, "_outcome", lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler")
+    )
+    monkeypatch.setattr(gru_module, "load_if_possible", lambda name: None)
+    with pytest.raises(CompilerError, match=r"^compiled kernel 'gru': must have a compiler"):
+        build_encoder(Gru(embedding=WORDS, hidden_size=6, implementation="compiled"), tables())
+    assert torch.isfinite(build_encoder(Gru(embedding=WORDS, hidden_size=6), tables())(pack(batch_of([5, 6])))).all()
 
 
 def _random_vectors(dim):

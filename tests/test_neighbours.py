@@ -11,7 +11,7 @@ import reference
 from command import CommandLine
 
 from raysent import neighbours as room
-from raysent import packed_codes
+from raysent.compiled import load_if_possible
 from raysent.corpus import CorpusConfig, distinct
 from raysent.corpus.distinct import distinct_sentences
 from raysent.errors import ArtifactError, ConfigError, DataError
@@ -80,14 +80,30 @@ def test_nearest_codes_equals_one_at_a_time(monkeypatch, num_bits, block_bytes) 
         assert list(zip(hits.rows[number * 10].tolist(), hits.scores[number * 10].tolist(), strict=True)) == expected
 
 
-def test_hamming_is_the_same_by_numpy_and_by_numkong() -> None:
-    """The optional library counts what NumPy counts."""
-    pytest.importorskip("numkong")
-    generator = np.random.default_rng(0)
-    codes, queries = generator.integers(0, 256, (100, 37), np.uint8), generator.integers(0, 256, (5, 37), np.uint8)
-    expected = packed_codes._numpy_hamming(queries, codes)
-    assert np.array_equal(packed_codes._numkong_hamming(queries, codes), expected)
-    assert np.array_equal(packed_codes._numkong_hamming(queries[3:4], codes), expected[3:4])
+@pytest.mark.parametrize("num_bytes", [1, 8, 37, 64, 100, 128, 256, 320, 512])
+@pytest.mark.parametrize("num_rows", [5, 8, 333])
+def test_nearest_codes_is_the_same_by_numpy_and_by_the_kernel(monkeypatch, num_bytes, num_rows) -> None:
+    """The kernel finds the same rows in the same order, of any width; codes differ in few bits, so many are equal."""
+    if load_if_possible("hamming") is None:
+        pytest.skip("no C++ compiler")
+    generator = np.random.default_rng(num_bytes)
+    codes = np.zeros((num_rows, num_bytes), np.uint8)
+    codes[:, [0, -1]] = generator.integers(0, 4, (num_rows, 2))
+    queries = codes[generator.integers(0, num_rows, 70)] ^ generator.integers(0, 2, (70, num_bytes), np.uint8)
+    expected = nearest_codes(codes, queries, k=9)
+    monkeypatch.setattr(search, "_COMPILED_BYTES", 0)
+    found = nearest_codes(codes, queries, k=9)
+    assert np.array_equal(found.rows, expected.rows)
+    assert np.array_equal(found.scores, expected.scores)
+    assert (found.rows.dtype, found.scores.dtype) == (expected.rows.dtype, expected.scores.dtype)
+
+
+def test_nearest_codes_needs_no_compiler(monkeypatch) -> None:
+    """Where the kernel cannot be had, NumPy answers."""
+    monkeypatch.setattr(search, "_COMPILED_BYTES", 0)
+    monkeypatch.setattr(search, "load_if_possible", lambda name: None)
+    codes = np.arange(10, dtype=np.uint8)[:, None]
+    assert nearest_codes(codes, codes[3:4], k=2).rows.tolist() == [[3, 1]]
 
 
 @pytest.mark.parametrize("block_bytes", [64, 1 << 21])

@@ -12,7 +12,7 @@ from raysent.cli.console import messages, print_json, print_table, results
 from raysent.cli.live import format_duration
 from raysent.cloud import CapTest, Estimate, MarketChoice, Quote, World, estimate, quote, try_cap, world_of
 from raysent.config import Override
-from raysent.cost import Budget, Entry, parse_money, snapshot
+from raysent.cost import Budget, Entry, bill_of, parse_money, snapshot, verdict
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
 from raysent.search_space import SearchSpace, find_space, read_space
 from raysent.sweep import LEDGER_FILE, load_record, read_events, read_ledger
@@ -75,6 +75,13 @@ def report(folder: Path, *, as_json: bool) -> int:
         f"spent {_usd(found['spent_usd'])} usd{of} on {found['machine_hours']:.2f} machine hours; "
         f"{_usd(found['outside_trials_usd'])} of it outside trials' reports: starting, waiting, work that was lost",
         f"assumed {_usd(found['assumed_usd'])} usd for machines that a killed driver had left",
+        f"{_usd(found['refunded_usd'])} usd came back for machines taken in their first hour"
+        if found["refunded_usd"]
+        else "",
+        f"{_usd(found['lost_usd'])} usd for work that was lost and done again" if found["lost_usd"] else "",
+        f"on demand, the same machine hours would cost {_usd(found['on_demand_usd'])} usd"
+        if found["on_demand_usd"] is not None
+        else "",
         f"no more training: {found['closed']}" if found["closed"] else "",
         found["estimate"].get("verdict", ""),
         "not included: disks, storage, traffic",
@@ -166,18 +173,14 @@ def score_estimate(folder: Path, *, spent_usd: float) -> dict[str, Any]:
     if not (folder / ESTIMATE_FILE).is_file():
         return {}
     usd = read_json(folder / ESTIMATE_FILE)["usd"]
-    low, middle, high = usd["p10"], usd["p50"], usd["p90"]
-    is_inside = low <= spent_usd <= high
-    verdict = (
-        f"estimate {_usd(low)} to {_usd(high)} usd, median {_usd(middle)}: the bill is "
-        f"{'inside' if is_inside else 'below' if spent_usd < low else 'above'}"
-    )
-    return {**usd, "is_inside": is_inside, "verdict": verdict}
+    where = verdict(usd, spent_usd=spent_usd)
+    told = f"estimate {_usd(usd['p10'])} to {_usd(usd['p90'])} usd, median {_usd(usd['p50'])}: the bill is {where}"
+    return {**usd, "is_inside": where == "inside", "verdict": told}
 
 
 def _costs(entries: Sequence[Entry]) -> dict[str, Any]:
     """Return what a ledger comes to."""
-    nodes = [entry for entry in entries if entry["entry"] == "node"]
+    bill = bill_of(entries)
     trials: dict[str, dict[str, Any]] = {}
     for entry in entries:
         if entry["entry"] == "trial":
@@ -185,12 +188,14 @@ def _costs(entries: Sequence[Entry]) -> dict[str, Any]:
             one["rung"] = max(one["rung"], entry["rung"])
             for name in ("seconds", "usd", "steps"):
                 one[name] = round(one[name] + entry[name], 6)
-    spent_usd = sum(entry["usd"] for entry in nodes)
     return {
-        "spent_usd": round(spent_usd, 6),
-        "machine_hours": round(sum(entry["seconds"] for entry in nodes) / 3600, 6),
-        "outside_trials_usd": round(spent_usd - sum(one["usd"] for one in trials.values()), 6),
-        "assumed_usd": round(sum(entry["usd"] for entry in nodes if entry["why"].startswith("not closed")), 6),
+        "spent_usd": round(bill.usd, 6),
+        "machine_hours": round(bill.machine_s / 3600, 6),
+        "outside_trials_usd": round(bill.outside_usd, 6),
+        "assumed_usd": round(bill.assumed_usd, 6),
+        "refunded_usd": round(bill.refunded_usd, 6),
+        "lost_usd": round(bill.lost_usd, 6),
+        "on_demand_usd": None if bill.on_demand_usd is None else round(bill.on_demand_usd, 6),
         "trials": trials,
     }
 

@@ -122,6 +122,7 @@ class Simulator:
         self._machines: dict[str, Machine] = {}
         self._models: dict[str, TrialModel] = {}
         self._saved_s: dict[str, float] = {}
+        self._redone_s: dict[str, float] = {}
         self._orphans: list[Trial] = []
         self.events: list[Event] = []
         self.lines: list[Entry] = []
@@ -167,7 +168,7 @@ class Simulator:
 
     def _begin_driver(self) -> None:
         """Take the sweep up from its events and lines, as a driver does that knows nothing else."""
-        self._ledger = Ledger(self.lines.append, past=list(self.lines), window_s=self._budget.window_s)
+        self._ledger = Ledger(self._note_line, past=list(self.lines), window_s=self._budget.window_s)
         self._conductor = Conductor(
             self._space,
             seed=self._seed,
@@ -182,9 +183,12 @@ class Simulator:
         self._finish_if_done()
 
     def _write(self, event: str, **values: Any) -> None:
-        self.events.append({"event": event, **values})
+        self.events.append({"event": event, "time": self._now, **values})
         if len(self.events) == self._kill_at:
             raise _KilledError
+
+    def _note_line(self, entry: Entry) -> None:
+        self.lines.append({**entry, "time": self._now})
 
     def _kill_driver(self, down_s: float | None = None) -> None:
         """Kill the driver: its machines end themselves when they have heard nothing for long enough."""
@@ -310,6 +314,7 @@ class Simulator:
             every_s = math.sqrt(2 * self._world.save_s * machine.zone.median_life_s) if machine.zone else math.inf
             kept_s = max(0.0, done_s - self._world.save_s) if is_told else done_s - done_s % every_s
             self._saved_s[trial.name] = self._saved_s.get(trial.name, 0.0) + kept_s
+            self._redone_s[trial.name] = self._redone_s.get(trial.name, 0.0) + done_s - kept_s
             self._lost_s += done_s - kept_s
             self._orphans.append(trial)
         self._end(machine, is_taken=True)
@@ -385,11 +390,15 @@ class Simulator:
         """Hear a trial's report, and let it go on or take the next one."""
         if not self._is_here(machine) or machine.trial is not trial or machine.share_begin_s != begun_s:
             return
-        self._saved_s.pop(trial.name, None)
-        index, took_s = trial.index + 1, self._now - begun_s
+        # What was saved on machines that went counts as the trial's time too; what was lost does not.
+        index, took_s = trial.index + 1, self._now - begun_s + self._saved_s.pop(trial.name, 0.0)
         score = self._models[trial.name].score(index)
         usd = machine.price.usd(took_s)
-        self._ledger.share(trial.name, node=machine.name, rung=index, seconds=took_s, usd=usd, steps=1, steps_lost=0)
+        # A made-up step takes a second.
+        steps, lost = max(1, round(took_s)), round(self._redone_s.pop(trial.name, 0.0))
+        self._ledger.share(
+            trial.name, node=machine.name, rung=index, seconds=took_s, usd=usd, steps=steps, steps_lost=lost
+        )
         self._note_score(score)
         told = {"metrics": {self._space.metric: score}, "seconds": trial.seconds + took_s, "usd": trial.usd + usd}
         self._tell(machine, trial, index=index, told=told)

@@ -24,6 +24,8 @@ class CorpusConfig(StrictModel):
         max_length: Tokens kept of a longer sentence.
         cache_dir: Where prepared corpora are kept; default ``$RAYSENT_CACHE``, else the user's cache folder.
         seed: Chooses the validation documents.
+        num_processes: Processes that read the text; default as many as the machine has cores and memory for, where
+            there is enough text. The result is the same.
     """
 
     path: str | list[str] = "docs"
@@ -35,3 +37,4 @@ class CorpusConfig(StrictModel):
     max_length: int = Field(default=50, ge=1)
     cache_dir: str | None = None
     seed: int = Field(default=0, ge=0)
+    num_processes: int | None = Field(default=None, ge=1)

@@ -8,10 +8,12 @@ text and 16 bytes a sentence, whatever the size of the corpus.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +22,9 @@ from raysent.artifacts import cache_folder
 from raysent.corpus.cache import built
 from raysent.corpus.config import CorpusConfig
 from raysent.corpus.docs import docs_source
-from raysent.corpus.documents import read_documents
-from raysent.corpus.sources import Source, find_sources
+from raysent.corpus.documents import Passage, read_passage
+from raysent.corpus.parallel import in_processes
+from raysent.corpus.sources import find_sources
 from raysent.corpus.splitting import SPLITTING_VERSION
 from raysent.corpus.text_store import Progress
 from raysent.errors import DataError
@@ -85,7 +88,8 @@ def distinct_sentences(config: CorpusConfig, *, progress: Progress | None = None
     key = artifacts.content_key(_FORMAT_VERSION, SPLITTING_VERSION, contents, reading)
 
     def build(folder: Path) -> dict[str, Any]:
-        _write_all(folder, _blocks(sources, config), progress)
+        with closing(in_processes(_read, sources, config)) as blocks:
+            _write_all(folder, blocks, config.max_sentences, progress)
         num_distinct = _keep_first(folder)
         if num_distinct == 0:
             name = config.path if isinstance(config.path, str) else ", ".join(config.path)
@@ -95,26 +99,23 @@ def distinct_sentences(config: CorpusConfig, *, progress: Progress | None = None
     return DistinctSentences(built(cache, f"distinct/{key}", build))
 
 
-def _blocks(sources: Sequence[Source], config: CorpusConfig) -> Iterator[list[str]]:
-    """Yield the sentences in blocks, up to the configured number."""
-    left = config.max_sentences
-    block: list[str] = []
-    for source in sources:
-        for piece in read_documents(source, format=config.format, text_field=config.text_field):
-            block += filter(None, map(plain, piece.sentences))
-            if left is not None and len(block) >= left:
-                yield block[:left]
-                return
-            if len(block) >= _BLOCK_SENTENCES:
-                yield block
-                left = None if left is None else left - len(block)
-                block = []
-    if block:
-        yield block
+class _Block(NamedTuple):
+    """Some sentences in UTF-8, and the digest of each."""
+
+    sentences: list[bytes]
+    digests: list[bytes]
 
 
-def _write_all(folder: Path, blocks: Iterable[list[str]], progress: Progress | None) -> None:
-    """Write every sentence: its bytes, its length and its digest."""
+def _read(passages: Sequence[Passage]) -> _Block:
+    """Return the sentences of passages."""
+    pieces = chain.from_iterable(map(read_passage, passages))
+    sentences = chain.from_iterable(piece.sentences for piece in pieces)
+    data = [sentence.encode("utf-8") for sentence in map(plain, sentences) if sentence]
+    return _Block(data, [hashlib.blake2b(one, digest_size=_DIGEST_BYTES).digest() for one in data])
+
+
+def _write_all(folder: Path, blocks: Iterable[_Block], most: int | None, progress: Progress | None) -> None:
+    """Write every sentence, `most` of them at most: its bytes, its length and its digest."""
     num_sentences = 0
     with (
         artifacts.storage_errors(folder),
@@ -123,13 +124,16 @@ def _write_all(folder: Path, blocks: Iterable[list[str]], progress: Progress | N
         (folder / "digests.bin").open("wb") as digests,
     ):
         for block in blocks:
-            data = [sentence.encode("utf-8") for sentence in block]
+            left = None if most is None else most - num_sentences
+            data = block.sentences[:left]
             text.write(b"".join(data))
             lengths.write(np.array([len(one) for one in data], dtype=np.int64).data)
-            digests.write(b"".join(hashlib.blake2b(one, digest_size=_DIGEST_BYTES).digest() for one in data))
-            num_sentences += len(block)
+            digests.write(b"".join(block.digests[:left]))
+            num_sentences += len(data)
             if progress:
                 progress("reading", num_sentences, None)
+            if num_sentences == most:
+                break
 
 
 def _keep_first(folder: Path) -> int:

@@ -1,5 +1,7 @@
 """Files -> sentences in document order. In: sources and their format. Out: pieces of documents, in bounded memory.
 
+A file is first cut into passages, in order; what a passage holds can then be read by any process.
+
 How `auto` reads a plain file, from its first 1,000 lines with text:
 
 1. hard-wrapped text (``text``, lines joined up to a blank line): at least half of the lines lie within a fifth of
@@ -10,10 +12,10 @@ How `auto` reads a plain file, from its first 1,000 lines with text:
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,6 +30,24 @@ _NUM_SAMPLE_LINES = 1_000
 _CLOSED = re.compile(r"[.!?:;][\"'”’)\]]*$|''$")
 # A paragraph of wrapped lines that never sees a blank line is cut here, so that memory stays bounded.
 _MAX_PARAGRAPH_LINES = 10_000
+
+
+class Passage(NamedTuple):
+    """A stretch of a file that holds whole sentences, so that it can be read without what is around it.
+
+    Attributes:
+        kind: How it is read: a name in `_READERS`.
+        text: One sentence, one paragraph or one JSON object a line.
+        ends_document: Whether the file ends with it.
+        where: The file and the number of the first line, for messages.
+        text_field: Name of the running text in a JSON object.
+    """
+
+    kind: str
+    text: str
+    ends_document: bool
+    where: tuple[str, int] = ("", 1)
+    text_field: str = ""
 
 
 class Piece(NamedTuple):
@@ -48,17 +68,38 @@ def read_documents(source: Source, *, format: str, text_field: str) -> Iterator[
     Raises:
         DataError: If the file cannot be read or a line is not what its format asks for.
     """
+    return chain.from_iterable(map(read_passage, passages(source, format=format, text_field=text_field)))
+
+
+def passages(source: Source, *, format: str, text_field: str) -> Iterator[Passage]:
+    """Yield a file in passages of about a megabyte: what must be done in order, and takes little time.
+
+    Args and errors are those of `read_documents`.
+    """
     blocks = source.blocks()
     if source.is_json:
-        yield from _read_json_lines(source, blocks, text_field)
+        number = 1
+        for lines in blocks:
+            yield Passage("json", "\n".join(lines), False, (source.path, number), text_field)
+            number += len(lines)
         return
     first = next(blocks, [])
     layout = _layout(first, format)
-    blocks = itertools.chain([first], blocks)
+    blocks = chain([first], blocks)
     if layout == "sentences":
-        yield from _read_sentence_lines(blocks)
+        yield from (Passage("sentences", "\n".join(lines), ends_document=False) for lines in blocks)
+        yield Passage("sentences", "", ends_document=True)
     else:
-        yield from _read_text(blocks, wrapped=layout == "wrapped")
+        yield from _text_passages(blocks, wrapped=layout == "wrapped")
+
+
+def read_passage(passage: Passage) -> Iterator[Piece]:
+    """Yield the pieces of a passage: what takes time, and may be done anywhere.
+
+    Raises:
+        DataError: If a line is not what its format asks for.
+    """
+    return _READERS[passage.kind](passage)
 
 
 def _layout(first: list[str], format: str) -> Layout:
@@ -84,28 +125,15 @@ def _is_wrapped(lines: list[str]) -> bool:
     return bool(len(lines) >= 10 and long <= 120 and full >= 0.5 and closed < 0.5)
 
 
-def _read_sentence_lines(blocks: Iterable[list[str]]) -> Iterator[Piece]:
-    """Yield one sentence a line; a blank line ends a document."""
-    for lines in blocks:
-        stripped = [line.strip() for line in lines]
-        start = 0
-        for index, line in enumerate(stripped):
-            if not line:
-                yield Piece(stripped[start:index], ends_document=True)
-                start = index + 1
-        yield Piece(stripped[start:], ends_document=False)
-    yield Piece([], ends_document=True)
-
-
-def _read_text(blocks: Iterable[list[str]], *, wrapped: bool) -> Iterator[Piece]:
-    """Yield the sentences of a file's paragraphs as one document."""
+def _text_passages(blocks: Iterable[list[str]], *, wrapped: bool) -> Iterator[Passage]:
+    """Yield the paragraphs of a file, which is one document."""
     waiting: list[str] = []  # Wrapped lines of a paragraph whose end has not come yet.
     for lines in blocks:
         paragraphs = [line.strip() for line in lines]
         if wrapped:
             paragraphs, waiting = _join_wrapped(waiting + paragraphs)
-        yield Piece(split_sentences(PARAGRAPH_BREAK.join(filter(None, paragraphs))), ends_document=False)
-    yield Piece(split_sentences(" ".join(waiting)), ends_document=True)
+        yield Passage("paragraphs", PARAGRAPH_BREAK.join(filter(None, paragraphs)), ends_document=False)
+    yield Passage("paragraphs", " ".join(waiting), ends_document=True)
 
 
 def _join_wrapped(lines: list[str]) -> tuple[list[str], list[str]]:
@@ -121,17 +149,34 @@ def _join_wrapped(lines: list[str]) -> tuple[list[str], list[str]]:
     return paragraphs, waiting
 
 
-def _read_json_lines(source: Source, blocks: Iterable[list[str]], text_field: str) -> Iterator[Piece]:
+def _read_paragraphs(passage: Passage) -> Iterator[Piece]:
+    """Yield the sentences of paragraphs."""
+    yield Piece(split_sentences(passage.text), passage.ends_document)
+
+
+def _read_sentence_lines(passage: Passage) -> Iterator[Piece]:
+    """Yield one sentence a line; a blank line ends a document."""
+    lines = [line.strip() for line in passage.text.split("\n")]
+    start = 0
+    for index, line in enumerate(lines):
+        if not line:
+            yield Piece(lines[start:index], ends_document=True)
+            start = index + 1
+    yield Piece(lines[start:], passage.ends_document)
+
+
+def _read_json_lines(passage: Passage) -> Iterator[Piece]:
     """Yield one document a line of JSON."""
-    for number, line in enumerate(itertools.chain.from_iterable(blocks), start=1):
+    path, first = passage.where
+    for number, line in enumerate(passage.text.split("\n"), start=first):
         if not line.strip():
             continue
-        where = f"{source.path}:{number}"
+        where = f"{path}:{number}"
         try:
             value = json.loads(line)
         except json.JSONDecodeError as error:
             raise DataError(f"{where}: must be one JSON object a line; {error}") from None
-        yield Piece(_json_sentences(where, value, text_field), ends_document=True)
+        yield Piece(_json_sentences(where, value, passage.text_field), ends_document=True)
 
 
 def _json_sentences(where: str, value: Any, text_field: str) -> list[str]:
@@ -163,3 +208,10 @@ def _paragraph_sentences(paragraph: Any) -> list[str]:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+_READERS: dict[str, Callable[[Passage], Iterator[Piece]]] = {
+    "json": _read_json_lines,
+    "paragraphs": _read_paragraphs,
+    "sentences": _read_sentence_lines,
+}

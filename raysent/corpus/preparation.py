@@ -2,11 +2,13 @@
 
 Stage 1 (`text_store`) is keyed by the content of the files and how they are read; stage 2 (`store`) adds the
 vocabulary and the splits, so that another vocabulary costs a pass over numbers and not over text. A file lock lets one
-process build while the others of the machine wait. Memory holds a block of sentences and the distinct words.
+process build while the others of the machine wait. A large text is read by several processes (`parallel`). Memory holds
+a few passages of the text and, in each process, the distinct words.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,12 +19,12 @@ from raysent.artifacts import cache_folder
 from raysent.corpus.cache import built
 from raysent.corpus.config import CorpusConfig
 from raysent.corpus.docs import docs_source
-from raysent.corpus.documents import read_documents
+from raysent.corpus.parallel import in_processes
 from raysent.corpus.sources import Source, find_sources
 from raysent.corpus.splits import Run, choose_splits
 from raysent.corpus.splitting import SPLITTING_VERSION
 from raysent.corpus.store import Corpus
-from raysent.corpus.text_store import Progress, TextStore, TextWriter
+from raysent.corpus.text_store import Progress, TextReader, TextStore, TextWriter
 from raysent.errors import DataError
 from raysent.vocabulary import (
     TOKENIZER_VERSION,
@@ -78,8 +80,8 @@ def _text_key(sources: list[Source], config: CorpusConfig) -> str:
 def _build_text(folder: Path, sources: list[Source], config: CorpusConfig, progress: Progress | None) -> dict[str, Any]:
     """Stage 1: write all sentences as ids of distinct words."""
     writer = TextWriter(folder, max_sentences=config.max_sentences, progress=progress)
-    for_reading = {"format": config.format, "text_field": config.text_field}
-    writer.write(piece for source in sources for piece in read_documents(source, **for_reading))
+    with closing(in_processes(TextReader(), sources, config)) as numbers:
+        writer.write(numbers)
     if writer.num_sentences == 0:
         raise DataError(f"corpus.path: {_shown(config)}: must hold sentences; given none")
     return {"num_sentences": writer.num_sentences, "num_tokens": writer.num_tokens}

@@ -2,11 +2,13 @@
 
 prices.py   what a machine costs an hour, and how its seconds are billed
 ledger.py   the append-only record of every machine's time and every trial's share
+bill.py     what a ledger comes to: spent, lost, and the same on demand
 budget.py   whether there is money and time for more work
 config.py   the section `cost` of a search space
 machines.py what each node of a cluster costs, from its labels
 """
 
+from raysent.cost.bill import Bill, Share, bill_of, verdict
 from raysent.cost.budget import Budget, Funds
 from raysent.cost.config import CostConfig, Duration, parse_duration, parse_money
 from raysent.cost.ledger import Entry, Ledger
@@ -14,9 +16,13 @@ from raysent.cost.machines import MACHINES, MARKET_LABEL, TYPE_LABEL, Prices, Sp
 from raysent.cost.prices import Price, Snapshot, on_demand_price, own_price, snapshot, spot_price
 
 __all__ = [
+<<<<<<< HEAD
     "MACHINES",
     "MARKET_LABEL",
     "TYPE_LABEL",
+=======
+    "Bill",
+>>>>>>> main
     "Budget",
     "CostConfig",
     "Duration",
@@ -24,14 +30,21 @@ __all__ = [
     "Funds",
     "Ledger",
     "Price",
+<<<<<<< HEAD
     "Prices",
     "Snapshot",
     "SpotUsd",
     "num_affordable",
+=======
+    "Share",
+    "Snapshot",
+    "bill_of",
+>>>>>>> main
     "on_demand_price",
     "own_price",
     "parse_duration",
     "parse_money",
     "snapshot",
     "spot_price",
+    "verdict",
 ]

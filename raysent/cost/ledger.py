@@ -19,6 +19,9 @@ from typing import Any
 from raysent.cost.budget import Budget, Funds
 from raysent.cost.prices import FREE_IF_TAKEN_S, Price
 
+# How the words begin that a line has for a machine that its owner took, and for one that nobody closed.
+TAKEN, ASSUMED = "taken back", "not closed"
+
 Entry = dict[str, Any]
 Write = Callable[[Entry], None]
 
@@ -68,7 +71,7 @@ class Ledger:
         for node, entry in left_open.items():
             worst = entry["worst_usd_per_hour"]
             price = Price(worst, worst, entry["market"], "assumed", instance_type=entry.get("instance_type", ""))
-            why = "not closed by a killed driver: assumed to have run on for as long as stopping takes"
+            why = f"{ASSUMED} by a killed driver: assumed to have run on for as long as stopping takes"
             self._line(node, price, (window_s, price.usd(window_s)), is_open=False, why=why)
 
     @property
@@ -104,9 +107,8 @@ class Ledger:
         price = ended.price
         is_free = is_taken and price.market == "spot" and now_s - ended.begun_s < FREE_IF_TAKEN_S
         back_usd = -ended.usd if is_free else 0.0
-        self._line(
-            node, price, (0.0, back_usd), is_open=False, why="taken back in its first hour: free" if is_free else ""
-        )
+        why = "" if not is_taken else f"{TAKEN} in its first hour: free" if is_free else TAKEN
+        self._line(node, price, (0.0, back_usd), is_open=False, why=why)
 
     def share(
         self, trial: str, *, node: str, rung: int, seconds: float, usd: float, steps: int, steps_lost: int | None = None

@@ -12,6 +12,8 @@ Differs: the reset gate comes after the product unless `variant: authors`; first
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Literal, Self, cast
 
 import pydantic
@@ -20,9 +22,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
+from raysent.compiled import load, load_if_possible
 from raysent.embeddings import Tables
 from raysent.encoders import SentenceReader, WordEncoderConfig
-from raysent.packed_gru import WORDS, packed_gru, reset_before_gru
+from raysent.packed_gru import WORDS, Cell, CompiledCell, TorchCell, Workspaces, packed_gru, reset_before_gru
 from raysent.packing import Packed
 from raysent.pooling import Pooling, States, token_rows
 
@@ -43,9 +46,10 @@ class Config(WordEncoderConfig):
         encode_pooling: How they do in `encode`; several stand side by side. None is as in training.
         reset: Where the reset gate acts, see the module. None is what `variant` says: `after` for paper, `before`
             for authors.
-        implementation: `packed` is our own recurrence over packed sentences, `torch` is torch's; both compute the
-            same. `auto` is `packed` on a CPU for one layer, and `torch` otherwise. With `reset: before`, which torch
-            has not, all three are one plain loop.
+        implementation: `packed` is our own recurrence over packed sentences, `compiled` the same with what stands
+            between two products compiled for this machine, `torch` is torch's; all compute the same. `auto` is, on a
+            CPU and for one layer, `compiled` where there is a compiler and `packed` where not, and `torch` otherwise.
+            With `reset: before`, which torch has not, all are one plain loop.
     """
 
     type: Literal["gru"] = "gru"
@@ -56,7 +60,7 @@ class Config(WordEncoderConfig):
     pooling: Pooling = "last"
     encode_pooling: list[Pooling] | None = pydantic.Field(default=None, min_length=1)
     reset: Literal["after", "before"] | None = None
-    implementation: Literal["auto", "packed", "torch"] = "auto"
+    implementation: Literal["auto", "compiled", "packed", "torch"] = "auto"
 
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -64,10 +68,13 @@ class Config(WordEncoderConfig):
             raise ValueError(f"hidden_size must be even when bidirectional: true; given {self.hidden_size}")
         if self.num_layers > 1 and self.resolved_reset == "before":
             raise ValueError("num_layers must be 1 with reset: before (variant: authors); set reset: after")
-        if self.num_layers > 1 and self.implementation == "packed":
-            raise ValueError("num_layers must be 1 with implementation: packed; set implementation: auto")
-        if self.needs_states and (self.resolved_reset == "before" or self.implementation == "packed"):
-            raise ValueError("pooling must be last with reset: before or implementation: packed; set after and auto")
+        if self.implementation in {"packed", "compiled"}:
+            if self.num_layers > 1:
+                raise ValueError(f"num_layers must be 1 with implementation: {self.implementation}; set it to auto")
+            if self.needs_states:
+                raise ValueError(f"pooling must be last with implementation: {self.implementation}; set it to auto")
+        if self.needs_states and self.resolved_reset == "before":
+            raise ValueError("pooling must be last with reset: before; set reset: after")
         return self
 
     @property
@@ -112,6 +119,9 @@ class Encoder(SentenceReader):
             # The papers' cells have one bias; a second one would learn at its side and double its rate.
             for name, parameter in self.gru.named_parameters():
                 parameter.requires_grad_(not name.startswith("bias_hh"))
+        self._workspaces = Workspaces()
+        if config.implementation == "compiled":
+            load("gru")  # who asks for it and cannot have it hears so now
 
     @property
     def _is_torch(self) -> bool:
@@ -123,6 +133,16 @@ class Encoder(SentenceReader):
         if self._config.implementation == "auto":
             return self._config.num_layers > 1 or self.gru.weight_hh_l0.device.type != "cpu"
         return self._config.implementation == "torch"
+
+    @property
+    def _cell(self) -> type[Cell]:
+        """What computes between two products of our own recurrence."""
+        is_compiled = self._config.implementation == "compiled" or (
+            self._config.implementation == "auto"
+            and self.gru.weight_hh_l0.device.type == "cpu"
+            and load_if_possible("gru") is not None
+        )
+        return CompiledCell if is_compiled else TorchCell
 
     def project(self, words: Tensor) -> list[Tensor]:
         """Return each direction's input projections [distinct, 3 * hidden]; for torch's GRU the word vectors.
@@ -140,8 +160,7 @@ class Encoder(SentenceReader):
         """Return the vectors [batch, dim]."""
         if self._is_torch:
             return self._states_by_torch(packed, projected[0]).pooled(self._config.pooling)
-        run = reset_before_gru if self._config.resolved_reset == "before" else packed_gru
-        hidden = self.gru.hidden_size
+        hidden, run = self.gru.hidden_size, self._recurrence()
         last = [
             run(inputs, weight, bias_hh[2 * hidden :], packed, backwards=backwards == 1)
             for backwards, (inputs, (_, weight, _, bias_hh)) in enumerate(
@@ -149,6 +168,12 @@ class Encoder(SentenceReader):
             )
         ]
         return torch.cat(last, dim=1)[packed.rank]
+
+    def _recurrence(self) -> Callable[..., Tensor]:
+        """Return our own recurrence."""
+        if self._config.resolved_reset == "before":
+            return reset_before_gru
+        return partial(packed_gru, cell=self._cell, workspaces=self._workspaces)
 
     def read_encoded(self, packed: Packed, projected: list[Tensor]) -> Tensor:
         """Return the vectors as `encode` pools them [batch, dims of all poolings]."""

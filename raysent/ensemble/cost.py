@@ -10,22 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from raysent.artifacts import read_json
 from raysent.ensemble.answers import Answers, Float64
 from raysent.ensemble.combinations import in_shares
 from raysent.ensemble.cross_fitting import held_out
 from raysent.ensemble.pooling import LOG_OF_NOUGHT, normalize
 from raysent.ensemble.truth import Truth
-from raysent.errors import ArtifactError, ConfigError
+from raysent.errors import ConfigError
 from raysent.evaluate import Member, Record
-from raysent.evaluate.members import REFERENCE, ensemble_members, model_folder
-from raysent.run import OUTCOME_FILE
+from raysent.evaluate.costs import costs_of
+from raysent.evaluate.members import REFERENCE
 
 SMALLEST_COST = 1e-9
+_SECONDS_PER_HOUR = 3600.0
 RULE = "validation"
 
 
@@ -71,7 +70,12 @@ def member_cost(member: Member, of_member: Sequence[Record]) -> Cost:
     for record in of_member:
         num_sentences = len(record.labels) * (1 if record.kind == "sentence" else 2)
         per_thousand.append(1e6 * float(record.about["seconds"]["encode_s"]) / num_sentences)
-    return Cost(float(np.median(per_thousand)), _num_bytes(member.path), _training_s(member.path))
+    encode_ms = float(np.median(per_thousand))
+    if member.path.startswith(REFERENCE):
+        return Cost(encode_ms, 0, 0.0)
+    known = costs_of(Path(member.path))
+    training_s = None if known.training_hours is None else known.training_hours * _SECONDS_PER_HOUR
+    return Cost(encode_ms, known.num_bytes or 0, training_s)
 
 
 def total_cost(costs: Sequence[Cost]) -> Cost:
@@ -175,31 +179,3 @@ def _fronts(one: Choice, scored: Sequence[Choice]) -> Iterator[str]:
             (cost <= paid and score > one.score) or (cost < paid and score >= one.score) for cost, score in others
         ):
             yield price
-
-
-def _num_bytes(path: str) -> int:
-    if path.startswith(REFERENCE):
-        return 0
-    folder = model_folder(Path(path))
-    if folder is None:
-        return sum(_num_bytes(member) for member in ensemble_members(Path(path)))
-    return sum(
-        file.stat().st_size
-        for file in folder.iterdir()
-        if file.is_file() and file.name.startswith(("model.", "vocabulary."))
-    )
-
-
-def _training_s(path: str) -> float | None:
-    if path.startswith(REFERENCE):
-        return 0.0
-    folder = model_folder(Path(path))
-    if folder is None:
-        return total_cost([Cost(0, 0, _training_s(member)) for member in ensemble_members(Path(path))]).training_s
-    for place in (folder, folder.parent):
-        try:
-            values: Any = read_json(place / OUTCOME_FILE)
-            return float(values["seconds"])
-        except (ArtifactError, KeyError, TypeError, ValueError):
-            continue
-    return None

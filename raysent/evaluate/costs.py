@@ -1,16 +1,16 @@
-"""What a model costs: its parameters, counted in its file, and the hours its run trained."""
+"""What a model costs: its parameters, counted in its file, the bytes of its files, and the hours its run trained."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 from raysent.artifacts import read_json
 from raysent.errors import ArtifactError
-from raysent.evaluate.members import model_folder
+from raysent.evaluate.members import ENSEMBLE_FILE, ensemble_members, model_folder
 from raysent.model import TENSORS_FILE
 from raysent.run import OUTCOME_FILE
 
@@ -25,23 +25,40 @@ class Costs:
 
     Attributes:
         num_parameters: Numbers in the model's file: of all towers, word vectors among them.
+        num_bytes: Size of the files that the model is loaded from.
         training_hours: Wall clock spent in training and validation.
     """
 
     num_parameters: int | None = None
+    num_bytes: int | None = None
     training_hours: float | None = None
+
+    def __add__(self, other: Costs) -> Costs:
+        """Return the costs of both together; unknown where either's are."""
+        return Costs(*(None if None in pair else sum(pair) for pair in zip(astuple(self), astuple(other), strict=True)))
 
 
 def costs_of(path: Path) -> Costs:
-    """Return the costs of a run, a trial or a model.
+    """Return the costs of a run, a trial, a model, or an ensemble: those of its members together.
 
     Raises:
         ArtifactError: If a file of it is torn.
     """
     folder = model_folder(path)
-    if folder is None:
-        return Costs()
-    return Costs(_num_parameters(folder / TENSORS_FILE), _training_hours(path / OUTCOME_FILE))
+    if folder is not None:
+        # A model within a run's folder has no outcome of its own.
+        hours = (_training_hours(place / OUTCOME_FILE) for place in (folder, folder.parent))
+        known = next((value for value in hours if value is not None), None)
+        return Costs(_num_parameters(folder / TENSORS_FILE), _num_bytes(folder), known)
+    if (path / ENSEMBLE_FILE).is_file():
+        return sum((costs_of(Path(member)) for member in ensemble_members(path)), Costs(0, 0, 0.0))
+    return Costs()
+
+
+def _num_bytes(folder: Path) -> int:
+    """Return the size of a model's weights, description and words."""
+    parts = (file for file in folder.iterdir() if file.name.startswith(("model.", "vocabulary.")) and file.is_file())
+    return sum(file.stat().st_size for file in parts)
 
 
 def _num_parameters(path: Path) -> int | None:

@@ -6,14 +6,18 @@ an answer depends neither on the size of a block nor on the other queries.
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from raysent.compiled import load_if_possible
 from raysent.packed_codes import hamming
 
+# Fewer bytes are compared by NumPy in a few milliseconds, for which no machine need build a kernel.
+_COMPILED_BYTES = 1 << 24
 # Corpus rows and queries compared at once; their scores and a block of rows stay in the cache.
 _BLOCK_BYTES = 1 << 21
 _NUM_QUERIES = 64
@@ -38,12 +42,18 @@ class Hits:
 def nearest_codes(codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], *, k: int) -> Hits:
     """Return the codes with the fewest differing bits.
 
+    A large search is a compiled kernel's, where there is a compiler; NumPy finds the same.
+
     Args:
         codes: Packed bits, uint8 [rows, bytes], in memory or memory-mapped.
         queries: The same [queries, bytes].
         k: Rows wanted of each query, at least 1.
     """
     k = min(k, len(codes))
+    is_large = codes.nbytes * len(queries) >= _COMPILED_BYTES
+    kernel = load_if_possible("hamming") if is_large else None
+    if kernel is not None and codes.flags.c_contiguous:
+        return _compiled_nearest_codes(kernel, codes, np.ascontiguousarray(queries), k)
     parts = [_nearest_codes(codes, queries[at : at + _NUM_QUERIES], k) for at in range(0, len(queries), _NUM_QUERIES)]
     return _stacked(parts)
 
@@ -68,6 +78,19 @@ def nearest_vectors(vectors: npt.NDArray[np.float32], queries: npt.NDArray[np.fl
 
 def _stacked(parts: list[Hits]) -> Hits:
     return Hits(np.concatenate([part.rows for part in parts]), np.concatenate([part.scores for part in parts]))
+
+
+def _compiled_nearest_codes(
+    kernel: ctypes.CDLL, codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], k: int
+) -> Hits:
+    """Return the nearest codes by the kernel, which reads memory once for all queries."""
+    hits = Hits(np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k), dtype=np.int64))
+    sizes = [ctypes.c_int64(size) for size in (len(queries), len(codes), codes.shape[1], k)]
+    given_queries, given_codes, rows, scores = (
+        ctypes.c_void_p(array.ctypes.data) for array in (queries, codes, hits.rows, hits.scores)
+    )
+    kernel.hamming_nearest(given_queries, sizes[0], given_codes, *sizes[1:], rows, scores)
+    return hits
 
 
 def _nearest_codes(codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], k: int) -> Hits:

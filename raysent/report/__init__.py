@@ -25,6 +25,7 @@ from raysent.report.sections import (
     examples,
     failures,
     importance,
+    importance_for_dollars,
     leaderboard,
     learning_curves,
     members,
@@ -34,9 +35,12 @@ from raysent.report.sections import (
     projection,
     reported,
     reproduce,
+    score_against_dollars,
     slices,
+    spending,
     summary,
     task_scores,
+    trial_costs,
 )
 
 __all__ = ["REPORT_FILE", "write"]
@@ -58,6 +62,10 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     importance.section,
     parallel_coordinates.section,
     slices.section,
+    spending.section,
+    trial_costs.section,
+    score_against_dollars.section,
+    importance_for_dollars.section,
     projection.section,
     examples.section,
     disagreements.section,

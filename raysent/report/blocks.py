@@ -132,6 +132,15 @@ def whole(value: float | None) -> str:
     return DASH if value is None or not math.isfinite(value) else f"{value:,.0f}"
 
 
+def dollars(value: float | None) -> str:
+    """Return dollars and cents; of less than a dollar, two figures that say something; or a dash."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    sign = "−" if value < 0 else ""
+    is_plain = value == 0 or abs(value) >= 0.995
+    return f"{sign}${abs(value):,.2f}" if is_plain else f"{sign}${significant(abs(value), 2)}"
+
+
 def duration(seconds: float | None) -> str:
     """Return seconds as one or two units that are read at a glance."""
     if seconds is None:

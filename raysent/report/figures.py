@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from raysent.report.blocks import Figure
 
 INK, QUIET, RULE = "var(--ink)", "var(--quiet)", "var(--rule)"
-ACCENT, BEST, FAINT = "var(--accent)", "var(--best)", "var(--faint)"
+ACCENT, BEST, FAINT, BAD = "var(--accent)", "var(--best)", "var(--faint)", "var(--bad)"
 # Classes and runs, told apart by every kind of sight, on light and on dark (Okabe and Ito, 2008).
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#b8a900")
 CLEAR = "rgba(0,0,0,0)"

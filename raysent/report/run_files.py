@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from raysent.analyses import KINDS, Analysis, read_analyses
 from raysent.analyses.files import ANALYSES_FOLDER
 from raysent.artifacts import address_of, read_json, read_json_lines
+from raysent.cost import Bill, bill_of
 from raysent.errors import ArtifactError
 from raysent.evaluate.costs import Costs, costs_of
 from raysent.neighbours import NEIGHBOURS_FILE, Comparison, read_comparison
@@ -34,11 +35,13 @@ Found = TypeVar("Found", bound=Analysis)
 
 @dataclass(frozen=True)
 class Point:
-    """One report of a training: after the share `index` / `num_reports` of it."""
+    """One report of a training, after the share `index` / `num_reports` of it; `usd` is all it had cost by then."""
 
     index: int
     metrics: Mapping[str, float | None]
     seconds: float | None
+    usd: float | None = None
+    time: float | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,8 @@ class Run:
     neighbours: Comparison | None = None
     analyses: tuple[Analysis, ...] = ()
     costs: Mapping[str, Costs] = field(default_factory=dict)
+    bill: Bill | None = None
+    estimate: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -198,6 +203,8 @@ def _read_sweep(folder: Path) -> Run:
         neighbours=read_comparison(folder),
         analyses=_read_analyses(folder),
         costs={trial.name: costs_of(folder / "trials" / trial.name) for trial in trials},
+        bill=_read_bill(folder / "ledger.jsonl"),
+        estimate=mapping(_read_if_there(folder / "estimate.json").get("usd")),
     )
 
 
@@ -254,6 +261,12 @@ def _read_judged(folder: Path) -> Run:
     )
 
 
+def _read_bill(ledger: Path) -> Bill | None:
+    """Return what a ledger comes to; None where there is none, or nothing was spent."""
+    bill = bill_of(read_json_lines(ledger)) if ledger.is_file() else None
+    return bill if bill is not None and bill.usd > 0 else None
+
+
 def _read_analyses(folder: Path) -> tuple[Analysis, ...]:
     return tuple(found for kind in KINDS for found in read_analyses(folder, kind))
 
@@ -261,7 +274,8 @@ def _read_analyses(folder: Path) -> tuple[Analysis, ...]:
 def _point(line: Mapping[str, Any]) -> Point:
     """Return a report; its figures stand under `metrics`, or beside the index."""
     metrics = {name: number(value) for name, value in mapping(line.get("metrics", line)).items()}
-    return Point(index=int(line.get("index", 0)), metrics=metrics, seconds=number(line.get("seconds")))
+    told = {name: number(line.get(name)) for name in ("seconds", "usd", "time")}
+    return Point(index=int(line.get("index", 0)), metrics=metrics, **told)
 
 
 def _trials_of(events: Iterable[Mapping[str, Any]]) -> list[Trial]:

@@ -85,7 +85,8 @@ def _score(values: Mapping[str, Any], path: Path) -> Score:
 
 def _costs(values: Mapping[str, Any]) -> Costs:
     size = number(values.get("num_parameters"))
-    return Costs(None if size is None else int(size), number(values.get("training_hours")))
+    hours = number(values.get("training_hours"))
+    return Costs(num_parameters=None if size is None else int(size), training_hours=hours)
 
 
 def read_ensemble(path: Path) -> Ensemble | None:

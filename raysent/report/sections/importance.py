@@ -63,7 +63,8 @@ def section(run: Run) -> Section | None:
         f"got there. Whiskers are 95 % bootstrap intervals over trials."
     )
     names = short_names(run.searched)
-    return Section(key, title, lead, [_figure(found, [names[p.name] for p in parameters]), _trust(found)])
+    of = "share of the metric's spread"
+    return Section(key, title, lead, [bars_of(found, [names[p.name] for p in parameters], of=of), trust(found)])
 
 
 def comparable(run: Run) -> tuple[list[Trial], np.ndarray, float]:
@@ -131,7 +132,8 @@ def _total_shares(forest: RandomForestRegressor, values: np.ndarray, generator: 
     return np.asarray(np.square(after - before).mean(axis=(1, 2)) / (2 * variance))
 
 
-def _figure(found: Importance, names: Sequence[str]) -> Figure:
+def bars_of(found: Importance, names: Sequence[str], *, of: str) -> Figure:
+    """Return the shares as bars with whiskers, under an axis that says what they are shares of."""
     order = np.argsort(found.shares)
     shares = found.shares[order]
     bars = go.Bar(
@@ -155,7 +157,7 @@ def _figure(found: Importance, names: Sequence[str]) -> Figure:
         [bars],
         height=70 + 34 * len(names),
         label="Bars of importance: " + ", ".join(f"{names[i]} {found.shares[i]:.0%}" for i in order[::-1]) + ".",
-        xaxis_title_text="share of the metric's spread",
+        xaxis_title_text=of,
         xaxis_tickformat=".0%",
         xaxis_rangemode="tozero",
         yaxis_type="category",
@@ -163,7 +165,7 @@ def _figure(found: Importance, names: Sequence[str]) -> Figure:
     )
 
 
-def _trust(found: Importance) -> Note:
+def trust(found: Importance) -> Note:
     """Say how far the bars can be believed."""
     told = f"On trials that it did not see, the forest explains {100 * found.explained:.0f} % of the spread"
     if found.explained <= 0:

@@ -1,0 +1,12 @@
+"""What holds for all tests: how they are divided among processes that run them side by side."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep a file's tests together, as they share fixtures, and all that start Ray in one process, one after another."""
+    for item in items:
+        group = "ray" if item.get_closest_marker("cluster") else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
