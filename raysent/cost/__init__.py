@@ -16,13 +16,10 @@ from raysent.cost.machines import MACHINES, MARKET_LABEL, TYPE_LABEL, Prices, Sp
 from raysent.cost.prices import Price, Snapshot, on_demand_price, own_price, snapshot, spot_price
 
 __all__ = [
-<<<<<<< HEAD
     "MACHINES",
     "MARKET_LABEL",
     "TYPE_LABEL",
-=======
     "Bill",
->>>>>>> main
     "Budget",
     "CostConfig",
     "Duration",
@@ -30,16 +27,12 @@ __all__ = [
     "Funds",
     "Ledger",
     "Price",
-<<<<<<< HEAD
     "Prices",
-    "Snapshot",
-    "SpotUsd",
-    "num_affordable",
-=======
     "Share",
     "Snapshot",
+    "SpotUsd",
     "bill_of",
->>>>>>> main
+    "num_affordable",
     "on_demand_price",
     "own_price",
     "parse_duration",
