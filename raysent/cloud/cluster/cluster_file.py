@@ -28,7 +28,6 @@ CLUSTER_TAG, SWEEP_TAG, EXPIRES_TAG = "raysent-cluster", "raysent-sweep", "rayse
 # The form in which `raysent-expires` tells a time, always UTC.
 TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
 
-_MAX_BYTES = 1_000_000
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _STORAGE = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[A-Za-z0-9/_.=-]*?))?/?")
 
@@ -216,8 +215,6 @@ def read_cluster(path: Path) -> ClusterFile:
     Raises:
         ConfigError: With file, line and the nearest fix.
     """
-    if path.exists() and path.stat().st_size > _MAX_BYTES:
-        raise ConfigError(f"{path}: must be at most {_MAX_BYTES:,} bytes; is this another file?")
     document = read_yaml(path)
     check_cluster(document)
     name = str(document.values["cluster_name"])
