@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup quickstart test lint types bench clean
+.PHONY: help setup quickstart test chaos lint types bench clean
 .DEFAULT_GOAL := help
 
 help:  ## What can be made
@@ -24,6 +24,9 @@ quickstart: setup  ## A sweep, an ensemble and a report from text that is alread
 
 test: setup  ## Every test, in two processes
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+
+chaos: setup  ## Every fault at every moment of a sweep, and a table of how each ended
+	$(BIN)/python -m pytest -m chaos tests/chaos
 
 lint: setup  ## Style, names, docstrings
 	$(BIN)/ruff check .

@@ -55,6 +55,8 @@ _MAX_SAID_BYTES = 100_000
 _QUIET = {
     # How often Ray's controller looks for reports; its own 2 s would be most of a short run.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
+    # How often it looks whether a node goes; its own 5 s would be all of a short notice.
+    "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "1",
     "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING": "0",
     "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",

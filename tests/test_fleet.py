@@ -20,7 +20,7 @@ from raysent.search_space import Limits, parse_space
 from raysent.sweep.fallback import Fallback, training_left_s
 from raysent.sweep.fleet import Workers, num_workers, workers_to_come
 from raysent.sweep.metering import Meter, read_ledger
-from raysent.sweep.ray_tune import layout
+from raysent.sweep.ray_tune import Machines, layout
 from raysent.sweep.trial import Trial
 
 MACHINES = {"g5.xlarge": 1.0, "g4dn.xlarge": 0.5, "m5.xlarge": 0.2}
@@ -201,9 +201,8 @@ def test_workers_are_told_through_the_environment(monkeypatch):
 def test_layout_asks_for_no_more_nodes_than_may_come(num_nodes, num_trials, cpus, gpus, gpus_per_worker):
     """Workers packed node by node, as the autoscaler does, never need one more."""
     limits = Limits(trials=num_trials, gpus_per_worker=gpus_per_worker)
-    plan = layout(
-        limits, cpus=cpus * num_nodes, gpus=gpus * num_nodes, num_trials=num_trials, cpus_per_node=cpus, num_nodes=num_nodes
-    )  # fmt: skip
+    machines = Machines(cpus * num_nodes, gpus * num_nodes, cpus, num_nodes=num_nodes)
+    plan = layout(limits, machines, num_trials=num_trials)
     fit = cpus // plan.cpus_per_worker
     if gpus_per_worker:
         fit = min(fit, int(gpus / gpus_per_worker))

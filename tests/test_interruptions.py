@@ -8,19 +8,28 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from machines import metadata_service, node_agent
+from tiny_run import tiny_run
 
+from raysent import train as training
+from raysent.preemption import drain_node
 from raysent.sweep import load_record, read_events, read_ledger, replay
+from raysent.train import train
+from raysent.trainer import fit, load_reports
 from raysent.trainer.saving import LOOK_S, best_interval_s
 
 USD_PER_HOUR = 3.6
 INTERRUPTIONS_PER_HOUR = 60
 NUM_TRIALS, NUM_STEPS = 4, 600
 NOTICE_S = 10.0
+DRILL_STEPS, DRILL_NOTICE_S = 2500, 6.0
 # What a checkpoint takes at most, on a machine that has much else to do.
 SAVE_S = 0.5
 # Until Ray misses a node that says nothing any more.
@@ -59,6 +68,29 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore")  # Ray's own, of its imports and of its sockets
+def test_ray_train_workers_save_twice_before_their_node_is_taken(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers hear of the drain together, save at once and again, and go on elsewhere; no failure is allowed."""
+    monkeypatch.setattr(training, "_MAX_FAILURES", 0)
+    # Started before anything is taken, as on a cluster that has been up for long.
+    config = tiny_run(tmp_path, training__epochs=1000.0, training__max_steps=DRILL_STEPS, training__num_reports=2)
+    drill = Drill(tmp_path / "run", cluster)
+    with ThreadPoolExecutor(1) as pool:
+        drilled = pool.submit(drill.take_a_busy_node, DRILL_NOTICE_S)
+        outcome = train(config, tmp_path / "run", num_workers=2, address=cluster.address)
+        steps_at_kill = drilled.result()
+    first, *_, last = drill.saved
+    assert len(drill.saved) >= 2
+    assert first < last <= steps_at_kill
+    assert (outcome.status, outcome.step) == ("finished", DRILL_STEPS)
+    [*_, report] = load_reports(tmp_path / "run")
+    assert report.steps_lost <= DRILL_STEPS - last
+    assert outcome.metrics == pytest.approx(fit(config, tmp_path / "alone").metrics, rel=1e-3)
+
+
+@pytest.mark.cluster
 def test_sweep_outlives_a_node_killed_and_a_node_drained(cluster: Any, tmp_path: Path) -> None:
     """Trials go on elsewhere from where they were; what was lost and what was paid for is in the ledger."""
     run, space = tmp_path / "run", tmp_path / "space.yaml"
@@ -83,6 +115,51 @@ def test_sweep_outlives_a_node_killed_and_a_node_drained(cluster: Any, tmp_path:
     _check_nodes(run, taken_at, spent_usd=outcome["spent_usd"])
     found = replay(load_record(run).space, seed=0, events=list(read_events(run)))
     assert found.difference == ""
+
+
+@dataclass
+class Drill:
+    """Takes a node from under a run on Ray Train workers.
+
+    Attributes:
+        run: The run's folder.
+        cluster: Whose nodes they are.
+        saved: Steps of the checkpoints that were committed between notice and end.
+    """
+
+    run: Path
+    cluster: Any
+    saved: list[int] = field(default_factory=list)
+
+    def take_a_busy_node(self, notice_s: float) -> int:
+        """Drain a node at work, take it at the deadline; returns the steps that had been done by then."""
+        while self.step < 20:
+            time.sleep(0.05)
+        free = ray._private.state.available_resources_per_node()
+        node = next(node for node in self.cluster.worker_nodes if free[node.node_id].get("CPU", 0) < 1)
+        before = self.checkpoints()
+        drain_node(self.cluster.address, node.node_id, left_s=notice_s, why="drill")
+        until_s = time.monotonic() + notice_s
+        seen: set[int] = set()
+        while time.monotonic() < until_s:
+            seen |= self.checkpoints() - before
+            time.sleep(0.02)
+        self.cluster.remove_node(node, allow_graceful=False)
+        self.saved = sorted(seen)
+        return self.step
+
+    @property
+    def step(self) -> int:
+        """How far the run is, by its last sign of life."""
+        try:
+            return int(json.loads((self.run / "checkpoint" / ".pulse.json").read_text())["step"])
+        except (OSError, ValueError):
+            return 0
+
+    def checkpoints(self) -> set[int]:
+        """Return the steps of the checkpoints that are there, those of reports left out."""
+        steps = {int(path.stem) for path in (self.run / "checkpoint").glob("[0-9]*.json")}
+        return steps - {DRILL_STEPS // 2, DRILL_STEPS}
 
 
 def _check_shares(run: Path, taken: set[str]) -> None:

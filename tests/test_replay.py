@@ -13,7 +13,7 @@ from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.search_space import parse_space
 from raysent.sweep import BlindProposals, budget_values, replay
-from raysent.sweep.proposals import Proposals
+from raysent.sweep.searchers import make_searcher
 
 TEXT = """
 base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}
@@ -61,18 +61,52 @@ def test_replay_derives_every_decision_of_a_simulated_sweep(seed, limit_usd, on_
     assert found.num_derived == sum(event["event"] != "session" for event in events)
 
 
-@settings(max_examples=12, deadline=None)
-@given(kill_at=st.integers(1, 70), seeds=st.sampled_from([1, 3]))
-def test_a_kill_at_any_event_changes_no_decision(kill_at, seeds):
-    """Whatever event the driver is killed after, Optuna's proposals and the halving come out as without a kill."""
-    space = parse_space(parse_yaml(TEXT % seeds), name="toy")
+def _space_of(*, sampler: str, scheduler: str, unit: str, seeds: int = 1):
+    """Return a small space that is searched in this way."""
+    text = TEXT.replace("limits: {trials: 9, ", f"limits: {{trials: 6, sampler: {sampler}, rung_unit: {unit}, ") % seeds
+    text = text.replace("seeds:", f"scheduler: {{type: {scheduler}}}, seeds:")
+    return parse_space(parse_yaml(text + "cost: {usd_per_hour: 1.0}\n"), name="toy")
+
+
+def _swept(space, *, kill_at: int | None) -> list[dict]:
+    """Return the journal of a simulated sweep by one machine, with the space's own searcher."""
     world = _world(num_machines=1, market="own")
-    whole, killed = (
-        Simulator(space, world, Budget(), seed=7, searcher=lambda: Proposals(space, seed=7), kill_at=at).run()
-        for at in (None, kill_at)
-    )
-    assert _decisions(killed.events) == _decisions(whole.events)
-    assert replay(space, seed=7, events=killed.events).difference == ""
+    searcher = lambda: make_searcher(space, seed=7)  # noqa: E731 - one line says it
+    return Simulator(space, world, Budget(), seed=7, searcher=searcher, kill_at=kill_at).run().events
+
+
+WAYS = [
+    *({"sampler": sampler, "scheduler": "asha", "unit": "report"} for sampler in ("random", "tpe", "qmc", "gp")),
+    {"sampler": "ei_per_usd", "scheduler": "asha", "unit": "report"},
+    {"sampler": "tpe", "scheduler": "none", "unit": "report"},
+    {"sampler": "tpe", "scheduler": "asha", "unit": "report", "seeds": 3},
+    {"sampler": "tpe", "scheduler": "asha", "unit": "usd"},
+    {"sampler": "ei_per_usd", "scheduler": "asha", "unit": "usd"},
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(map(str, way.values())))
+@settings(max_examples=3, deadline=None)
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_kill_at_any_event_changes_no_decision(way, share):
+    """Whatever event the driver is killed after, proposals and decisions come out as without a kill, in every way."""
+    space = _space_of(**way)
+    whole = _swept(space, kill_at=None)
+    killed = _swept(space, kill_at=1 + int(share * len(whole)))
+    assert _decisions(killed) == _decisions(whole)
+    assert replay(space, seed=7, events=killed).difference == ""
+
+
+@pytest.mark.parametrize("unit", ["report", "usd"])
+def test_a_kill_at_every_event_changes_no_decision(unit):
+    """After each and every event of a sweep, one after the other."""
+    space = _space_of(sampler="random", scheduler="asha", unit=unit)
+    whole = _swept(space, kill_at=None)
+    assert {event["decision"] for event in whole if event["event"] == "decision"} == {"continue", "stop"}
+    for kill_at in range(1, len(whole) + 1):
+        killed = _swept(space, kill_at=kill_at)
+        assert sum(event["event"] == "session" for event in killed) == 2, kill_at
+        assert _decisions(killed) == _decisions(whole), kill_at
 
 
 def test_replay_names_the_first_event_that_comes_out_otherwise():

@@ -10,8 +10,10 @@ import pytest
 import torch
 from tiny_run import tiny_run
 
-from raysent.artifacts import load_tensors, read_json
+from raysent.artifacts import load_tensors, mirror, read_json
+from raysent.errors import ArtifactError
 from raysent.trainer import Interruptions, fit, load_reports
+from raysent.trainer.checkpoint import Progress, Pulse, steps_lost
 from raysent.trainer.saving import LOOK_S, SaveTimer, best_interval_s
 
 
@@ -131,3 +133,41 @@ def test_fit_saves_now_and_then_where_interruptions_are_likely(tmp_path: Path, m
     config = tiny_run(tmp_path, training__num_reports=1)
     outcome = fit(config, tmp_path / "run", interruptions=Interruptions(per_hour=1e12))
     assert len(saved) == outcome.num_steps
+
+
+def test_pulse_of_a_run_on_a_disk_is_one_file(tmp_path: Path) -> None:
+    """Nothing is kept for other machines where there is no bucket."""
+    pulse = Pulse(tmp_path, clock=iter(range(1000)).__next__)
+    for step in range(200):
+        pulse.leave(Progress(step=step))
+    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == [".pulse.json"]
+    assert steps_lost(tmp_path, Progress(step=150)) == 49
+
+
+def test_pulse_asks_a_bucket_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three requests in two minutes; a machine that never saw the run knows what was lost up to the last of them."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path))
+    folder = tmp_path / "s3" / "127.0.0.1" / "bucket" / "run"
+    sent: list[str] = []
+    monkeypatch.setattr(mirror, "put_file", lambda address, file: sent.append(address))
+    now_s = [0.0]
+    pulse = Pulse(folder, clock=lambda: now_s[0])
+    for second in range(130):
+        now_s[0] = float(second)
+        pulse.leave(Progress(step=10 * second, steps_lost=3))
+    assert sent == ["s3://bucket/run/checkpoint/pulse.json"] * 3
+    (folder / "checkpoint" / ".pulse.json").unlink()
+    assert steps_lost(folder, Progress(step=1000)) == 3 + 200
+
+
+def test_pulse_ends_no_run_where_the_bucket_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It serves a figure alone."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path))
+    folder = tmp_path / "s3" / "127.0.0.1" / "bucket" / "run"
+
+    def refuse(address: str, file: Path) -> None:
+        raise ArtifactError(f"{address}: no")
+
+    monkeypatch.setattr(mirror, "put_file", refuse)
+    Pulse(folder).leave(Progress(step=5))
+    assert steps_lost(folder, Progress()) == 5

@@ -21,8 +21,10 @@ from raysent.errors import ConfigError
 from raysent.search_space import Limits, parse_space
 from raysent.sweep import load_record, prepare_space, read_events, read_ledger, replay
 from raysent.sweep.conductor import Trial
-from raysent.sweep.ray_tune import layout
+from raysent.sweep.ray_tune import Machines, layout
 from raysent.sweep.selection import select_members
+from raysent.sweep.sharing import share_gpu, trial_bytes, trials_per_gpu
+from raysent.vocabulary import VocabularyConfig
 
 RAYSENT = [sys.executable, "-c", "from raysent.cli import main; main()"]
 
@@ -81,13 +83,13 @@ def _trial(number: int, kind: str, score: float | None, status: str = "finished"
 
 def test_layout_fills_the_machine_and_refuses_what_does_not_fit():
     """One core a trial, more where cores are left; a trial that cannot fit is a mistake, not a wait."""
-    assert layout(Limits(), cpus=4, gpus=0, num_trials=12).concurrent == 4
-    assert layout(Limits(concurrent=2), cpus=8, gpus=0, num_trials=12).cpus_per_worker == 4
-    assert layout(Limits(workers_per_trial=2), cpus=2, gpus=0, num_trials=9).is_nested
-    assert layout(Limits(gpus_per_worker=0.5), cpus=8, gpus=1, num_trials=9).concurrent == 2
-    assert not layout(Limits(), cpus=1, gpus=0, num_trials=1).is_nested
+    assert layout(Limits(), Machines(cpus=4), num_trials=12).concurrent == 4
+    assert layout(Limits(concurrent=2), Machines(cpus=8), num_trials=12).cpus_per_worker == 4
+    assert layout(Limits(workers_per_trial=2), Machines(cpus=2), num_trials=9).is_nested
+    assert layout(Limits(gpus_per_worker=0.5), Machines(cpus=8, gpus=1), num_trials=9).concurrent == 2
+    assert not layout(Limits(), Machines(cpus=1), num_trials=1).is_nested
     with pytest.raises(ConfigError, match="one trial needs 3 cores and 0 GPUs; there are 2 cores"):
-        layout(Limits(workers_per_trial=3), cpus=2, gpus=0, num_trials=1)
+        layout(Limits(workers_per_trial=3), Machines(cpus=2), num_trials=1)
 
 
 def test_select_members_takes_the_best_of_each_kind_first():
@@ -104,8 +106,49 @@ def test_select_members_takes_the_best_of_each_kind_first():
 
 def test_layout_asks_for_no_more_cores_than_a_node_has():
     """One trial on four nodes of one core each takes one: it would wait for ever for the others."""
-    assert layout(Limits(), cpus=4, gpus=0, num_trials=1).cpus_per_worker == 4
-    assert layout(Limits(), cpus=4, gpus=0, num_trials=1, cpus_per_node=1).cpus_per_worker == 1
+    assert layout(Limits(), Machines(cpus=4), num_trials=1).cpus_per_worker == 4
+    assert layout(Limits(), Machines(cpus=4, cpus_per_node=1), num_trials=1).cpus_per_worker == 1
+
+
+def test_layout_prefers_trials_to_threads():
+    """One thread each while several trials are left; all cores for the last one."""
+    for left, at_once, threads in ((9, 2, 1), (2, 2, 1), (1, 1, 2)):
+        plan = layout(Limits(), Machines(cpus=2), num_trials=left)
+        assert (plan.concurrent, plan.cpus_per_worker) == (at_once, threads)
+
+
+def test_layout_shares_a_gpu_among_as_many_trials_as_it_has_room_for():
+    """Shares of a GPU never add up to more than it; cores bound them too; what the user says counts."""
+    plan = layout(Limits(), Machines(cpus=16, gpus=2, trials_per_gpu=3), num_trials=20)
+    assert (plan.concurrent, plan.gpus_per_worker) == (6, 0.3333)
+    assert layout(Limits(), Machines(cpus=3, gpus=2, trials_per_gpu=4), num_trials=20).concurrent == 3
+    assert layout(Limits(gpus_per_worker=1), Machines(cpus=9, gpus=2, trials_per_gpu=4), num_trials=9).concurrent == 2
+    assert layout(Limits(), Machines(cpus=9, gpus=2), num_trials=9).gpus_per_worker == 1.0
+    several = Limits(workers_per_trial=2)
+    assert layout(several, Machines(cpus=9, gpus=2, trials_per_gpu=4), num_trials=9).gpus_per_worker == 1.0
+
+
+@pytest.mark.parametrize(("gib", "need", "shared"), [(140, 2, 4), (140, 30, 2), (15, 2, 3), (15, 20, 1)])
+def test_share_gpu_leaves_twice_the_need(gib, need, shared):
+    """Four at most, one at least."""
+    assert share_gpu(gib * 2**30, need * 2**30) == shared
+
+
+def test_trials_per_gpu_goes_by_the_largest_trial_and_the_smallest_gpu():
+    """Two towers of the paper's size leave an H200 room for four and a T4 for one; an unknown GPU is not shared."""
+    text = "base: {encoder: {type: gru, embedding: {dim: 620}}, objective: {type: context_prediction}}\n"
+    space = parse_space(parse_yaml(text + "search: {encoder.hidden_size: {choice: [300, 2400]}}\n"), name="toy")
+    assert trials_per_gpu(space, {"GPU": 1.0, "accelerator_type:H200": 1.0}) == 4
+    assert trials_per_gpu(space, {"GPU": 2.0, "accelerator_type:H200": 1.0, "accelerator_type:T4": 1.0}) == 1
+    assert trials_per_gpu(space, {"GPU": 1.0, "accelerator_type:X1": 1.0}) == trials_per_gpu(space, {"GPU": 1.0}) == 1
+
+
+def test_trial_bytes_counts_word_tables_of_both_towers():
+    """Twice the words, twice the tables: weights, two moments and a copy, float32."""
+    text = "base: {encoder: {type: gru, hidden_size: 8, embedding: {dim: 100}}, objective: {type: context_prediction}}"
+    space = parse_space(parse_yaml(text), name="toy")
+    small, large = (space.config({}).model_copy(update={"vocabulary": VocabularyConfig(size=n)}) for n in (1000, 2000))
+    assert trial_bytes(large) - trial_bytes(small) == 1000 * 100 * 2 * 4 * 4
 
 
 @pytest.mark.cluster

@@ -32,7 +32,8 @@ class Limits(StrictModel):
         seeds: Trials of the same values in a row, each with a seed of its own; what these are worth is their median.
         concurrent: Trials at once; None for as many as fit.
         workers_per_trial: Ray Train workers of each trial.
-        gpus_per_worker: GPUs of each worker, may be a fraction; None for one where there are GPUs, else none.
+        gpus_per_worker: GPUs of each worker, may be a fraction; None for one where there are GPUs, less for trials of
+            one worker that leave room for others on it, none without GPUs.
         time: Wall-clock after which no trial is started and each running one stops at its next report.
         backend: `actor` trains inside reused Tune actors, `train` on Ray Train workers; `auto` takes the actors for one
             worker without a GPU.

@@ -183,10 +183,10 @@ def _sweep(record: SweepRecord, folder: Path, listener: Listener | None, spot: S
                 plan = share(space, num_trials=_num_left(conductor), prices=prices)
                 with _meter(record, folder, prices) as meter:
                     interrupted = _sit(record, folder, conductor, meter, journal, plan)
-            refresh(folder)  # with what other machines trained
-            if conductor.closed and not interrupted:
-                conductor.abandon()
-            journal.write("interrupted" if interrupted else "completed", reason=conductor.closed)
+                    refresh(folder)  # with what other machines trained; they stand there meanwhile
+                    if conductor.closed and not interrupted:
+                        conductor.abandon()
+                    journal.write("interrupted" if interrupted else "completed", reason=conductor.closed)
         for trial in conductor.trials.values():
             if trial.status == "stopped":
                 # It will never go on; what it needed for that is most of its folder.

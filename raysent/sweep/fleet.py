@@ -22,8 +22,9 @@ from raysent.artifacts import address_of, is_remote
 from raysent.cost import Prices, num_affordable, parse_money
 from raysent.errors import ConfigError
 from raysent.search_space import SearchSpace, named_files
-from raysent.sweep.ray_tune import Layout, layout
+from raysent.sweep.ray_tune import Layout, Machines, layout
 from raysent.sweep.record import SWEEP_FILE
+from raysent.sweep.sharing import trials_per_gpu
 from raysent.train import cpus_of_largest_node, node_name
 
 _LOOK_S = 60.0
@@ -111,26 +112,18 @@ def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
     Raises:
         ConfigError: If one trial alone does not fit, or one machine alone costs more an hour than all may.
     """
-    come, alive = workers_to_come(), _alive()
+    come, alive, have = workers_to_come(), _alive(), ray.cluster_resources()
     if come is None:
         _check_hourly(space, sum(_worst_usd(node, prices) for node in alive))
-        have = ray.cluster_resources()
-        return layout(
-            space.limits,
-            cpus=int(have.get("CPU", 0)),
-            gpus=float(have.get("GPU", 0)),
-            num_trials=num_trials,
-            cpus_per_node=cpus_of_largest_node(),
+        machines = Machines(
+            int(have.get("CPU", 0)), float(have.get("GPU", 0)), cpus_of_largest_node(), trials_per_gpu(space, have)
         )
+        return layout(space.limits, machines, num_trials=num_trials)
     workers = _affordable(space, come, alive, prices)
-    return layout(
-        space.limits,
-        cpus=workers.num * workers.CPU,
-        gpus=workers.num * workers.GPU,
-        num_trials=num_trials,
-        cpus_per_node=workers.CPU,
-        num_nodes=workers.num,
+    machines = Machines(
+        workers.num * workers.CPU, workers.num * workers.GPU, workers.CPU, trials_per_gpu(space, have), workers.num
     )
+    return layout(space.limits, machines, num_trials=num_trials)
 
 
 def num_workers(space: SearchSpace, *, most: int, head_usd: float, each_usd: float) -> int:

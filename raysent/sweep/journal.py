@@ -42,6 +42,8 @@ class Journal:
         """
         self.path = folder / JOURNAL_FILE
         self._listener = listener
+        # A time of day that is set meanwhile must not change how long this sitting has lasted.
+        self._began = time.time() - time.monotonic()
         self._lease = Lease(folder)
         try:
             refresh(folder)  # another machine may have gone on with it since it was brought home
@@ -53,7 +55,7 @@ class Journal:
 
     def write(self, event: str, **values: Any) -> Event:
         """Append one event, push it to the disk, and tell the listener; NaN and infinity are written as null."""
-        line = {"event": event, "time": round(time.time(), 3), **finite(values)}
+        line = {"event": event, "time": round(self._began + time.monotonic(), 3), **finite(values)}
         self._lines.append(line)
         if self._listener is not None:
             self._listener(line)

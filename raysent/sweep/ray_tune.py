@@ -23,12 +23,13 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
-from raysent.errors import ConfigError
+from raysent.artifacts import storage_errors
+from raysent.errors import ArtifactError, ConfigError
 from raysent.search_space import Limits
 from raysent.sweep.answers import Answers
 from raysent.sweep.conductor import Conductor
 from raysent.sweep.metering import Meter
-from raysent.sweep.trainables import ReusedActor, nested_train
+from raysent.sweep.trainables import TROUBLE, ReusedActor, nested_train
 from raysent.sweep.trial import Trial
 
 # What a trial's process needs to know; whether time is over.
@@ -53,6 +54,31 @@ _QUIET = {
 
 
 @dataclass(frozen=True)
+class Machines:
+    """What a cluster has for trials.
+
+    Attributes:
+        cpus: Cores in all.
+        gpus: GPUs in all.
+        cpus_per_node: Cores of the largest machine; None where there is one machine.
+        trials_per_gpu: How many trials a GPU has room for.
+        num_nodes: On a cluster that grows, how many alike it may grow to; workers then are packed so that no other is
+            asked for.
+    """
+
+    cpus: int
+    gpus: float = 0.0
+    cpus_per_node: int | None = None
+    trials_per_gpu: int = 1
+    num_nodes: int | None = None
+
+    def gpus_per_worker(self, workers: int) -> float:
+        """Return a worker's part of a GPU where nobody says: workers of one trial never share one."""
+        shared = self.trials_per_gpu if workers == 1 else 1
+        return math.floor(10_000 / shared) / 10_000 if self.gpus else 0.0  # Ray counts in ten-thousandths
+
+
+@dataclass(frozen=True)
 class Layout:
     """How trials share the cluster.
 
@@ -71,33 +97,24 @@ class Layout:
     is_nested: bool
 
 
-def layout(
-    limits: Limits,
-    *,
-    cpus: int,
-    gpus: float,
-    num_trials: int,
-    cpus_per_node: int | None = None,
-    num_nodes: int | None = None,
-) -> Layout:
+def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
     """Share a cluster's cores and GPUs among trials: as many at once as fit, one core each, more where cores are left.
 
+    Trials side by side on one core each do more than one after another on all: threads wait for each other.
+
     Args:
-        limits: What the space says.
-        cpus: Cores of all nodes.
-        gpus: GPUs of all nodes.
-        num_trials: Trials that are left.
-        cpus_per_node: The most cores that a worker can have.
-        num_nodes: On a cluster that grows, how many alike it may grow to; workers then are packed so that no other is
-            asked for.
+        limits: What the space asks for.
+        machines: The cluster.
+        num_trials: How many are left to train.
 
     Raises:
         ConfigError: If one trial alone does not fit.
     """
-    gpus_per_worker = (1.0 if gpus else 0.0) if limits.gpus_per_worker is None else limits.gpus_per_worker
+    cpus, gpus = machines.cpus, machines.gpus
     workers = limits.workers_per_trial
+    gpus_per_worker = machines.gpus_per_worker(workers) if limits.gpus_per_worker is None else limits.gpus_per_worker
     fit_by_cpu = cpus // workers
-    nodes = num_nodes or 1
+    nodes = machines.num_nodes or 1
     fit_by_gpu = math.floor(gpus / nodes / gpus_per_worker) * nodes // workers if gpus_per_worker else fit_by_cpu
     at_once = min(fit_by_cpu, fit_by_gpu, num_trials)
     if min(fit_by_cpu, fit_by_gpu) < 1:
@@ -107,18 +124,41 @@ def layout(
         )
     at_once = max(1, at_once if limits.concurrent is None else min(at_once, limits.concurrent))
     nested = limits.backend == "train" or (limits.backend == "auto" and (workers > 1 or gpus_per_worker > 0))
-    cores = min(cpus // (at_once * workers), cpus if cpus_per_node is None else cpus_per_node)
-    if num_nodes is not None:
-        cores = cpus // num_nodes // math.ceil(at_once * workers / num_nodes)
+    cores = min(cpus // (at_once * workers), machines.cpus_per_node or cpus)
+    if machines.num_nodes is not None:
+        cores = cpus // machines.num_nodes // math.ceil(at_once * workers / machines.num_nodes)
     return Layout(at_once, workers, max(1, cores), gpus_per_worker, nested)
+
+
+class Troubles:
+    """What disk and object store refused to trials, which is no fault of theirs.
+
+    Attributes:
+        of_trials: Trial -> what befell it last.
+        ending: What ends the sitting: the trial that it befell was tried again, and is as it was for a resume.
+    """
+
+    def __init__(self) -> None:
+        self.of_trials: dict[str, ArtifactError] = {}
+        self.ending: ArtifactError | None = None
+
+    def note(self, trial: str, error: BaseException | None) -> None:
+        """Keep what befell a trial last, if it was of this kind."""
+        self.of_trials.pop(trial, None)
+        if isinstance(error, TROUBLE):
+            line = " ".join(str(error).split())
+            self.of_trials[trial] = ArtifactError(f"trial {trial}: {line}" if isinstance(error, OSError) else line)
 
 
 class _Search(Searcher):
     """Asks the conductor for trials."""
 
-    def __init__(self, conductor: Conductor, describe: Describe, is_over: IsOver, meter: Meter) -> None:
+    def __init__(
+        self, conductor: Conductor, describe: Describe, is_over: IsOver, meter: Meter, troubles: Troubles
+    ) -> None:
         super().__init__()
         self._conductor, self._describe, self._is_over, self._meter = conductor, describe, is_over, meter
+        self._troubles = troubles
         self._names: dict[str, str] = {}
 
     def set_search_properties(self, *_: Any, **__: Any) -> bool:
@@ -132,9 +172,12 @@ class _Search(Searcher):
         return self._describe(trial)
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:  # noqa: ARG002
-        # Of an end the scheduler has heard; of a trial that is given up Tune tells nobody else, and nobody why.
-        if error:
-            self._conductor.end(self._names[trial_id], status="failed", error=_GIVEN_UP)
+        # Of an end the scheduler has heard; of a trial that is given up Tune tells nobody else.
+        name = self._names[trial_id]
+        if error and name in self._troubles.of_trials:
+            self._troubles.ending = self._troubles.of_trials[name]
+        elif error:
+            self._conductor.end(name, status="failed", error=_GIVEN_UP)
 
     def save_to_dir(self, *_: Any, **__: Any) -> None:
         """Nothing to save: the journal has it."""
@@ -146,9 +189,10 @@ class _Search(Searcher):
 class _Scheduler(FIFOScheduler):
     """Carries reports to the conductor, and its decisions back."""
 
-    def __init__(self, conductor: Conductor, is_over: IsOver, answers: Any, meter: Meter) -> None:
+    def __init__(self, conductor: Conductor, is_over: IsOver, answers: Any, meter: Meter, troubles: Troubles) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._conductor, self._is_over, self._answers, self._meter = conductor, is_over, answers, meter
+        self._troubles = troubles
 
     def on_trial_result(self, _: Any, trial: Any, result: dict[str, Any]) -> str:
         name = trial.config["trial"]
@@ -182,8 +226,10 @@ class _Scheduler(FIFOScheduler):
         if "status" in result:
             self._hear_end(trial.config["trial"], result)
 
-    def on_trial_error(self, *_: Any) -> None:
-        """Nothing to do: Tune calls it for a trial that it starts again, too."""
+    def on_trial_error(self, _: Any, trial: Any) -> None:
+        """Keep why; Tune calls it for a trial that it starts again, too, and tells the search when it gives up."""
+        error = trial.get_pickled_error()
+        self._troubles.note(trial.config["trial"], getattr(error, "cause", error))
 
     def _hear_end(self, name: str, result: dict[str, Any]) -> None:
         seconds = result.get("seconds")
@@ -195,17 +241,18 @@ class _Scheduler(FIFOScheduler):
 
 
 class _Interrupt(Stopper):
-    """Ends the experiment, trials included, when the user asks, or when there is no money or time for any training."""
+    """Ends the experiment, trials included, when the user asks, or when there is no money, time or storage for any."""
 
-    def __init__(self, conductor: Conductor, meter: Meter) -> None:
+    def __init__(self, conductor: Conductor, meter: Meter, troubles: Troubles) -> None:
         self.requested = False
-        self._conductor, self._meter = conductor, meter
+        self._conductor, self._meter, self._troubles = conductor, meter, troubles
 
     def __call__(self, *_: Any) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        return self.requested or self._conductor.is_halted(self._meter.funds())
+        is_in_trouble = self._troubles.ending is not None
+        return self.requested or is_in_trouble or self._conductor.is_halted(self._meter.funds())
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -223,21 +270,33 @@ def run_trials(conductor: Conductor, plan: Layout, *, describe: Describe, is_ove
 
     Returns:
         Whether the user interrupted.
+
+    Raises:
+        ArtifactError: If the disk or the object store refuses, again and again.
     """
     os.environ.update(_QUIET)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    interrupt = _Interrupt(conductor, meter)
+    troubles = Troubles()
+    interrupt = _Interrupt(conductor, meter, troubles)
     meter.num_slots = plan.concurrent
     # Where the driver is, so that no node that goes takes it along.
     answers: Any = Answers.options(resources=_lasting_place()).remote() if plan.is_nested else None  # type: ignore[attr-defined]
-    with tempfile.TemporaryDirectory(prefix="raysent-tune-") as scratch, _signals_caught(interrupt):
+    with (
+        storage_errors(tempfile.gettempdir()),
+        tempfile.TemporaryDirectory(prefix="raysent-tune-") as scratch,
+        _signals_caught(interrupt),
+    ):
         tune.Tuner(
             _trainable(plan, answers),
             tune_config=tune.TuneConfig(
                 search_alg=_Search(
-                    conductor, lambda trial: {**describe(trial), "num_threads": plan.cpus_per_worker}, is_over, meter
+                    conductor,
+                    lambda trial: {**describe(trial), "num_threads": plan.cpus_per_worker},
+                    is_over,
+                    meter,
+                    troubles,
                 ),
-                scheduler=_Scheduler(conductor, is_over, answers, meter),
+                scheduler=_Scheduler(conductor, is_over, answers, meter, troubles),
                 num_samples=-1,
                 max_concurrent_trials=plan.concurrent,
                 reuse_actors=not plan.is_nested,
@@ -252,6 +311,8 @@ def run_trials(conductor: Conductor, plan: Layout, *, describe: Describe, is_ove
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         ).fit()
+    if troubles.ending is not None:
+        raise troubles.ending
     return interrupt.requested
 
 

@@ -20,14 +20,17 @@ import torch
 from ray import tune
 
 from raysent.artifacts import open_folder, write_text
-from raysent.errors import RaysentError
+from raysent.errors import ArtifactError, RaysentError
 from raysent.preemption import node_notice
 from raysent.run import RunConfig
 from raysent.sweep.answers import asker
 from raysent.train import make_trainer, node_name, trained
-from raysent.trainer import Interruptions, Outcome, Report, fit
+from raysent.trainer import GiveNotice, Interruptions, Outcome, Report, fit
 
 ERROR_FILE = "error.txt"
+# What befalls a trial from without: it is tried again from its last checkpoint, as when its process dies.
+TROUBLE = (ArtifactError, OSError)
+_RAISED = "raised"
 Message = dict[str, Any]
 
 
@@ -54,7 +57,6 @@ class ReusedActor(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Start training the trial that `config` names; its folder may hold a checkpoint to go on from."""
         torch.set_num_threads(config["num_threads"])
-        config = {**config, "folder": open_folder(config["folder"], with_checkpoints=True)}
         self._waits_for_answer = False
         # Queues of this trial alone: a thread that was left behind cannot speak into the next one.
         self._messages: queue.Queue[Message] = queue.Queue()
@@ -71,6 +73,8 @@ class ReusedActor(tune.Trainable):
         if self._waits_for_answer:
             self._answers.put(True)
         message = self._messages.get()
+        if _RAISED in message:
+            raise message[_RAISED]  # the process is as good as dead: Tune starts the trial again, here or elsewhere
         self._waits_for_answer = "status" not in message
         return message
 
@@ -90,18 +94,46 @@ class ReusedActor(tune.Trainable):
 
 def _train_in_thread(config: dict[str, Any], messages: queue.Queue[Message], answers: queue.Queue[bool]) -> None:
     """Train, handing every report over and waiting for its answer."""
-    folder, node = config["folder"], node_name()
+    node = node_name()
 
     def tell(report: Report) -> bool:
-        messages.put({**asdict(report), "node": node})
+        messages.put(report_message(report, node=node))
         return answers.get()
 
     try:
+        messages.put(train_trial(config, tell, notice=node_notice()))
+    except BaseException as error:  # handed over, so that nobody waits for ever
+        messages.put({_RAISED: error})
+
+
+def report_message(report: Report, *, node: str) -> Message:
+    """Return the message of a report that a trial made on a node."""
+    return {**asdict(report), "node": node}
+
+
+def train_trial(config: dict[str, Any], tell: Callable[[Report], bool], *, notice: GiveNotice) -> Message:
+    """Train one trial in this process, from wherever its folder's last checkpoint is.
+
+    Args:
+        config: What the driver says of the trial; its folder may be in a bucket.
+        tell: Hears every report, and says whether the trial goes on.
+        notice: Says how long this machine will still be there.
+
+    Returns:
+        The message of its ending. A trial's own failure is one: it is recorded, and the sweep goes on.
+
+    Raises:
+        ArtifactError: If the disk or the object store refuses, which is no fault of the trial: it may go on elsewhere.
+    """
+    folder = open_folder(config["folder"], with_checkpoints=True)
+    try:
         run = RunConfig.model_validate(config["run"])
-        interruptions = Interruptions(node_notice(), per_hour=config["interruptions_per_hour"])
-        messages.put(ending(fit(run, folder, report=tell, interruptions=interruptions)))
-    except Exception as error:  # one trial's failure is recorded, whatever it is, and the sweep goes on
-        messages.put(failure(error, folder))
+        interruptions = Interruptions(notice, per_hour=config["interruptions_per_hour"])
+        return ending(fit(run, folder, report=tell, interruptions=interruptions))
+    except TROUBLE:
+        raise
+    except Exception as error:  # as said above
+        return failure(error, folder)
 
 
 def nested_train(answers: Any, *, num_workers: int, gpus_per_worker: float) -> Callable[[dict[str, Any]], None]:
@@ -130,7 +162,9 @@ def nested_train(answers: Any, *, num_workers: int, gpus_per_worker: float) -> C
             with contextlib.suppress(Exception):  # what the workers met is told below, better than Ray tells it
                 trainer.fit()
             message = ending(trained(run, folder))
-        except Exception as error:  # as above
+        except TROUBLE:
+            raise
+        except Exception as error:  # as in `train_trial`
             message = failure(error, folder)
         tune.report({key: value for key, value in message.items() if key != "done"})
 

@@ -3,6 +3,7 @@
     checkpoint/<step>.safetensors   parameters, buffers and the optimisers' tensors, by name
     checkpoint/<step>.json          which run, how far, the reports so far, the SHA-256 of the tensors; written last
     checkpoint/.pulse.json          how far the process is: what it had done since its checkpoint is lost with it
+    checkpoint/pulse.json           the same in a bucket, once a minute: the other goes with its machine
 
 Random states need no place here: batches and dropout are functions of the seed and the step. The last two are kept,
 so that one damaged by the disk still leaves the one before.
@@ -12,6 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +24,7 @@ from torch import Tensor
 
 from raysent.artifacts import (
     CHECKPOINT_FOLDER,
+    address_of,
     file_sha256,
     load_tensors,
     read_json,
@@ -27,6 +32,7 @@ from raysent.artifacts import (
     remove_folder,
     save_tensors,
     write_json,
+    write_text,
 )
 from raysent.errors import ArtifactError
 
@@ -34,6 +40,9 @@ _FORMAT = "raysent checkpoint 2"
 _NUM_KEPT = 2
 # Hidden: it stays on the machine that it tells of.
 _PULSE_FILE = ".pulse.json"
+_SHARED_PULSE_FILE = "pulse.json"
+# A bucket is paid by the request: 60 an hour and run are 0.0003 usd, one a second would be 0.018.
+SHARED_PULSE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -104,22 +113,45 @@ def load_checkpoint(folder: Path, *, key: str) -> tuple[dict[str, Tensor], Progr
     return None
 
 
-def leave_pulse(folder: Path, progress: Progress) -> None:
-    """Leave a sign of life. It serves a figure alone, so that no error of the disk ends the run."""
-    path = folder / CHECKPOINT_FOLDER / _PULSE_FILE
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"step": progress.step, "steps_lost": progress.steps_lost}), encoding="utf-8")
+class Pulse:
+    """Leaves signs of life. They serve a figure alone, so that no error of disk or store ends the run."""
+
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Leave them in a run's folder, by the seconds of a clock."""
+        self._place, self._clock = folder / CHECKPOINT_FOLDER, clock
+        self._is_shared = address_of(folder) != str(folder)
+        self._shared_s = -math.inf  # at once: what an earlier machine left there must not count twice
+
+    def leave(self, progress: Progress) -> None:
+        """Leave one here, and now and then one in the bucket that the folder is in."""
+        text = json.dumps({"step": progress.step, "steps_lost": progress.steps_lost})
+        with contextlib.suppress(OSError):
+            self._place.mkdir(parents=True, exist_ok=True)
+            (self._place / _PULSE_FILE).write_text(text, encoding="utf-8")
+        if self._is_shared and self._clock() - self._shared_s >= SHARED_PULSE_S:
+            self._shared_s = self._clock()
+            with contextlib.suppress(OSError, ArtifactError):
+                write_text(self._place / _SHARED_PULSE_FILE, text)
 
 
 def steps_lost(folder: Path, progress: Progress) -> int:
-    """Return the steps of a run that have to be done again, over all resumes, if it goes on from `progress`."""
+    """Return the steps of a run that have to be done again, over all resumes, if it goes on from `progress`.
+
+    As far as signs of life tell: of a machine that took its own along, up to the last one in the bucket.
+    """
+    pulses = [_read_pulse(folder / CHECKPOINT_FOLDER / name) for name in (_PULSE_FILE, _SHARED_PULSE_FILE)]
+    found = [pulse for pulse in pulses if pulse is not None]
+    step = max([progress.step, *(step for step, _ in found)])
+    return max([progress.steps_lost, *(lost for _, lost in found)]) + step - progress.step
+
+
+def _read_pulse(path: Path) -> tuple[int, int] | None:
+    """Return step and steps lost of a sign of life; None where none was left, or half of one."""
     try:
-        pulse = json.loads((folder / CHECKPOINT_FOLDER / _PULSE_FILE).read_text(encoding="utf-8"))
-        step, lost_before = int(pulse["step"]), int(pulse["steps_lost"])
-    except (OSError, ValueError, TypeError, KeyError):  # none was left, or half of one
-        return progress.steps_lost
-    return max(progress.steps_lost, lost_before) + max(0, step - progress.step)
+        pulse = json.loads(path.read_text(encoding="utf-8"))
+        return int(pulse["step"]), int(pulse["steps_lost"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def drop_checkpoints(folder: Path) -> None:

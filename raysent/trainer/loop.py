@@ -20,8 +20,8 @@ from raysent.run import OUTCOME_FILE, REPORTS_FILE, RunConfig, save_run
 from raysent.trainer.check import open_examination
 from raysent.trainer.checkpoint import (
     Progress,
+    Pulse,
     drop_checkpoints,
-    leave_pulse,
     load_checkpoint,
     save_checkpoint,
     steps_lost,
@@ -130,7 +130,8 @@ class _Training:
         self._resume(folder)
         if self._workers.is_first:
             save_run(self._config, folder)
-            leave_pulse(folder, self._progress)
+            self._pulse = Pulse(folder)
+            self._pulse.leave(self._progress)
             remove(folder / OUTCOME_FILE)  # of a stop that is gone on from
             self._rewrite_reports(folder)
         status = self._train(folder, report, interruptions)
@@ -165,7 +166,7 @@ class _Training:
         is_due = bool(self._workers.agree(int(lookout.is_save_due()), self._device))
         lookout.next_step = self._workers.agree(lookout.step_of_next_look(self._progress.step), self._device)
         if self._workers.is_first:
-            leave_pulse(folder, self._progress)
+            self._pulse.leave(self._progress)
         if not is_due:
             return True
         if not (self._is_finite() and self._has_finite_weights()):

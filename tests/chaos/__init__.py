@@ -1,0 +1,11 @@
+"""The kill matrix: every fault at every moment of a sweep, and what must be true afterwards.
+
+moments.py   when a fault strikes: found in what the driver writes
+faults.py    what goes wrong: small objects that strike a stage
+matrix.py    which cells there are, where each runs, and why some make no sense
+driver.py    the driver's process: `raysent sweep` under watch
+machines.py  the cluster of a stage without Ray: its trials train in the driver's process
+store.py     an object store over HTTP that can be told to fail, to be slow, to cut uploads off
+stage.py     a run folder, a store, machines and a driver to strike at
+verdict.py   what every cell has to end in
+"""

@@ -1,0 +1,209 @@
+"""What goes wrong: each fault is a small object that strikes a stage at a moment."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from machines import Metadata, metadata_service
+
+from chaos.stage import Stage
+
+Orders = dict[str, Any]
+
+
+class Fault(Protocol):
+    """Something that goes wrong.
+
+    Attributes:
+        name: In the table.
+        place: Where the run lies for it: `s3` or `disk`.
+    """
+
+    name: str
+    place: str
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Strike while the driver waits; returns what the driver's process has to do to itself."""
+        ...
+
+
+@dataclass(frozen=True)
+class DriverKilled:
+    """kill -9 of the driver."""
+
+    name: str = "driver"
+    place: str = "s3"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Kill it."""
+        stage.kill_driver()
+        return {}
+
+
+@dataclass(frozen=True)
+class WorkerKilled:
+    """kill -9 of the process in which a trial trains."""
+
+    name: str = "worker process"
+    place: str = "disk"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Kill one."""
+        stage.kill_worker(chance)
+        return {}
+
+
+@dataclass(frozen=True)
+class NodeTaken:
+    """A node that is taken as clouds do: a notice, then the end; `notices` in units of the stage's."""
+
+    name: str = "node"
+    place: str = "s3"
+    notices: tuple[float, ...] = (1.0,)
+    is_taken: bool = True
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Give every notice, as the metadata service would, and let the last deadline come true."""
+        with metadata_service() as service:
+            agent = stage.agent(machine, service.url)
+            for times in self.notices:
+                _arm(service, times * stage.notice_s)
+                agent.look()
+        if self.is_taken:
+            stage.take_at(machine, self.notices[-1] * stage.notice_s)
+        return {}
+
+
+@dataclass(frozen=True)
+class NodeGone:
+    """A node that is gone without a word."""
+
+    name: str = "kill without notice"
+    place: str = "s3"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Take it."""
+        stage.take(machine)
+        return {}
+
+
+@dataclass(frozen=True)
+class MetadataFlaps:
+    """A metadata service that says 503, nothing, nonsense and a notice by turns; the end comes all the same."""
+
+    name: str = "IMDS flapping"
+    place: str = "s3"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Ask it again and again, as the agent does."""
+        with metadata_service() as service:
+            agent = stage.agent(machine, service.url)
+            answers = ["silent", "nonsense", "none", "notice"] * 2
+            chance.shuffle(answers)
+            for answer in [*answers, "silent", "notice", "none"]:
+                service.is_silent = answer == "silent"
+                service.say("<html>" if answer == "nonsense" else None)
+                if answer == "notice":
+                    _arm(service, stage.notice_s)
+                agent.look()
+        stage.take_at(machine, stage.notice_s)
+        return {}
+
+
+@dataclass(frozen=True)
+class StorageFails:
+    """An object store that refuses this share of all requests, for as long as the sitting lasts."""
+
+    refused: float
+    name: str
+    place: str = "s3"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Refuse from now on."""
+        assert stage.store is not None
+        stage.store.weather.refused, stage.store.weather.chance = self.refused, chance
+        return {}
+
+
+@dataclass(frozen=True)
+class StorageSlow:
+    """An object store of which every answer takes this much longer."""
+
+    name: str = "storage slow"
+    place: str = "s3"
+    slow_s: float = 0.1
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Be slow from now on."""
+        assert stage.store is not None
+        stage.store.weather.slow_s = self.slow_s
+        return {}
+
+
+@dataclass(frozen=True)
+class UploadCut:
+    """Uploads whose connection ends in the middle, one after the other."""
+
+    name: str = "partial upload"
+    place: str = "s3"
+    num_cut: int = 4
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Cut the next uploads off."""
+        assert stage.store is not None
+        stage.store.weather.cut = self.num_cut
+        return {}
+
+
+@dataclass(frozen=True)
+class DiskFull:
+    """A disk that takes nothing more."""
+
+    name: str = "disk full"
+    place: str = "disk"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Fill it."""
+        return {"fill_disk": True}
+
+
+@dataclass(frozen=True)
+class ClockJumps:
+    """The driver's time of day jumps by hours, there or back; then the driver is killed, as jumps matter to resumes."""
+
+    name: str = "clock jump"
+    place: str = "s3"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Set the clock."""
+        return {"jump_s": chance.choice([-7200.0, 7200.0]), "dies_in": chance.randint(1, 6)}
+
+
+def _arm(service: Metadata, seconds: float) -> None:
+    """Give notice with the fraction of a second that AWS's own lack."""
+    at = time.time() + seconds
+    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f"{at % 1:.3f}"[1:] + "Z"
+    service.say(f'{{"action": "terminate", "time": "{text}"}}')
+
+
+FAULTS: dict[str, Fault] = {
+    fault.name: fault
+    for fault in (
+        DriverKilled(),
+        WorkerKilled(),
+        NodeTaken(),
+        StorageFails(0.3, "storage errors"),
+        StorageFails(1.0, "storage gone"),
+        StorageSlow(),
+        UploadCut(),
+        DiskFull(),
+        MetadataFlaps(),
+        NodeTaken("notice without kill", is_taken=False),
+        NodeGone(),
+        NodeTaken("double notice", notices=(6.0, 1.0)),
+        ClockJumps(),
+    )
+}

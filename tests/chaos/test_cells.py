@@ -1,0 +1,74 @@
+"""Every cell of the kill matrix ends in a finished sweep or one clear line, and a resume finishes the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.faults import FAULTS
+from chaos.matrix import CELLS, QUICK, Cell
+from chaos.moments import MOMENTS
+from chaos.stage import Stage
+from chaos.store import Store, object_store
+from chaos.verdict import HOW, Found, check_ending, check_ledger, check_same, look
+from raysent.artifacts import open_folder
+from raysent.sweep import read_events
+
+
+@pytest.fixture(scope="session")
+def store() -> Iterator[Store]:
+    """An object store of this machine."""
+    with object_store() as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """The sweep of every cell, where nothing goes wrong."""
+    stage = Stage(tmp_path_factory.mktemp("undisturbed"), None)
+    stage.sweep()
+    ending = stage.ending()
+    assert ending.code == 0, ending.errors
+    found = look(stage)
+    check_ledger(stage, found, killed_s=0.0)
+    return found
+
+
+def _marked(cell: Cell) -> Any:
+    marks = [pytest.mark.chaos, *([pytest.mark.quick] if (cell.fault, cell.moment) in QUICK else [])]
+    return pytest.param(cell, id=cell.name, marks=marks)
+
+
+@pytest.fixture
+def stage(cell: Cell, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """A stage; this process sees it from a machine of its own."""
+    stage = Stage(tmp_path / "stage", store if FAULTS[cell.fault].place == "s3" else None)
+    for name, value in {**stage.env, "RAYSENT_CACHE": str(tmp_path / "elsewhere")}.items():
+        monkeypatch.setenv(name, value)
+    yield stage
+    stage.close()
+
+
+@pytest.mark.parametrize("cell", [_marked(cell) for cell in CELLS])
+def test_cell(cell: Cell, stage: Stage, undisturbed: Found, tell: Any) -> None:
+    """The fault strikes at the moment, the seed says at which of its sights; then the run is gone on with."""
+    tell(cell=(cell.fault, cell.moment), where="without Ray")
+    chance = cell.chance
+    stage.sweep(moment=cell.moment, nth=chance.randint(1, MOMENTS[cell.moment].num_sights))
+    machine = stage.wait() or "one"
+    stage.go_on(FAULTS[cell.fault].strike(stage, machine, chance))
+    ending = stage.ending()
+    check_ending(ending)
+    tell(how=HOW[ending.code])
+    stage.calm()
+    before = list(read_events(open_folder(stage.run)))
+    if ending.code:
+        resumed = stage.resume()
+        check_ending(resumed)
+        assert resumed.code == 0, resumed.errors
+    found = look(stage, before=before)
+    check_same(found, undisturbed)
+    check_ledger(stage, found, killed_s=ending.at_s)
