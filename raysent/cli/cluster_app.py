@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from raysent.cli.options import AddressOption, JsonOption, RunOption
+from raysent.cli.options import AddressOption, JsonOption, opened
 from raysent.errors import ConfigError
 
 cluster_app = typer.Typer(
     help="Bring a cluster of spot machines up and down on AWS.", no_args_is_help=True, rich_markup_mode=None
 )
 
-ClusterArgument = Annotated[Path, typer.Argument(metavar="[FILE]", help="A cluster file.")]
+ClusterArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A cluster file.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")]
 _FILE = Path("cluster.yaml")
 
@@ -89,10 +89,18 @@ def cluster_doctor(
 def cluster_drill(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="A cluster file; without it or --address, two nodes on this machine."),
+        typer.Argument(metavar="FILE", help="A cluster file; without it or --address, two nodes on this machine."),
     ] = None,
     address: AddressOption = None,
-    run: RunOption = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            "--run",
+            metavar="DIR",
+            help="Folder that all nodes share.  [default: one that is gone afterwards]",
+            parser=opened,
+        ),
+    ] = None,
     notice: Annotated[str, typer.Option("--notice", metavar="20s", help="From the notice to the node's end.")] = "20s",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before killing a node.")] = False,
     as_json: JsonOption = False,
