@@ -23,7 +23,7 @@ from botocore.retries.standard import ExponentialBackoff
 from chaos.driver import Watch
 from chaos.moments import Sight
 from raysent.preemption.ray_nodes import _Deadline
-from raysent.sweep import driver, ray_tune, trainables
+from raysent.sweep import driver, fleet, ray_tune, trainables
 from raysent.trainer import Report, loop, saving
 
 # A machine of which the end is known trains slowly, so that the end comes while it trains.
@@ -167,10 +167,11 @@ class Cluster:
 def install(stage: Path, watch: Watch) -> None:
     """Put the stage's machines in Ray's place, in this process."""
     cluster = Cluster(stage, watch)
-    nodes = lambda: [{"NodeID": machine.name, "Alive": True} for machine in cluster.machines()]  # noqa: E731
-    driver.ray = SimpleNamespace(nodes=nodes, cluster_resources=lambda: {"CPU": 1.0})
+    facts = {"Alive": True, "Labels": {}, "Resources": {"CPU": 1.0}}
+    nodes = lambda: [{"NodeID": machine.name, **facts} for machine in cluster.machines()]  # noqa: E731
+    fleet.ray = SimpleNamespace(nodes=nodes, cluster_resources=lambda: {"CPU": 1.0})
     driver.ray_session = lambda _: contextlib.nullcontext()
-    driver.cpus_of_largest_node = lambda: 1
+    fleet.cpus_of_largest_node = lambda: 1
     driver.run_trials = cluster.run_trials
     loop.LOOK_S = saving.LOOK_S = _LOOK_S
     # A kill loses nothing of what the operating system has; waiting for the disk would be most of a cell's time.
