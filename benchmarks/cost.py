@@ -14,9 +14,10 @@ import argparse
 import json
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ search:
   training.batch_size: {{choice: [100, 200, 400]}}
   training.learning_rate: {{loguniform: [1.0e-4, 1.0e-2]}}
 limits: {{trials: 400, rung_unit: {unit}, sampler: {sampler}}}
-cost: {{usd_per_hour: 0.526}}
+cost: {{usd_per_hour: 0.526, budget: {budget}usd}}
 """
 
 # What a doubled width adds to a trial's final score.
@@ -92,7 +93,7 @@ def ratio(first: list[float], second: list[float]) -> tuple[float, float, float]
     return tuple(float(np.exp(value)) for value in (logs.mean(), *np.quantile(drawn, (0.025, 0.975))))
 
 
-def compare(plain: list[SimulatedSweep], other: list[SimulatedSweep]) -> dict[str, object]:
+def compare(plain: list[SimulatedSweep], other: list[SimulatedSweep]) -> dict[str, Any]:
     """Return how two ways compare on the same seeds."""
     target = float(np.median([swept.scores[-1][2] for swept in plain]))
     pairs = [(dollars_to(one, target), dollars_to(two, target)) for one, two in zip(plain, other, strict=True)]
@@ -107,20 +108,25 @@ def compare(plain: list[SimulatedSweep], other: list[SimulatedSweep]) -> dict[st
 
 
 def main() -> None:
-    """Run both comparisons and print them."""
+    """Run the comparisons and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweeps", type=int, default=24)
     parser.add_argument("--budget", type=float, default=4.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     spaces = {
-        (unit, sampler): parse_space(parse_yaml(SPACE.format(unit=unit, sampler=sampler)), name=unit)
+        (unit, sampler): parse_space(
+            parse_yaml(SPACE.format(unit=unit, sampler=sampler, budget=options.budget)), name=unit
+        )
         for unit in ("report", "usd")
         for sampler in ("tpe", "ei_per_usd")
     }
     world = World(0.526, 4, "auto", num_reports=27, trial_s=1800.0, cost=CostConfig(), kill_share=0.0)
     budget, seeds = Budget(limit_usd=options.budget), range(options.sweeps)
-    found: dict[str, dict[str, object]] = {}
+    found: dict[str, dict[str, Any]] = {}
+    if not options.json:
+        print("| plain / other | ratio of dollars to the target, 95 % interval | reached | mean best | trials |")
+        print("|---|---|---|---|---|")
 
     def tell(name: str, first: list[SimulatedSweep], second: list[SimulatedSweep]) -> None:
         found[name] = compare(first, second)
@@ -132,20 +138,21 @@ def main() -> None:
         plain = ways["report", "tpe"].play(seeds)
         if gain == GAINS[0]:
             dear = Way(spaces["report", "tpe"], replace(world, market="on-demand"), budget, gain)
-            tell("on-demand against spot with fallback", dear.play(seeds), plain)
-        tell(f"rungs in dollars; a doubled width gains {gain:g}", plain, ways["usd", "tpe"].play(seeds))
-        tell(f"proposals per dollar; a doubled width gains {gain:g}", plain, ways["report", "ei_per_usd"].play(seeds))
-        tell(f"both; a doubled width gains {gain:g}", plain, ways["usd", "ei_per_usd"].play(seeds))
+            tell("on demand / spot with on-demand fallback", dear.play(seeds), plain)
+        tell(f"rungs in reports / in dollars; a doubled width gains {gain:g}", plain, ways["usd", "tpe"].play(seeds))
+        tell(f"TPE / proposals per dollar; {gain:g}", plain, ways["report", "ei_per_usd"].play(seeds))
+        tell(f"plain / both in dollars; {gain:g}", plain, ways["usd", "ei_per_usd"].play(seeds))
     if options.json:
         print(json.dumps(found))
 
 
-def print_comparison(name: str, told: dict[str, object]) -> None:
-    """Print one comparison as soon as it is known."""
-    print(f"\n{name}")
-    for key, value in told.items():
-        is_ratio = isinstance(value, tuple)
-        print(f"  {key:20} " + ("{:.2f} [{:.2f}, {:.2f}]".format(*value) if is_ratio else str(value)), flush=True)
+def print_comparison(name: str, told: Mapping[str, Any]) -> None:
+    """Print one comparison as a row of the table as soon as it is known."""
+    middle, low, high = told["usd_to_target_ratio"]
+    first, second, in_all = told["reached"]
+    trials, best = (" and ".join(f"{value:g}" for value in told[key]) for key in ("trials", "best"))
+    row = (name, f"{middle:.2f} [{low:.2f}, {high:.2f}]", f"{first} and {second} of {in_all}", best, trials)
+    print("| " + " | ".join(row) + " |", flush=True)
 
 
 if __name__ == "__main__":

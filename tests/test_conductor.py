@@ -228,42 +228,48 @@ def test_conductor_asks_anew_for_money_when_it_is_taken_up_again():
     assert again.suggest(Funds(spent_usd=9.9)) is not None
 
 
-def test_conductor_compares_trials_at_the_same_dollars():
-    """A dear trial comes to a rung of dollars with fewer reports behind it; nobody is compared between rungs."""
+def _dollar_sweep():
+    """Return a conductor whose rungs are shared out in dollars, and what tells it a report."""
     text = """
 base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}
 search: {training.learning_rate: {loguniform: [1e-4, 1e-2]}}
-limits: {trials: 4, rung_unit: usd}
-cost: {usd_per_hour: 1.0}
+limits: {trials: 12, rung_unit: usd}
+cost: {usd_per_hour: 1.0, on_budget: finish-rung}
 """
     conductor = Conductor(parse_space(parse_yaml(text), name="toy"), seed=1, write=lambda event, **values: None)
-    cheap, dear = conductor.suggest(), conductor.suggest()
 
     def tell(trial, index, score, usd):
         told = {"num_reports": 20, "metrics": {"context_accuracy": score}, "seconds": 1.0, "usd": usd}
         return conductor.report(trial.name, index=index, **told)
 
-    assert [tell(cheap, index, 0.5, float(index)) for index in (1, 2, 3)] == [True, True, True]
-    # One report of four dollars: it is held against what others had at the rung of three.
-    assert not tell(dear, 1, 0.4, 4.0)
-    assert tell(cheap, 4, 0.1, 4.0)
+    return conductor, tell
 
 
-@pytest.mark.parametrize(
-    ("section", "said"),
-    [
-        ("", "limits.rung_unit: usd needs a price; set cost.usd_per_hour"),
-        (
-            "cost: {usd_per_hour: 1.0, on_budget: finish-rung}",
-            "cost.on_budget: finish-rung needs limits.rung_unit report",
-        ),
-    ],
-)
-def test_rungs_in_dollars_need_a_price(section, said):
+def test_conductor_shares_rungs_out_in_dollars():
+    """Of trials at one rung those go on that a third of its dollars was spent on: a dear one takes more of it."""
+    conductor, tell = _dollar_sweep()
+    dear, cheap, other = (conductor.suggest() for _ in range(3))
+    assert tell(dear, 1, 0.5, 4.0)
+    # Four dollars of five went to a better one; by place, nobody would be better than a third of three.
+    assert not tell(cheap, 1, 0.4, 1.0)
+    # Nothing better has come: the best of a rung always goes on.
+    assert tell(other, 1, 0.6, 1.0)
+
+
+def test_conductor_asks_again_who_went_on_when_few_had_come():
+    """The first at a rung goes on for want of others; it is held against them at its next report."""
+    conductor, tell = _dollar_sweep()
+    first, second = conductor.suggest(), conductor.suggest()
+    assert tell(first, 1, 0.1, 1.0)
+    assert tell(second, 1, 0.9, 1.0)
+    assert not tell(first, 2, 0.8, 2.0)
+
+
+def test_rungs_in_dollars_need_a_price():
     """Nothing is compared by dollars that nobody knows."""
     text = "base: {encoder: {type: gru}, objective: {type: context_prediction}}\nlimits: {rung_unit: usd}\n"
-    with pytest.raises(ConfigError, match=said):
-        parse_space(parse_yaml(text + section), name="toy")
+    with pytest.raises(ConfigError, match="limits.rung_unit: usd needs a price; set cost.usd_per_hour"):
+        parse_space(parse_yaml(text), name="toy")
 
 
 def test_conductor_answers_a_repeated_report_as_before():

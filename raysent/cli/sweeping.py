@@ -25,6 +25,7 @@ from raysent.run import describe
 from raysent.search_space import SearchSpace, find_space, read_space, schema, with_absolute_paths
 from raysent.sweep import (
     JOURNAL_FILE,
+    Event,
     SweepRecord,
     SweepResult,
     judged,
@@ -74,8 +75,14 @@ def sweep(
     judging = {"data": None if data is None else str(data.resolve()), "tasks": wanted}
     record = SweepRecord(space, seed or 0, ["raysent", *sys.argv[1:]], address, judging)
     with ProgressLines(is_quiet=as_json) as progress, _view(space, as_json=as_json) as view:
-        result = start_sweep(record, folder, listener=view.hear, progress=progress, spot=_spot(space))
-    money.save_estimate(folder, forecast)
+
+        def hear(event: Event) -> None:
+            # Before anything is trained: a killed sweep's bill is held against its estimate too.
+            if event["event"] == "suggested" and event["number"] == 0:
+                money.save_estimate(folder, forecast)
+            view.hear(event)
+
+        result = start_sweep(record, folder, listener=hear, progress=progress, spot=_spot(space))
     return _conclude(result, record, as_json=as_json)
 
 

@@ -39,8 +39,8 @@ class Limits(StrictModel):
             worker without a GPU.
         sampler: Optuna's sampler, or `ei_per_usd`: expected improvement per dollar.
         scheduler: How trials are stopped early.
-        rung_unit: What trials have in common when they are compared: `report`, the same share of a run, or `usd`, the
-            same dollars, in units of what the sweep's first report cost.
+        rung_unit: What a rung is shared out in: `report`, the best third of its trials goes on, or `usd`, the best
+            that a third of its dollars was spent on, asked again at every report.
     """
 
     trials: int = pydantic.Field(default=12, ge=1)

@@ -169,15 +169,11 @@ def parse_space(document: Document, *, name: str) -> SearchSpace:
 
 
 def _check_rungs(space: SearchSpace) -> None:
-    """Refuse dollars where nothing says what anything costs, and rungs in dollars where they cannot be paid ahead."""
+    """Refuse dollars where nothing says what anything costs."""
     if space.limits.sampler == "ei_per_usd" and not space.cost.is_priced:
         raise space.document.error(("limits", "sampler"), "ei_per_usd needs a price; set cost.usd_per_hour")
-    if space.limits.rung_unit != "usd":
-        return
-    if not space.cost.is_priced:
+    if space.limits.rung_unit == "usd" and not space.cost.is_priced:
         raise space.document.error(("limits", "rung_unit"), "usd needs a price; set cost.usd_per_hour")
-    if space.cost.on_budget == "finish-rung":
-        raise space.document.error(("cost", "on_budget"), "finish-rung needs limits.rung_unit report; given usd")
 
 
 def _domain(document: Document, name: str, written: Any) -> Domain:

@@ -32,7 +32,7 @@ class BlindProposals:
             params: Params = {}
             for name, domain in self._space.domains.items():
                 if self._space.is_active(name, params):
-                    params[name] = _drawn(domain, chance)
+                    params[name] = drawn(domain, chance)
             yield params
 
     def repeat(self, number: int, params: Params, *, attempts: int) -> None:
@@ -45,7 +45,7 @@ class BlindProposals:
         """Nothing is learnt."""
 
 
-def _drawn(domain: Domain, chance: random.Random) -> object:
+def drawn(domain: Domain, chance: random.Random) -> object:
     """Draw from one domain."""
     if isinstance(domain, Choice):
         return chance.choice(list(domain.options))

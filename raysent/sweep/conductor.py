@@ -60,15 +60,13 @@ class Conductor:
                 mode=space.mode,
                 reduction_factor=scheduler.reduction_factor,
                 grace_reports=scheduler.grace_reports,
-                unit="report" if space.limits.rung_unit == "report" else "dollar rung",
+                unit=space.limits.rung_unit,
             )
             if scheduler.type == "asha"
             else None
         )
         self._allowance = Allowance(budget or Budget(), self._halving)
         self._running: dict[str, Trial] = {}
-        self._unit_usd = 0.0
-        self._levels: dict[str, int] = {}
         for event in past:
             self._replay(event)
         # Whether there is money now is asked anew: the budget may have been raised.
@@ -253,12 +251,7 @@ class Conductor:
             return True, ""
         told = self.score(trial)
         score = math.nan if told is None else told
-        if self.space.limits.rung_unit == "usd" and not math.isnan(score):
-            index = self._halving.level(trial.usd / self._unit_usd) if self._unit_usd else 0
-            if index <= self._levels.get(trial.name, 0):
-                return True, ""
-            self._levels[trial.name] = index
-        return self._halving.goes_on(trial.name, index=index, score=score)
+        return self._halving.goes_on(trial.name, index=index, score=score, usd=trial.usd)
 
     def _hear(
         self,
@@ -273,7 +266,6 @@ class Conductor:
         """Take a report into the state."""
         trial.index, trial.num_reports, trial.metrics = index, num_reports, dict(metrics)
         trial.seconds, trial.usd = seconds, usd
-        self._unit_usd = self._unit_usd or usd / index
         score = self.score(trial)
         # The searcher hears the first seed's reports, and the median in the end.
         if score is not None and not math.isnan(score) and trial.number == self._first(trial.number):

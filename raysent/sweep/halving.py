@@ -11,31 +11,54 @@ from typing import Literal
 
 
 class Rung:
-    """The scores that have come to a rung, kept in order: a place is found in the logarithm of their number."""
+    """The scores that have come to a rung, kept in order, each with its weight."""
 
     def __init__(self) -> None:
-        self._of: dict[str, float] = {}
-        self._ordered: list[float] = []
+        self._of: dict[str, tuple[float, float]] = {}
+        self._scores: list[float] = []
+        self._weights: list[float] = []
 
     def __len__(self) -> int:
         """Return how many have come."""
         return len(self._of)
 
-    def place(self, trial: str, score: float) -> int:
-        """Take a trial's score, higher is better, in place of one it had; returns how many are better."""
+    def weight(self, best: int | None = None) -> float:
+        """Return the weight of so many of the best; None for all."""
+        return sum(self._weights[len(self) - best :] if best is not None else self._weights)
+
+    def __contains__(self, trial: str) -> bool:
+        """Return whether a trial has come."""
+        return trial in self._of
+
+    def better(self, trial: str) -> int:
+        """Return how many are better than a trial."""
+        return len(self) - bisect.bisect_right(self._scores, self._of[trial][0])
+
+    def place(self, trial: str, score: float, *, weight: float = 1.0) -> None:
+        """Take a trial's score, higher is better, in place of one it had."""
         if trial in self._of:
-            del self._ordered[bisect.bisect_left(self._ordered, self._of[trial])]
-        self._of[trial] = score
-        bisect.insort(self._ordered, score)
-        return len(self._ordered) - bisect.bisect_right(self._ordered, score)
+            old = self._of[trial]
+            at = next(
+                place
+                for place in range(bisect.bisect_left(self._scores, old[0]), len(self._scores))
+                if self._weights[place] == old[1]
+            )
+            del self._scores[at], self._weights[at]
+        self._of[trial] = score, weight
+        at = bisect.bisect_right(self._scores, score)
+        self._scores.insert(at, score)
+        self._weights.insert(at, weight)
 
 
 class SuccessiveHalving:
     """Decides at rungs whether a trial is among the best that have come so far.
 
-    A rung is a report index: `grace_reports` times a power of `reduction_factor`; or as many dollars, in units of what
-    the sweep's first report cost. Reports come after equal shares of
+    A rung is a report index: `grace_reports` times a power of `reduction_factor`. Reports come after equal shares of
     a run's training, so trials of different batch sizes meet at a rung with the same number of sentences behind them.
+
+    By `report`, the best third of the trials goes on (where the factor is 3); by `usd`, the best ones that a third of
+    the rung's dollars was spent on: a wide encoder takes as much of the third as it cost. Where all trials cost the
+    same, both are the same.
     """
 
     def __init__(
@@ -54,15 +77,6 @@ class SuccessiveHalving:
             rung *= self._factor
         return rung == index
 
-    def level(self, progress: float) -> int:
-        """Return the highest rung that a trial has come to with so much behind it; 0 for none yet."""
-        rung = self._grace
-        if progress < rung:
-            return 0
-        while rung * self._factor <= progress:
-            rung *= self._factor
-        return rung
-
     def next_rung(self, index: int) -> int:
         """Return the first report after `index` at which trials are compared."""
         rung = self._grace
@@ -70,24 +84,42 @@ class SuccessiveHalving:
             rung *= self._factor
         return rung
 
-    def goes_on(self, trial: str, *, index: int, score: float) -> tuple[bool, str]:
+    def goes_on(self, trial: str, *, index: int, score: float, usd: float = 0.0) -> tuple[bool, str]:
         """Record a trial's score at a report and say whether it goes on.
 
         Args:
             trial: The trial's name.
             index: The report's index, from 1.
             score: The metric's value; NaN never goes on.
+            usd: What the trial has cost by now; counts by `usd` alone.
 
         Returns:
             Whether the trial goes on, and why not.
         """
         if math.isnan(score):
             return False, "its score is not a number"
-        if not self.is_rung(index):
-            return True, ""
-        rung = self.rungs.setdefault(index, Rung())
-        better = rung.place(trial, self._sign * score)
+        if self.is_rung(index):
+            rung = self.rungs.setdefault(index, Rung())
+            rung.place(trial, self._sign * score, weight=max(usd, 1e-9))
+        if self._unit == "usd":
+            return self._by_dollars(trial)
+        return self._by_place(trial, index) if self.is_rung(index) else (True, "")
+
+    def _by_place(self, trial: str, index: int) -> tuple[bool, str]:
+        """Ask whether a trial is among the best of a rung."""
+        rung = self.rungs[index]
+        better = rung.better(trial)
         kept = math.ceil(len(rung) / self._factor)
         if better < kept:
             return True, ""
-        return False, f"place {better + 1} of {len(rung)} after {self._unit} {index}; the best {kept} go on"
+        return False, f"place {better + 1} of {len(rung)} after report {index}; the best {kept} go on"
+
+    def _by_dollars(self, trial: str) -> tuple[bool, str]:
+        """Ask whether a trial is within its part of the dollars of every rung that it has passed."""
+        for index, rung in self.rungs.items():
+            if trial in rung:
+                better_usd, all_usd = rung.weight(rung.better(trial)), rung.weight()
+                if better_usd * self._factor >= all_usd:
+                    told = f"{better_usd:.2g} of {all_usd:.2g} usd up to report {index} went to better ones"
+                    return False, f"{told}; one part in {self._factor} goes on"
+        return True, ""

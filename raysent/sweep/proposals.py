@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
 from raysent.search_space import Choice, Domain, Params, SearchSpace
+from raysent.sweep.window import Window
 
 # A sampler that is sure of its optimum proposes it again and again: after some tries the draw is blind.
 MAX_SAMPLED, MAX_ATTEMPTS = 10, 300
@@ -50,8 +53,15 @@ class Proposals:
         self._space = space
         self._seed = seed
         self._study = optuna.create_study(
-            direction="maximize" if space.mode == "max" else "minimize", sampler=optuna.samplers.RandomSampler(seed=0)
+            storage=Window(),
+            direction="maximize" if space.mode == "max" else "minimize",
+            sampler=optuna.samplers.RandomSampler(seed=0),
         )
+        self._together = {
+            name: _distribution(domain)
+            for name, domain in sorted(space.domains.items())
+            if not space.conditions.get(name) and not _distribution(domain).single()
+        }
         self._asked: dict[int, optuna.trial.Trial] = {}
         self._seen: set[str] = set()
 
@@ -128,7 +138,7 @@ class Proposals:
         kind = self._space.limits.sampler if attempt <= MAX_SAMPLED else "random"
         match kind:
             case "tpe":
-                return optuna.samplers.TPESampler(seed=seed, n_startup_trials=num_blind, constant_liar=True)
+                return _ToldTPE(self._together, seed=seed, num_blind=num_blind)
             case "random":
                 return optuna.samplers.RandomSampler(seed=seed)
             case "qmc":
@@ -150,6 +160,32 @@ class Proposals:
         """Return what Optuna calls a drawn value: a choice's position, or the number."""
         domain = self._space.domains[name]
         return list(domain.options).index(drawn) if isinstance(domain, Choice) else drawn
+
+
+class _ToldTPE(optuna.samplers.TPESampler):
+    """TPE that is told which names are always drawn together; else it reads that from all trials at every draw."""
+
+    def __init__(self, together: Mapping[str, BaseDistribution], *, seed: int, num_blind: int) -> None:
+        super().__init__(seed=seed, n_startup_trials=num_blind, multivariate=True, constant_liar=True)
+        self._together = together
+
+    def infer_relative_search_space(
+        self,
+        study: optuna.Study,  # noqa: ARG002
+        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
+    ) -> dict[str, BaseDistribution]:
+        """Return the names that every trial has."""
+        return dict(self._together)
+
+
+def _distribution(domain: Domain) -> BaseDistribution:
+    """Return a domain as Optuna knows it."""
+    if isinstance(domain, Choice):
+        # Positions, not labels: labels of mixed types would not compare.
+        return CategoricalDistribution(range(len(domain.options)))
+    if domain.is_integer:
+        return IntDistribution(int(domain.low), int(domain.high), step=int(domain.step) if domain.step else 1)
+    return FloatDistribution(domain.low, domain.high, step=domain.step, log=domain.is_log)
 
 
 def _suggest(trial: optuna.trial.Trial, name: str, domain: Domain) -> Any:

@@ -1,0 +1,290 @@
+"""What sweeping costs beside training: a decision after 10,000 trials, and a trial's overhead on Ray.
+
+Trials sleep, so that all else is overhead. The same trial function runs three ways, two trials at a time: Optuna alone
+(threads of one process), plain Ray Tune function trainables with Optuna's searcher, and a raysent sweep with journal,
+ledger and reused actors. A trial's overhead is the slope of wall clock over the number of trials, less the sleep;
+start-up is what is left. Both sleeps and numbers of trials vary, since overhead must not grow with a trial's length.
+
+    python -m benchmarks.sweep_overhead [--trials 16] [--rounds 3] [--history 10000] [--no-ray] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import queue
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest import mock
+
+import optuna
+import ray
+from ray import tune
+from ray.tune.search.optuna import OptunaSearch
+
+from raysent.config import parse_yaml
+from raysent.cost import CostConfig
+from raysent.search_space import SearchSpace, parse_space
+from raysent.sweep import Conductor, ray_tune
+from raysent.sweep.journal import Journal
+from raysent.sweep.metering import Meter
+from raysent.sweep.ray_tune import Layout, run_trials
+from raysent.sweep.trainables import Message, ReusedActor
+from raysent.train import quiet_output
+
+SPACE = """
+base: {{encoder: {{type: gru, hidden_size: 300}}, objective: {{type: context_prediction}}}}
+search:
+  encoder.hidden_size: {{choice: [150, 300, 600, 1200]}}
+  training.batch_size: {{choice: [100, 200, 400]}}
+  training.learning_rate: {{loguniform: [1.0e-4, 1.0e-2]}}
+limits: {{trials: {trials}, sampler: {sampler}, scheduler: {{type: none}}}}
+cost: {{usd_per_hour: 0.5}}
+"""
+NUM_REPORTS, CONCURRENT = 4, 2
+# What a trial of a real sweep is taken to last, for the share of overhead.
+TRIAL_S = 60.0
+SAMPLERS = ("tpe", "random", "qmc", "ei_per_usd")
+LAST = 20
+
+
+# -- decisions ------------------------------------------------------------------------------------------------------
+
+
+def decision_ms(sampler: str, history: Sequence[int]) -> dict[int, dict[str, float]]:
+    """Return the median CPU milliseconds of a proposal, and of a report's decision, after so many trials."""
+    text = SPACE.format(trials=10 * max(history), sampler=sampler).replace("{type: none}", "{type: asha}")
+    space = parse_space(parse_yaml(text), name=sampler)
+    conductor = Conductor(space, seed=1, write=_forget)
+    chance = random.Random(1)
+    found: dict[int, dict[str, float]] = {}
+    times = [_one_trial(conductor, space, chance) for _ in range(min(history) - LAST)]
+    for size in sorted(history):
+        times = [_one_trial(conductor, space, chance) for _ in range(size - len(conductor.trials))][-LAST:]
+        found[size] = {
+            "propose": round(1e3 * median(propose for propose, _ in times), 3),
+            "decide": round(1e3 * median(decide for _, decide in times), 3),
+        }
+    return found
+
+
+def _forget(*_: Any, **__: Any) -> None:
+    """Keep no journal."""
+
+
+def _one_trial(conductor: Conductor, space: SearchSpace, chance: random.Random) -> tuple[float, float]:
+    """Play one trial; returns CPU seconds of its proposal, and of a decision."""
+    begun = time.process_time()
+    trial = conductor.suggest()
+    proposed = time.process_time()
+    assert trial is not None
+    quality, index, goes_on = chance.gauss(0, 1), 0, True
+    while goes_on and index < 9:
+        index += 1
+        metrics = {space.metric: quality - 1 / index}
+        told = {"metrics": metrics, "seconds": 10.0 * index, "usd": 0.01 * index}
+        goes_on = conductor.report(trial.name, index=index, num_reports=9, **told)
+    conductor.end(trial.name, status="finished" if goes_on else "stopped")
+    return proposed - begun, (time.process_time() - proposed) / index
+
+
+# -- trials ---------------------------------------------------------------------------------------------------------
+
+
+def sleep_and_tell(seconds: float, tell: Callable[[int], Any]) -> None:
+    """Be the trial: sleep, and report now and then."""
+    for index in range(1, NUM_REPORTS + 1):
+        time.sleep(seconds / NUM_REPORTS)
+        tell(index)
+
+
+class Sleeper(ReusedActor):
+    """Raysent's reused actor, with sleep in the place of training."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Sleep in a thread, as training would run in one."""
+        self._waits_for_answer = False
+        self._messages: queue.Queue[Message] = queue.Queue()
+        self._answers: queue.Queue[bool] = queue.Queue()
+        self._thread = threading.Thread(target=self._sleep, args=(config["seconds"],), daemon=True)
+        self._thread.start()
+
+    def _sleep(self, seconds: float) -> None:
+        def tell(index: int) -> None:
+            metrics = {"context_accuracy": 0.1 * index}
+            told = {"index": index, "num_reports": NUM_REPORTS, "metrics": metrics, "node": "here"}
+            done = {"seconds": seconds * index / NUM_REPORTS, "step": index, "steps_lost": 0}
+            self._messages.put({**told, **done})
+            self._answers.get()
+
+        sleep_and_tell(seconds, tell)
+        self._messages.put({"status": "finished", "seconds": seconds, "error": None, "done": True})
+
+
+def by_raysent(num_trials: int, seconds: float) -> None:
+    """Sweep with raysent's conductor, journal, ledger and actors."""
+    space = parse_space(parse_yaml(SPACE.format(trials=num_trials, sampler="tpe")), name="sleep")
+    plan = Layout(CONCURRENT, 1, 1, 0.0, is_nested=False)
+    with tempfile.TemporaryDirectory() as name, mock.patch.object(ray_tune, "ReusedActor", Sleeper):
+        journal = Journal(Path(name))
+        with Meter(Path(name), CostConfig(usd_per_hour=0.5), nodes=lambda: ["here"]) as meter, quiet_output():
+            conductor = Conductor(space, seed=1, write=journal.write)
+
+            def describe(trial: Any) -> dict[str, Any]:
+                return {"trial": trial.name, "seconds": seconds}
+
+            run_trials(conductor, plan, describe=describe, is_over=lambda: False, meter=meter)
+        journal.close()
+        assert sum(trial.status == "finished" for trial in conductor.trials.values()) == num_trials
+
+
+def _suggest(trial: optuna.Trial) -> None:
+    trial.suggest_categorical("hidden_size", [150, 300, 600, 1200])
+    trial.suggest_categorical("batch_size", [100, 200, 400])
+    trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)
+
+
+def by_optuna(num_trials: int, seconds: float) -> None:
+    """Let Optuna run the same function in threads."""
+
+    def objective(trial: optuna.Trial) -> float:
+        _suggest(trial)
+        sleep_and_tell(seconds, lambda index: trial.report(0.1 * index, index))
+        return 0.1 * NUM_REPORTS
+
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=1))
+    study.optimize(objective, n_trials=num_trials, n_jobs=CONCURRENT)
+
+
+def by_tune(num_trials: int, seconds: float) -> None:
+    """Let Ray Tune run the same function, a process a trial, as its function trainables do."""
+
+    def train(_: dict[str, Any]) -> None:
+        sleep_and_tell(seconds, lambda index: tune.report({"context_accuracy": 0.1 * index}))
+
+    search = OptunaSearch(_suggest, metric="context_accuracy", mode="max", seed=1)  # type: ignore[arg-type]
+    with tempfile.TemporaryDirectory() as name, quiet_output():
+        config = tune.TuneConfig(search_alg=search, num_samples=num_trials, max_concurrent_trials=CONCURRENT)
+        run_config = tune.RunConfig(storage_path=name, name="sleep", verbose=0)
+        found = tune.Tuner(tune.with_resources(train, {"CPU": 1}), tune_config=config, run_config=run_config).fit()
+        assert len(found) == num_trials
+
+
+WAYS: dict[str, Callable[[int, float], None]] = {"optuna": by_optuna, "tune": by_tune, "raysent": by_raysent}
+
+
+def overheads(num_trials: int, rounds: int, *, seconds: float) -> dict[str, dict[str, float]]:
+    """Return each way's median seconds of overhead a trial, and of start-up, from interleaved runs."""
+    few = CONCURRENT
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
+    for _ in range(rounds):
+        for name, way in WAYS.items():
+            short, long = _wall_s(way, few, seconds), _wall_s(way, num_trials, seconds)
+            slot_s = (long - short) / (num_trials - few) * CONCURRENT
+            found[name].append((slot_s - seconds, short - slot_s))
+    return {
+        name: {
+            "overhead_s": round(median(one for one, _ in told), 4),
+            "least_s": round(min(one for one, _ in told), 4),
+            "most_s": round(max(one for one, _ in told), 4),
+            "startup_s": round(median(one for _, one in told), 3),
+        }
+        for name, told in found.items()
+    }
+
+
+def _wall_s(way: Callable[[int, float], None], num_trials: int, seconds: float) -> float:
+    begun = time.perf_counter()
+    way(num_trials, seconds)
+    return time.perf_counter() - begun
+
+
+def growth(counts: Sequence[int], *, seconds: float = 0.1) -> dict[str, Any]:
+    """Return a raysent sweep's wall clock against its number of trials, with the exponent of the power law between.
+
+    Start-up is taken off: what the shortest sweep has beyond its share.
+    """
+    walls = [_wall_s(by_raysent, count, seconds) for count in counts]
+    slope = (walls[-1] - walls[0]) / (counts[-1] - counts[0])
+    startup = max(0.0, walls[0] - slope * counts[0])
+    logs = [(math.log(count), math.log(max(1e-9, wall - startup))) for count, wall in zip(counts, walls, strict=True)]
+    mean_x, mean_y = (sum(pair[axis] for pair in logs) / len(logs) for axis in (0, 1))
+    exponent = sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
+    return {"trials": list(counts), "wall_s": [round(wall, 2) for wall in walls], "exponent": round(exponent, 3)}
+
+
+def help_s(times: int = 5) -> float:
+    """Return the median seconds of `raysent --help`."""
+    told = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "raysent", "--help"], check=True, capture_output=True)
+        told.append(time.perf_counter() - begun)
+    return round(median(told), 3)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--history", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, nargs="+", default=[0.2, 2.0])
+    parser.add_argument("--no-ray", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    history = sorted({100, 1000, options.history})
+    found: dict[str, Any] = {
+        "help_s": help_s(),
+        "decision_ms": {sampler: decision_ms(sampler, history) for sampler in SAMPLERS},
+    }
+    if not options.no_ray:
+        found["trials"] = _on_ray(options.trials, options.rounds, options.seconds)
+    print(json.dumps(found) if options.json else markdown(found))
+
+
+def _on_ray(num_trials: int, rounds: int, lengths: Sequence[float]) -> dict[str, Any]:
+    """Measure trials of each length in one Ray session, the growth too."""
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    ray.init(num_cpus=CONCURRENT, include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
+    try:
+        told: dict[str, Any] = {f"{seconds:g} s": overheads(num_trials, rounds, seconds=seconds) for seconds in lengths}
+        return {**told, "growth": growth((num_trials // 2, num_trials, 2 * num_trials, 4 * num_trials))}
+    finally:
+        ray.shutdown()
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """Return the figures as tables."""
+    lines = [f"`raysent --help`: {found['help_s']} s", "", "| CPU ms | after trials | proposal | decision |"]
+    lines += ["|---|---|---|---|"]
+    for sampler, sizes in found["decision_ms"].items():
+        for size, one in sizes.items():
+            lines.append(f"| {sampler} | {size:,} | {one['propose']:.2f} | {one['decide']:.2f} |")
+    for length, ways in found.get("trials", {}).items():
+        if length == "growth":
+            lines += ["", f"growth: {ways}"]
+            continue
+        lines += ["", f"| trials of {length} | overhead a trial, s | least to most | start-up, s | of {TRIAL_S:g} s |"]
+        lines += ["|---|---|---|---|---|"]
+        for name, one in ways.items():
+            share = f"{100 * one['overhead_s'] / TRIAL_S:.2f} %"
+            between = f"{one['least_s']:.3f} to {one['most_s']:.3f}"
+            lines += [f"| {name} | {one['overhead_s']:.3f} | {between} | {one['startup_s']:.2f} | {share} |"]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
