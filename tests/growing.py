@@ -33,6 +33,11 @@ HERE = Path(__file__).resolve().parent
 class Provider(FakeMultiNodeProvider):
     """Ray's fake provider, without machines of the types that its file names `missing`."""
 
+    def _next_hex_node_id(self) -> str:
+        """Return an id that differs in its first digits, by which ledgers name a node."""
+        self._next_node_id += 1
+        return f"{self._next_node_id:012x}".ljust(56, "e")
+
     def create_node_with_resources_and_labels(self, node_config, tags, count, resources, labels) -> None:
         """Start a node, or refuse as AWS does where it has none."""
         if tags["ray-user-node-type"] in self.provider_config["missing"]:
