@@ -19,7 +19,7 @@ def top_direction(vectors: Tensor, start: Tensor, *, num_iterations: int, tolera
         vectors: [batch, dim].
         start: Unit vector to begin with [dim].
         num_iterations: Products with the second-moment matrix, at most.
-        tolerance: Where no number changes by more, the rest is left out; 0 looks at nothing, as a GPU would wait for it.
+        tolerance: Where no number changes by more, the rest is left out; 0 never looks, which a GPU would wait for.
 
     Returns:
         Unit vector [dim]; `start` where the vectors are all zero.
