@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-READS_TEXT = {"corpus", "training_step"}
+READS_TEXT = {"corpus", "precision", "training_step"}
 # These take long and data of their own: they are run by name.
 BY_NAME = {"every_space", "ensembles", "pooling", "training_efficiency"}
 

@@ -1,10 +1,13 @@
 """The training step against a naive PyTorch one: `ratio_over_naive`, by interleaved medians on one thread.
 
-Naive is what a textbook writes: `nn.Embedding`, padded `nn.GRU`, the state at the last word, dense `torch.optim.Adam`
-over everything, in float32. Ours is the very step of `raysent train`. Both take the same batches of the same corpus,
-turn by turn in one process; the time is the process' own, so that other work on the machine counts for little.
+Naive is what a textbook writes (`benchmarks/textbook`). Ours is the very step of `raysent train`. Both take the same
+batches of the same corpus, turn by turn in one process; the time is the process' own, so that other work on the machine
+counts for little. Between them the core's own speed is measured, a product of two square matrices: `share_of_peak` is
+what our step reaches of it, counting only the products that no re-ordering of the sums can spare, and `ratio_bound` is
+the ratio over naive of a step that reached all of it. For the GRU there is a step without the compiled cell as well.
 
-    python benchmarks/training_step.py [--corpus PATH] [--sizes S,M] [--precision float32] [--steps 7] [--json]
+    python -m benchmarks.training_step [--corpus PATH] [--encoder gru|bigru|lstm|cnn|bag|views] [--sizes S,M,L]
+        [--precision float32|bfloat16] [--steps 7] [--json]
 """
 
 from __future__ import annotations
@@ -17,80 +20,64 @@ from dataclasses import dataclass
 from statistics import median
 
 import torch
-from torch import Tensor, nn
 
+from benchmarks import textbook
 from raysent.batches import Batch, BatchStream
 from raysent.corpus import CorpusConfig, prepare
 from raysent.embeddings import EmbeddingConfig
+from raysent.encoders import EncoderConfig
+from raysent.encoders.bag import Config as Bag
+from raysent.encoders.cnn import Config as Cnn
 from raysent.encoders.gru import Config as Gru
+from raysent.encoders.linear import Config as Linear
+from raysent.encoders.lstm import Config as Lstm
 from raysent.matmul import set_matmul_precision
 from raysent.model import ModelConfig, SentenceModel
 from raysent.objectives.context_prediction import Config as ContextPrediction
 from raysent.run import TrainingConfig
 from raysent.trainer.optimization import Optimizer
-from raysent.vocabulary import VocabularyConfig
+from raysent.vocabulary import Vocabulary, VocabularyConfig
 
 Step = Callable[[Batch], float]
+
+# Both sides build what later steps reuse: kernels for the shapes they meet, buffers, moments.
+_WARM_UP = 3
+_PEAK_SIZE = 1024
 
 
 @dataclass(frozen=True)
 class Size:
-    """One setting of the comparison."""
+    """One setting of the comparison; `dim` is the size of a tower's vector, of all directions or windows together."""
 
     vocabulary: int
     word_dim: int
-    hidden_size: int
+    dim: int
     batch_size: int
 
 
-SIZES = {"S": Size(20_000, 128, 256, 256), "M": Size(50_000, 300, 600, 400)}
+SIZES = {"S": Size(20_000, 128, 256, 256), "M": Size(50_000, 300, 600, 400), "L": Size(50_000, 620, 1200, 400)}
 
 
-class NaiveTower(nn.Module):
-    """Padded ids -> state at the last word."""
-
-    def __init__(self, size: Size, num_words: int) -> None:
-        super().__init__()
-        self.words = nn.Embedding(num_words, size.word_dim)
-        self.gru = nn.GRU(size.word_dim, size.hidden_size, batch_first=True)
-
-    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Return the vectors [batch, hidden] of padded ids [batch, time]."""
-        states, _ = self.gru(self.words(ids))
-        return states[torch.arange(len(ids)), lengths - 1]
-
-
-def naive_step(size: Size, num_words: int) -> Step:
-    """Return a function that trains the naive model by one batch."""
-    torch.manual_seed(0)
-    f, g = NaiveTower(size, num_words), NaiveTower(size, num_words)
-    optimizer = torch.optim.Adam([*f.parameters(), *g.parameters()], lr=5e-4)
-
-    def step(batch: Batch) -> float:
-        torch.set_float32_matmul_precision("highest")
-        rows = torch.from_numpy(batch.sentences.ids).long().split(batch.sentences.lengths.tolist())
-        ids, lengths = (
-            nn.utils.rnn.pad_sequence(list(rows), batch_first=True),
-            torch.from_numpy(batch.sentences.lengths),
-        )
-        place, document = torch.from_numpy(batch.positions), torch.from_numpy(batch.documents)
-        target = ((place[:, None] - place).abs() == 1) & (document[:, None] == document)
-        sources = target.any(dim=1)
-        scores = (f(ids, lengths) @ g(ids, lengths).T).masked_fill(torch.eye(len(ids), dtype=torch.bool), -1e9)
-        share = target[sources].float() / target[sources].sum(dim=1, keepdim=True)
-        loss = nn.functional.cross_entropy(scores[sources], share)
-        optimizer.zero_grad()
-        loss.backward()
-        for parameter in [*f.parameters(), *g.parameters()]:
-            nn.utils.clip_grad_norm_([parameter], 5.0)
-        optimizer.step()
-        return loss.item()
-
-    return step
+def encoders(name: str, size: Size, *, implementation: str = "auto") -> tuple[EncoderConfig, EncoderConfig | None]:
+    """Return the configurations of f and, where it is of another kind, g."""
+    words = {"embedding": EmbeddingConfig(dim=size.word_dim)}
+    made: dict[str, Callable[[], EncoderConfig]] = {
+        "gru": lambda: Gru(hidden_size=size.dim, implementation=implementation, **words),
+        "bigru": lambda: Gru(hidden_size=size.dim, bidirectional=True, implementation=implementation, **words),
+        "lstm": lambda: Lstm(hidden_size=size.dim, **words),
+        "cnn": lambda: Cnn(num_filters=size.dim // 3, **words),
+        "bag": lambda: Bag(pooling="mean", **words),
+        "views": lambda: Gru(hidden_size=size.dim, implementation=implementation, **words),
+    }
+    return made[name](), Linear(hidden_size=size.dim, **words) if name == "views" else None
 
 
-def our_step(size: Size, model: SentenceModel, *, bfloat16: bool) -> Step:
+def our_step(
+    configs: tuple[EncoderConfig, EncoderConfig | None], size: Size, vocabulary: Vocabulary, *, bfloat16: bool
+) -> Step:
     """Return a function that trains our model by one batch."""
+    config = ModelConfig(encoder=configs[0], second_encoder=configs[1], objective=ContextPrediction())
+    model = SentenceModel.build(config, vocabulary, seed=0)
     optimizer = Optimizer(model, TrainingConfig(batch_size=size.batch_size), num_steps=1_000_000)
     number = 0
 
@@ -110,33 +97,82 @@ def our_step(size: Size, model: SentenceModel, *, bfloat16: bool) -> Step:
     return step
 
 
-def measure(steps: dict[str, Step], batches: list[Batch]) -> dict[str, float]:
-    """Return each step's median time in seconds; all take the same batches, turn by turn, the first unmeasured."""
+def peak_step(*, bfloat16: bool) -> Step:
+    """Return a function that multiplies two square matrices in the type of our products."""
+    one, other = torch.randn(2, _PEAK_SIZE, _PEAK_SIZE).to(torch.bfloat16 if bfloat16 else torch.float32)
+
+    def step(_: Batch) -> float:
+        set_matmul_precision()
+        return float((one @ other)[0, 0])
+
+    return step
+
+
+def measure(steps: dict[str, Step], batches: list[Batch]) -> dict[str, list[float]]:
+    """Return each step's times in seconds; all take the same batches, turn by turn, the first ones unmeasured."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for batch in batches:
         for name, step in steps.items():
             started = time.process_time()
             step(batch)
             times[name].append(time.process_time() - started)
-    return {name: median(values[1:]) for name, values in times.items()}
+    return {name: values[_WARM_UP:] for name, values in times.items()}
 
 
-def compare(size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool) -> dict[str, float]:
-    """Return both steps' sentences per second and their ratio."""
+def useful_flops(name: str, size: Size, batches: list[Batch]) -> float:
+    """Return the floating-point operations of the products that a GRU's step needs, the mean over batches.
+
+    Each token but a sentence's first costs three products (forward, gradient of the state, gradient of the weight) with
+    the recurrent weight, each distinct word three with the input's; the scores of all pairs three more.
+    """
+    hidden, directions = (size.dim // 2, 2) if name == "bigru" else (size.dim, 1)
+    total = 0
+    for batch in batches:
+        rows, distinct = len(batch.sentences.lengths), len(set(batch.sentences.ids.tolist()))
+        recurrent = 18 * hidden**2 * (int(batch.sentences.lengths.sum()) - rows)
+        total += 2 * directions * (recurrent + 18 * hidden * size.word_dim * distinct) + 6 * rows**2 * size.dim
+    return total / len(batches)
+
+
+def compare(name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool) -> dict[str, float]:
+    """Return both steps' sentences per second, their ratio, and what bounds it."""
     corpus = prepare(CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=size.vocabulary))
-    encoder = Gru(hidden_size=size.hidden_size, embedding=EmbeddingConfig(dim=size.word_dim))
-    config = ModelConfig(encoder=encoder, objective=ContextPrediction())
-    model = SentenceModel.build(config, corpus.vocabulary, seed=0)
     stream = BatchStream(corpus.train, batch_size=size.batch_size, candidates="contiguous", context_size=1, seed=0)
     # Spread over the corpus, as a short run at its head would meet one author only.
-    stride = max(1, stream.num_batches // (num_steps + 1))
-    batches = [stream.batch(step * stride) for step in range(num_steps + 1)]
-    steps = {"naive": naive_step(size, len(corpus.vocabulary)), "ours": our_step(size, model, bfloat16=bfloat16)}
-    seconds = measure(steps, batches)
+    count = num_steps + _WARM_UP
+    batches = [stream.batch(step * max(1, stream.num_batches // count)) for step in range(count)]
+    words, is_gru = corpus.vocabulary, name in {"gru", "bigru"}
+    steps: dict[str, Step] = {
+        "naive": textbook.step(name, num_words=len(words), word_dim=size.word_dim, dim=size.dim),
+        "ours": our_step(encoders(name, size), size, words, bfloat16=bfloat16),
+        "peak": peak_step(bfloat16=bfloat16),
+    }
+    if is_gru:
+        pure = encoders(name, size, implementation="packed")
+        steps["pure_torch"] = our_step(pure, size, words, bfloat16=bfloat16)
+    times = measure(steps, batches)
+    seconds = {step: median(values) for step, values in times.items()}
+    ratios = sorted(naive / ours for naive, ours in zip(times["naive"], times["ours"], strict=True))
+    result = {
+        "ratio_over_naive": seconds["naive"] / seconds["ours"],
+        "ratio_quartiles": [ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]],
+        "naive_sentences_per_s": size.batch_size / seconds["naive"],
+        "ours_sentences_per_s": size.batch_size / seconds["ours"],
+    }
+    if is_gru:
+        flops, peak = useful_flops(name, size, batches[_WARM_UP:]), 2 * _PEAK_SIZE**3 / seconds["peak"]
+        result |= {
+            "pure_torch_ratio_over_naive": seconds["naive"] / seconds["pure_torch"],
+            "peak_gflops": peak / 1e9,
+            "useful_gflops": flops / 1e9,
+            "share_of_peak": flops / seconds["ours"] / peak,
+            "pure_torch_share_of_peak": flops / seconds["pure_torch"] / peak,
+            "naive_share_of_peak": flops / seconds["naive"] / peak,
+            "ratio_bound": seconds["naive"] * peak / flops,
+        }
     return {
-        "ratio_over_naive": round(seconds["naive"] / seconds["ours"], 2),
-        "naive_sentences_per_s": round(size.batch_size / seconds["naive"], 1),
-        "ours_sentences_per_s": round(size.batch_size / seconds["ours"], 1),
+        key: [round(v, 2) for v in value] if isinstance(value, list) else round(value, 2)
+        for key, value in result.items()
     }
 
 
@@ -144,21 +180,25 @@ def main() -> None:
     """Measure the sizes that are asked for, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="docs", help="text to draw batches from")
-    parser.add_argument("--sizes", default="S,M", help="of S, M")
+    parser.add_argument("--encoder", choices=sorted(textbook.TOWERS), default="gru", help="what is trained")
+    parser.add_argument("--sizes", default="S,M", help="of S, M, L")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="of our products")
     parser.add_argument("--steps", type=int, default=7, help="steps of each that are measured")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    bfloat16 = options.precision == "bfloat16"
     results = {
-        name: compare(SIZES[name], options.corpus, num_steps=options.steps, bfloat16=options.precision == "bfloat16")
+        name: compare(options.encoder, SIZES[name], options.corpus, num_steps=options.steps, bfloat16=bfloat16)
         for name in options.sizes.split(",")
     }
     if options.json:
-        print(json.dumps({"precision": options.precision, "matmul": set_matmul_precision(), "sizes": results}))
+        said = {"encoder": options.encoder, "precision": options.precision, "matmul": set_matmul_precision()}
+        print(json.dumps({**said, "sizes": results}))
         return
     for name, result in results.items():
-        print(f"{name} ({options.precision}): " + ", ".join(f"{key} {value}" for key, value in result.items()))
+        print(f"{options.encoder} {name} ({options.precision})")
+        print("\n".join(f"  {key:28} {value}" for key, value in result.items()))
 
 
 if __name__ == "__main__":

@@ -16,12 +16,14 @@ Differs: eps is replaced by its weighted mean between two gradients; the sum end
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from raysent.compiled import load_if_possible
 from raysent.errors import ArtifactError
 
 _WINDOW = 320
@@ -44,6 +46,7 @@ class RowAdam:
         learning_rate: float,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
+        is_compiled: bool = True,
     ) -> None:
         """Begin with moments of zero.
 
@@ -52,6 +55,7 @@ class RowAdam:
             learning_rate: Step size.
             betas: How much of the first and second moment stays at each step.
             eps: Added to the root of the second moment.
+            is_compiled: Whether a compiled kernel goes through the rows of a table on a CPU, where there is a compiler.
         """
         self.weight = weight
         self.learning_rate = learning_rate
@@ -65,6 +69,8 @@ class RowAdam:
         self._drift = torch.zeros(2, _FIRST_ROOM, dtype=torch.float64, device=weight.device)
         lags = torch.arange(_WINDOW, 0, -1, dtype=torch.float64, device=weight.device)
         self._fading = torch.stack([self._rho**lags, self._rho**lags * betas[1] ** (-lags / 2)])
+        can_compile = weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.data.is_contiguous()
+        self._kernel = load_if_possible("row_adam") if is_compiled and can_compile else None
 
     @torch.no_grad()
     def catch_up(self, rows: Tensor) -> None:
@@ -73,6 +79,12 @@ class RowAdam:
         Args:
             rows: Row numbers, int64 [rows]; repeats do no harm.
         """
+        rows = rows.contiguous()
+        if self._kernel is not None:
+            drift, (beta1, beta2) = self._drift, map(ctypes.c_double, self._betas)
+            arguments = (ctypes.c_int64(self.num_steps), _pointer(drift), ctypes.c_int64(drift.shape[1]))
+            self._kernel.row_adam_catch_up(*self._table(rows), *arguments, beta1, beta2, ctypes.c_double(self._eps))
+            return
         if rows.device.type == "cpu":
             # For a row that is up to date all that follows changes nothing; on a GPU to look would be to wait.
             rows = rows[self._last.index_select(0, rows) < self.num_steps]
@@ -94,21 +106,37 @@ class RowAdam:
     @torch.no_grad()
     def step(self) -> None:
         """Take one step with the table's gradient, sparse or none; the gradient is left as it is."""
-        rows, gradient = self._rows_and_gradient()
+        rows, gradient = (part.contiguous() for part in self._rows_and_gradient())
         self.catch_up(rows)
         self.num_steps += 1
         beta1, beta2 = self._betas
         correction1 = 1 - beta1**self.num_steps
         correction2 = math.sqrt(1 - beta2**self.num_steps)
         self._extend_drift(self.learning_rate * correction2 / correction1, correction2)
+        rate = self.learning_rate / correction1
+        if self._kernel is None:
+            self._move(rows, gradient, rate=rate, correction=correction2)
+            return
+        numbers = map(ctypes.c_double, (rate, correction2, beta1, beta2, self._eps))
+        step = ctypes.c_int64(self.num_steps)
+        self._kernel.row_adam_step(*self._table(rows), step, _pointer(gradient), *numbers)
+
+    def _move(self, rows: Tensor, gradient: Tensor, *, rate: float, correction: float) -> None:
+        """Take the step in torch's operations."""
+        beta1, beta2 = self._betas
         mean = self._mean.index_select(0, rows).mul_(beta1).add_(gradient, alpha=1 - beta1)
         square = self._square.index_select(0, rows).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         self._mean.index_copy_(0, rows, mean)
         self._square.index_copy_(0, rows, square)
-        root = square.sqrt_().div_(correction2).add_(self._eps)
-        weight = self.weight.data.index_select(0, rows).addcdiv_(mean, root, value=-self.learning_rate / correction1)
+        root = square.sqrt_().div_(correction).add_(self._eps)
+        weight = self.weight.data.index_select(0, rows).addcdiv_(mean, root, value=-rate)
         self.weight.data.index_copy_(0, rows, weight)
         self._last.index_fill_(0, rows, self.num_steps)
+
+    def _table(self, rows: Tensor) -> tuple[Any, ...]:
+        """Return what the kernel reads of rows and the table."""
+        tensors = map(_pointer, (self.weight.data, self._mean, self._square, self._last))
+        return _pointer(rows), ctypes.c_int64(len(rows)), ctypes.c_int64(self.weight.shape[1]), *tensors
 
     def flush(self) -> None:
         """Bring all rows to where dense Adam has them now."""
@@ -169,6 +197,10 @@ class RowAdam:
         fading = self._fading[:, _WINDOW - (step - first) :]
         self._drift[0, first:step].add_(fading[0], alpha=size)
         self._drift[1, first:step].add_(fading[1], alpha=size * correction2)
+
+
+def _pointer(tensor: Tensor) -> ctypes.c_void_p:
+    return ctypes.c_void_p(tensor.data_ptr())
 
 
 def gradient_values(parameter: nn.Parameter) -> Tensor | None:

@@ -13,7 +13,6 @@ import os
 import shutil
 import socket
 import sys
-import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -38,7 +37,7 @@ from raysent.artifacts import (
 )
 from raysent.errors import ArtifactError, ConfigError, RaysentError, TrainingError
 from raysent.material import open_material
-from raysent.preemption import worker_notice
+from raysent.preemption import REFUSED_TOKEN, overheard, worker_notice
 from raysent.run import OUTCOME_FILE, REPORTS_FILE, RunConfig
 from raysent.trainer import Interruptions, Outcome, Report, Workers, check_run, fit, load_outcome, load_reports
 
@@ -48,9 +47,6 @@ _RAY_FOLDER = ".ray_train"
 _POLL_S = 0.1
 _MAX_FAILURES = 3
 _KNOCK_S = 10.0
-# How Ray's native code names a token that is missing or wrong.
-_REFUSED_TOKEN = "InvalidAuthToken"
-_MAX_SAID_BYTES = 100_000
 
 _QUIET = {
     # How often Ray's controller looks for reports; its own 2 s would be most of a short run.
@@ -290,12 +286,12 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
         yield
         return
     options: dict[str, Any] = {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
-    with _overheard() as said:
+    with overheard() as said:
         try:
             _knock(address)
             ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
         except (OSError, ValueError, AuthenticationError) as error:
-            if isinstance(error, AuthenticationError) or _REFUSED_TOKEN in said():
+            if isinstance(error, AuthenticationError) or REFUSED_TOKEN in said():
                 raise ConfigError(
                     f"--address {address}: asks for its token, and none or another was given; set RAY_AUTH_MODE=token "
                     f"and RAY_AUTH_TOKEN_PATH to the token's file"
@@ -313,27 +309,6 @@ def cpus_of_largest_node() -> int:
     import ray  # noqa: PLC0415 - late, as above
 
     return max([1, *(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])])
-
-
-@contextlib.contextmanager
-def _overheard() -> Iterator[Callable[[], str]]:
-    """Keep what Ray's native code writes to standard error inside the block; yields a way to read it.
-
-    It says there, over and over, what its exception leaves out: that a token was refused.
-    """
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as kept:
-        screen = os.dup(2)
-        os.dup2(kept.fileno(), 2)
-
-        def said() -> str:
-            return os.pread(kept.fileno(), _MAX_SAID_BYTES, 0).decode(errors="replace")
-
-        try:
-            yield said
-        finally:
-            os.dup2(screen, 2)
-            os.close(screen)
 
 
 def quiet_output() -> contextlib.AbstractContextManager[object]:

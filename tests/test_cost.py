@@ -25,7 +25,7 @@ from raysent.cost import (
     spot_price,
 )
 from raysent.cost.config import parse_deadline
-from raysent.errors import ConfigError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.search_space import parse_space
 from raysent.sweep.metering import LEDGER_FILE, Meter, metered, read_ledger, spent_usd
 from raysent.sweep.trial import Trial
@@ -242,3 +242,23 @@ def test_budget_bounds_dollars_an_hour():
     assert Budget(max_hourly_usd=12.0).fits_hourly(12.0)
     assert not Budget(max_hourly_usd=12.0).fits_hourly(12.1)
     assert Budget().fits_hourly(1e6)
+
+
+def test_ledger_charges_what_could_not_be_written_with_the_next_line():
+    """A refused line is no time that was paid for."""
+    lines, is_full = [], [False]
+
+    def write(entry):
+        if is_full[0]:
+            raise ArtifactError("the disk is full")
+        lines.append(entry)
+
+    ledger = Ledger(write)
+    ledger.open("one", own_price(3600.0), now_s=0.0)
+    is_full[0] = True
+    with pytest.raises(ArtifactError, match="the disk is full"):
+        ledger.tick(now_s=10.0)
+    is_full[0] = False
+    ledger.close("one", now_s=15.0)
+    assert sum(line["usd"] for line in lines) == pytest.approx(15.0)
+    assert ledger.spent_usd == pytest.approx(15.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,17 @@ def test_cut_keeps_no_test_row_and_at_most_so_many(validation, kept):
     assert cut(data, max_rows=20).row_hash == small.row_hash
 
 
+def test_cut_task_without_splits_is_cross_validated_plainly():
+    """Every row trains and is predicted by a fit without it; the score is that of one choice of C."""
+    data = replace(divided(60, 0, 0), split="nested")
+    small = cut(data, max_rows=50)
+    assert (small.split, len(small.train), len(small.validation)) == ("train-test", 50, 0)
+    features = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    features[:, 0] += 3 * small.labels
+    [fold] = fit_probe(features, small).folds
+    assert sorted(fold.validation_rows.tolist()) == list(range(50))
+
+
 def test_downstream_is_the_mean_validation_score_of_probes(tmp_path: Path):
     """A run reports it; the saved model gives the same figure by hand; other tasks have another hash."""
     config = tiny_run(tmp_path, validation={"downstream": DOWNSTREAM, "num_candidates": 20}, training__max_steps=2)
@@ -59,6 +71,15 @@ def test_downstream_is_the_mean_validation_score_of_probes(tmp_path: Path):
     assert outcome.metrics["downstream"] == pytest.approx(by_hand, abs=1e-6)
     hashes = {Downstream(DownstreamConfig(tasks=[name], max_rows=200)).hash for name in ("docs-library", "docs-order")}
     assert len(hashes) == 2
+
+
+def test_downstream_reads_a_task_once_for_all_trials_of_a_process():
+    """The same rows, not the same rows again; another size is another cut."""
+    [first], [again], [other] = (
+        Downstream(DownstreamConfig(tasks=["docs-library"], max_rows=size)).tasks for size in (200, 200, 100)
+    )
+    assert first is again
+    assert len(other.train) == 100
 
 
 @pytest.mark.cluster

@@ -50,6 +50,7 @@ VARIANTS = {
     "linear": Linear(embedding=WORDS, hidden_size=6),
     "linear max": Linear(embedding=WORDS, hidden_size=6, pooling="max"),
     "lstm": Lstm(embedding=WORDS, hidden_size=6),
+    "lstm torch": Lstm(embedding=WORDS, hidden_size=6, implementation="torch"),
     "lstm uni last": Lstm(embedding=WORDS, hidden_size=6, bidirectional=False, pooling="last"),
     "concat": Concat(members={"uni": Gru(embedding=WORDS, hidden_size=4), "bag": Bag(embedding=WORDS)}),
     "nested": Concat(members={"one": Concat(members={"bag": Bag(embedding=WORDS)}), "bag": Bag(embedding=WORDS)}),
@@ -210,9 +211,17 @@ def test_bag_is_its_restatement(pooling):
 
 @pytest.mark.parametrize("activation", ["linear", "tanh"])
 @pytest.mark.parametrize("pooling", ["sum", "mean", "max"])
-def test_cnn_is_its_restatement(pooling, activation):
+@pytest.mark.parametrize("implementation", ["auto", "windows"])
+def test_cnn_is_its_restatement(implementation, pooling, activation):
     """Every window at every place, also where the sentence is shorter than the window."""
-    config = Cnn(embedding=WORDS, num_filters=3, windows=[1, 2, 3, 5], pooling=pooling, activation=activation)
+    config = Cnn(
+        embedding=WORDS,
+        num_filters=3,
+        windows=[1, 2, 3, 5],
+        pooling=pooling,
+        activation=activation,
+        implementation=implementation,
+    )
     encoder, rows = build_encoder(config, tables()), random_rows()
     for bias in encoder.biases:
         torch.nn.init.normal_(bias, generator=torch.Generator().manual_seed(1))
@@ -230,6 +239,37 @@ def test_cnn_is_its_restatement(pooling, activation):
         for row in rows
     ]
     np.testing.assert_allclose(vectors, [np.concatenate(block) for block in blocks], rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("rows", [random_rows(), [[3]], [[3], [4], [3]], random_rows(60, 20)], ids=len)
+@pytest.mark.parametrize("pooling", ["max", "mean", "last"])
+def test_packed_lstm_has_torchs_gradients(pooling, rows):
+    """Within 1e-5 of each gradient's size, both directions; the vectors too."""
+    found = {}
+    for implementation in ("packed", "torch"):
+        config = Lstm(embedding=WORDS, hidden_size=8, pooling=pooling, implementation=implementation)
+        encoder = build_encoder(config, tables())
+        vectors = encoder(pack(batch_of(*rows)))
+        (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+        named = {name: p.grad.to_dense() for name, p in encoder.named_parameters()}
+        found[implementation] = {**named, "vectors": vectors.detach()}
+    for name, expected in found["torch"].items():
+        assert (found["packed"][name] - expected).norm() <= 1e-5 * expected.norm(), name
+
+
+@pytest.mark.parametrize("pooling", ["sum", "mean"])
+@pytest.mark.parametrize("windows", [[1], [1, 2, 3], [6, 2]], ids=str)
+def test_cnn_of_sums_has_the_gradients_of_windows(windows, pooling):
+    """Within 1e-5 of each gradient's size."""
+    gradients = {}
+    for implementation in ("summed", "windows"):
+        config = Cnn(embedding=WORDS, num_filters=3, windows=windows, pooling=pooling, implementation=implementation)
+        encoder = build_encoder(config, tables())
+        vectors = encoder(pack(batch_of(*random_rows())))
+        (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+        gradients[implementation] = {name: p.grad.to_dense() for name, p in encoder.named_parameters()}
+    for name, expected in gradients["windows"].items():
+        assert (gradients["summed"][name] - expected).norm() <= 1e-5 * expected.norm(), name
 
 
 def test_orthogonal_gru_begins_and_stays_as_skip_thoughts_does():
@@ -490,6 +530,7 @@ def test_vectors_of_a_corpus_need_one():
         ({"type": "gru", "droput": 0.1}, r"^encoder\.droput: unknown name; did you mean 'dropout'\?"),
         ({"type": "gru", "hidden_size": 5, "bidirectional": True}, r"^encoder: hidden_size must be even"),
         ({"type": "gru", "num_layers": 2, "variant": "authors"}, r"^encoder: num_layers must be 1 with reset: before"),
+        ({"type": "cnn", "pooling": "max", "implementation": "summed"}, "^encoder: implementation must not be summed"),
         ({"type": "gru", "num_layers": 2, "implementation": "packed"}, r"^encoder: num_layers must be 1 with impl"),
         ({"type": "gru", "embedding": {"trained": False}}, r"^encoder\.embedding: fixed vectors .* need `vectors`"),
         ({"type": "bag", "embedding": {"trained": False, "vectors": "ppmi"}}, r"^encoder: a bag of words has nothing"),

@@ -96,6 +96,17 @@ def test_agent_asks_on_where_nothing_answers(service: Metadata, caplog: pytest.L
     assert len(drained) == 1
 
 
+def test_agent_tells_a_refusal_once(service: Metadata, caplog: pytest.LogCaptureFixture) -> None:
+    """Told again and again until the cluster takes it, and said once for as long as the reason is the same."""
+    agent, drained = _agent(service, refusals=5)
+    service.arm(60)
+    for _ in range(6):
+        agent.look()
+    assert len(drained) == 1
+    told = [record.message.split(" in ")[0] for record in caplog.records]
+    assert told == ["the cluster is away; told again every 0.01 s", "drained for terminate"]
+
+
 def test_agent_takes_a_shutdown_as_a_notice(service: Metadata) -> None:
     """SIGTERM drains at once, for less time than a machine that shuts down has; after a notice nothing more."""
     agent, drained = _agent(service)
@@ -165,3 +176,20 @@ def test_deadline_without_a_time_is_the_usual_one(monkeypatch: pytest.MonkeyPatc
     assert deadline() == USUAL_NOTICE_S - 10
     assert deadline() == 20
     assert deadline() is None
+
+
+def test_drain_node_says_how_to_give_a_token(service: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Ray says of a token in a paragraph, and on the screen besides, is one line."""
+    import ray._raylet
+    from ray.exceptions import AuthenticationError
+
+    def refuse(address: str) -> None:
+        os.write(2, b"gcs_client.cc:210: Failed to get cluster ID: InvalidAuthToken")
+        raise AuthenticationError("RPC error: InvalidAuthToken: Authentication token is missing or incorrect.")
+
+    monkeypatch.setattr(ray._raylet, "GcsClient", refuse)
+    address = service.url.removeprefix("http://")
+    with pytest.raises(
+        DrainError, match=rf"^{address}: asks for its token, .* RAY_AUTH_TOKEN_PATH to the token's file$"
+    ):
+        drain_node(address, "ab", left_s=10, why="a test")

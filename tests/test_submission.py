@@ -16,6 +16,7 @@ from pathlib import Path
 import boto3
 import pytest
 from command import SPACE, CommandLine
+from machines import metadata_service
 from moto import mock_aws
 
 from raysent.cli import submitting
@@ -458,3 +459,62 @@ def test_capacity_counts_machines_that_will_come(monkeypatch):
     assert _capacity({"CPU": 4.0}) == {"CPU": 4.0, "GPU": 0.0}
     monkeypatch.setenv("RAYSENT_CAPACITY", '{"CPU": 32, "GPU": 8}')
     assert _capacity({"CPU": 64.0}) == {"CPU": 64.0, "GPU": 8}
+
+
+@pytest.mark.cluster
+def test_node_agent_drains_with_the_token_and_says_so_without(head):
+    """A node of its own is drained by who has the token; who has none is told once how to give it."""
+    start = ["-m", "ray.scripts.scripts", "start", f"--address={head.address}", "--block", "--num-cpus=0"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with (
+        metadata_service() as service,
+        subprocess.Popen([sys.executable, *start], env=_environment(**head.environment), **quiet) as node,
+    ):
+        try:
+            service.arm(60)
+            assert _agent_says(head, service.url, until="RAY_AUTH_TOKEN_PATH").count("\n") == 1
+            assert "drained for terminate" in _agent_says(head, service.url, until="drained", **head.environment)
+        finally:
+            node.terminate()
+
+
+def _agent_says(head, url: str, *, until: str, **environment: str) -> str:
+    """Return what a node agent writes until a word comes, and for two polls more."""
+    node_id = _worker_node(head)
+    command = [
+        sys.executable,
+        "-m",
+        "raysent.preemption",
+        "--address",
+        head.address,
+        "--poll-s",
+        "1",
+        "--node-id",
+        node_id,
+    ]
+    surroundings = _environment(AWS_EC2_METADATA_SERVICE_ENDPOINT=url, **environment)
+    with subprocess.Popen(command, env=surroundings, stderr=subprocess.PIPE, text=True) as agent:
+        said = ""
+        while until not in said:
+            line = agent.stderr.readline()
+            assert line, said
+            said += line
+        time.sleep(2)
+        agent.kill()
+        return said + agent.stderr.read()
+
+
+def _worker_node(head) -> str:
+    """Return the id of the node that is not the head's, as soon as it is there."""
+    code = (
+        "import sys, time; from raysent.preemption.ray_nodes import _control_service\n"
+        "while True:\n"
+        "    client, _ = _control_service(sys.argv[1]); nodes = client.get_all_node_info(timeout=10)\n"
+        "    found = [key.hex() for key, node in nodes.items() if node.state == 0 and not node.is_head_node]\n"
+        "    if found: print(found[0]); break\n"
+        "    time.sleep(0.2)\n"
+    )
+    command = [sys.executable, "-c", code, head.address]
+    return subprocess.run(
+        command, env=_environment(**head.environment), capture_output=True, text=True, timeout=120, check=True
+    ).stdout.strip()

@@ -334,7 +334,8 @@ def test_two_workers_equal_one_on_the_same_sentences(tmp_path: Path, by_two_work
     fit(named_run(tmp_path, name), tmp_path / "one")
     one, two = weights(tmp_path / "one"), weights(by_two_workers / name)
     for name_of_value, value in one.items():
-        torch.testing.assert_close(two[name_of_value], value, atol=1e-6, rtol=0)
+        # Adam divides what rounding leaves of a gradient of zero by itself.
+        torch.testing.assert_close(two[name_of_value], value, atol=3e-6, rtol=0)
     outcomes = [json.loads((by_two_workers / f"{name}-outcome-{rank}.json").read_text()) for rank in (0, 1)]
     assert outcomes[0] == outcomes[1]
 

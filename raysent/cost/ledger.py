@@ -139,14 +139,14 @@ class Ledger:
     def _tick(self, node: str, now_s: float) -> None:
         seconds = now_s - self.nodes[node].paid_until_s
         if seconds > 0:
-            self.nodes[node].paid_until_s = now_s
             self._pay(node, seconds)
+            self.nodes[node].paid_until_s = now_s  # once it is written
 
     def _pay(self, node: str, seconds: float) -> None:
         """Charge an open machine for more seconds."""
         held = self.nodes[node]
-        held.usd += held.price.usd(seconds)
         self._line(node, held.price, (seconds, held.price.usd(seconds)), is_open=True, why="")
+        held.usd += held.price.usd(seconds)
 
     def _line(self, node: str, price: Price, amount: tuple[float, float], *, is_open: bool, why: str) -> None:
         """Write a machine's line, then count it."""

@@ -6,6 +6,13 @@
 A sentence shorter than a window counts as one place, with zeros for the words that are missing; other places beyond the
 sentence do not count, so that a vector does not depend on the batch's padding.
 
+With `linear` and sums or means the windows need not be gone through. At place k inside a window of width w stand, over
+all of its places, all words but the first k and the last w - 1 - k; so the sum over the windows is
+
+    sum_t y_t = sum_k W_k (S - x_1 - ... - x_k - x_(n-w+2+k) - ... - x_n) + (n - w + 1) b,   S = x_1 + ... + x_n
+
+one product for each place and sentence in place of one for each place and word.
+
 Source: Jiao, Wang and Feng, 2018, section 3, and the released code.
 Differs: the released code also pools over the batch's padding, which adds the bias for every place of it.
 """
@@ -13,7 +20,7 @@ Differs: the released code also pools over the batch's padding, which adds the b
 from __future__ import annotations
 
 import math
-from typing import Literal, cast
+from typing import Literal, Self, cast
 
 import pydantic
 import torch
@@ -33,6 +40,8 @@ class Config(WordEncoderConfig):
         num_filters: Filters of each width.
         activation: `linear` (the paper's best) or `tanh`.
         pooling: How the places of a window become one.
+        implementation: `windows` goes through every window; `summed` multiplies sums of words, for `linear` and sums or
+            means; both compute the same. `auto` is `summed` where it can be.
     """
 
     type: Literal["cnn"] = "cnn"
@@ -40,6 +49,25 @@ class Config(WordEncoderConfig):
     num_filters: int = pydantic.Field(default=100, ge=1)
     activation: Literal["linear", "tanh"] = "linear"
     pooling: Literal["sum", "mean", "max"] = "sum"
+    implementation: Literal["auto", "summed", "windows"] = "auto"
+
+    @pydantic.model_validator(mode="after")
+    def _sums_are_linear(self) -> Self:
+        if self.implementation == "summed" and not self._can_sum:
+            raise ValueError(
+                "implementation must not be summed with activation: tanh or pooling: max, which are not linear; "
+                "set implementation: auto"
+            )
+        return self
+
+    @property
+    def _can_sum(self) -> bool:
+        return self.activation == "linear" and self.pooling != "max"
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether words are added up before they are multiplied."""
+        return self._can_sum and self.implementation != "windows"
 
     @pydantic.field_validator("windows")
     @classmethod
@@ -74,8 +102,13 @@ class Encoder(SentenceReader):
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(filters)) for _ in config.windows)
 
     def project(self, words: Tensor) -> list[Tensor]:
-        """Return what each word adds at each place of each window, [distinct, width, filters] by width."""
+        """Return what each word adds at each place of each window, [distinct, width, filters] by width.
+
+        Where words are added up first, their vectors [distinct, word dim].
+        """
         vectors = cast("Tensor", self.words(words))
+        if self._config.is_summed:
+            return [vectors]
         filters = self._config.num_filters
         return [functional.linear(vectors, weight).view(len(vectors), -1, filters) for weight in self.weights]
 
@@ -83,7 +116,21 @@ class Encoder(SentenceReader):
         """Return the vectors [batch, dim]."""
         starts = packed.sentence_starts
         lengths = torch.diff(starts, append=starts.new_tensor([packed.num_tokens]))
+        if self._config.is_summed:
+            return self._read_sums(_Sums(packed, projected[0], lengths, depth=max(self._config.windows) - 1), lengths)
         blocks = [self._pool(packed, one, bias, lengths) for one, bias in zip(projected, self.biases, strict=True)]
+        return torch.cat(blocks, dim=1)
+
+    def _read_sums(self, sums: _Sums, lengths: Tensor) -> Tensor:
+        """Return the vectors [batch, dim] by way of the sums of words at each place of each window."""
+        blocks = []
+        for width, weight, bias in zip(self._config.windows, self.weights, self.biases, strict=True):
+            counts = (lengths - width + 1).clamp(min=1)[:, None]
+            at_places = torch.cat([sums.at(place, width=width) for place in range(width)], dim=1)
+            # Rows by place and filter -> rows by filter, columns by place and word dimension.
+            by_filter = weight.view(width, len(bias), -1).transpose(0, 1).flatten(1)
+            block = functional.linear(at_places, by_filter) + counts * bias
+            blocks.append(block / counts if self._config.pooling == "mean" else block)
         return torch.cat(blocks, dim=1)
 
     def _pool(self, packed: Packed, projected: Tensor, bias: Tensor, lengths: Tensor) -> Tensor:
@@ -101,6 +148,32 @@ class Encoder(SentenceReader):
         if self._config.activation == "tanh":
             values = torch.tanh(values)
         return _pooled(values, rows, counts, self._config.pooling)
+
+
+class _Sums:
+    """Sums of a batch's words, and the words at the edges of its sentences."""
+
+    def __init__(self, packed: Packed, vectors: Tensor, lengths: Tensor, *, depth: int) -> None:
+        """Add up all words, and look up `depth` of them from either end; zeros where a sentence is shorter."""
+        tokens, starts = packed.sentence_tokens, packed.sentence_starts
+        self._lengths, self._depth = lengths, depth
+        self._all = functional.embedding_bag(tokens, vectors, starts, mode="sum")
+        place = torch.arange(depth, device=starts.device)[:, None]  # [depth, batch] below
+        is_there = place < lengths
+        edges = torch.cat(
+            [torch.where(is_there, starts + place, 0), torch.where(is_there, starts + lengths - 1 - place, 0)]
+        )
+        both = functional.embedding(tokens[edges], vectors) * torch.cat([is_there, is_there])[:, :, None]
+        self._first, self._last = both[:depth].unbind(), both[depth:].unbind()
+
+    def at(self, place: int, *, width: int) -> Tensor:
+        """Return the sum of the words that stand at a place of the windows of a width [batch, word dim]."""
+        if width == 1:
+            return self._all
+        missing = torch.stack([*self._first[:place], *self._last[: width - 1 - place]]).sum(dim=0)
+        # A sentence shorter than the window is a single place, from its first word.
+        alone = self._first[place] if place < self._depth else torch.zeros_like(self._all)
+        return torch.where((self._lengths < width)[:, None], alone, self._all - missing)
 
 
 def _pooled(values: Tensor, rows: Tensor, counts: Tensor, pooling: Literal["sum", "mean", "max"]) -> Tensor:

@@ -64,21 +64,37 @@ class Encoder(SentenceReader):
             for _ in range(config.num_maps)
         )
 
-    def project(self, words: Tensor) -> list[Tensor]:
-        """Return each distinct word under each map [distinct, dim]."""
-        vectors = cast("Tensor", self.words(words))
-        return [functional.linear(vectors, weight) for weight in self.maps]
+    def project(self, words: Tensor) -> _Projected:
+        """Return each distinct word, and under each map where that is asked for."""
+        return _Projected(cast("Tensor", self.words(words)), list(self.maps))
 
-    def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
+    def read(self, packed: Packed, projected: _Projected) -> Tensor:
         """Return the vectors of the first map [batch, dim]."""
-        if self._config.pooling == "mean":
-            return functional.embedding_bag(packed.sentence_tokens, projected[0], packed.sentence_starts, mode="mean")
-        return _states(packed, projected[0]).pooled(self._config.pooling)
+        return projected.pooled(packed, 0, [self._config.pooling])
 
-    def read_encoded(self, packed: Packed, projected: list[Tensor]) -> Tensor:
+    def read_encoded(self, packed: Packed, projected: _Projected) -> Tensor:
         """Return the vectors of every map as `encode` pools them."""
         poolings = self._config.encode_pooling or [self._config.pooling]
-        return torch.cat([_states(packed, one).concatenated(poolings) for one in projected], dim=1)
+        return torch.cat([projected.pooled(packed, number, poolings) for number in range(len(self.maps))], dim=1)
+
+
+class _Projected:
+    """Distinct words, and the same under each map, computed once for all who read them."""
+
+    def __init__(self, vectors: Tensor, maps: list[nn.Parameter]) -> None:
+        self._vectors, self._maps = vectors, maps
+        self._mapped: dict[int, Tensor] = {}
+
+    def pooled(self, packed: Packed, number: int, poolings: list[Pooling]) -> Tensor:
+        """Return the sentences under one map, poolings side by side [batch, dims of all poolings]."""
+        if poolings == ["mean"]:
+            # The map of the mean is the mean of the maps: one row for each sentence instead of each word.
+            tokens, starts = packed.sentence_tokens, packed.sentence_starts
+            means = functional.embedding_bag(tokens, self._vectors, starts, mode="mean")
+            return functional.linear(means, self._maps[number])
+        if number not in self._mapped:
+            self._mapped[number] = functional.linear(self._vectors, self._maps[number])
+        return _states(packed, self._mapped[number]).concatenated(poolings)
 
 
 def _states(packed: Packed, projected: Tensor) -> States:

@@ -2,6 +2,7 @@
 
 ray_nodes.py   everything that is asked of Ray here, behind one gate for its versions
 metadata.py    the interruption notice of AWS, from the instance's own metadata service
+overhearing.py what Ray's native code says beside its exceptions
 agent.py       the small process on every worker node that carries the one to the other
 
 It stands below the training, and apart from `cloud`, because the agent has to start without torch.
@@ -9,9 +10,11 @@ It stands below the training, and apart from `cloud`, because the agent has to s
 
 from raysent.preemption.agent import NodeAgent
 from raysent.preemption.metadata import InstanceMetadata, MetadataError, Notice
+from raysent.preemption.overhearing import REFUSED_TOKEN, overheard
 from raysent.preemption.ray_nodes import drain_node, node_at, node_notice, worker_notice
 
 __all__ = [
+    "REFUSED_TOKEN",
     "InstanceMetadata",
     "MetadataError",
     "NodeAgent",
@@ -19,5 +22,6 @@ __all__ = [
     "drain_node",
     "node_at",
     "node_notice",
+    "overheard",
     "worker_notice",
 ]

@@ -6,6 +6,9 @@ import argparse
 import logging
 import signal
 import socket
+from ipaddress import ip_address
+
+import psutil
 
 from raysent.preemption.agent import POLL_S, NodeAgent
 from raysent.preemption.metadata import InstanceMetadata
@@ -18,9 +21,10 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s")
 
     def drain(left_s: float, why: str) -> None:
-        node_id = options.node_id or node_at(options.address, _own_ip(options.address))
+        ips = _own_ips(options.address)
+        node_id = options.node_id or node_at(options.address, ips)
         if node_id is None:
-            raise DrainError(f"{options.address}: must know a node at {_own_ip(options.address)}; name it by --node-id")
+            raise DrainError(f"{options.address}: must know a node at {' or '.join(ips)}; name it by --node-id")
         drain_node(options.address, node_id, left_s=left_s, why=why)
 
     agent = NodeAgent(InstanceMetadata(), drain, poll_s=options.poll_s)
@@ -37,12 +41,16 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _own_ip(address: str) -> str:
-    """Return the address of this machine on the way to the cluster; nothing is sent."""
+def _own_ips(address: str) -> list[str]:
+    """Return the addresses of this machine, first that on the way to the cluster; nothing is sent."""
     host, _, port = address.rpartition(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
         way.connect((host, int(port)))
-        return str(way.getsockname()[0])
+        first = str(way.getsockname()[0])
+    kinds = (socket.AF_INET, socket.AF_INET6)
+    others = [one.address for found in psutil.net_if_addrs().values() for one in found if one.family in kinds]
+    # What every machine calls itself names none to a cluster elsewhere.
+    return [first, *(ip for ip in others if ip != first and not ip_address(ip.partition("%")[0]).is_loopback)]
 
 
 if __name__ == "__main__":

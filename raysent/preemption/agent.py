@@ -43,6 +43,7 @@ class NodeAgent:
         self._ends = False
         self._drained: Notice | None = None
         self._is_answered = True
+        self._refused = ""
 
     def shut_down(self) -> None:
         """Hear that the machine is being shut down: drain at once, and end. May be called from a signal handler."""
@@ -73,7 +74,9 @@ class NodeAgent:
         try:
             self.drain(left_s, f"{notice.action} in {left_s:.0f} s")
         except RaysentError as error:
-            _log.warning("%s", error)
+            if str(error) != self._refused:
+                _log.warning("%s; told again every %g s", error, self.poll_s)
+            self._refused = str(error)
             return
         self._drained = notice
         _log.warning("drained for %s in %.0f s", notice.action, left_s)

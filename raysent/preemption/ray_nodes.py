@@ -10,10 +10,11 @@ from __future__ import annotations
 import importlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from raysent.errors import RaysentError
+from raysent.preemption.overhearing import REFUSED_TOKEN, overheard
 
 # What AWS gives; assumed where a drain tells no deadline.
 USUAL_NOTICE_S = 120.0
@@ -51,8 +52,8 @@ def drain_node(address: str, node_id: str, *, left_s: float, why: str) -> None:
         raise DrainError(f"{address}: must drain node {node_id[:12]}; it refuses: {refusal}")
 
 
-def node_at(address: str, ip: str) -> str | None:
-    """Return the id of the living node at an IP address; None while there is none.
+def node_at(address: str, ips: Sequence[str]) -> str | None:
+    """Return the id of the living node at the first of a machine's IP addresses that has one; None while none has.
 
     Raises:
         DrainError: If this version of Ray cannot, or no cluster answers.
@@ -62,8 +63,11 @@ def node_at(address: str, ip: str) -> str | None:
         nodes = client.get_all_node_info(timeout=10)
     except Exception as error:  # as above
         raise _refused(address, error) from None
-    alive = [node_id for node_id, node in nodes.items() if node.state == 0 and node.node_manager_address == ip]
-    return alive[-1].hex() if alive else None
+    for ip in ips:
+        alive = [node_id for node_id, node in nodes.items() if node.state == 0 and node.node_manager_address == ip]
+        if alive:
+            return str(alive[-1].hex())
+    return None
 
 
 def node_notice() -> GiveNotice:
@@ -127,7 +131,8 @@ def _control_service(address: str) -> tuple[Any, Any]:
         # Late, as above, and gone in some version to come.
         client = importlib.import_module("ray._raylet").GcsClient
         reasons = importlib.import_module("ray.core.generated.autoscaler_pb2").DrainNodeReason
-        return client(address=address), reasons
+        with overheard():
+            return client(address=address), reasons
     except Exception as error:  # as above
         raise _refused(address, error) from None
 
@@ -136,4 +141,9 @@ def _refused(address: str, error: Exception) -> DrainError:
     import ray  # noqa: PLC0415 - late, as above
 
     reason = " ".join(str(error).split())
+    if REFUSED_TOKEN in reason:
+        return DrainError(
+            f"{address}: asks for its token, and none or another was given; set RAY_AUTH_MODE=token and "
+            f"RAY_AUTH_TOKEN_PATH to the token's file"
+        )
     return DrainError(f"{address}: must be a cluster whose nodes can be drained; Ray {ray.__version__} says: {reason}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 from raysent.artifacts import Lines, read_json_lines
 from raysent.cost import CostConfig, Entry, Funds, Ledger, own_price
+from raysent.errors import RaysentError
 from raysent.sweep.trial import Trial
 
 LEDGER_FILE = "ledger.jsonl"
@@ -123,7 +125,9 @@ def metered(folder: Path, config: CostConfig, *, what: str) -> Iterator[None]:
 
     def count_up(meter: Meter) -> None:
         while not is_over.wait(config.poll_s):
-            meter.funds()
+            # What cannot be written now is counted up with the next poll; the last word is said where all can hear.
+            with contextlib.suppress(RaysentError):
+                meter.funds()
 
     with Meter(folder, config, nodes=lambda: [what]) as meter:
         thread = threading.Thread(target=count_up, args=(meter,), daemon=True)

@@ -16,6 +16,9 @@ from raysent.run import RunConfig, TrainingConfig
 from raysent.trainer.workers import Workers
 from raysent.vocabulary import corpus_word_vectors
 
+# Vectors counted from the corpus are the corpus' own: trials with seeds of their own share them.
+_VECTORS_SEED = 0
+
 
 def count_steps(config: TrainingConfig, *, steps_per_epoch: int) -> int:
     """Return the steps of a whole run: at least one, at most `max_steps`."""
@@ -40,7 +43,7 @@ def build_model(config: RunConfig, material: Material) -> SentenceModel:
             raise ConfigError(
                 "encoder.embedding.vectors: 'ppmi' counts vectors from a corpus, and a run on pairs has none"
             )
-        return corpus_word_vectors(corpus, dim=dim, seed=config.seed)
+        return corpus_word_vectors(corpus, dim=dim, seed=_VECTORS_SEED)
 
     counts = torch.from_numpy(material.word_counts()) if config.objective.reads_counts else None
     return SentenceModel.build(

@@ -13,6 +13,7 @@ from chaos.moments import MOMENTS
 SEED = int(os.environ.get("CHAOS_SEED", "0"))
 
 _JUDGING = "the driver judges alone: no node of the cluster takes part"
+_PRICES = "price source down: a sweep takes its prices from its space and asks nobody while it runs"
 _NODE_FAULTS = (
     "worker process",
     "node",
@@ -23,8 +24,11 @@ _NODE_FAULTS = (
 )
 # Fault and moment -> why there is nothing to try.
 SENSELESS: dict[tuple[str, str], str] = {
-    (fault, moment): _JUDGING for fault in _NODE_FAULTS for moment in ("evaluation", "ensemble")
+    **{(fault, moment): _JUDGING for fault in _NODE_FAULTS for moment in ("evaluation", "ensemble")},
+    **{("price source down", moment): _PRICES for moment in MOMENTS},
 }
+# The rows of the table.
+ROWS = tuple(dict.fromkeys([*FAULTS, *(fault for fault, _ in SENSELESS)]))
 
 
 @dataclass(frozen=True)
@@ -63,14 +67,11 @@ RAY_CELLS = [
     for fault in ("driver", *_NODE_FAULTS, "storage errors", "storage gone")
     for moment in ("start", "training", "rung")
 ]
-# The cells that run with every test: one of each fault, and the driver's kill at every moment.
+# The cells that run with every test: kills of the driver, and one of each other kind that needs no Ray.
 QUICK = {
-    ("driver", "start"), ("driver", "training"), ("driver", "rung"), ("driver", "evaluation"), ("driver", "ensemble"),
+    ("driver", "training"), ("driver", "rung"), ("driver", "ensemble"),
     ("node", "training"),
-    ("storage errors", "rung"),
-    ("storage gone", "training"),
-    ("partial upload", "training"),
+    ("storage errors", "rung"), ("storage gone", "training"), ("partial upload", "training"),
     ("disk full", "rung"),
-    ("kill without notice", "training"),
     ("clock jump", "rung"),
 }  # fmt: skip

@@ -54,10 +54,18 @@ class RayStage(Stage):
         return found[0] if found else node_name(self.cluster.worker_nodes[0].node_id)
 
     def take(self, machine: str) -> None:
-        """End a node without a word."""
-        self.lost_s.setdefault(machine, time.monotonic())
-        with contextlib.suppress(StopIteration):  # it went by itself, as a drained node does that is idle
-            self.cluster.remove_node(self._node(machine), allow_graceful=False)
+        """End a node without a word; one that was drained and had nothing to do has gone by itself."""
+        node = self._node(machine)
+        if not node.dead_processes():
+            self.lost_s[machine] = time.monotonic()
+        self.cluster.remove_node(node, allow_graceful=False)
+
+    def close(self) -> None:
+        """End what still runs, nodes that were drained too."""
+        super().close()
+        for machine in self.lost_s:
+            with contextlib.suppress(StopIteration):
+                self.cluster.remove_node(self._node(machine), allow_graceful=False)
 
     def kill_worker(self, chance: random.Random) -> None:
         """End one of the processes in which trials train, as soon as there is one."""
@@ -78,6 +86,7 @@ class RayStage(Stage):
 
         def drain(left_s: float, why: str) -> None:
             drain_node(self.cluster.address, node_id, left_s=left_s, why=why)
+            self.lost_s.setdefault(machine, time.monotonic())  # it may go from now on
 
         return NodeAgent(InstanceMetadata(url), drain, poll_s=0.05)
 
