@@ -1,11 +1,15 @@
 """Corpus preparation against the plain-Python way, on the same files: sentences per second, and their ratio.
 
-    python benchmarks/corpus.py --corpus FOLDER [--files 40] [--rounds 3] [--json]
+    python -m benchmarks.corpus --corpus FOLDER [--files 40] [--rounds 3] [--processes 2] [--json]
 
 The plain way does the same work (unpack, split into sentences, tokenise, count, look ids up, write them) with one
 compiled regular expression for each and a `Counter`; its expressions are simpler than the rules that ours follows. Both
 run in one process, in turn (A B A B …), and are compared by the median of their processor time, which does not see
 what else the machine is doing. Both write to a fresh folder every time.
+
+With several processes the busiest one says how fast the work can be where each has a core: `ratio_of_processes` is the
+time of one process over that of the busiest of several, their start included; the wall-clock's ratio stands beside it.
+`batch_share` is how long a batch takes to assemble and pack, over a whole training step at size S on this text.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import re
 import statistics
 import tempfile
@@ -21,9 +26,13 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from benchmarks.training_step import SIZES, encoders, our_step
+from raysent.batches import BatchStream
 from raysent.corpus import CorpusConfig, prepare
 from raysent.corpus.sources import find_sources
+from raysent.packing import pack
 from raysent.vocabulary import VocabularyConfig
 
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’]*\s+(?=[\"'“‘]*[A-Z])")
@@ -48,10 +57,49 @@ def prepare_plainly(files: list[Path], folder: Path) -> int:
     return len(sentences)
 
 
-def prepare_ours(files: list[Path], folder: Path) -> int:
+def prepare_ours(files: list[Path], folder: Path, num_processes: int = 1) -> int:
     """Prepare the files with raysent; return the number of sentences."""
-    config = CorpusConfig(path=[str(file) for file in files], cache_dir=str(folder))
+    config = CorpusConfig(path=[str(file) for file in files], cache_dir=str(folder), num_processes=num_processes)
     return prepare(config, VocabularyConfig()).num_sentences
+
+
+def time_processes(files: list[Path], num_processes: int) -> dict[str, float]:
+    """Return seconds with one and with several processes: of this one, of the others together, by the clock."""
+    found = {}
+    for number in (1, num_processes):
+        before, started, clock = os.times(), time.process_time(), time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            prepare_ours(files, Path(folder), number)
+        after = os.times()
+        found[f"own_s_{number}"] = time.process_time() - started
+        found[f"others_s_{number}"] = (
+            after.children_user + after.children_system - before.children_user - before.children_system
+        )
+        found[f"clock_s_{number}"] = time.perf_counter() - clock
+    busiest = max(found[f"own_s_{num_processes}"], found[f"others_s_{num_processes}"] / num_processes)
+    return found | {
+        "ratio_of_processes": found["own_s_1"] / busiest,
+        "ratio_of_processes_by_the_clock": found["clock_s_1"] / found[f"clock_s_{num_processes}"],
+    }
+
+
+def batch_share(files: list[Path], num_steps: int = 6) -> float:
+    """Return the share of a training step that its batch takes, from the memory-mapped text to packed tensors."""
+    size = SIZES["S"]
+    with tempfile.TemporaryDirectory() as folder:
+        config = CorpusConfig(path=[str(file) for file in files], cache_dir=folder, max_length=30)
+        corpus = prepare(config, VocabularyConfig(size=size.vocabulary))
+        stream = BatchStream(corpus.train, batch_size=size.batch_size, candidates="contiguous", context_size=1, seed=0)
+        step = our_step(encoders("gru", size), size, corpus.vocabulary, bfloat16=False)
+        assembly, whole = [], []
+        for number in range(num_steps):
+            started = time.process_time()
+            batch = stream.batch(number)
+            pack(batch.sentences)
+            assembly.append(time.process_time() - started)
+            step(batch)  # packs once more
+            whole.append(time.process_time() - started - assembly[-1])
+    return statistics.median(assembly[1:]) / statistics.median(whole[1:])
 
 
 def measure(files: list[Path], num_rounds: int) -> dict[str, object]:
@@ -81,16 +129,23 @@ def main() -> None:
     parser.add_argument("--corpus", required=True, help="a folder of text, one paragraph a line")
     parser.add_argument("--files", type=int, default=40, help="files used, evenly spaced")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = [Path(source.path) for source in find_sources(options.corpus)]
-    result = measure(found[:: max(len(found) // options.files, 1)][: options.files], options.rounds)
+    torch.set_num_threads(1)
+    files = found[:: max(len(found) // options.files, 1)][: options.files]
+    result = measure(files, options.rounds)
+    result["processes"] = time_processes(files, options.processes)
+    result["batch_share"] = batch_share(files)
     if options.json:
         print(json.dumps(result, indent=2))
         return
     for name, rate in result["sentences_per_second"].items():
         print(f"{name:8s} {rate:10,.0f} sentences per second")
     print(f"ratio    {result['ratio']:10.2f}")
+    print(", ".join(f"{name} {value:.2f}" for name, value in result["processes"].items()))
+    print(f"share of a training step that its batch takes: {result['batch_share']:.1%}")
 
 
 if __name__ == "__main__":

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from raysent.artifacts import address_of, open_folder
 from raysent.errors import ArtifactError, ConfigError, RaysentError
+from raysent.matmul import set_matmul_precision
+from raysent.processes import mapped
 
 _PREFIX = "hash:"
 _MAX_CACHED_WORDS = 100_000
@@ -66,6 +70,37 @@ class SentenceEncoder(ABC):
         return cosine
 
 
+@dataclass(frozen=True)
+class _EncodeBlock:
+    """What a process does with a block of sentences."""
+
+    encoder: SentenceEncoder
+    options: dict[str, Any]
+
+    def __call__(self, sentences: list[str]) -> Float32:
+        return self.encoder.encode(sentences, **self.options)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin in a process of its own: as products are chosen here, so they are there, and it has one core."""
+        self.__dict__.update(state)
+        torch.set_num_threads(1)
+        set_matmul_precision()
+
+
+def encode_blocks(
+    encoder: SentenceEncoder, blocks: Iterable[list[str]], *, num_processes: int = 1, **options: Any
+) -> Iterator[Float32]:
+    """Yield the vectors of blocks of sentences, in order, a few blocks ahead at most.
+
+    Args:
+        encoder: Any encoder on a CPU; every process has a copy of its own.
+        blocks: Sentences; a few thousand at once are encoded fastest.
+        num_processes: Processes to use, one thread each; 1 encodes here, with the threads that torch has.
+        options: What `encode` is to be told.
+    """
+    return mapped(_EncodeBlock(encoder, options), blocks, num_processes=num_processes)
+
+
 class HashEncoder(SentenceEncoder):
     """The mean of hash-seeded word vectors: random, yet the same on any machine. A floor for every comparison.
 
@@ -76,6 +111,9 @@ class HashEncoder(SentenceEncoder):
     def __init__(self, dim: int) -> None:
         self._dim = dim
         self._vector = lru_cache(maxsize=_MAX_CACHED_WORDS)(self._hashed)
+
+    def __reduce__(self) -> tuple[type[HashEncoder], tuple[int]]:
+        return HashEncoder, (self._dim,)
 
     @classmethod
     def parse(cls, name: str) -> Self:

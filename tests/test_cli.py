@@ -18,7 +18,7 @@ from rich.console import Console
 from tiny_run import tiny_run, write_corpus
 
 import raysent
-from raysent.cli import live
+from raysent.cli import judging, live
 from raysent.run import RunConfig
 from raysent.tasks import senteval
 from raysent.trainer import fit
@@ -248,6 +248,24 @@ def test_encode_normalize_gives_every_vector_length_one(raysent_, place):
     ran = raysent_("encode", "hash:16", "-o", "a.npy", "--normalize", "--batch-size", "1", stdin=b"A cat\nA dog\n")
     assert ran.code == 0
     np.testing.assert_allclose(np.linalg.norm(np.load("a.npy"), axis=1), 1, atol=1e-6)
+
+
+def test_encode_in_processes_writes_the_same_file(raysent_, place, monkeypatch):
+    """The number of processes is not seen in the file."""
+    monkeypatch.setattr(judging, "ENCODED_AT_ONCE", 3)
+    text = "".join(f"Line {number}\n" for number in range(10)).encode()
+    assert raysent_("encode", "hash:16", "-o", "a.npy", "--processes", "2", stdin=text).code == 0
+    assert raysent_("encode", "hash:16", "-o", "b.npy", "--processes", "1", stdin=text).code == 0
+    assert Path("a.npy").read_bytes() == Path("b.npy").read_bytes()
+
+
+def test_encode_in_bfloat16_is_of_trained_models(raysent_, place):
+    """What multiplies nothing is told so."""
+    ran = raysent_("encode", "hash:16", "-o", "a.npy", "--bfloat16", stdin=b"one\n")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: --bfloat16: must be asked of a trained model; given hash:16; leave it out\n",
+    )
 
 
 def test_encode_leaves_the_old_file_and_a_device_alone(raysent_, place):

@@ -50,6 +50,7 @@ VARIANTS = {
     "linear": Linear(embedding=WORDS, hidden_size=6),
     "linear max": Linear(embedding=WORDS, hidden_size=6, pooling="max"),
     "lstm": Lstm(embedding=WORDS, hidden_size=6),
+    "lstm torch": Lstm(embedding=WORDS, hidden_size=6, implementation="torch"),
     "lstm uni last": Lstm(embedding=WORDS, hidden_size=6, bidirectional=False, pooling="last"),
     "concat": Concat(members={"uni": Gru(embedding=WORDS, hidden_size=4), "bag": Bag(embedding=WORDS)}),
     "nested": Concat(members={"one": Concat(members={"bag": Bag(embedding=WORDS)}), "bag": Bag(embedding=WORDS)}),
@@ -238,6 +239,22 @@ def test_cnn_is_its_restatement(implementation, pooling, activation):
         for row in rows
     ]
     np.testing.assert_allclose(vectors, [np.concatenate(block) for block in blocks], rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("rows", [random_rows(), [[3]], [[3], [4], [3]], random_rows(60, 20)], ids=len)
+@pytest.mark.parametrize("pooling", ["max", "mean", "last"])
+def test_packed_lstm_has_torchs_gradients(pooling, rows):
+    """Within 1e-5 of each gradient's size, both directions; the vectors too."""
+    found = {}
+    for implementation in ("packed", "torch"):
+        config = Lstm(embedding=WORDS, hidden_size=8, pooling=pooling, implementation=implementation)
+        encoder = build_encoder(config, tables())
+        vectors = encoder(pack(batch_of(*rows)))
+        (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+        named = {name: p.grad.to_dense() for name, p in encoder.named_parameters()}
+        found[implementation] = {**named, "vectors": vectors.detach()}
+    for name, expected in found["torch"].items():
+        assert (found["packed"][name] - expected).norm() <= 1e-5 * expected.norm(), name
 
 
 @pytest.mark.parametrize("pooling", ["sum", "mean"])

@@ -11,10 +11,10 @@ from raysent.artifacts import load_tensors, read_json, save_tensors, write_json
 from raysent.batches import Batch
 from raysent.config import Document, validate
 from raysent.errors import ArtifactError, ConfigError, RaysentError
-from raysent.model import ModelConfig, SentenceModel, load, register_loader
+from raysent.model import ModelConfig, SentenceModel, encoding, load, register_loader
 from raysent.objectives import build_objective
 from raysent.row_adam import RowAdam, gradient_values
-from raysent.sentence_encoder import HashEncoder
+from raysent.sentence_encoder import HashEncoder, encode_blocks
 from raysent.vocabulary import Vocabulary
 
 WORDS = [f"word{number}" for number in range(40)]
@@ -162,6 +162,28 @@ def test_encode_is_blind_to_order_batch_and_company():
     np.testing.assert_allclose(np.concatenate([model.encode([text]) for text in TEXT]), expected, atol=1e-6)
     np.testing.assert_allclose(model.encode(TEXT[::-1])[::-1], expected, atol=1e-6)
     np.testing.assert_allclose(model.encode(TEXT * 9, batch_size=4)[:6], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("encoder", [GRU, BAG, CONCAT, {"type": "cnn", "embedding": {"dim": 4}}])
+def test_encode_in_bfloat16_is_close(encoder):
+    """Products in bfloat16 leave every block of a vector where it was, in finite float32."""
+    model = build(encoder)
+    exact, close = model.encode(TEXT), model.encode(TEXT, bfloat16=True)
+    assert close.dtype == np.float32
+    assert (exact * close).sum(axis=1).min() >= 0.9999 * (exact * exact).sum(axis=1).max()
+
+
+def test_encode_in_processes_gives_the_same_vectors(monkeypatch):
+    """Whoever encodes which sentence, the row is the same, of any kind of encoder."""
+    monkeypatch.setattr(encoding, "_CHUNK", 4)
+    model = build()
+    text = TEXT * 4
+    np.testing.assert_allclose(model.encode(text, num_processes=2), model.encode(text), atol=1e-6)
+    normalized = model.encode(text, num_processes=2, normalize_embeddings=True, towers="f")
+    np.testing.assert_allclose(normalized, model.encode(text, normalize_embeddings=True, towers="f"), atol=1e-6)
+    blocks = encode_blocks(HashEncoder(8), [TEXT, TEXT[:2]], num_processes=2, normalize_embeddings=True)
+    expected = HashEncoder(8).encode(TEXT, normalize_embeddings=True)
+    assert [block.tolist() for block in blocks] == [expected.tolist(), expected[:2].tolist()]
 
 
 def test_encode_agrees_with_vectors():

@@ -17,7 +17,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "DATA": (("vocabulary",), ("corpus", "pairs"), ("batches",)),
     "MODEL": (
         ("packing", "matmul", "row_adam", "components", "anchors", "layers"),
-        ("packed_gru", "pooling"),
+        ("packed_gru", "packed_lstm", "pooling"),
         ("embeddings",),
         ("codes", "packed_codes"),
         ("encoders", "objectives"),

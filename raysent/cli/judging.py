@@ -23,17 +23,22 @@ from raysent.evaluate import evaluate as evaluate_models
 from raysent.evaluate.costs import Costs, costs_of
 from raysent.evaluate.inventory import check_data as check_tasks
 from raysent.evaluate.records import library_versions
+from raysent.model import SentenceModel
 from raysent.packed_codes import pack_bits
 from raysent.probes import protocol_name, settings
+from raysent.processes import choose_num_processes
 from raysent.report import write as write_report
-from raysent.sentence_encoder import SentenceEncoder
+from raysent.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.sweep import SweepRecord, SweepResult, trial_folder
 from raysent.sweep.selection import select_members
 from raysent.tasks import absent_tasks, default_tasks, find_task, known_tasks
 from raysent.tasks.similarity import SIMILARITY_TASKS
 
 # Sentences between two signs of life.
-ENCODED_AT_ONCE = 4096
+ENCODED_AT_ONCE = 8192
+# Fewer blocks a process are encoded before another process has started and read the model.
+LEAST_PARTS = 4
+PROCESS_BYTES = 2 << 30
 PRECISIONS = ("float32", "ubinary")
 EVALUATION_FOLDER = "evaluation"
 ELSEWHERE = Path("runs") / "judged"
@@ -164,19 +169,32 @@ def report(run: Path) -> int:
 
 
 def encode(
-    model: str, file: Path | None, *, output: Path, batch_size: int, normalize: bool, precision: str = "float32"
+    model: str,
+    file: Path | None,
+    *,
+    output: Path,
+    options: dict[str, Any],
+    precision: str = "float32",
+    num_processes: int | None = None,
 ) -> int:
-    """Encode the lines of a file, or of standard input."""
+    """Encode the lines of a file, or of standard input; `options` are those of the encoder's `encode`."""
     encoder = raysent.load(model)
     _check_precision(precision, encoder, model)
+    if not options["bfloat16"]:
+        del options["bfloat16"]  # only trained models know it
+    elif not isinstance(encoder, SentenceModel):
+        raise ConfigError(f"--bfloat16: must be asked of a trained model; given {model}; leave it out")
     sentences = read_lines(file)
-    blocks = []
+    parts = [sentences[first : first + ENCODED_AT_ONCE] for first in range(0, len(sentences), ENCODED_AT_ONCE)]
+    if num_processes is None:
+        num_processes = min(choose_num_processes(None, bytes_each=PROCESS_BYTES), max(len(parts) // LEAST_PARTS, 1))
+    blocks: list[np.ndarray] = []
+    num_encoded = 0
     with ProgressLines() as progress:
-        for first in range(0, len(sentences), ENCODED_AT_ONCE):
-            block = sentences[first : first + ENCODED_AT_ONCE]
-            vectors = encoder.encode(block, batch_size=batch_size, normalize_embeddings=normalize)
+        for vectors in encode_blocks(encoder, parts, num_processes=num_processes, **options):
             blocks.append(vectors if precision == "float32" else pack_bits(vectors))
-            progress("encoding", first + len(block), len(sentences))
+            num_encoded += len(vectors)
+            progress("encoding", num_encoded, len(sentences))
     vectors = np.concatenate(blocks)
     with storage_errors(output), written_whole(output) as temporary, temporary.open("wb") as stream:
         np.save(stream, vectors)

@@ -39,12 +39,26 @@ def encode(
         str,
         typer.Option("--precision", metavar="NAME", help="float32, or ubinary: a model's code, eight bits a byte."),
     ] = "float32",
+    bfloat16: Annotated[
+        bool, typer.Option("--bfloat16", help="Multiply in bfloat16: faster; cosines to exact vectors >= 0.9999.")
+    ] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", metavar="N", min=1, help="Processes that encode.  [default: one a core]"),
+    ] = None,
 ) -> None:
     """Encode sentences into a .npy file."""
     from raysent.cli import judging  # torch comes with it
 
     raise typer.Exit(
-        judging.encode(model, file, output=output, batch_size=batch_size, normalize=normalize, precision=precision)
+        judging.encode(
+            model,
+            file,
+            output=output,
+            options={"batch_size": batch_size, "normalize_embeddings": normalize, "bfloat16": bfloat16},
+            precision=precision,
+            num_processes=processes,
+        )
     )
 
 

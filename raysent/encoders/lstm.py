@@ -6,15 +6,17 @@ Source: Conneau et al., 2017, section 3.2; the paper's 2048 is the size of each 
 from __future__ import annotations
 
 import math
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 import pydantic
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from raysent.embeddings import Tables
 from raysent.encoders import SentenceReader, WordEncoderConfig
+from raysent.packed_lstm import last_rows, packed_lstm
 from raysent.packing import Packed
 from raysent.pooling import Pooling, States, token_rows
 
@@ -26,12 +28,15 @@ class Config(WordEncoderConfig):
         bidirectional: Whether a second LSTM reads the sentence backwards.
         hidden_size: Size of one tower's vector; each of two directions has half of it.
         pooling: How the states become a sentence's vector.
+        implementation: `packed` is our own recurrence over packed sentences, `torch` is torch's; both compute the
+            same. `auto` is `packed` on a CPU and `torch` otherwise.
     """
 
     type: Literal["lstm"] = "lstm"
     bidirectional: bool = True
     hidden_size: int = pydantic.Field(default=4096, ge=1)
     pooling: Pooling = "max"
+    implementation: Literal["auto", "packed", "torch"] = "auto"
 
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -64,14 +69,38 @@ class Encoder(SentenceReader):
             for parameter in self.lstm.parameters():
                 parameter.data.uniform_(-limit, limit, generator=tables.generator)
 
-    def project(self, words: Tensor) -> Tensor:
-        """Return the word vectors [distinct, word dim]."""
-        vectors: Tensor = self.words(words)
-        return vectors
+    @property
+    def _is_torch(self) -> bool:
+        if self._config.implementation == "auto":
+            return self.lstm.weight_hh_l0.device.type != "cpu"
+        return self._config.implementation == "torch"
 
-    def read(self, packed: Packed, projected: Tensor) -> Tensor:
+    def project(self, words: Tensor) -> list[Tensor]:
+        """Return each direction's input projections [distinct, 4 * hidden]; for torch's LSTM the word vectors."""
+        vectors = cast("Tensor", self.words(words))
+        if self._is_torch:
+            return [vectors]
+        return [functional.linear(vectors, weight, one + other) for weight, _, one, other in self.lstm.all_weights]
+
+    def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
         """Return the vectors [batch, dim]."""
+        values, last = self._by_torch(packed, projected[0]) if self._is_torch else self._packed(packed, projected)
+        return States(values, token_rows(packed), last[packed.rank]).pooled(self._config.pooling)
+
+    def _by_torch(self, packed: Packed, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all states and the last ones of torch's own recurrence."""
         steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
-        states, (last, _) = self.lstm(PackedSequence(projected[packed.forward_tokens], steps))
-        last_states = torch.cat(tuple(last), dim=1)[packed.rank]
-        return States(states.data, token_rows(packed), last_states).pooled(self._config.pooling)
+        states, (last, _) = self.lstm(PackedSequence(vectors[packed.forward_tokens], steps))
+        return states.data, torch.cat(tuple(last), dim=1)
+
+    def _packed(self, packed: Packed, projected: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return all states and the last ones; a row's two directions need not be of one word to be pooled."""
+        directions = zip(projected, self.lstm.all_weights, strict=True)
+        states = torch.cat(
+            [
+                packed_lstm(inputs, weight, packed, backwards=number == 1)
+                for number, (inputs, (_, weight, *_)) in enumerate(directions)
+            ],
+            dim=1,
+        )
+        return states, states[last_rows(packed)]

@@ -10,6 +10,9 @@ unit and the mean are taken over the rows that may train. Where rows are divided
 - train-validation-test: fits on train; validation chooses C and is not trained on.
 - scored pairs: the same on distributions over marks (see `relatedness`); validation's correlation chooses.
 
+Fits that choose C end within 1e-4 of their optimum, which is nearer than scikit-learn comes by its own tolerance (2e-5
+to 2 of it, the farther the larger C, measured on 10,000 vectors of 4,800 dimensions); the final ones within 1e-7.
+
 The smallest C wins ties. Folds are drawn with a fixed seed from the labels alone, so all models share them.
 
 Differs: scikit-learn's and SentEval's nested cross-validation draw new inner folds inside every outer fold.
@@ -32,6 +35,7 @@ from raysent.probes.logistic import (
     ScaledFeatures,
     Solution,
     Spectrum,
+    Start,
     log_probabilities,
     solve,
 )
@@ -47,17 +51,21 @@ ARRAY_BYTES = 32 * 2**20
 # Fewer columns than this leave a product bound by reading X: values of C are then solved side by side.
 MIN_COLUMNS = 32
 NOT_TRAINED = -1
+PATH_TOLERANCE = 1e-4
+# Share of the way from one C to the next that the solution is taken to go on by.
+AHEAD = 1.0
 
 
 def settings(configuration: str) -> dict[str, object]:
     """Return what the figures depend on; there is one configuration."""
     del configuration
     return {
-        "version": 2,
+        "version": 3,
         "strengths": list(STRENGTHS),
         "num_folds": NUM_FOLDS,
         "fold_seed": FOLD_SEED,
         "tolerance": TOLERANCE,
+        "path_tolerance": PATH_TOLERANCE,
     }
 
 
@@ -99,7 +107,9 @@ class _Fits:
         self.targets = _targets(data)[:, :, None]
         self.num_unfinished = 0
 
-    def solve(self, masks: Tensor, strengths: Tensor, start: Point | None = None) -> Solution:
+    def solve(
+        self, masks: Tensor, strengths: Tensor, start: Start | None = None, *, tolerance: float = TOLERANCE
+    ) -> Solution:
         """Solve problems of training rows `masks`, bool [rows, problems], and C [problems], in bounded memory."""
         rows, outputs = self.targets.shape[:2]
         size = max(1, ARRAY_BYTES // (4 * rows * outputs))
@@ -107,11 +117,13 @@ class _Fits:
         for problems in torch.split(torch.arange(len(strengths)), size):
             costs = masks[:, problems].to(torch.float32) * strengths[problems]
             part = start.select(problems) if start else None
-            parts.append(solve(Problems(self.scaled, self.spectrum, self.targets, costs), start=part))
+            parts.append(
+                solve(Problems(self.scaled, self.spectrum, self.targets, costs), start=part, tolerance=tolerance)
+            )
         return _joined(parts)
 
     def path(self, masks: Tensor) -> Solution:
-        """Solve every mask [rows, masks] at every C, from the smallest up, each starting from the one before.
+        """Solve every mask [rows, masks] at every C, from the smallest up, each starting from those before.
 
         Returns:
             The solution of masks x strengths problems, problem `strength * masks + mask`.
@@ -121,8 +133,12 @@ class _Fits:
         parts: list[Solution] = []
         for group in torch.split(torch.tensor(STRENGTHS), together):
             last = torch.arange(num_masks).repeat(len(group)) - num_masks
-            start = parts[-1].point.select(last) if parts else None
-            parts.append(self.solve(masks.repeat(1, len(group)), group.repeat_interleave(num_masks), start))
+            start = _next_start(parts, last, is_single=len(group) == 1)
+            parts.append(
+                self.solve(
+                    masks.repeat(1, len(group)), group.repeat_interleave(num_masks), start, tolerance=PATH_TOLERANCE
+                )
+            )
         solution = _joined(parts)
         self.num_unfinished += int((solution.num_steps >= MAX_STEPS).sum())
         return solution
@@ -132,6 +148,16 @@ class _Fits:
         point = solution.point
         weights, intercepts = self.scaled.unscaled(point.weights[..., problem], point.intercepts[..., problem])
         return Probe(weights.numpy(), intercepts.numpy(), strength)
+
+
+def _next_start(parts: Sequence[Solution], last: Tensor, *, is_single: bool) -> Start | None:
+    """Return where to start at the next C: from the last solution, and on in the direction of the one before it."""
+    if not parts:
+        return None
+    start = parts[-1].start(last)
+    if len(parts) == 1 or not is_single:
+        return start
+    return start.beyond(parts[-2].start(last), AHEAD)
 
 
 def _targets(data: TaskData) -> Tensor:
@@ -185,7 +211,7 @@ def _refit(fits: _Fits, folds: Tensor, path: Solution, starts: Sequence[int], ch
     """Fit without each fold in turn and last on all rows, at the C chosen, starting from solved problems."""
     masks = torch.stack([folds != outer for outer in range(NUM_FOLDS + 1)], dim=1)
     strengths = torch.tensor([STRENGTHS[pick] for pick in chosen])
-    return fits.solve(masks, strengths, path.point.select(torch.tensor(starts)))
+    return fits.solve(masks, strengths, path.start(torch.tensor(starts)))
 
 
 def _train_test(fits: _Fits, data: TaskData) -> ProbeResult:
@@ -197,7 +223,7 @@ def _train_test(fits: _Fits, data: TaskData) -> ProbeResult:
         log_probabilities(path.margins[train, :, folds[train] + index * NUM_FOLDS]) for index in range(len(STRENGTHS))
     ]
     best, _ = _choose(candidates, data.labels[data.train])
-    start = path.point.select(torch.tensor([best * NUM_FOLDS]))
+    start = path.start(torch.tensor([best * NUM_FOLDS]))
     refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([STRENGTHS[best]]), start)
     tested = log_probabilities(refit.margins[data.test, :, 0]).numpy()
     result = FoldResult(data.train, candidates[best].numpy(), data.test, tested, STRENGTHS[best])

@@ -1,0 +1,182 @@
+"""Encoding against sentence-transformers' `encode` with the same GRU: `ratio_over_peer`, by interleaved medians.
+
+Both hold the same word vectors and the same weights and give the same vectors, which is checked; what differs is how
+they batch, pad and multiply. Theirs is `SentenceTransformer` over a word table and `nn.GRU`, with its own default
+batch of 32 and with 400; its tokeniser splits at white space, and the text given to both is of such words. One thread,
+the process' own time, on real sentences in the order of the text. Share of peak is what the recurrent products reach of
+this core's fastest product of that kind, measured in the same rounds.
+
+    python -m benchmarks.encoding --corpus PATH [--sentences 8192] [--rounds 5] [--processes 2] [--json]
+
+Needs sentence-transformers: `pip install raysent[bench]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from raysent.corpus import CorpusConfig, prepare
+from raysent.embeddings import EmbeddingConfig
+from raysent.encoders.gru import Config as Gru
+from raysent.matmul import set_matmul_precision
+from raysent.model import ModelConfig, SentenceModel
+from raysent.objectives.context_prediction import Config as ContextPrediction
+from raysent.vocabulary import PAD_WORD, UNK_WORD, Vocabulary, VocabularyConfig
+
+NUM_WORDS, WORD_DIM, HIDDEN_SIZE = 50_000, 300, 600
+Encode = Callable[[list[str]], np.ndarray]
+
+
+def text_and_model(corpus_path: str, num_sentences: int) -> tuple[list[str], SentenceModel]:
+    """Return sentences whose tokens hold no punctuation, and an untrained model of one GRU."""
+    corpus = prepare(CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=NUM_WORDS))
+    # Plain names for words: what is not a letter or a digit would be tokenised in two ways.
+    vocabulary = Vocabulary([PAD_WORD, UNK_WORD, *(f"w{number}" for number in range(2, len(corpus.vocabulary)))])
+    rows = corpus.train.sentences(0, min(num_sentences, len(corpus.train)))
+    ids = np.split(rows.ids, np.cumsum(rows.lengths)[:-1])
+    text = [" ".join(vocabulary.words[i] for i in row if i > 1) or "w2" for row in ids]
+    encoder = Gru(hidden_size=HIDDEN_SIZE, embedding=EmbeddingConfig(dim=WORD_DIM))
+    model = SentenceModel.build(ModelConfig(encoder=encoder, objective=ContextPrediction()), vocabulary, seed=0)
+    return text, model.eval()
+
+
+def peer_encoder(model: SentenceModel) -> Any:
+    """Return sentence-transformers' model with the first tower's values."""
+    library = importlib.import_module("sentence_transformers")
+    modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
+    tokenizers = importlib.import_module("sentence_transformers.sentence_transformer.modules.tokenizer")
+
+    class PeerGru(modules.LSTM):  # type: ignore[name-defined, misc]
+        """Its recurrent module, holding our cell instead of an LSTM."""
+
+        def __init__(self) -> None:
+            super().__init__(WORD_DIM, HIDDEN_SIZE, bidirectional=False)
+            self.encoder = nn.GRU(WORD_DIM, HIDDEN_SIZE, batch_first=True)
+
+    gru = PeerGru()
+    gru.encoder.load_state_dict(model.f.gru.state_dict())
+    words = model.vocabulary.words
+    tokenizer = tokenizers.WhitespaceTokenizer(vocab=words, stop_words=[], do_lower_case=False)
+    table = modules.WordEmbeddings(tokenizer, model.f.words.weight.detach().clone(), update_embeddings=False)
+    pooling = modules.Pooling(HIDDEN_SIZE, pooling_mode="lasttoken")
+    return library.SentenceTransformer(modules=[table, gru, pooling], device="cpu")
+
+
+def ways(model: SentenceModel, peer: Any) -> dict[str, Encode]:
+    """Return the ways to encode, ours first."""
+
+    def by_peer(batch_size: int, precision: str) -> Encode:
+        def encode(text: list[str]) -> np.ndarray:
+            torch.set_float32_matmul_precision(precision)
+            vectors: np.ndarray = peer.encode(
+                text, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False
+            )
+            set_matmul_precision()
+            return vectors
+
+        return encode
+
+    return {
+        "raysent, float32": lambda text: model.encode(text, towers="f"),
+        "raysent, bfloat16": lambda text: model.encode(text, towers="f", bfloat16=True),
+        "sentence-transformers": by_peer(32, "highest"),
+        "sentence-transformers, batch 400": by_peer(400, "highest"),
+        "sentence-transformers, batch 400, our products": by_peer(400, "medium"),
+    }
+
+
+def peak(dtype: torch.dtype) -> float:
+    """Return the operations a second of the recurrence's product with many rows, best of a few tries."""
+    states, weights = torch.rand(1024, HIDDEN_SIZE).to(dtype), torch.rand(HIDDEN_SIZE, 3 * HIDDEN_SIZE).to(dtype)
+    times = [seconds_of(lambda: torch.mm(states, weights)) for _ in range(20)]
+    return 2 * states.numel() * weights.shape[1] / min(times)
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return the process' own seconds of one call."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def measure(text: list[str], encoders: dict[str, Encode], *, rounds: int) -> dict[str, dict[str, float]]:
+    """Return sentences a second and the least cosine to the exact vectors of every way, in turn."""
+    exact = encoders["sentence-transformers"](text)
+    cosines = {name: float((encode(text) * exact).sum(axis=1).min()) for name, encode in encoders.items()}
+    times: dict[str, list[float]] = {name: [] for name in encoders}
+    for _ in range(rounds):
+        for name, encode in encoders.items():
+            times[name].append(seconds_of(lambda encode=encode: encode(text)))
+    rates = {name: len(text) / median(values) for name, values in times.items()}
+    return {
+        name: {
+            "sentences_per_s": round(rate),
+            "ratio_over_peer": round(rate / rates["sentence-transformers"], 2),
+            "least_cosine": round(cosines[name], 6),
+            "spread": round((max(times[name]) - min(times[name])) / median(times[name]), 2),
+        }
+        for name, rate in rates.items()
+    }
+
+
+def recurrent_operations(model: SentenceModel, text: list[str]) -> int:
+    """Return the operations of the recurrent products of all tokens but the first ones, one tower."""
+    lengths = model.vocabulary.ids(text, max_length=model.max_length).lengths
+    return int((lengths - 1).sum()) * 2 * 3 * HIDDEN_SIZE**2
+
+
+def several_processes(model: SentenceModel, text: list[str], num_processes: int) -> float:
+    """Return the wall-clock time of one process over that of several, on eight times the text."""
+    text = text * 8
+    times = []
+    for number in (1, num_processes):
+        started = time.perf_counter()
+        model.encode(text, num_processes=number)
+        times.append(time.perf_counter() - started)
+    return times[0] / times[1]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", default="docs", help="text to encode")
+    parser.add_argument("--sentences", type=int, default=8192)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=1, help="compare one process with so many, by wall-clock time")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if importlib.util.find_spec("sentence_transformers") is None:
+        sys.exit("encoding: sentence-transformers must be installed; pip install raysent[bench]")
+    torch.set_num_threads(1)
+    precision = set_matmul_precision()
+    text, model = text_and_model(options.corpus, options.sentences)
+    found = measure(text, ways(model, peer_encoder(model)), rounds=options.rounds)
+    operations = recurrent_operations(model, text)
+    for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        reached = operations * found[f"raysent, {name}"]["sentences_per_s"] / len(text)
+        found[f"raysent, {name}"]["share_of_peak"] = round(reached / peak(dtype), 2)
+    result: dict[str, Any] = {"sentences": len(text), "rounds": options.rounds, "products": precision, "ways": found}
+    if options.processes > 1:
+        result["ratio_of_processes"] = round(several_processes(model, text, options.processes), 2)
+    if options.json:
+        print(json.dumps(result))
+        return
+    for name, figures in found.items():
+        print(f"{name:48}" + ", ".join(f"{key} {value}" for key, value in figures.items()))
+    if options.processes > 1:
+        print(f"{options.processes} processes over one: {result['ratio_of_processes']} by wall-clock time")
+
+
+if __name__ == "__main__":
+    main()
