@@ -22,6 +22,7 @@ from botocore.retries.standard import ExponentialBackoff
 
 from chaos.driver import Watch
 from chaos.moments import Sight
+from raysent.errors import ArtifactError
 from raysent.preemption.ray_nodes import _Deadline
 from raysent.sweep import driver, fleet, ray_tune, trainables
 from raysent.trainer import Report, loop, saving
@@ -101,7 +102,7 @@ class Cluster:
     def run_trials(self, conductor: Any, plan: Any, *, describe: Any, is_over: Any, meter: Any) -> bool:
         """Train all trials in turn; has the form of `ray_tune.run_trials`."""
         meter.num_slots = plan.concurrent
-        self._troubles = troubles = ray_tune.Troubles()
+        troubles = ray_tune.Troubles()
         search = ray_tune._Search(conductor, describe, is_over, meter, troubles)
         scheduler = ray_tune._Scheduler(conductor, is_over, None, meter, troubles)
         interrupt = ray_tune._Interrupt(conductor, meter, troubles)
@@ -112,8 +113,8 @@ class Cluster:
                 break
             self._train(config, number, search, scheduler)
             number += 1
-        if troubles.ending is not None:
-            raise troubles.ending
+        if troubles.ending:
+            raise ArtifactError(troubles.ending)
         return False
 
     def _train(self, config: dict[str, Any], number: int, search: Any, scheduler: Any) -> None:
@@ -125,8 +126,10 @@ class Cluster:
             try:
                 with machine.at_work():
                     message = self._run(config, machine, trial, scheduler)
-            except (MachineLost, *trainables.TROUBLE) as error:
-                self._troubles.note(config["trial"], error)
+            except MachineLost:
+                continue
+            except trainables.TROUBLE as error:
+                scheduler.on_trial_result(None, trial, trainables.trouble(error))
                 continue
             finally:
                 self._watch.machine = ""
