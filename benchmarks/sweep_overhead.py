@@ -5,7 +5,8 @@ Trials sleep, so that all else is overhead. The same trial function runs three w
 ledger and reused actors. A trial's overhead is the slope of wall clock over the number of trials, less the sleep;
 start-up is what is left. Both sleeps and numbers of trials vary, since overhead must not grow with a trial's length.
 
-    python -m benchmarks.sweep_overhead [--trials 16] [--rounds 3] [--history 10000] [--no-ray] [--json]
+    python -m benchmarks.sweep_overhead [--trials 16] [--rounds 3] [--history 10000] [--samplers tpe …]
+        [--no-ray] [--json]
 """
 
 from __future__ import annotations
@@ -192,6 +193,7 @@ def overheads(num_trials: int, rounds: int, *, seconds: float) -> dict[str, dict
         for name, way in WAYS.items():
             short, long = _wall_s(way, few, seconds), _wall_s(way, num_trials, seconds)
             slot_s = (long - short) / (num_trials - few) * CONCURRENT
+            print(f"{name}: {few} trials {short:.2f} s, {num_trials} trials {long:.2f} s", file=sys.stderr, flush=True)
             found[name].append((slot_s - seconds, short - slot_s))
     return {
         name: {
@@ -240,6 +242,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--history", type=int, default=10_000)
+    parser.add_argument("--samplers", nargs="*", choices=SAMPLERS, default=list(SAMPLERS))
     parser.add_argument("--seconds", type=float, nargs="+", default=[0.2, 2.0])
     parser.add_argument("--no-ray", action="store_true")
     parser.add_argument("--json", action="store_true")
@@ -248,7 +251,7 @@ def main() -> None:
     history = sorted({100, 1000, options.history})
     found: dict[str, Any] = {
         "help_s": help_s(),
-        "decision_ms": {sampler: decision_ms(sampler, history) for sampler in SAMPLERS},
+        "decision_ms": {sampler: decision_ms(sampler, history) for sampler in options.samplers},
     }
     if not options.no_ray:
         found["trials"] = _on_ray(options.trials, options.rounds, options.seconds)

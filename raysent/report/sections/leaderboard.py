@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from raysent.report.blocks import Cell, Column, Section, Table, duration, fixed, number, significant, text_of, whole
+from raysent.report.blocks import (
+    Cell,
+    Column,
+    Section,
+    Table,
+    dollars,
+    duration,
+    fixed,
+    number,
+    significant,
+    text_of,
+    whole,
+)
 from raysent.report.parameters import short_names
 from raysent.report.run_files import BROKEN, Run, Trial
 
@@ -27,7 +39,7 @@ def section(run: Run) -> Section | None:
         Column("trained", "number", "share of a whole training"),
         Column("time", "number", "seconds of training"),
         *([Column("parameters", "number", "numbers in the model's file")] if has_size else []),
-        *([Column("usd", "number", "dollars")] if has_usd else []),
+        *([Column("dollars", "number")] if has_usd else []),
         *(Column(short[name], "number" if _is_numeric(run, name) else "text", name) for name in run.searched),
     ]
     shown = {"ratio": has_ratio, "size": has_size, "usd": has_usd}
@@ -65,6 +77,6 @@ def _row(run: Run, trial: Trial, others: list[str], shown: Mapping[str, bool]) -
         Cell("–" if trained is None else f"{100 * trained:.0f} %", trained),
         Cell(duration(trial.seconds), trial.seconds),
         *([Cell(whole(size), size)] if shown["size"] else []),
-        *([Cell(fixed(trial.usd), trial.usd)] if shown["usd"] else []),
+        *([Cell(dollars(trial.usd), trial.usd)] if shown["usd"] else []),
         *(Cell(text_of(trial.params.get(name)), number(trial.params.get(name))) for name in run.searched),
     ]
