@@ -63,7 +63,12 @@ class Growing:
 
 @contextmanager
 def growing_cluster(
-    types: Mapping[str, Mapping[str, Any]], *, head: Mapping[str, str], missing: tuple[str, ...] = (), idle_s: float = 4
+    types: Mapping[str, Mapping[str, Any]],
+    *,
+    head: Mapping[str, str],
+    missing: tuple[str, ...] = (),
+    idle_s: float = 4,
+    max_workers: int = 8,
 ) -> Iterator[Growing]:
     """Run a head without cores whose autoscaler starts nodes of these types; all its processes end with the block.
 
@@ -72,12 +77,15 @@ def growing_cluster(
         head: The head's labels.
         missing: Types of which there are none.
         idle_s: After how many idle seconds a node goes.
+        max_workers: Nodes beside the head, whatever waits; `--cluster` sets it to what dollars an hour allow.
     """
     # Ray's sockets have short names only.
     with tempfile.TemporaryDirectory(prefix="rs", dir="/tmp", ignore_cleanup_errors=True) as name:
         folder, ports = Path(name), _free_ports(3)
         address = f"127.0.0.1:{ports[0]}"
-        (folder / "cluster.json").write_text(json.dumps(_config(types, address, missing, idle_s)))
+        (folder / "cluster.json").write_text(
+            json.dumps({**_config(types, address, missing, idle_s), "max_workers": max_workers})
+        )
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=0"),
             *("--node-ip-address=127.0.0.1", f"--port={ports[0]}", f"--temp-dir={folder}/ray"),

@@ -71,7 +71,7 @@ def _most_at_once(lines: list[dict[str, Any]]) -> float:
 @pytest.mark.cluster
 def test_workers_come_for_trials_within_dollars_an_hour_and_go_when_idle(tmp_path: Path) -> None:
     """Of four workers that may come, two are within five dollars an hour beside the head; spot ones by priority."""
-    with growing_cluster(TYPES, head=HEAD, idle_s=5) as cluster:
+    with growing_cluster(TYPES, head=HEAD, idle_s=5, max_workers=2) as cluster:
         assert cluster.num_workers() == 0
         outcome = _sweep(cluster, tmp_path)
         assert [trial["status"] for trial in outcome["trials"]] == ["finished"] * NUM_TRIALS
