@@ -98,6 +98,20 @@ def test_linear_is_its_restatement(pooling):
     assert config.encoded_dims == (16, 16)
 
 
+@pytest.mark.parametrize("shape", [(60, 25), (25, 60)])
+def test_top_direction_is_the_same_with_and_without_a_second_moment_matrix(shape):
+    """Ten iterations go without it, forty with it; where nothing changes any more, the rest is left out."""
+    torch.manual_seed(0)
+    vectors = torch.randn(shape, dtype=torch.float64) + 2
+    start = torch.nn.functional.normalize(vectors.mean(dim=0), dim=0)
+    few, many, ended = (
+        top_direction(vectors, start, num_iterations=count, tolerance=tolerance)
+        for count, tolerance in ((10, 0.0), (40, 0.0), (4000, 1e-14))
+    )
+    assert torch.allclose(few, many, atol=1e-8)
+    assert torch.allclose(ended, many, atol=1e-12)
+
+
 @pytest.mark.parametrize("shape", [(40, 9), (9, 40)])
 def test_top_direction_is_the_first_singular_vector(shape):
     """On either side of the Gram matrix, given a gap."""

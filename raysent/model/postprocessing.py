@@ -13,6 +13,7 @@ from raysent.config import StrictModel
 
 # Until the direction no longer moves in any digit that is kept.
 _ITERATIONS = 100
+_TOLERANCE = 1e-12
 
 
 class PostprocessingConfig(StrictModel):
@@ -85,7 +86,8 @@ class Postprocessing(nn.Module):
         for component, block in zip(self.components, self._split(vectors), strict=True):
             exact = block.double()
             start = nn.functional.normalize(exact.mean(dim=0) + 1e-12, dim=0)
-            cast("Tensor", component).copy_(top_direction(exact, start, num_iterations=_ITERATIONS))
+            found = top_direction(exact, start, num_iterations=_ITERATIONS, tolerance=_TOLERANCE)
+            cast("Tensor", component).copy_(found)
 
     def _split(self, vectors: Tensor) -> list[Tensor]:
         """Return the blocks that are there, float32 [batch, dim] each."""

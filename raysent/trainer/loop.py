@@ -117,10 +117,12 @@ class _Training:
         if not is_fitted and (code is None or not code.is_fitted):
             return None
         sample = material.sample(self._config.postprocessing.num_sentences)
-        self._model.eval()
-        if is_fitted:
-            self._model.fit_postprocessing(sample)
-        self._model.fit_code(sample)
+        # Only codes are made of finished vectors; else each report comes with a fit of its own.
+        if code is not None:
+            self._model.eval()
+            if is_fitted:
+                self._model.fit_postprocessing(sample)
+            self._model.fit_code(sample)
         return sample if is_fitted else None
 
     # -- the whole run ------------------------------------------------------------------------------------------
