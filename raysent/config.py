@@ -20,6 +20,10 @@ from raysent.errors import ConfigError, did_you_mean
 
 KeyPath = tuple[str, ...]
 
+# A file of ours is a page; what is far beyond that is a mistake, or meant to fill the memory.
+MAX_BYTES = 1_000_000
+MAX_VALUES = 100_000
+
 
 class StrictModel(pydantic.BaseModel):
     """A frozen value whose fields are checked and never coerced; an unknown name is an error."""
@@ -84,9 +88,11 @@ def read_yaml(path: Path) -> Document:
     """Read a YAML 1.2 file whose top level is a mapping.
 
     Raises:
-        ConfigError: If the file is missing, not text, not YAML, or not a mapping.
+        ConfigError: If the file is missing, too large, not text, not YAML, or not a mapping.
     """
     try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ConfigError(f"{path}: must be at most {MAX_BYTES:,} bytes; is this another file?")
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
@@ -110,9 +116,21 @@ def parse_yaml(text: str, *, source: str = "") -> Document:
     if not isinstance(loaded, CommentedMap):
         given = "nothing" if loaded is None else "a list" if isinstance(loaded, CommentedSeq) else repr(loaded)
         raise ConfigError(f"{source}: must be a mapping of names to values; given {given}")
+    if _num_values(loaded, {}) > MAX_VALUES:
+        raise ConfigError(f"{source}: must hold at most {MAX_VALUES:,} values; its anchors stand for more")
     lines: dict[KeyPath, int] = {}
     values = _plain(loaded, (), lines)
     return Document(values=values, source=source, lines=lines)
+
+
+def _num_values(node: Any, known: dict[int, int]) -> int:
+    """Return how many values a node holds once every anchor is written out."""
+    if not isinstance(node, CommentedMap | CommentedSeq):
+        return 1
+    if id(node) not in known:
+        below = node.values() if isinstance(node, CommentedMap) else node
+        known[id(node)] = 1 + sum(_num_values(one, known) for one in below)
+    return known[id(node)]
 
 
 def _plain(node: Any, path: KeyPath, lines: dict[KeyPath, int]) -> Any:

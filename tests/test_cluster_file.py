@@ -20,6 +20,7 @@ VALUES = {
     "cluster": "raysent", "sweep": "novels", "expires": "2026-01-02T00:00:00Z", "security_group": "sg-1", "image": "ami-1",
     "head_profile": "head", "worker_profile": "worker", "self_destruct": "#!/bin/sh", "token_file": "/home/me/token",
     "wheel_folder": "/home/me/wheel", "wheel": "raysent-1-py3-none-any.whl", "ray_version": "2.60.0",
+    "node_types": "spot-g6=30/spot",
 }  # fmt: skip
 ACCOUNT = "123456789012"
 
@@ -71,6 +72,10 @@ def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
         ("VolumeSize: 150", "VolumeSize: big", "Invalid type for parameter BlockDeviceMappings[0].Ebs.VolumeSize"),
         ("MarketType: spot", "MarketType: spt", "InstanceMarketOptions.MarketType: AWS knows no 'spt' here; did you mean 'spot'?"),
         ("InstanceType: g5.xlarge", "InstanceType: g5.xlrge", "AWS knows no 'g5.xlrge' here; did you mean 'g5.xlarge'?"),
+        ("labels: {market: spot, instance-type: g5.xlarge}", "labels: {market: spot}", "spot-g5.labels: must say instance-type: g5.xlarge, by which its price is known"),
+        ("labels: {market: spot, instance-type: g5.xlarge}", "labels: {market: on-demand, instance-type: g5.xlarge}", "spot-g5.labels: must say market: spot, by which"),
+        ("RAY_AUTOSCALER_UTILIZATION_SCORER=raysent.autoscaling.score ", "", "must export RAY_AUTOSCALER_UTILIZATION_SCORER=raysent.autoscaling.score before 'ray start'"),
+        ("{{ node_types }}", "", "must export RAYSENT_NODE_TYPES={{ node_types }} before 'ray start'"),
         ("    max_workers: 0\n", "    max_workers: 2\n", "available_node_types.head.max_workers: must be 0"),
         ("{CPU: 0, raysent_driver: 64}", "{CPU: 4, raysent_driver: 64}", "head.resources: must say CPU: 0"),
         ("{CPU: 0, raysent_driver: 64}", "{CPU: 0}", "must say raysent_driver: 64"),
@@ -187,3 +192,27 @@ def test_worker_policy_reaches_the_prefix_only(tmp_path):
     }  # fmt: skip
     bare = read_cluster(_changed(tmp_path, "s3://my-bucket/raysent", "s3://my-bucket"))
     assert _statements(worker_policy(bare))["Runs"]["Resource"] == "arn:aws:s3:::my-bucket/*"
+
+
+def test_limited_cluster_has_fewer_workers_of_the_market_that_is_asked_for():
+    """No type may come more often than all together; types of the other market not at all; the file itself stays."""
+    cluster = read_cluster(SHIPPED)
+    few = cluster.limited(num_workers=3)
+    assert few.max_workers == 3
+    assert {name: kind["max_workers"] for name, kind in few.worker_types.items()} == {
+        "spot-g6": 3, "spot-g5": 3, "spot-g4dn": 3, "on-demand-g4dn": 2,
+    }  # fmt: skip
+    sure = cluster.limited(num_workers=8, market="on-demand")
+    assert sure.max_workers == 2
+    assert [name for name, kind in sure.worker_types.items() if kind["max_workers"]] == ["on-demand-g4dn"]
+    assert cluster.max_workers == 8
+    validate_config(prepare_config(copy.deepcopy(sure.filled(VALUES))))
+
+
+def test_limited_cluster_refuses_a_market_of_which_it_has_no_machine(tmp_path):
+    """One line at the node types."""
+    text = SHIPPED.read_text()
+    begin, end = text.index("  on-demand-g4dn:"), text.index("file_mounts:")
+    (tmp_path / "cluster.yaml").write_text(text[:begin] + text[end:])
+    with pytest.raises(ConfigError, match="must hold a worker with labels: {market: on-demand}, as --market asks"):
+        read_cluster(tmp_path / "cluster.yaml").limited(num_workers=8, market="on-demand")

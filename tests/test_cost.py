@@ -164,12 +164,12 @@ def test_meter_survives_a_torn_line_and_a_kill(tmp_path):
     """The half line of a killed writer is cut; the open machine is charged for as long as stopping takes."""
     clock = Clock()
     config = CostConfig(usd_per_hour=3600.0, poll="1s", drain="4s", terminate="5s")
-    meter = Meter(tmp_path, config, nodes=lambda: ["here"], clock=clock).__enter__()
+    meter = Meter(tmp_path, config, nodes=lambda: {"here": {}}, clock=clock).__enter__()
     clock.now += 7
     assert meter.funds().spent_usd == 7
     with (tmp_path / LEDGER_FILE).open("a") as stream:
         stream.write('{"entry": "no')
-    with Meter(tmp_path, config, nodes=lambda: ["here"], clock=clock) as again:
+    with Meter(tmp_path, config, nodes=lambda: {"here": {}}, clock=clock) as again:
         assert again.funds() == Funds(17.0, 10.0, 3600.0, 0.0)
         clock.now += 3
     assert sum(entry["usd"] for entry in read_json_lines(tmp_path / LEDGER_FILE)) == pytest.approx(20)
@@ -177,15 +177,15 @@ def test_meter_survives_a_torn_line_and_a_kill(tmp_path):
 
 def test_meter_follows_machines_that_come_and_go(tmp_path):
     """Each machine is paid for while it is there, and a trial costs its share of them."""
-    clock, there = Clock(), ["a"]
+    clock, there = Clock(), {"a": {}}
     config = CostConfig(usd_per_hour=3600.0, poll="1s")
     with Meter(tmp_path, config, nodes=lambda: there, clock=clock) as meter:
         meter.num_slots = 4
         clock.now += 10
-        there.append("b")
+        there["b"] = {}
         assert meter.funds().spent_usd == 10
         clock.now += 10
-        there.remove("a")
+        del there["a"]
         assert meter.funds().spent_usd == 30
         trial = Trial("0000", 0, {}, 0, seconds=5.0, usd=1.0)
         assert meter.trial_usd(trial, 9.0) == 1.0 + 4 / 4

@@ -31,7 +31,7 @@ NUM_TRIALS, NUM_STEPS = 4, 600
 NOTICE_S = 6.0
 # Of the drill: it ends at the report after the run has gone on elsewhere.
 DRILL_NOTICE_S = 6.0
-NUM_SHARES, STEPS_PER_SHARE = 2000, 500
+NUM_SHARES, STEPS_PER_SHARE = 10_000, 100
 # What a checkpoint takes at most, on a machine that has much else to do.
 SAVE_S = 0.5
 # Until Ray misses a node that says nothing any more.

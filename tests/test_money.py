@@ -30,7 +30,9 @@ def _swept(folder) -> None:
     space = parse_space(parse_yaml(text), name="toy")
     save_record(folder, SweepRecord(space, seed=0, started=1.0), facts={})
     now = [0.0]
-    with Meter(folder, CostConfig(usd_per_hour=3600.0, poll="1s"), nodes=lambda: ["a"], clock=lambda: now[0]) as meter:
+    with Meter(
+        folder, CostConfig(usd_per_hour=3600.0, poll="1s"), nodes=lambda: {"a": {}}, clock=lambda: now[0]
+    ) as meter:
         now[0] = 8.0
         report = {"index": 1, "seconds": 6.0, "step": 12, "steps_lost": 0, "node": "a"}
         meter.note_share(Trial("0000", 0, {}, 0), report)

@@ -26,8 +26,8 @@ from raysent.cloud.cluster import Ended, Jobs, asks_for_token, bring_home, ship
 from raysent.cloud.cluster.launcher import make_token
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError, CloudError, ConfigError
-from raysent.search_space import parse_space, read_space
-from raysent.sweep.driver import _capacity
+from raysent.search_space import parse_space, read_space, with_absolute_paths
+from raysent.sweep import Workers
 from raysent.sweep.ray_tune import _driver_place
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
@@ -139,7 +139,7 @@ def _space(folder: Path) -> Path:
 
 
 def _submission(folder: Path, **changes) -> Submission:
-    values = {"run": folder / "run", "remote": str(folder / "remote"), "options": [], "capacity": {"CPU": 2, "GPU": 0}}
+    values = {"run": folder / "run", "remote": str(folder / "remote"), "options": [], "workers": Workers(2, 1)}
     space = parse_space(parse_yaml(SPACE + "judge: {tasks: []}\n"), name="toy")
     return Submission(**{"space": space, **values, **changes})
 
@@ -372,7 +372,7 @@ def test_submit_sends_space_and_files_but_no_secret(tmp_path, monkeypatch):
     everything = repr((jobs.command, jobs.environment, jobs.sent))
     assert "secret-token" not in everything
     assert CANARY not in everything
-    assert jobs.environment["RAYSENT_CAPACITY"] == '{"CPU": 2, "GPU": 0}'
+    assert jobs.environment["RAYSENT_WORKERS"] == '{"num": 2, "CPU": 1, "GPU": 0.0}'
 
 
 def test_ship_leaves_what_is_no_local_file(tmp_path, monkeypatch):
@@ -385,6 +385,32 @@ def test_ship_leaves_what_is_no_local_file(tmp_path, monkeypatch):
     monkeypatch.setattr("raysent.cloud.cluster.jobs.MAX_SHIPPED_BYTES", 50)
     with pytest.raises(ConfigError, match="--cluster: local files must be at most 0 MiB together"):
         ship({"path": "big.txt"}, tmp_path / "out")
+
+
+def test_ship_sends_what_a_glob_matches(tmp_path, monkeypatch):
+    """Each file by its name, in order."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.txt", "a.txt", "c.md"):
+        Path(name).write_text(name)
+    shipped = ship({"corpus": {"path": "*.txt"}}, tmp_path / "out")
+    assert shipped == {"corpus": {"path": ["shipped/0/a.txt", "shipped/1/b.txt"]}}
+    assert (tmp_path / "out" / "shipped" / "1" / "b.txt").read_text() == "b.txt"
+
+
+def test_paths_of_a_space_are_absolute_for_workers_elsewhere(tmp_path, monkeypatch):
+    """Files and globs where they stand here; what names no file stays, and lines stay told."""
+    monkeypatch.chdir(tmp_path)
+    space = with_absolute_paths(read_space(_space(tmp_path)))
+    assert space.document.values["base"]["corpus"]["path"] == str(tmp_path / "text.txt")
+    text = SPACE.replace("text.txt", '"*.txt"')
+    space = with_absolute_paths(parse_space(parse_yaml(text), name="toy"))
+    assert space.document.values["base"]["corpus"] == {"path": str(tmp_path / "*.txt"), "validation_fraction": 0.2}
+    assert (
+        with_absolute_paths(parse_space(parse_yaml(SPACE.replace("text.txt", "docs")), name="toy")).document.values[
+            "base"
+        ]["corpus"]["path"]
+        == "docs"
+    )
 
 
 def test_bring_home_reads_a_bucket_and_lets_nothing_out_of_the_folder(tmp_path, monkeypatch):
@@ -414,18 +440,49 @@ def raysent(monkeypatch, capsys, tmp_path):
     return CommandLine(monkeypatch, capsys)
 
 
-def test_sweep_on_a_cluster_knows_prices_and_capacity(raysent, monkeypatch):
-    """The dearest machine's list price unless the space says one; as many cores as the file allows and dollars pay."""
+@pytest.fixture
+def submitted(monkeypatch):
+    """The cluster file that each sweep on a cluster was launched with, and its submission; nothing is launched."""
     seen = []
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(submitting, "Launcher", lambda file: file)
-    monkeypatch.setattr(submitting, "run_on", lambda _, submission, **__: seen.append(submission) or 0)
-    assert raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "a", "--seed", 4).code == 0
-    assert raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "b", "--max-hourly", "3usd",
-                   "--set", "cost.usd_per_hour=0.5").code == 0  # fmt: skip
-    assert [submission.space.cost.usd_per_hour for submission in seen] == [1.006, 0.5]
-    assert [submission.capacity for submission in seen] == [{"CPU": 32.0, "GPU": 8.0}, {"CPU": 20.0, "GPU": 5.0}]
-    assert seen[0].options == ["--seed", "4"]
-    assert seen[0].remote.startswith("s3://my-bucket/raysent/a-")
+    monkeypatch.setattr(submitting, "run_on", lambda file, submission, **__: seen.append((file, submission)) or 0)
+    return seen
+
+
+def test_sweep_on_a_cluster_knows_what_each_of_its_machines_costs(raysent, submitted):
+    """List prices by type unless the space says one; where they are from is said where AWS was not asked."""
+    ran = raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "a", "--seed", 4)
+    assert ran.code == 0, ran.err
+    assert ran.err.startswith("prices on demand: list price of 20")
+    assert raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "b", "--set", "cost.usd_per_hour=0.5").code == 0
+    costs = [submission.space.cost for _, submission in submitted]
+    assert costs[0].machines == {"g4dn.xlarge": 0.526, "g5.xlarge": 1.006, "g6.xlarge": 0.8048, "m5.xlarge": 0.192}
+    assert (costs[0].region, costs[0].boot_s, costs[0].usd_per_hour) == ("us-east-1", 300, None)
+    assert (costs[1].machines, costs[1].usd_per_hour) == ({}, 0.5)
+    first = submitted[0][1]
+    assert first.options == ["--seed", "4"]
+    assert first.remote.startswith("s3://my-bucket/raysent/a-")
+    assert json.loads(Path("a/remote.json").read_text()) == {"remote": first.remote}
+
+
+@pytest.mark.parametrize(
+    ("options", "num"),
+    [
+        ([], 8),
+        (["--max-hourly", "3.3usd"], 3),
+        (["--max-hourly", "3usd", "--set", "cost.usd_per_hour=0.5"], 5),
+        (["--market", "on-demand"], 2),
+    ],
+)
+def test_sweep_on_a_cluster_lets_no_more_workers_come_than_it_may_pay_for(raysent, submitted, options, num):
+    """The cluster's own limit is as low as what the sweep is told; the head is paid for, too."""
+    assert raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "a", *options).code == 0
+    [(file, submission)] = submitted
+    assert submission.workers == Workers(num, 4, 1.0)
+    assert file.document.values["max_workers"] == file.max_workers == num
 
 
 @pytest.mark.parametrize(
@@ -436,7 +493,7 @@ def test_sweep_on_a_cluster_knows_prices_and_capacity(raysent, monkeypatch):
         (["--cluster", SHIPPED, "--run", "."], "error: .: is not empty; name another --run"),
         (
             ["--cluster", SHIPPED, "--max-hourly", "1usd"],
-            "error: --max-hourly: must allow for the head and one worker, 2.01 usd an hour at most; given 1.00",
+            "error: --max-hourly 1usd: must allow for the head and one worker, 1.20 usd an hour at most; given 1.00",
         ),
     ],
 )
@@ -451,14 +508,6 @@ def test_drivers_live_where_nobody_takes_the_machine_away():
     assert _driver_place({"CPU": 4, "raysent_driver": 64, "node:__internal_head__": 1}) == {"raysent_driver": 1.0}
     assert _driver_place({"CPU": 4, "node:__internal_head__": 1}) == {"node:__internal_head__": 0.001}
     assert _driver_place({"CPU": 4}) == {}
-
-
-def test_capacity_counts_machines_that_will_come(monkeypatch):
-    """What was told at the submission, never less than what is there."""
-    monkeypatch.delenv("RAYSENT_CAPACITY", raising=False)
-    assert _capacity({"CPU": 4.0}) == {"CPU": 4.0, "GPU": 0.0}
-    monkeypatch.setenv("RAYSENT_CAPACITY", '{"CPU": 32, "GPU": 8}')
-    assert _capacity({"CPU": 64.0}) == {"CPU": 64.0, "GPU": 8}
 
 
 @pytest.mark.cluster

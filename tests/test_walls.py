@@ -31,7 +31,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "TASKS": (("tasks",), ("probes",)),
     "LEARN": (
         ("validation",),
-        ("run", "preemption"),
+        ("run", "preemption", "autoscaling"),
         ("material",),
         ("trainer",),
         ("train", "search_space"),
@@ -48,7 +48,7 @@ HEIGHT = {room: height for height, row in enumerate(ROWS) for room in row}
 
 # A library on the left is imported only by the rooms on the right.
 LIBRARIES: dict[str, frozenset[str]] = {
-    "ray": frozenset({"preemption", "train", "spread", "sweep", "cloud"}),
+    "ray": frozenset({"preemption", "autoscaling", "train", "spread", "sweep", "cloud"}),
     "optuna": frozenset({"sweep"}),
     "boto3": frozenset({"cloud", "artifacts"}),
     "botocore": frozenset({"cloud", "artifacts"}),

@@ -8,16 +8,17 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors
-import torch
-from safetensors.torch import load_file, save_file
 
 from raysent.artifacts.disk import storage_errors, temporary_beside
 from raysent.artifacts.mirror import address_of, commit
 from raysent.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import torch
 
 
 @contextlib.contextmanager
@@ -72,6 +73,9 @@ def read_json(path: Path) -> Any:
 
 def save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write named tensors as safetensors in one step."""
+    # Late, with torch: processes that read text wait for neither.
+    from safetensors.torch import save_file  # noqa: PLC0415
+
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with written_whole(path) as temporary:
         save_file(contiguous, temporary, metadata=metadata)
@@ -83,6 +87,8 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     Raises:
         ArtifactError: If the file is missing, truncated or not safetensors.
     """
+    from safetensors.torch import load_file  # noqa: PLC0415  # late as above
+
     if not path.is_file():
         raise ArtifactError(f"{address_of(path)}: no such file")
     try:

@@ -22,11 +22,14 @@ from raysent.cli.model_app import model_app
 from raysent.cli.options import (
     AddressOption,
     BudgetOption,
+    ClusterOption,
     CorpusOption,
     DataOption,
     DeadlineOption,
     GpusOption,
     JsonOption,
+    KeepOption,
+    MarketOption,
     ModelsArgument,
     RunArgument,
     RunOption,
@@ -100,6 +103,7 @@ def sweep(
         str | None,
         typer.Option("--max-hourly", metavar="12usd", help="Dollars an hour that all machines may cost together."),
     ] = None,
+    market: MarketOption = None,
     on_budget: Annotated[
         str | None,
         typer.Option(
@@ -110,11 +114,8 @@ def sweep(
     ] = None,
     seed: SeedOption = None,
     address: AddressOption = None,
-    cluster: Annotated[
-        Path | None,
-        typer.Option("--cluster", metavar="FILE", help="A cluster on AWS that comes for the sweep and goes after it."),
-    ] = None,
-    keep_cluster: Annotated[bool, typer.Option("--keep-cluster", help="Leave the cluster up afterwards.")] = False,
+    cluster: ClusterOption = None,
+    keep_cluster: KeepOption = False,
     overrides: SetOption = None,
     data: DataOption = None,
     tasks: TasksOption = None,
@@ -137,6 +138,7 @@ def sweep(
         "--budget": ("cost.budget", budget),
         "--deadline": ("cost.deadline", deadline),
         "--max-hourly": ("cost.max_hourly", max_hourly),
+        "--market": ("cost.market", market),
         "--on-budget": ("cost.on_budget", on_budget),
         "--corpus": ("corpus.path", corpus),
     }
@@ -177,17 +179,27 @@ def sweep(
 
 @app.command()
 def resume(
-    run: RunArgument, budget: BudgetOption = None, deadline: DeadlineOption = None, as_json: JsonOption = False
+    run: RunArgument,
+    budget: BudgetOption = None,
+    deadline: DeadlineOption = None,
+    cluster: ClusterOption = None,
+    keep_cluster: KeepOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Go on with an interrupted or killed sweep.
 
     No finished trial is trained again; running ones go on from their last checkpoint. What was spent stays spent:
-    another budget or deadline counts from the sweep's beginning.
+    another budget or deadline counts from the sweep's beginning. With --cluster, a sweep that a cluster began.
     """
     from raysent.cli import console, sweeping  # torch and Ray come with it
 
-    limits = {"--budget": ("cost.budget", budget), "--deadline": ("cost.deadline", deadline)}
-    raise typer.Exit(sweeping.resume(run, limits=console.collect_overrides(limits, []), as_json=as_json))
+    options = {"--budget": ("cost.budget", budget), "--deadline": ("cost.deadline", deadline)}
+    limits = console.collect_overrides(options, [])
+    if cluster is not None:
+        from raysent.cli import submitting  # as above; the job API too
+
+        raise typer.Exit(submitting.resume(run, cluster=cluster, limits=limits, is_kept=keep_cluster, as_json=as_json))
+    raise typer.Exit(sweeping.resume(run, limits=limits, as_json=as_json))
 
 
 @app.command()

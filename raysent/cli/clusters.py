@@ -19,6 +19,7 @@ from raysent.cloud.cluster import (
     examine,
     head_policy,
     read_cluster,
+    saves_in_time,
     worker_policy,
 )
 from raysent.cost import snapshot
@@ -61,10 +62,13 @@ def status(file: Path, *, as_json: bool) -> int:
     return 0
 
 
-def doctor(file: Path, *, address: str | None, as_json: bool) -> int:
+def doctor(file: Path, *, address: str | None, checkpoint_mib: float | None, storage: str | None, as_json: bool) -> int:
     """Run every check; returns 1 where one failed."""
     launcher = Launcher(read_cluster(file))
     findings = [*examine(launcher), *([asks_for_token(address)] if address else [])]
+    if checkpoint_mib is not None:
+        num_bytes = int(checkpoint_mib * 2**20)
+        findings.append(saves_in_time(launcher.cluster, num_bytes=num_bytes, storage=storage))
     is_well = all(finding.verdict != "failed" for finding in findings)
     if as_json:
         print_json({"is_well": is_well, "findings": [vars(finding) for finding in findings]})

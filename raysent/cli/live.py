@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raysent.cli.console import natural_width
+from raysent.cost import MACHINES
 
 NUM_SHOWN = 12
 # Set where a sweep was submitted: it tells its events in lines, each behind a record separator, and who submitted it
@@ -131,7 +132,8 @@ class SweepView:
         """Return the plain line for an event, empty for those that say nothing new."""
         match event["event"]:
             case "session":
-                costs = f", {event['usd_per_hour']:g} usd an hour a machine" if event.get("usd_per_hour") else ""
+                most = "at most " if event.get("price") == MACHINES else ""
+                costs = f", {most}{event['usd_per_hour']:g} usd an hour a machine" if event.get("usd_per_hour") else ""
                 return f"{self._title}: {event['trials']} trials, {event['concurrent']} at a time{costs}"
             case "started":
                 params = self._trials[event["trial"]]["params"]

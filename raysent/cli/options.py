@@ -68,6 +68,19 @@ TasksOption = Annotated[
 AddressOption = Annotated[
     str | None, typer.Option("--address", metavar="ADDR", help="A Ray cluster that already stands.")
 ]
+ClusterOption = Annotated[
+    Path | None,
+    typer.Option("--cluster", metavar="FILE", help="A cluster on AWS that comes for the sweep and goes after it."),
+]
+KeepOption = Annotated[bool, typer.Option("--keep-cluster", help="Leave the cluster up afterwards.")]
+MarketOption = Annotated[
+    str | None,
+    typer.Option(
+        "--market",
+        metavar="NAME",
+        help="spot, on-demand, or auto: spot as long as the deadline allows.  [default: auto]",
+    ),
+]
 GpusOption = Annotated[
     float | None,
     typer.Option("--gpus-per-worker", metavar="X", min=0, help="GPUs of each worker, may be a fraction."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,17 +13,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from raysent.artifacts import write_json
+from raysent.artifacts import address_of, is_remote, open_folder, read_json, write_json, written_whole
 from raysent.cli.console import default_folder, messages, print_json, results
 from raysent.cli.live import EVENT_MARK, EVENTS_VARIABLE, SweepView
-from raysent.cloud.cluster import ClusterFile, Ended, Jobs, Launcher, bring_home, read_cluster, read_token, ship
+from raysent.cloud.cluster import (
+    SHIPPED_FOLDER,
+    Ended,
+    Jobs,
+    Launcher,
+    bring_home,
+    price_space,
+    read_cluster,
+    read_token,
+    ship,
+    workers_for,
+)
 from raysent.config import Override
-from raysent.cost import parse_money, snapshot
 from raysent.errors import ConfigError
-from raysent.search_space import SearchSpace, find_space, read_space
-from raysent.sweep import CAPACITY_VARIABLE
+from raysent.search_space import SearchSpace, apply_overrides, find_space, parse_space
+from raysent.sweep import Workers, load_record
 
 INTERRUPTED = 130
+# In the folder here of a cluster's run: where the cluster keeps it.
+REMOTE_FILE = "remote.json"
 _SPACE_FOLDER = "space"
 
 
@@ -52,16 +65,18 @@ class Submission:
         run: The folder here that results come to.
         remote: Where the run is kept meanwhile: `s3://…`, or a folder that the cluster shares with this machine.
         options: What else follows `raysent sweep SPACE` on the head.
-        capacity: The most cores and GPUs that its workers have together.
+        workers: How many workers may stand at once, and what each has.
         data: Task files here; None for the embedded tasks.
+        is_resumed: Whether it goes on with what is kept at `remote`.
     """
 
     space: SearchSpace
     run: Path
     remote: str
     options: Sequence[str]
-    capacity: dict[str, float]
+    workers: Workers
     data: Path | None = None
+    is_resumed: bool = False
 
 
 def sweep(
@@ -78,22 +93,69 @@ def sweep(
 ) -> int:
     """Sweep on a cluster that comes for it and goes after it; returns the exit code."""
     file = read_cluster(cluster)
-    space = _priced(find_space(name), overrides, file)
+    space, notes = price_space(find_space(name), overrides, file)
     folder = run or default_folder(space.name)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: is not empty; name another --run")
     given = {"--seed": seed, "--tasks": tasks}
     options = [text for flag, value in given.items() if value is not None for text in (flag, str(value))]
-    machines = _num_machines(file, space)
+    workers = workers_for(file, space)
     submission = Submission(
         space,
         folder,
         f"{file.settings.storage}/{folder.name}-{time.strftime('%Y%m%d-%H%M%S')}",
         [*options, *(["--json"] if as_json else [])],
-        {"CPU": machines * _least(file, "CPU"), "GPU": machines * _least(file, "GPU")},
+        workers,
         data,
     )
-    return run_on(Launcher(file), submission, is_kept=is_kept, as_json=as_json)
+    for note in notes:
+        messages.print(note, soft_wrap=True)
+    write_json(folder / REMOTE_FILE, {"remote": submission.remote})
+    limited = file.limited(num_workers=workers.num, market=space.cost.market)
+    return run_on(Launcher(limited), submission, is_kept=is_kept, as_json=as_json)
+
+
+def resume(
+    folder: Path, *, cluster: Path, limits: Sequence[Override], is_kept: bool = False, as_json: bool = False
+) -> int:
+    """Go on with a sweep that a cluster began, on one that comes for it; returns the exit code.
+
+    Args:
+        folder: The run folder: where its results came to, or the working folder of its ``s3://`` address.
+        cluster: The cluster file.
+        limits: Another budget or deadline.
+        is_kept: Whether the cluster stays afterwards.
+        as_json: Whether standard output gets one JSON object.
+    """
+    file, remote = read_cluster(cluster), _remote_of(folder)
+    record = load_record(open_folder(remote))
+    space = parse_space(apply_overrides(record.space.document, limits), name=record.space.name)
+    workers = workers_for(file, space)
+    options = [text for limit in limits for text in limit.option.split(" ", 1)]
+    home = folder if is_remote_note(folder) else default_folder(space.name)
+    submission = Submission(space, home, remote, [*options, *(["--json"] if as_json else [])], workers, is_resumed=True)
+    write_json(home / REMOTE_FILE, {"remote": remote})
+    limited = file.limited(num_workers=workers.num, market=space.cost.market)
+    return run_on(Launcher(limited), submission, is_kept=is_kept, as_json=as_json)
+
+
+def is_remote_note(folder: Path) -> bool:
+    """Whether a folder here is one that a cluster's results come to."""
+    return (folder / REMOTE_FILE).is_file()
+
+
+def _remote_of(folder: Path) -> str:
+    """Return where a cluster keeps the run that a folder names.
+
+    Raises:
+        ConfigError: If the run lies on this machine only.
+    """
+    address = address_of(folder)
+    if is_remote(address):
+        return address
+    if not is_remote_note(folder):
+        raise ConfigError(f"{folder}: lies on this machine only; name a run of --cluster, or its s3:// address")
+    return str(read_json(folder / REMOTE_FILE)["remote"])
 
 
 def run_on(launcher: Cluster, submission: Submission, *, is_kept: bool = False, as_json: bool = False) -> int:
@@ -139,7 +201,7 @@ def submit(address: str, token: str, submission: Submission, *, as_json: bool = 
     jobs = Jobs(address, token=token)
     with tempfile.TemporaryDirectory(prefix="raysent-submit-") as scratch:
         command = _packed(submission, Path(scratch))
-        surroundings = {EVENTS_VARIABLE: "1", CAPACITY_VARIABLE: json.dumps(submission.capacity)}
+        surroundings = {EVENTS_VARIABLE: "1", **submission.workers.told()}
         job = jobs.submit(command, folder=Path(scratch), environment=surroundings)
     said: list[str] = []
     try:
@@ -156,14 +218,27 @@ def submit(address: str, token: str, submission: Submission, *, as_json: bool = 
 
 
 def _packed(submission: Submission, folder: Path) -> list[str]:
-    """Put the space and the local files that it names into a folder; returns the head's command."""
+    """Put what the head needs into a folder; returns its command.
+
+    Local files go with the job, and are kept beside the run, so that it can be gone on with from anywhere.
+    """
+    options = ["--address", "auto", "--yes", *submission.options]
+    kept = open_folder(submission.remote) / SHIPPED_FOLDER
+    if submission.is_resumed:
+        if kept.is_dir():
+            shutil.copytree(kept, folder / SHIPPED_FOLDER)
+        return ["python", "-m", "raysent", "resume", submission.remote, *submission.options]
     space = submission.space
     path = folder / _SPACE_FOLDER / f"{space.name}.yaml"
     write_json(path, ship(space.document.values, folder))
     command = ["python", "-m", "raysent", "sweep", str(path.relative_to(folder)), "--run", submission.remote]
     if submission.data is not None:
         command += ["--data", str(ship(f"{submission.data.absolute()}", folder))]
-    return [*command, "--address", "auto", "--yes", *submission.options]
+    for file in (folder / SHIPPED_FOLDER).rglob("*"):
+        if file.is_file():
+            with written_whole(kept / file.relative_to(folder / SHIPPED_FOLDER)) as temporary:
+                shutil.copyfile(file, temporary)
+    return [*command, *options]
 
 
 def _follow(jobs: Jobs, job: str, space: SearchSpace, said: list[str], *, as_json: bool) -> Ended:
@@ -194,39 +269,6 @@ def _tell(said: Sequence[str], ended: Ended, submission: Submission, *, as_json:
     if ended.message:
         messages.print(f"error: the job could not run: {ended.message}", soft_wrap=True)
     messages.print(f"results: {submission.run}", soft_wrap=True)
-
-
-def _priced(path: Path, overrides: Sequence[Override], file: ClusterFile) -> SearchSpace:
-    """Return a space that says what a machine costs: where it does not, the dearest one's list price on demand."""
-    space = read_space(path, overrides=overrides)
-    if space.cost.usd_per_hour is not None:
-        return space
-    usd = max(snapshot().on_demand(kind, file.region).usd_per_hour for kind in file.instance_types)
-    return read_space(path, overrides=[*overrides, Override("cost.usd_per_hour", usd, f"--cluster {file.path}")])
-
-
-def _num_machines(file: ClusterFile, space: SearchSpace) -> int:
-    """Return how many workers may stand at once: as the file says, and as the dollars an hour allow.
-
-    Raises:
-        ConfigError: If not even one is allowed beside the head.
-    """
-    most = int(file.document.values["max_workers"])
-    if space.cost.max_hourly is None or not space.cost.usd_per_hour:
-        return most
-    allowed = int(parse_money(space.cost.max_hourly) / space.cost.usd_per_hour) - 1
-    if allowed < 1:
-        raise ConfigError(
-            f"--max-hourly: must allow for the head and one worker, {2 * space.cost.usd_per_hour:.2f} usd an hour at "
-            f"most; given {parse_money(space.cost.max_hourly):.2f}"
-        )
-    return min(most, allowed)
-
-
-def _least(file: ClusterFile, resource: str) -> float:
-    """Return how much of a resource every kind of worker has at least."""
-    head = file.document.values["head_node_type"]
-    return min(float(kind["resources"].get(resource, 0)) for name, kind in file.node_types.items() if name != head)
 
 
 @contextlib.contextmanager

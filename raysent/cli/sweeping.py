@@ -17,18 +17,19 @@ from raysent.cli import money
 from raysent.cli.console import ProgressLines, default_folder, messages, print_json, print_table, results
 from raysent.cli.judging import Judgement, judge_sweep, print_judgement, task_names
 from raysent.cli.live import EVENTS_VARIABLE, EventLines, SweepView, format_duration, format_value
+from raysent.cloud import LiveSpot
 from raysent.config import Override
 from raysent.cost import parse_money
 from raysent.errors import RaysentError
 from raysent.run import describe
-from raysent.search_space import SearchSpace, find_space, read_space, schema
+from raysent.search_space import SearchSpace, find_space, read_space, schema, with_absolute_paths
 from raysent.sweep import (
     JOURNAL_FILE,
     Event,
     SweepRecord,
     SweepResult,
+    judged,
     load_record,
-    metered,
     prepare_space,
     read_events,
     spent_usd,
@@ -58,6 +59,9 @@ def sweep(
     """Check everything, sweep, judge, and say how it went; returns the exit code."""
     path = find_space(name)
     space = read_space(path, overrides=overrides)
+    # Workers elsewhere stand in other folders; those of a submitted job in a copy of its own.
+    if address is not None and EVENTS_VARIABLE not in os.environ:
+        space = with_absolute_paths(space)
     wanted = _tasks_of(space, tasks, data=data)
     folder = run or default_folder(space.name)
     if is_dry or not (is_agreed or as_json or not sys.stdin.isatty()):
@@ -78,7 +82,7 @@ def sweep(
                 money.save_estimate(folder, forecast)
             view.hear(event)
 
-        result = start_sweep(record, folder, listener=hear, progress=progress)
+        result = start_sweep(record, folder, listener=hear, progress=progress, spot=_spot(space))
     return _conclude(result, record, as_json=as_json)
 
 
@@ -87,7 +91,8 @@ def resume(folder: Path, *, limits: Sequence[Override], as_json: bool) -> int:
     record = load_record(folder)
     with ProgressLines(is_quiet=as_json) as progress, _view(record.space, as_json=as_json) as view:
         view.recall(list(read_events(folder)))
-        result = resume_sweep(folder, limits=limits, listener=view.hear, progress=progress)
+        spot = _spot(record.space)
+        result = resume_sweep(folder, limits=limits, listener=view.hear, progress=progress, spot=spot)
     return _conclude(result, record, as_json=as_json)
 
 
@@ -122,6 +127,11 @@ def print_schema() -> int:
     """Print the JSON Schema of a search space."""
     print_json(schema())
     return 0
+
+
+def _spot(space: SearchSpace) -> LiveSpot | None:
+    """Return who tells spot prices where the machines are; nobody where it is not said where that is."""
+    return LiveSpot(space.cost.region) if space.cost.region else None
 
 
 def _view(space: SearchSpace, *, as_json: bool) -> SweepView | EventLines:
@@ -216,7 +226,7 @@ def _conclude(result: SweepResult, record: SweepRecord, *, as_json: bool) -> int
         return INTERRUPTED
     if result.closed and not as_json:
         messages.print(f"no more training: {result.closed}", soft_wrap=True)
-    with metered(result.folder, record.space.cost, what="judging"):
+    with judged(record, result.folder, spot=_spot(record.space)):
         judgement = judge_sweep(result, record, is_quiet=as_json)
     result = replace(result, spent_usd=spent_usd(result.folder))
     if as_json:

@@ -14,7 +14,7 @@ from raysent.errors import ArtifactError, RaysentError
 from raysent.material import open_material
 from raysent.report import write as write_report
 from raysent.run import RUN_FILE, RunConfig, describe, load_run
-from raysent.search_space import find_space, read_space
+from raysent.search_space import find_space, read_space, with_absolute_paths
 from raysent.sweep import SWEEP_FILE
 from raysent.train import train as train_run
 from raysent.trainer import Report, check_run, load_outcome, load_reports
@@ -34,6 +34,8 @@ def train(
 ) -> int:
     """Train the base run of a space and say how it goes; returns the exit code."""
     space = read_space(find_space(name), overrides=overrides)
+    if address is not None:
+        space = with_absolute_paths(space)
     config = space.config({})
     folder = run or default_folder(space.name)
     _check_free(folder, config)

@@ -8,7 +8,7 @@ simulator.py   one sweep on an event clock, with the real conductor, budget and 
 estimate.py    many of them: what a sweep will cost, and whether the cap holds
 """
 
-from raysent.cloud.aws_prices import Quote, quote
+from raysent.cloud.aws_prices import LiveSpot, Quote, quote
 from raysent.cloud.estimate import CapTest, Estimate, estimate, try_cap
 from raysent.cloud.simulator import SimulatedSweep, Simulator
 from raysent.cloud.workload import MarketChoice, TrialModel, World, make_workload, world_of
@@ -16,6 +16,7 @@ from raysent.cloud.workload import MarketChoice, TrialModel, World, make_workloa
 __all__ = [
     "CapTest",
     "Estimate",
+    "LiveSpot",
     "MarketChoice",
     "Quote",
     "SimulatedSweep",

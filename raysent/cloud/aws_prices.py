@@ -8,11 +8,13 @@ from __future__ import annotations
 import datetime
 import json
 import math
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import boto3
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from raysent.cost import Price, on_demand_price, snapshot, spot_price
@@ -21,6 +23,9 @@ from raysent.errors import ConfigError
 PRODUCT = "Linux/UNIX"
 # The price list answers in few regions; this is one of them.
 LIST_REGION = "us-east-1"
+# How long a running sweep goes by a spot price, and how long it waits for one.
+FRESH_S = 300.0
+_PATIENCE = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 2})
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,41 @@ def quote(instance_type: str, region: str, *, ec2: Any = None, pricing: Any = No
     except (BotoCoreError, ClientError) as error:
         notes.append(f"spot prices: {_short(error)}; counted as on-demand")
     return Quote(instance_type, region, on_demand, spot, "; ".join(notes))
+
+
+class LiveSpot:
+    """Tells spot prices while a sweep runs: of a region's zones the dearest, since nobody says which a node is in."""
+
+    def __init__(self, region: str, *, ec2: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Ask nothing yet.
+
+        Args:
+            region: As in us-east-1.
+            ec2: A client of EC2; None for one of boto3's own making.
+            clock: Seconds.
+        """
+        self._region, self._ec2, self._clock = region, ec2, clock
+        self._told: dict[str, tuple[float, tuple[float, str] | None]] = {}
+
+    def __call__(self, instance_type: str) -> tuple[float, str] | None:
+        """Return what a type costs an hour and where that is from; None where AWS does not say."""
+        at_s, told = self._told.get(instance_type, (-math.inf, None))
+        if self._clock() - at_s >= FRESH_S:
+            told = self._ask(instance_type)
+            self._told[instance_type] = self._clock(), told
+        return told
+
+    def _ask(self, instance_type: str) -> tuple[float, str] | None:
+        try:
+            self._ec2 = self._ec2 or boto3.client("ec2", region_name=self._region, config=_PATIENCE)
+            zones = spot_history(self._ec2, instance_type)
+        except (BotoCoreError, ClientError):
+            return None
+        prices = [usd for usd, _ in zones.values()]
+        if not prices or None in prices:
+            return None  # one zone's is not known: it may be the dearest
+        usd, at = max((usd, at) for usd, at in zones.values() if usd is not None)
+        return usd, f"spot price of {at}"
 
 
 def _list_price(instance_type: str, region: str, pricing: Any, notes: list[str]) -> Price:

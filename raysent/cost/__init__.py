@@ -5,15 +5,20 @@ ledger.py   the append-only record of every machine's time and every trial's sha
 bill.py     what a ledger comes to: spent, lost, and the same on demand
 budget.py   whether there is money and time for more work
 config.py   the section `cost` of a search space
+machines.py what each node of a cluster costs, from its labels
 """
 
 from raysent.cost.bill import Bill, Share, bill_of, verdict
 from raysent.cost.budget import Budget, Funds
 from raysent.cost.config import CostConfig, Duration, parse_duration, parse_money
 from raysent.cost.ledger import Entry, Ledger
+from raysent.cost.machines import MACHINES, MARKET_LABEL, TYPE_LABEL, Prices, SpotUsd, num_affordable
 from raysent.cost.prices import Price, Snapshot, on_demand_price, own_price, snapshot, spot_price
 
 __all__ = [
+    "MACHINES",
+    "MARKET_LABEL",
+    "TYPE_LABEL",
     "Bill",
     "Budget",
     "CostConfig",
@@ -22,9 +27,12 @@ __all__ = [
     "Funds",
     "Ledger",
     "Price",
+    "Prices",
     "Share",
     "Snapshot",
+    "SpotUsd",
     "bill_of",
+    "num_affordable",
     "on_demand_price",
     "own_price",
     "parse_duration",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -82,12 +82,17 @@ Duration = Annotated[str, pydantic.AfterValidator(lambda text: _checked(text, pa
 Money = Annotated[str | float | int, pydantic.AfterValidator(lambda value: _checked(value, parse_money))]
 Deadline = Annotated[str, pydantic.AfterValidator(lambda text: _checked(text, _is_deadline))]
 
+UsdPerHour = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
+
 
 class CostConfig(StrictModel):
     """What machines cost and what a sweep may spend.
 
     Attributes:
         usd_per_hour: Dollars an hour of each machine; None for one's own that cost nothing.
+        machines: Where they are of several types: type -> dollars an hour on demand (`raysent.cost.machines`).
+        region: Where spot prices are asked for, as in us-east-1; None where nobody asks.
+        market: Of which market machines come: `spot`, `on-demand`, or `auto`, spot as long as the deadline allows.
         budget: Dollars for everything, such as `40usd`; None for no limit.
         deadline: When everything has stopped: a duration from the beginning, or an ISO time.
         max_hourly: Dollars an hour that all machines may cost together.
@@ -98,11 +103,15 @@ class CostConfig(StrictModel):
         poll: How often what is owed is counted up.
         drain: How long stopping what runs may take.
         terminate: How long a machine may be billed after it was told to end.
+        boot: How long a machine is billed before its node is there.
         interruptions_per_hour: How often a machine is taken without notice. Above 0, runs save between reports too,
             at the interval that loses least for what saving takes; notices are saved for in any case.
     """
 
     usd_per_hour: float | None = pydantic.Field(default=None, ge=0)
+    machines: dict[str, UsdPerHour] = pydantic.Field(default_factory=dict)
+    region: str | None = None
+    market: Literal["auto", "spot", "on-demand"] = "auto"
     budget: Money | None = None
     deadline: Deadline | None = None
     max_hourly: Money | None = None
@@ -112,7 +121,19 @@ class CostConfig(StrictModel):
     poll: Duration = "15s"
     drain: Duration = "60s"
     terminate: Duration = "60s"
+    boot: Duration = "0s"
     interruptions_per_hour: float = pydantic.Field(default=0.0, ge=0, allow_inf_nan=False)
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_price(self) -> CostConfig:
+        if self.machines and self.usd_per_hour is not None:
+            raise ValueError("usd_per_hour and machines exclude each other")
+        return self
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether anything costs anything."""
+        return bool(self.machines or self.usd_per_hour)
 
     @property
     def window_s(self) -> float:
@@ -123,6 +144,11 @@ class CostConfig(StrictModel):
     def poll_s(self) -> float:
         """How often what is owed is counted up, in seconds."""
         return parse_duration(self.poll)
+
+    @property
+    def boot_s(self) -> float:
+        """How long a machine is billed before its node is there, in seconds."""
+        return parse_duration(self.boot)
 
     @property
     def trial_s(self) -> float | None:

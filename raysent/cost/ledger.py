@@ -2,7 +2,8 @@
 
 The lines are append-only JSON objects:
 
-    node   a machine's stretch that was charged     node, market, seconds, usd_per_hour, usd, is_open, why
+    node   a machine's stretch that was charged     node, instance_type, market, source, seconds, usd_per_hour, usd,
+                                                    is_open, why
     trial  a trial's share, from report to report   trial, node, rung, seconds, usd, steps, steps_lost
 
 Spend is the sum of the node lines alone, so what nobody trained in (starting, idling, lost work) is counted too.
@@ -69,9 +70,14 @@ class Ledger:
                     left_open[entry["node"]] = entry
         for node, entry in left_open.items():
             worst = entry["worst_usd_per_hour"]
-            price = Price(worst, worst, entry["market"], "assumed")
+            price = Price(worst, worst, entry["market"], "assumed", instance_type=entry.get("instance_type", ""))
             why = f"{ASSUMED} by a killed driver: assumed to have run on for as long as stopping takes"
             self._line(node, price, (window_s, price.usd(window_s)), is_open=False, why=why)
+
+    @property
+    def usd_per_hour(self) -> float:
+        """What all machines that are there cost an hour now."""
+        return sum(node.price.usd_per_hour for node in self.nodes.values())
 
     def open(self, node: str, price: Price, *, now_s: float) -> None:
         """Begin to pay for a machine; its minimum is owed at once."""
@@ -155,7 +161,9 @@ class Ledger:
             {
                 "entry": "node",
                 "node": node,
+                "instance_type": price.instance_type,
                 "market": price.market,
+                "source": price.source,
                 "seconds": round(seconds, 3),
                 "usd_per_hour": price.usd_per_hour,
                 "worst_usd_per_hour": price.worst_usd_per_hour,

@@ -31,6 +31,7 @@ class Price:
         market: Whose machine it is.
         source: Where the figure comes from, in words.
         minimum_s: Seconds that are billed however short it runs.
+        instance_type: As in g5.xlarge; empty where it does not matter.
     """
 
     usd_per_hour: float
@@ -38,6 +39,7 @@ class Price:
     market: Market
     source: str
     minimum_s: float = 0.0
+    instance_type: str = ""
 
     def usd(self, seconds: float) -> float:
         """Return the dollars of so many seconds, without the minimum."""

@@ -2,6 +2,7 @@
 
 from raysent.search_space.domains import Choice, Domain, Interval
 from raysent.search_space.limits import JudgeConfig, Limits, SchedulerConfig
+from raysent.search_space.local_files import named_files, with_absolute_paths, with_files
 from raysent.search_space.reading import apply_overrides, find_space, read_space
 from raysent.search_space.space import Params, SearchSpace, parse_space, schema
 
@@ -16,7 +17,10 @@ __all__ = [
     "SearchSpace",
     "apply_overrides",
     "find_space",
+    "named_files",
     "parse_space",
     "read_space",
     "schema",
+    "with_absolute_paths",
+    "with_files",
 ]

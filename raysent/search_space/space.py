@@ -170,9 +170,9 @@ def parse_space(document: Document, *, name: str) -> SearchSpace:
 
 def _check_rungs(space: SearchSpace) -> None:
     """Refuse dollars where nothing says what anything costs."""
-    if space.limits.sampler == "ei_per_usd" and not space.cost.usd_per_hour:
+    if space.limits.sampler == "ei_per_usd" and not space.cost.is_priced:
         raise space.document.error(("limits", "sampler"), "ei_per_usd needs a price; set cost.usd_per_hour")
-    if space.limits.rung_unit == "usd" and not space.cost.usd_per_hour:
+    if space.limits.rung_unit == "usd" and not space.cost.is_priced:
         raise space.document.error(("limits", "rung_unit"), "usd needs a price; set cost.usd_per_hour")
 
 

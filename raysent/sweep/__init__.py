@@ -13,6 +13,8 @@ metering.py    the ledger of a sweep, on its clock
 trainables.py  what trains one trial: a reused Tune actor, or Ray Train workers
 sharing.py     how many trials share one GPU
 ray_tune.py    the conductor on Ray Tune
+fallback.py    when a deadline needs machines on demand
+fleet.py       the machines: which stand, which may come, how trials share them
 replay.py      every decision derived again from the journal
 record.py      sweep.json and trials.csv
 preparation.py the text that trials share, and the space checked against it
@@ -21,7 +23,8 @@ driver.py      start and resume
 
 from raysent.sweep.blind import BlindProposals
 from raysent.sweep.conductor import Conductor
-from raysent.sweep.driver import CAPACITY_VARIABLE, SweepResult, resume, start
+from raysent.sweep.driver import SweepResult, judged, resume, start
+from raysent.sweep.fleet import Workers, num_workers
 from raysent.sweep.journal import JOURNAL_FILE, Event, Listener, read_events
 from raysent.sweep.metering import LEDGER_FILE, metered, read_ledger, spent_usd
 from raysent.sweep.preparation import prepare_space
@@ -31,7 +34,6 @@ from raysent.sweep.replay import Replayed, budget_values, replay
 from raysent.sweep.trial import ENDED, Trial
 
 __all__ = [
-    "CAPACITY_VARIABLE",
     "ENDED",
     "JOURNAL_FILE",
     "LEDGER_FILE",
@@ -46,10 +48,13 @@ __all__ = [
     "SweepRecord",
     "SweepResult",
     "Trial",
+    "Workers",
     "budget_values",
     "derived_seed",
+    "judged",
     "load_record",
     "metered",
+    "num_workers",
     "prepare_space",
     "read_events",
     "read_ledger",

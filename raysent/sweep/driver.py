@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from raysent.artifacts import LOCK_FILE, address_of, is_at_work, portable, refresh, remove
+from raysent.autoscaling import want_on_demand
 from raysent.config import Override
-from raysent.cost import Budget
+from raysent.cost import Budget, Funds, Prices, SpotUsd
 from raysent.errors import ArtifactError, RaysentError
 from raysent.run import RUN_FILE, RunConfig
 from raysent.search_space import SearchSpace
 from raysent.sweep.conductor import Conductor
+from raysent.sweep.fallback import Fallback, training_left_s
+from raysent.sweep.fleet import check_files, share, standing
 from raysent.sweep.journal import JOURNAL_FILE, Journal, Listener, read_events
-from raysent.sweep.metering import LEDGER_FILE, Meter, spent_usd
+from raysent.sweep.metering import LEDGER_FILE, Meter, metered, spent_usd
 from raysent.sweep.preparation import Progress, prepare_space
-from raysent.sweep.ray_tune import Layout, Machines, layout, run_trials
+from raysent.sweep.ray_tune import Layout, run_trials
 from raysent.sweep.record import (
     SWEEP_FILE,
     TRIALS_FILE,
@@ -36,13 +35,9 @@ from raysent.sweep.record import (
     write_trials_table,
 )
 from raysent.sweep.replay import budget_values
-from raysent.sweep.sharing import trials_per_gpu
 from raysent.sweep.trial import Trial
-from raysent.train import cpus_of_largest_node, node_name, quiet_output, ray_session
+from raysent.train import quiet_output, ray_session
 from raysent.trainer import drop_checkpoints
-
-# On a cluster that grows: the most that it can grow to, as `{"CPU": 32, "GPU": 8}`, told by who brought it up.
-CAPACITY_VARIABLE = "RAYSENT_CAPACITY"
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,12 @@ class SweepResult:
 
 
 def start(
-    record: SweepRecord, folder: Path, *, listener: Listener | None = None, progress: Progress | None = None
+    record: SweepRecord,
+    folder: Path,
+    *,
+    listener: Listener | None = None,
+    progress: Progress | None = None,
+    spot: SpotUsd | None = None,
 ) -> SweepResult:
     """Sweep a space into a new run folder.
 
@@ -76,6 +76,7 @@ def start(
         folder: The run folder; must not hold a sweep yet.
         listener: Hears every event of the journal as it is written.
         progress: Hears how far the preparation of the corpus is.
+        spot: Tells spot prices of today; None where nobody does.
 
     Raises:
         RaysentError: For a folder that is taken, a corpus that cannot be used, or a cluster that is too small.
@@ -85,7 +86,7 @@ def start(
     facts = prepare_space(record.space, progress=progress)
     try:
         save_record(folder, record, facts=facts)
-        return _sweep(record, folder, listener)
+        return _sweep(record, folder, listener, spot)
     except RaysentError:
         _remove_unbegun(folder)
         raise
@@ -97,6 +98,7 @@ def resume(
     limits: Sequence[Override] = (),
     listener: Listener | None = None,
     progress: Progress | None = None,
+    spot: SpotUsd | None = None,
 ) -> SweepResult:
     """Go on with the sweep of a run folder; a finished trial is never trained again.
 
@@ -105,13 +107,38 @@ def resume(
         limits: Another budget or deadline, kept from now on; what was spent stays spent.
         listener: Hears every event of the journal as it is written.
         progress: Hears how far the preparation of the corpus is.
+        spot: Tells spot prices of today; None where nobody does.
 
     Raises:
         RaysentError: If the folder holds no sweep, another process is at work on it, or its files are damaged.
     """
     record = change_limits(folder, limits) if limits else load_record(folder)
     prepare_space(record.space, progress=progress)
-    return _sweep(record, folder, listener)
+    return _sweep(record, folder, listener, spot)
+
+
+@contextlib.contextmanager
+def judged(record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None) -> Iterator[None]:
+    """Pay for machines while a sweep is judged inside the block: a cluster's with prices of their own, or this one.
+
+    Args:
+        record: The sweep.
+        folder: Its run folder.
+        spot: Tells spot prices of today; None where nobody does.
+    """
+    cost = record.space.cost
+    if record.address is None or not cost.machines:
+        with metered(folder, cost, what="judging"):
+            yield
+        return
+    # Workers stand idle for a while yet.
+    prices = Prices(cost, spot=spot)
+    with (
+        quiet_output(),
+        ray_session(record.address),
+        metered(folder, cost, what="judging", nodes=standing, prices=prices),
+    ):
+        yield
 
 
 def _check_free(folder: Path) -> None:
@@ -141,22 +168,25 @@ def _remove_unbegun(folder: Path) -> None:
         folder.rmdir()  # refuses where anything else is in it
 
 
-def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> SweepResult:
+def _sweep(record: SweepRecord, folder: Path, listener: Listener | None, spot: SpotUsd | None) -> SweepResult:
     """Rebuild the conductor from the journal, and train until nothing is left."""
     space = record.space
-    budget = space.cost.for_sweep(datetime.datetime.fromtimestamp(record.started, datetime.UTC))
+    budget, prices = _budget(record), Prices(space.cost, spot=spot)
     journal = Journal(folder, listener=listener)
     try:
         conductor = Conductor(space, seed=record.seed, write=journal.write, past=journal.past, budget=budget)
         interrupted = False
         if not conductor.is_complete:
-            with quiet_output(), ray_session(record.address), _meter(record, folder) as meter:
-                _check_hourly(space, budget, meter)
-                interrupted = _sit(record, folder, conductor, meter, journal, budget)
-                refresh(folder)  # with what other machines trained; they stand there meanwhile
-                if conductor.closed and not interrupted:
-                    conductor.abandon()
-                journal.write("interrupted" if interrupted else "completed", reason=conductor.closed)
+            with quiet_output(), ray_session(record.address):
+                if record.address is not None:
+                    check_files(space, folder)
+                plan = share(space, num_trials=_num_left(conductor), prices=prices)
+                with _meter(record, folder, prices) as meter:
+                    interrupted = _sit(record, folder, conductor, meter, journal, plan)
+                    refresh(folder)  # with what other machines trained; they stand there meanwhile
+                    if conductor.closed and not interrupted:
+                        conductor.abandon()
+                    journal.write("interrupted" if interrupted else "completed", reason=conductor.closed)
         for trial in conductor.trials.values():
             if trial.status == "stopped":
                 # It will never go on; what it needed for that is most of its folder.
@@ -168,71 +198,56 @@ def _sweep(record: SweepRecord, folder: Path, listener: Listener | None) -> Swee
         journal.close()
 
 
-def _sit(
-    record: SweepRecord, folder: Path, conductor: Conductor, meter: Meter, journal: Journal, budget: Budget
-) -> bool:
+def _sit(record: SweepRecord, folder: Path, conductor: Conductor, meter: Meter, journal: Journal, plan: Layout) -> bool:
     """Train in this sitting; returns whether the user interrupted."""
     space = record.space
     spent_s = sum(_sitting_lengths(folder))
-    plan = _layout(space, conductor)
+    dearest, budget = meter.prices.dearest, _budget(record)
+    meter.on_tick = _fallback(conductor, budget, plan)
     journal.write(
         "session",
         trials=space.limits.trials,
         concurrent=plan.concurrent,
         spent_s=round(spent_s, 1),
         spent_usd=round(meter.ledger.spent_usd, 6),
-        usd_per_hour=meter.price.usd_per_hour,
-        price=meter.price.source,
+        usd_per_hour=dearest.usd_per_hour,
+        price=dearest.source,
         budget=budget_values(budget),
     )
     return run_trials(conductor, plan, describe=_describer(space, folder), is_over=_clock(space, spent_s), meter=meter)
 
 
-def _meter(record: SweepRecord, folder: Path) -> Meter:
+def _fallback(conductor: Conductor, budget: Budget, plan: Layout) -> Callable[[Funds], object]:
+    """Return what looks whether machines on demand must come, where machines of both markets may."""
+    cost, limits = conductor.space.cost, conductor.space.limits
+    if not cost.machines or cost.market != "auto" or budget.deadline_s is None:
+        return lambda _: None
+    fallback = Fallback(budget, boot_s=cost.boot_s, tell=want_on_demand)
+    want_on_demand(False)  # another sweep on this cluster may have asked for them
+
+    def look(funds: Funds) -> None:
+        to_draw = 0 if conductor.exhausted or conductor.closed else limits.trials - len(conductor.trials)
+        left_s = training_left_s(conductor.trials.values(), num_to_draw=to_draw, num_slots=plan.concurrent)
+        fallback.look(funds, left_s=left_s)
+
+    return look
+
+
+def _budget(record: SweepRecord) -> Budget:
+    """Return what a sweep may spend, its deadline counted from its beginning."""
+    return record.space.cost.for_sweep(datetime.datetime.fromtimestamp(record.started, datetime.UTC))
+
+
+def _num_left(conductor: Conductor) -> int:
+    """Return how many trials are still to be started, at least one."""
+    begun = sum(trial.status != "waiting" for trial in conductor.trials.values())
+    return max(1, conductor.space.limits.trials - begun)
+
+
+def _meter(record: SweepRecord, folder: Path, prices: Prices) -> Meter:
     """Return the meter of a sweep's machines: every node of the cluster that it runs on."""
-
-    def nodes() -> list[str]:
-        return [node_name(node["NodeID"]) for node in ray.nodes() if node["Alive"]]
-
     elapsed_s = max(0.0, time.time() - record.started)
-    return Meter(folder, record.space.cost, nodes=nodes, elapsed_s=elapsed_s)
-
-
-def _check_hourly(space: SearchSpace, budget: Budget, meter: Meter) -> None:
-    """Refuse machines that together cost more an hour than they may.
-
-    Raises:
-        ConfigError: With the dollars of both.
-    """
-    hourly = meter.ledger.funds(elapsed_s=0.0).hourly_usd
-    if not budget.fits_hourly(hourly):
-        raise space.document.error(
-            ("cost", "max_hourly"),
-            f"must allow for the machines that are there; they cost {hourly:.2f} usd an hour together; given "
-            f"{budget.max_hourly_usd:.2f}",
-        )
-
-
-def _layout(space: SearchSpace, conductor: Conductor) -> Layout:
-    """Return how the trials that are left share the cluster."""
-    resources = _capacity(ray.cluster_resources())
-    machines = Machines(
-        cpus=int(resources.get("CPU", 0)),
-        gpus=float(resources.get("GPU", 0)),
-        cpus_per_node=cpus_of_largest_node(),
-        trials_per_gpu=trials_per_gpu(space, ray.cluster_resources()),
-    )
-    return layout(
-        space.limits,
-        machines,
-        num_trials=max(1, space.limits.trials - sum(trial.status != "waiting" for trial in conductor.trials.values())),
-    )
-
-
-def _capacity(resources: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the cores and GPUs that trials can count on: those that are there, or that machines will come with."""
-    told = json.loads(os.environ.get(CAPACITY_VARIABLE, "{}"))
-    return {name: max(resources.get(name, 0.0), told.get(name, 0.0)) for name in ("CPU", "GPU")}
+    return Meter(folder, record.space.cost, nodes=standing, prices=prices, elapsed_s=elapsed_s)
 
 
 def _clock(space: SearchSpace, spent_s: float) -> Callable[[], bool]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from raysent.artifacts import Lines, read_json_lines
-from raysent.cost import CostConfig, Entry, Funds, Ledger, own_price
+from raysent.cost import CostConfig, Entry, Funds, Ledger, Prices
 from raysent.errors import RaysentError
 from raysent.sweep.trial import Trial
 
 LEDGER_FILE = "ledger.jsonl"
 
-# The machines that are there now, by name.
-Nodes = Callable[[], Iterable[str]]
+# The machines that are there now: name -> the labels that tell what each costs.
+Nodes = Callable[[], Mapping[str, Mapping[str, str]]]
 
 
 class Meter:
@@ -33,6 +33,7 @@ class Meter:
         config: CostConfig,
         *,
         nodes: Nodes,
+        prices: Prices | None = None,
         elapsed_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -42,13 +43,17 @@ class Meter:
             folder: The run folder.
             config: What machines cost.
             nodes: Names the machines that are there.
+            prices: Knows what each costs; None for what `config` alone says.
             elapsed_s: Seconds since the sweep was begun.
             clock: Seconds that never go back, whatever is done to the machine's time of day.
         """
-        self.price = own_price(config.usd_per_hour)
+        self.prices = prices or Prices(config)
         self.num_slots = 1
+        self.on_tick: Callable[[Funds], object] = lambda _: None
         self._path = folder / LEDGER_FILE
         past = read_ledger(folder)
+        self._known = {entry["node"] for entry in past if entry["entry"] == "node"}
+        self._boot_s = config.boot_s
         self._lines = Lines(self._path)
         self._steps = _sums(past, "steps")
         self._steps_lost = _sums(past, "steps_lost")
@@ -67,14 +72,18 @@ class Meter:
 
     def funds(self) -> Funds:
         """Return where the sweep stands; what is owed is counted up where that is due."""
-        if self._clock() - self._ticked_s >= self._poll_s:
+        is_due = self._clock() - self._ticked_s >= self._poll_s
+        if is_due:
             self._tick()
-        return self.ledger.funds(elapsed_s=self._elapsed_s + self._clock() - self._begun_s)
+        funds = self.ledger.funds(elapsed_s=self._elapsed_s + self._clock() - self._begun_s)
+        if is_due:
+            self.on_tick(funds)
+        return funds
 
     def trial_usd(self, trial: Trial, seconds: float) -> float:
         """Return what a trial has cost when it has trained for so many seconds: its share of the machines' time."""
-        machines = max(1, len(self.ledger.nodes)) / self.num_slots
-        return trial.usd + self.price.usd(max(0.0, seconds - trial.seconds)) * machines
+        hours = max(0.0, seconds - trial.seconds) / 3600
+        return trial.usd + hours * self.ledger.usd_per_hour / self.num_slots
 
     def note_share(self, trial: Trial, report: dict[str, Any]) -> None:
         """Write a trial's way to a report into the ledger.
@@ -98,27 +107,35 @@ class Meter:
     def _tick(self) -> None:
         """Count up what is owed; machines come and go."""
         now = self._ticked_s = self._clock()
-        there = set(self._nodes())
-        for node in there - self.ledger.nodes.keys():
-            self.ledger.open(node, self.price, now_s=now)
-        for node in self.ledger.nodes.keys() - there:
+        there = {node: self.prices.of(labels) for node, labels in self._nodes().items()}
+        for node in there.keys() - self.ledger.nodes.keys():
+            # One that has only just come has been billed since it was asked for.
+            boot_s = 0.0 if node in self._known else self._boot_s
+            self._known.add(node)
+            self.ledger.open(node, there[node], now_s=now - boot_s)
+        for node in self.ledger.nodes.keys() - there.keys():
             self.ledger.close(node, now_s=now)
-        self.ledger.tick(now_s=now)
+        for node, price in there.items():
+            self.ledger.reprice(node, price, now_s=now)
 
     def _append(self, entry: Entry) -> None:
         self._lines.append({**entry, "time": round(time.time(), 3)})
 
 
 @contextmanager
-def metered(folder: Path, config: CostConfig, *, what: str) -> Iterator[None]:
-    """Pay for this machine while the block runs, counted up by a thread at every poll; nothing where it is free.
+def metered(
+    folder: Path, config: CostConfig, *, what: str, nodes: Nodes | None = None, prices: Prices | None = None
+) -> Iterator[None]:
+    """Pay for machines while the block runs, counted up by a thread at every poll; nothing where they are free.
 
     Args:
         folder: The run folder.
-        config: What the machine costs.
-        what: What it does, for the ledger.
+        config: What machines cost.
+        what: What is done meanwhile, for the ledger.
+        nodes: Names the machines that are there; None for this one alone.
+        prices: As for a `Meter`.
     """
-    if not config.usd_per_hour:
+    if not config.is_priced:
         yield
         return
     is_over = threading.Event()
@@ -129,7 +146,7 @@ def metered(folder: Path, config: CostConfig, *, what: str) -> Iterator[None]:
             with contextlib.suppress(RaysentError):
                 meter.funds()
 
-    with Meter(folder, config, nodes=lambda: [what]) as meter:
+    with Meter(folder, config, nodes=nodes or (lambda: {what: {}}), prices=prices) as meter:
         thread = threading.Thread(target=count_up, args=(meter,), daemon=True)
         thread.start()
         try:

@@ -29,7 +29,7 @@ from raysent.search_space import Limits
 from raysent.sweep.answers import Answers
 from raysent.sweep.conductor import Conductor
 from raysent.sweep.metering import Meter
-from raysent.sweep.trainables import TROUBLE, ReusedActor, nested_train
+from raysent.sweep.trainables import ReusedActor, nested_train
 from raysent.sweep.trial import Trial
 
 # What a trial's process needs to know; whether time is over.
@@ -62,12 +62,15 @@ class Machines:
         gpus: GPUs in all.
         cpus_per_node: Cores of the largest machine; None where there is one machine.
         trials_per_gpu: How many trials a GPU has room for.
+        num_nodes: On a cluster that grows, how many alike it may grow to; workers then are packed so that no other is
+            asked for.
     """
 
     cpus: int
     gpus: float = 0.0
     cpus_per_node: int | None = None
     trials_per_gpu: int = 1
+    num_nodes: int | None = None
 
     def gpus_per_worker(self, workers: int) -> float:
         """Return a worker's part of a GPU where nobody says: workers of one trial never share one."""
@@ -111,7 +114,8 @@ def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
     workers = limits.workers_per_trial
     gpus_per_worker = machines.gpus_per_worker(workers) if limits.gpus_per_worker is None else limits.gpus_per_worker
     fit_by_cpu = cpus // workers
-    fit_by_gpu = math.floor(gpus / (workers * gpus_per_worker)) if gpus_per_worker else fit_by_cpu
+    nodes = machines.num_nodes or 1
+    fit_by_gpu = math.floor(gpus / nodes / gpus_per_worker) * nodes // workers if gpus_per_worker else fit_by_cpu
     at_once = min(fit_by_cpu, fit_by_gpu, num_trials)
     if min(fit_by_cpu, fit_by_gpu) < 1:
         raise ConfigError(
@@ -121,6 +125,8 @@ def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
     at_once = max(1, at_once if limits.concurrent is None else min(at_once, limits.concurrent))
     nested = limits.backend == "train" or (limits.backend == "auto" and (workers > 1 or gpus_per_worker > 0))
     cores = min(cpus // (at_once * workers), machines.cpus_per_node or cpus)
+    if machines.num_nodes is not None:
+        cores = cpus // machines.num_nodes // math.ceil(at_once * workers / machines.num_nodes)
     return Layout(at_once, workers, max(1, cores), gpus_per_worker, nested)
 
 
@@ -128,20 +134,13 @@ class Troubles:
     """What disk and object store refused to trials, which is no fault of theirs.
 
     Attributes:
-        of_trials: Trial -> what befell it last.
+        of_trials: Trial -> what befell it since its last report, in one line.
         ending: What ends the sitting: the trial that it befell was tried again, and is as it was for a resume.
     """
 
     def __init__(self) -> None:
-        self.of_trials: dict[str, ArtifactError] = {}
-        self.ending: ArtifactError | None = None
-
-    def note(self, trial: str, error: BaseException | None) -> None:
-        """Keep what befell a trial last, if it was of this kind."""
-        self.of_trials.pop(trial, None)
-        if isinstance(error, TROUBLE):
-            line = " ".join(str(error).split())
-            self.of_trials[trial] = ArtifactError(f"trial {trial}: {line}" if isinstance(error, OSError) else line)
+        self.of_trials: dict[str, str] = {}
+        self.ending = ""
 
 
 class _Search(Searcher):
@@ -190,6 +189,10 @@ class _Scheduler(FIFOScheduler):
 
     def on_trial_result(self, _: Any, trial: Any, result: dict[str, Any]) -> str:
         name = trial.config["trial"]
+        if "trouble" in result:
+            self._troubles.of_trials[name] = result["trouble"]
+            return str(TrialScheduler.CONTINUE)
+        self._troubles.of_trials.pop(name, None)
         if "status" in result:
             self._hear_end(name, result)
             return str(TrialScheduler.CONTINUE)
@@ -220,10 +223,8 @@ class _Scheduler(FIFOScheduler):
         if "status" in result:
             self._hear_end(trial.config["trial"], result)
 
-    def on_trial_error(self, _: Any, trial: Any) -> None:
-        """Keep why; Tune calls it for a trial that it starts again, too, and tells the search when it gives up."""
-        error = trial.get_pickled_error()
-        self._troubles.note(trial.config["trial"], getattr(error, "cause", error))
+    def on_trial_error(self, *_: Any) -> None:
+        """Nothing to do: Tune calls it for a trial that it starts again, too."""
 
     def _hear_end(self, name: str, result: dict[str, Any]) -> None:
         seconds = result.get("seconds")
@@ -245,7 +246,7 @@ class _Interrupt(Stopper):
         return False
 
     def stop_all(self) -> bool:
-        is_in_trouble = self._troubles.ending is not None
+        is_in_trouble = bool(self._troubles.ending)
         return self.requested or is_in_trouble or self._conductor.is_halted(self._meter.funds())
 
     def __getstate__(self) -> dict[str, Any]:
@@ -305,8 +306,8 @@ def run_trials(conductor: Conductor, plan: Layout, *, describe: Describe, is_ove
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         ).fit()
-    if troubles.ending is not None:
-        raise troubles.ending
+    if troubles.ending:
+        raise ArtifactError(troubles.ending)
     return interrupt.requested
 
 

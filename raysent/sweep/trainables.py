@@ -42,6 +42,12 @@ def failure(error: BaseException, folder: Path) -> Message:
     return {"status": "failed", "error": " ".join(line.split())[:500], "done": True}
 
 
+def trouble(error: BaseException) -> Message:
+    """Return the message of what befell a trial from without; its process fails right after it was told."""
+    line = " ".join(str(error).split())
+    return {"trouble": line if isinstance(error, RaysentError) else f"{type(error).__name__}: {line}"}
+
+
 def ending(outcome: Outcome) -> Message:
     """Return the message of a trial whose training ended."""
     return {"status": outcome.status, "seconds": outcome.seconds, "error": outcome.message or None, "done": True}
@@ -58,6 +64,7 @@ class ReusedActor(tune.Trainable):
         """Start training the trial that `config` names; its folder may hold a checkpoint to go on from."""
         torch.set_num_threads(config["num_threads"])
         self._waits_for_answer = False
+        self._error: BaseException | None = None
         # Queues of this trial alone: a thread that was left behind cannot speak into the next one.
         self._messages: queue.Queue[Message] = queue.Queue()
         self._answers: queue.Queue[bool] = queue.Queue()
@@ -72,9 +79,12 @@ class ReusedActor(tune.Trainable):
         """Let training go on to its next report, or its end."""
         if self._waits_for_answer:
             self._answers.put(True)
+        if self._error is not None:
+            raise self._error  # the process is as good as dead: Tune starts the trial again, here or elsewhere
         message = self._messages.get()
         if _RAISED in message:
-            raise message[_RAISED]  # the process is as good as dead: Tune starts the trial again, here or elsewhere
+            self._error = message[_RAISED]
+            return trouble(self._error)
         self._waits_for_answer = "status" not in message
         return message
 
@@ -102,7 +112,7 @@ def _train_in_thread(config: dict[str, Any], messages: queue.Queue[Message], ans
 
     try:
         messages.put(train_trial(config, tell, notice=node_notice()))
-    except BaseException as error:  # handed over, so that nobody waits for ever
+    except Exception as error:  # handed over whatever it is, so that nobody waits for ever
         messages.put({_RAISED: error})
 
 
@@ -162,7 +172,8 @@ def nested_train(answers: Any, *, num_workers: int, gpus_per_worker: float) -> C
             with contextlib.suppress(Exception):  # what the workers met is told below, better than Ray tells it
                 trainer.fit()
             message = ending(trained(run, folder))
-        except TROUBLE:
+        except TROUBLE as error:
+            tune.report(trouble(error))
             raise
         except Exception as error:  # as in `train_trial`
             message = failure(error, folder)

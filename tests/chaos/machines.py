@@ -22,8 +22,9 @@ from botocore.retries.standard import ExponentialBackoff
 
 from chaos.driver import Watch
 from chaos.moments import Sight
+from raysent.errors import ArtifactError
 from raysent.preemption.ray_nodes import _Deadline
-from raysent.sweep import driver, ray_tune, trainables
+from raysent.sweep import driver, fleet, ray_tune, trainables
 from raysent.trainer import Report, loop, saving
 
 # A machine of which the end is known trains slowly, so that the end comes while it trains.
@@ -101,7 +102,7 @@ class Cluster:
     def run_trials(self, conductor: Any, plan: Any, *, describe: Any, is_over: Any, meter: Any) -> bool:
         """Train all trials in turn; has the form of `ray_tune.run_trials`."""
         meter.num_slots = plan.concurrent
-        self._troubles = troubles = ray_tune.Troubles()
+        troubles = ray_tune.Troubles()
         search = ray_tune._Search(conductor, describe, is_over, meter, troubles)
         scheduler = ray_tune._Scheduler(conductor, is_over, None, meter, troubles)
         interrupt = ray_tune._Interrupt(conductor, meter, troubles)
@@ -112,8 +113,8 @@ class Cluster:
                 break
             self._train(config, number, search, scheduler)
             number += 1
-        if troubles.ending is not None:
-            raise troubles.ending
+        if troubles.ending:
+            raise ArtifactError(troubles.ending)
         return False
 
     def _train(self, config: dict[str, Any], number: int, search: Any, scheduler: Any) -> None:
@@ -125,8 +126,10 @@ class Cluster:
             try:
                 with machine.at_work():
                     message = self._run(config, machine, trial, scheduler)
-            except (MachineLost, *trainables.TROUBLE) as error:
-                self._troubles.note(config["trial"], error)
+            except MachineLost:
+                continue
+            except trainables.TROUBLE as error:
+                scheduler.on_trial_result(None, trial, trainables.trouble(error))
                 continue
             finally:
                 self._watch.machine = ""
@@ -167,10 +170,11 @@ class Cluster:
 def install(stage: Path, watch: Watch) -> None:
     """Put the stage's machines in Ray's place, in this process."""
     cluster = Cluster(stage, watch)
-    nodes = lambda: [{"NodeID": machine.name, "Alive": True} for machine in cluster.machines()]  # noqa: E731
-    driver.ray = SimpleNamespace(nodes=nodes, cluster_resources=lambda: {"CPU": 1.0})
+    facts = {"Alive": True, "Labels": {}, "Resources": {"CPU": 1.0}}
+    nodes = lambda: [{"NodeID": machine.name, **facts} for machine in cluster.machines()]  # noqa: E731
+    fleet.ray = SimpleNamespace(nodes=nodes, cluster_resources=lambda: {"CPU": 1.0})
     driver.ray_session = lambda _: contextlib.nullcontext()
-    driver.cpus_of_largest_node = lambda: 1
+    fleet.cpus_of_largest_node = lambda: 1
     driver.run_trials = cluster.run_trials
     loop.LOOK_S = saving.LOOK_S = _LOOK_S
     # A kill loses nothing of what the operating system has; waiting for the disk would be most of a cell's time.

@@ -26,7 +26,7 @@ from raysent.preemption import InstanceMetadata, NodeAgent
 NUM_TRIALS = 3
 USD_PER_HOUR = 3600.0
 MACHINES = ("head", "one", "two", "three")
-_COME_S, _END_S, _POLL_S = 60.0, 90.0, 0.005
+_COME_S, _POLL_S = 60.0, 0.005
 
 SPACE = """
 metric: context_accuracy
@@ -76,8 +76,9 @@ class Stage:
     machines: tuple[str, ...] = MACHINES
     lost_s: dict[str, float] = field(default_factory=dict)
 
-    # Until a machine that was given notice is taken, and how long a trial trains.
+    # Until a machine that was given notice is taken, until a driver is thought to hang, and how long a trial trains.
     notice_s: ClassVar[float] = 0.5
+    end_s: ClassVar[float] = 90.0
     epochs: ClassVar[int] = 2
     is_on_ray: ClassVar[bool] = False
 
@@ -148,7 +149,7 @@ class Stage:
 
     def ending(self) -> Ending:
         """Wait for the driver's end, and for what still is to happen."""
-        self._process.join(_END_S)
+        self._process.join(self.end_s)
         assert not self._process.is_alive(), f"the driver hangs: {self._errors()}"
         for thread in self._threads:
             thread.join()

@@ -7,20 +7,27 @@ account.py       its security group, roles and machines at AWS
 wheel.py         the raysent that is running, packed for it
 launcher.py      Ray's launcher, driven; its token
 jobs.py          commands on it through Ray's job API; results brought home
+plan.py          what a file means for a sweep: prices, number of workers
+saves.py         what saving a checkpoint to the storage takes
+drill.py         a node taken away under a small training
 doctor.py        whether it is safe and ready
 """
 
 from raysent.cloud.cluster.account import Account, Machine
 from raysent.cloud.cluster.cluster_file import ClusterFile, ClusterSettings, read_cluster, self_destruct
-from raysent.cloud.cluster.doctor import Finding, asks_for_token, examine
-from raysent.cloud.cluster.jobs import Ended, Jobs, bring_home, ship
+from raysent.cloud.cluster.doctor import Finding, asks_for_token, examine, saves_in_time
+from raysent.cloud.cluster.drill import Drilled, drill, local_cluster
+from raysent.cloud.cluster.jobs import SHIPPED_FOLDER, Ended, Jobs, bring_home, ship
 from raysent.cloud.cluster.launcher import Launcher, read_token
+from raysent.cloud.cluster.plan import price_space, quotes, workers_for
 from raysent.cloud.cluster.policies import head_policy, worker_policy
 
 __all__ = [
+    "SHIPPED_FOLDER",
     "Account",
     "ClusterFile",
     "ClusterSettings",
+    "Drilled",
     "Ended",
     "Finding",
     "Jobs",
@@ -28,11 +35,17 @@ __all__ = [
     "Machine",
     "asks_for_token",
     "bring_home",
+    "drill",
     "examine",
     "head_policy",
+    "local_cluster",
+    "price_space",
+    "quotes",
     "read_cluster",
     "read_token",
+    "saves_in_time",
     "self_destruct",
     "ship",
     "worker_policy",
+    "workers_for",
 ]

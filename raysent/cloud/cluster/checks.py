@@ -18,7 +18,9 @@ import jsonschema
 from botocore.validate import ParamValidator
 from ray.autoscaler._private.util import prepare_config, validate_config
 
+from raysent.autoscaling import SCORER, SCORER_VARIABLE, TYPES_VARIABLE
 from raysent.config import Document, KeyPath
+from raysent.cost import MARKET_LABEL, TYPE_LABEL
 from raysent.errors import did_you_mean
 
 Fault = tuple[KeyPath, str]
@@ -142,6 +144,27 @@ def _workers_scale(values: dict[str, Any]) -> Iterator[Fault]:
         yield ("provider",), "must say cache_stopped_nodes: false; stopped machines go on paying for their disks"
 
 
+def _labels_tell_prices(values: dict[str, Any]) -> Iterator[Fault]:
+    """Every node says its type and its market as they are, so that its price is known."""
+    for name, kind in values["available_node_types"].items():
+        is_spot = kind["node_config"].get("InstanceMarketOptions", {}).get("MarketType") == "spot"
+        wanted = {TYPE_LABEL: kind["node_config"]["InstanceType"], MARKET_LABEL: "spot" if is_spot else "on-demand"}
+        for label, value in wanted.items():
+            if kind.get("labels", {}).get(label) != value:
+                yield (
+                    ("available_node_types", name, "labels"),
+                    f"must say {label}: {value}, by which its price is known",
+                )
+
+
+def _chooses_machines(values: dict[str, Any]) -> Iterator[Fault]:
+    """Ray's own autoscaler would ask for ever for a type that is not to be had."""
+    starts = " ".join(values.get("head_start_ray_commands", []))
+    for wanted in (f"{SCORER_VARIABLE}={SCORER}", f"{TYPES_VARIABLE}={{{{ node_types }}}}"):
+        if wanted not in starts:
+            yield ("head_start_ray_commands",), f"must export {wanted} before 'ray start'"
+
+
 def _installs_no_nightly(values: dict[str, Any]) -> Iterator[Fault]:
     """Without setup commands Ray's launcher installs a nightly build of itself."""
     if not values.get("setup_commands"):
@@ -211,6 +234,8 @@ RULES: tuple[Callable[[dict[str, Any]], Iterator[Fault]], ...] = (
     _machines_are_known_to_aws,
     _head_only_leads,
     _workers_scale,
+    _labels_tell_prices,
+    _chooses_machines,
     _installs_no_nightly,
     _machines_are_ours,
     _machines_are_closed,

@@ -5,6 +5,7 @@ In: a YAML file, some of whose texts hold ``{{ names }}``. Out: plain values tha
 
 from __future__ import annotations
 
+import copy
 import datetime
 import ipaddress
 import re
@@ -16,9 +17,10 @@ from typing import Annotated, Any, cast
 
 import pydantic
 
+from raysent.autoscaling import NodeType
 from raysent.cloud.cluster.checks import check_cluster
 from raysent.config import Document, StrictModel, read_yaml, validate
-from raysent.cost import parse_duration
+from raysent.cost import MARKET_LABEL, parse_duration
 from raysent.errors import ConfigError, did_you_mean
 
 # What every machine and its disk is tagged with: its cluster, the sweep it serves, and when it ends itself.
@@ -26,7 +28,6 @@ CLUSTER_TAG, SWEEP_TAG, EXPIRES_TAG = "raysent-cluster", "raysent-sweep", "rayse
 # The form in which `raysent-expires` tells a time, always UTC.
 TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
 
-_MAX_BYTES = 1_000_000
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _STORAGE = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[A-Za-z0-9/_.=-]*?))?/?")
 
@@ -141,6 +142,52 @@ class ClusterFile:
         """The head's instance type."""
         return str(self.node_types[self.document.values["head_node_type"]]["node_config"]["InstanceType"])
 
+    @property
+    def worker_types(self) -> dict[str, dict[str, Any]]:
+        """The node types by name, without the head's."""
+        head = self.document.values["head_node_type"]
+        return {name: kind for name, kind in self.node_types.items() if name != head}
+
+    @property
+    def max_workers(self) -> int:
+        """How many workers may stand at once."""
+        most = int(self.document.values["max_workers"])
+        return min(most, sum(int(kind.get("max_workers", most)) for kind in self.worker_types.values()))
+
+    @property
+    def autoscaling(self) -> dict[str, NodeType]:
+        """What the autoscaler has to know of each type of worker."""
+        return {
+            name: NodeType(int(kind.get("priority", 0)), kind["labels"][MARKET_LABEL])
+            for name, kind in self.worker_types.items()
+        }
+
+    def least(self, resource: str) -> float:
+        """Return how much of a resource every type of worker has at least."""
+        return min(float(kind["resources"].get(resource, 0)) for kind in self.worker_types.values())
+
+    def limited(self, *, num_workers: int, market: str = "auto") -> ClusterFile:
+        """Return this cluster with fewer workers, of one market where that is asked.
+
+        Args:
+            num_workers: How many may stand at once.
+            market: `spot`, `on-demand`, or `auto` for both.
+
+        Raises:
+            ConfigError: If no type of worker is of that market.
+        """
+        values = copy.deepcopy(self.document.values)
+        of_market = [name for name, kind in self.autoscaling.items() if market in ("auto", kind.market)]
+        if not of_market:
+            raise self.document.error(
+                ("available_node_types",), f"must hold a worker with labels: {{market: {market}}}, as --market asks"
+            )
+        values["max_workers"] = num_workers
+        for name in self.worker_types:
+            kind = values["available_node_types"][name]
+            kind["max_workers"] = min(num_workers, kind.get("max_workers", num_workers)) if name in of_market else 0
+        return replace(self, document=replace(self.document, values=values))
+
     def expires(self, now: datetime.datetime) -> datetime.datetime:
         """Return when machines that are started at `now` (UTC) end themselves."""
         return now + datetime.timedelta(seconds=parse_duration(self.settings.time_to_live))
@@ -168,8 +215,6 @@ def read_cluster(path: Path) -> ClusterFile:
     Raises:
         ConfigError: With file, line and the nearest fix.
     """
-    if path.exists() and path.stat().st_size > _MAX_BYTES:
-        raise ConfigError(f"{path}: must be at most {_MAX_BYTES:,} bytes; is this another file?")
     document = read_yaml(path)
     check_cluster(document)
     name = str(document.values["cluster_name"])

@@ -1,4 +1,4 @@
-"""Whether a cluster is safe and ready: every check in one line, none of which changes anything."""
+"""Whether a cluster is safe and ready: every check in one line. None changes anything but that of saves, when asked."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from raysent.cloud.aws_prices import quote
 from raysent.cloud.cluster.account import Account, Machine
 from raysent.cloud.cluster.cluster_file import ClusterFile
 from raysent.cloud.cluster.launcher import DASHBOARD_PORT, Launcher, answers
+from raysent.cloud.cluster.saves import measure_saves
 from raysent.cost import snapshot
 from raysent.errors import RaysentError
 
@@ -79,6 +80,23 @@ def asks_for_token(address: str) -> Finding:
         return Finding(check, "unknown", f"{address} answers with HTTP {error.code}")
     except (OSError, ValueError) as error:
         return Finding(check, "unknown", f"{address} does not answer: {error}")
+
+
+def saves_in_time(cluster: ClusterFile, *, num_bytes: int, storage: str | None = None) -> Finding:
+    """Return whether a checkpoint is saved well within the notice that spot machines get; writes to the storage.
+
+    Args:
+        cluster: Knows the storage, and whether it has spot machines.
+        num_bytes: Of a checkpoint.
+        storage: Another storage than the cluster's.
+    """
+    check = "checkpoint"
+    try:
+        found = measure_saves(storage or cluster.settings.storage, num_bytes=num_bytes)
+    except RaysentError as error:
+        return Finding(check, "failed", str(error))
+    has_spot = any(kind.market == "spot" for kind in cluster.autoscaling.values())
+    return Finding(check, "ok" if found.fit_into_notice or not has_spot else "failed", str(found))
 
 
 def _versions() -> Finding:

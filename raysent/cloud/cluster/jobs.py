@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import logging
 import shutil
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import raysent
 from raysent.artifacts import open_folder, storage_errors
 from raysent.errors import CloudError, ConfigError
+from raysent.search_space import with_files
 
 # Ray's own first lines of a job's output end with this one.
 _BEGINNING = "Running entrypoint for job "
@@ -27,6 +29,8 @@ _TALKATIVE = (
     "ray.dashboard.modules.job.sdk",
     "ray._private.runtime_env.packaging",
 )
+# Of a job's folder, and of a run's: local files that its space names.
+SHIPPED_FOLDER = "shipped"
 # Ray takes at most 500 MiB by this way.
 MAX_SHIPPED_BYTES = 400 * 2**20
 
@@ -173,7 +177,7 @@ def ship(values: Any, folder: Path) -> Any:
     Raises:
         ConfigError: If it is more than Ray takes.
     """
-    shipped = _shipped(values, folder)
+    shipped = with_files(values, lambda text, found: _copied(text, found, folder))
     num_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if num_bytes > MAX_SHIPPED_BYTES:
         raise ConfigError(
@@ -183,21 +187,17 @@ def ship(values: Any, folder: Path) -> Any:
     return shipped
 
 
-def _shipped(values: Any, folder: Path) -> Any:
-    if isinstance(values, dict):
-        return {key: _shipped(value, folder) for key, value in values.items()}
-    if isinstance(values, list):
-        return [_shipped(value, folder) for value in values]
-    if not isinstance(values, str) or not {".", "/"} & set(values) or "://" in values:
-        return values
-    source = Path(values).expanduser()
-    if not source.exists():
-        return values
-    # A number before the name: two files of one name stay apart.
-    target = folder / "shipped" / str(len(list((folder / "shipped").glob("*")))) / source.resolve().name
-    target.parent.mkdir(parents=True)
-    (shutil.copytree if source.is_dir() else shutil.copy2)(source, target)
-    return str(target.relative_to(folder))
+def _copied(text: str, found: list[Path], folder: Path) -> str | list[str]:
+    """Copy what a value names into a folder; returns the copies' names, of a glob those of all that it matches."""
+    copies = []
+    for source in found:
+        # A number before the name: two files of one name stay apart.
+        shipped = folder / SHIPPED_FOLDER
+        target = shipped / str(len(list(shipped.glob("*")))) / source.resolve().name
+        target.parent.mkdir(parents=True)
+        (shutil.copytree if source.is_dir() else shutil.copy2)(source, target)
+        copies.append(str(target.relative_to(folder)))
+    return copies if glob.has_magic(text) else copies[0]
 
 
 def bring_home(remote: str, folder: Path) -> None:
@@ -214,7 +214,7 @@ def bring_home(remote: str, folder: Path) -> None:
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+            shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", SHIPPED_FOLDER))
 
 
 def _last_line(text: str | None) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 import platformdirs
 
 from raysent.artifacts import storage_errors, write_json
+from raysent.autoscaling import format_types
 from raysent.cloud.cluster.account import Account
 from raysent.cloud.cluster.cluster_file import TIME_FORM, ClusterFile, self_destruct
 from raysent.cloud.cluster.wheel import wheel_name, write_wheel
@@ -142,6 +143,7 @@ class Launcher:
             "wheel_folder": str(self.folder / "wheel"),
             "wheel": wheel_name(),
             "ray_version": version("ray"),
+            "node_types": format_types(self.cluster.autoscaling),
         }
 
     def _ray(self, arguments: Sequence[str], hear: Callable[[str], object]) -> None:

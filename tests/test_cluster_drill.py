@@ -1,0 +1,79 @@
+"""A drill: a node is taken away under a small training, and what happened is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import CommandLine
+
+from raysent.cli import drilling
+from raysent.cloud.cluster import Drilled
+
+WENT_ON = Drilled("aaa", 1.25, 1.5, 12.0, continued_s=20.0, continued_on="bbb", step=1200, steps_lost=0)
+ENDED = Drilled("aaa", None, None, 12.0)
+
+
+@pytest.mark.cluster
+def test_drill_on_this_machine_goes_on_from_the_notices_checkpoint(tmp_path: Path) -> None:
+    """Heard of within seconds, saved before the end, gone on with on the other node from there."""
+    command = [sys.executable, "-m", "raysent", "cluster", "drill", "--notice", "10s", "--json"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["has_continued"]
+    assert 0 <= found["notice_s"] <= found["checkpoint_s"] + 0.5 < found["killed_s"] < found["continued_s"]
+    assert found["continued_on"] not in ("", found["node"])
+    assert found["step"] > 0
+
+
+@pytest.fixture
+def drilled(monkeypatch, capsys):
+    """The command line, with drills whose outcome is told instead."""
+
+    def tell(outcome: Drilled) -> CommandLine:
+        monkeypatch.setattr(drilling, "drill", lambda *_, **__: outcome)
+        return CommandLine(monkeypatch, capsys)
+
+    return tell
+
+
+def test_drill_says_what_happened_in_order(drilled):
+    """And ends well where training went on."""
+    ran = drilled(WENT_ON)("cluster", "drill", "--address", "127.0.0.1:1", "--yes")
+    assert ran.code == 0
+    assert [line.split("  ")[0] for line in ran.out.splitlines()[1:]] == [
+        "the training heard of it", "a checkpoint was there", "node aaa was killed",
+        "training went on, on node bbb", "from step", "steps done again",
+    ]  # fmt: skip
+    assert "1,200" in ran.out
+
+
+def test_drill_fails_where_nothing_went_on(drilled):
+    """Exit code 1; what did not happen is said so."""
+    ran = drilled(ENDED)("cluster", "drill", "--address", "127.0.0.1:1", "--yes")
+    assert ran.code == 1
+    assert ran.out.count("never") == 3
+    assert not json.loads(drilled(ENDED)("cluster", "drill", "--address", "127.0.0.1:1", "--yes", "--json").out)[
+        "has_continued"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--address", "127.0.0.1:1"], "error: 127.0.0.1:1: a node of it would be killed; say --yes"),
+        (["cluster.yaml", "--address", "127.0.0.1:1"], "error: FILE: must not stand beside --address or --run"),
+        (["--address", "127.0.0.1:1", "--yes", "--run", "."], "error: .: is not empty; name another --run"),
+        (["--notice", "soon"], "error: a duration must look like 90s, 30m, 2h or 1h30m; given 'soon'"),
+    ],
+)
+def test_drill_refuses(drilled, options, said, tmp_path, monkeypatch):
+    """One line, before a node is harmed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    ran = drilled(WENT_ON)("cluster", "drill", *options)
+    assert (ran.code, ran.err.strip()) == (2, said)

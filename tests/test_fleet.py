@@ -1,0 +1,234 @@
+"""The machines of a sweep: what each costs, how many may come, of which type, and when the deadline needs which."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from raysent.autoscaling import NodeType, format_types, read_types, score
+from raysent.cloud import LiveSpot
+from raysent.config import parse_yaml
+from raysent.cost import Budget, CostConfig, Funds, Ledger, Prices, num_affordable
+from raysent.errors import ConfigError
+from raysent.search_space import Limits, parse_space
+from raysent.sweep.fallback import Fallback, training_left_s
+from raysent.sweep.fleet import Workers, num_workers, workers_to_come
+from raysent.sweep.metering import Meter, read_ledger
+from raysent.sweep.ray_tune import Machines, layout
+from raysent.sweep.trial import Trial
+
+MACHINES = {"g5.xlarge": 1.0, "g4dn.xlarge": 0.5, "m5.xlarge": 0.2}
+TYPES = {"spot-a": NodeType(10, "spot"), "spot-b": NodeType(5, "spot"), "sure": NodeType(0, "on-demand")}
+
+
+def _prices(spot: dict[str, tuple[float, str]] | None = None) -> Prices:
+    return Prices(CostConfig(machines=MACHINES), spot=None if spot is None else spot.get)
+
+
+def _labels(name: str, market: str) -> dict[str, str]:
+    return {"instance-type": name, "market": market}
+
+
+@pytest.mark.parametrize(
+    ("labels", "usd", "market", "source"),
+    [
+        (_labels("g4dn.xlarge", "on-demand"), 0.5, "on-demand", "cost.machines"),
+        (_labels("g4dn.xlarge", "spot"), 0.2, "spot", "spot price of noon"),
+        (_labels("g5.xlarge", "spot"), 1.0, "spot", "unknown, counted as on-demand"),
+        (_labels("g4dn.xlarge", ""), 0.5, "on-demand", "cost.machines"),
+        (_labels("m5.xlarge", "own"), 0.2, "own", "cost.usd_per_hour"),
+        (_labels("p5.big", "spot"), 1.0, "on-demand",
+         "type 'p5.big' has no known price; counted at that of g5.xlarge, the dearest"),
+        ({}, 1.0, "on-demand", "its type is not known; counted at that of g5.xlarge, the dearest"),
+    ],
+)  # fmt: skip
+def test_prices_of_a_node_are_those_of_its_type_and_market(labels, usd, market, source):
+    """What cannot be read is at its upper bound, and says so."""
+    price = _prices({"g4dn.xlarge": (0.2, "spot price of noon")}).of(labels)
+    assert (price.usd_per_hour, price.market, price.source) == (usd, market, source)
+    assert price.worst_usd_per_hour >= price.usd_per_hour
+
+
+def test_prices_without_types_are_one_for_all():
+    """`usd_per_hour` counts for every machine; both at once are refused."""
+    assert Prices(CostConfig(usd_per_hour=2.0)).of(_labels("g5.xlarge", "spot")).usd_per_hour == 2.0
+    with pytest.raises(ValueError, match="usd_per_hour and machines exclude each other"):
+        CostConfig(usd_per_hour=2.0, machines=MACHINES)
+
+
+def test_meter_pays_for_each_node_at_its_own_price(tmp_path):
+    """Head and workers by type and market, from when they were asked for; a price that moves counts from then on."""
+    now, spot = [0.0], {"g4dn.xlarge": (0.2, "then")}
+    there = {"head": _labels("m5.xlarge", "on-demand")}
+    config = CostConfig(machines=MACHINES, poll="1s", boot="300s")
+    with Meter(
+        tmp_path, config, nodes=lambda: there, prices=Prices(config, spot=spot.get), clock=lambda: now[0]
+    ) as meter:
+        there["worker"] = _labels("g4dn.xlarge", "spot")
+        now[0] = 600.0
+        meter.funds()
+        spot["g4dn.xlarge"] = (0.4, "later")
+        now[0] = 1200.0
+        meter.funds()
+        now[0] = 1800.0
+    lines = [line for line in read_ledger(tmp_path) if line["entry"] == "node"]
+    of = {name: [line for line in lines if line["node"] == name] for name in there}
+    assert sum(line["usd"] for line in of["head"]) == pytest.approx(0.2 * 2100 / 3600)
+    assert sum(line["usd"] for line in of["worker"]) == pytest.approx((0.2 * 900 + 0.4 * 600) / 3600)
+    told = {(line["node"], line["instance_type"], line["market"]) for line in lines}
+    assert told == {("head", "m5.xlarge", "on-demand"), ("worker", "g4dn.xlarge", "spot")}
+    assert {line["source"] for line in of["worker"]} == {"then", "later"}
+
+
+def test_meter_bills_the_start_of_a_machine_once(tmp_path):
+    """A node that an earlier sitting paid for has started already."""
+    config = CostConfig(machines=MACHINES, boot="300s")
+    for _ in range(2):
+        with Meter(tmp_path, config, nodes=lambda: {"head": _labels("m5.xlarge", "on-demand")}, clock=lambda: 0.0):
+            pass
+    seconds = sum(line["seconds"] for line in read_ledger(tmp_path))
+    assert seconds == 300 + 60  # the second time, its minute
+
+
+def test_ledger_assumes_the_price_of_the_type_that_was_left_open():
+    """A killed driver's machine keeps its type."""
+    lines: list[dict[str, Any]] = []
+    Ledger(lines.append).open("a", _prices().of(_labels("g5.xlarge", "spot")), now_s=0)
+    Ledger(lines.append, past=list(lines))
+    assert [(line["instance_type"], line["market"]) for line in lines] == [("g5.xlarge", "spot")] * 2
+
+
+@pytest.fixture
+def ec2():
+    """EC2 that answers from a script."""
+    client = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
+    with Stubber(client) as stubber:
+        yield client, stubber
+
+
+def _page(*rows: tuple[str, str]) -> dict[str, Any]:
+    at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    return {"SpotPriceHistory": [{"AvailabilityZone": zone, "SpotPrice": usd, "Timestamp": at} for zone, usd in rows]}
+
+
+def test_live_spot_tells_the_dearest_zone_and_asks_again_in_time(ec2):
+    """Within five minutes the same answer; then whatever AWS says, which may be nothing."""
+    now = [0.0]
+    ec2[1].add_response("describe_spot_price_history", _page(("a", "0.3"), ("b", "0.4")))
+    ec2[1].add_client_error("describe_spot_price_history")
+    ec2[1].add_response("describe_spot_price_history", _page(("a", "0.3"), ("b", "what")))
+    ask = LiveSpot("us-east-1", ec2=ec2[0], clock=lambda: now[0])
+    assert ask("g5.xlarge") == (0.4, "spot price of 2026-01-01T00:00+00:00")
+    now[0] = 299.0
+    assert ask("g5.xlarge") is not None
+    now[0] = 301.0
+    assert ask("g5.xlarge") is None
+    now[0] = 700.0
+    assert ask("g5.xlarge") is None  # one zone cannot be read: it may be the dearest
+    ec2[1].assert_no_pending_responses()
+
+
+def _score(node_type: str, *, missing: tuple[str, ...] = (), needs: dict[str, float] | None = None) -> Any:
+    summary = SimpleNamespace(node_availabilities={name: SimpleNamespace(is_available=False) for name in missing})
+    return score({"CPU": 4, "GPU": 1}, [needs or {"CPU": 4}], node_type, node_availability_summary=summary)
+
+
+@pytest.fixture
+def known_types(monkeypatch):
+    """What the launcher tells the autoscaler."""
+    monkeypatch.setenv("RAYSENT_NODE_TYPES", format_types(TYPES))
+
+
+def test_score_goes_by_priority_among_types_that_are_to_be_had(known_types):
+    """The first spot type, then the next; on demand when neither is there; Ray's own order would not change."""
+    assert max(TYPES, key=_score) == "spot-a"
+    assert max(TYPES, key=lambda name: _score(name, missing=("spot-a",))) == "spot-b"
+    assert max(TYPES, key=lambda name: _score(name, missing=("spot-a", "spot-b"))) == "sure"
+    assert _score("spot-a", needs={"CPU": 8}) is None
+
+
+def test_score_puts_machines_on_demand_first_where_a_sweep_wants_them(known_types, monkeypatch):
+    """As long as there are any."""
+    monkeypatch.setattr("raysent.autoscaling._wants_on_demand", lambda: True)
+    assert max(TYPES, key=_score) == "sure"
+    assert max(TYPES, key=lambda name: _score(name, missing=("sure",))) == "spot-a"
+
+
+def test_types_are_read_as_they_are_written():
+    """What the launcher writes the autoscaler reads."""
+    assert read_types(format_types(TYPES)) == TYPES
+    assert read_types("") == {}
+
+
+def _space(**cost: Any):
+    text = "base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}\n"
+    return parse_space(parse_yaml(text + f"cost: {json.dumps(cost)}\n"), name="toy")
+
+
+def test_num_workers_fit_into_dollars_an_hour_beside_the_head():
+    """The head and each worker at its worst price; as many as may come where nothing limits dollars."""
+    assert num_affordable(3.0, standing_usd=0.3, each_usd=0.9) == 3
+    assert num_workers(_space(machines=MACHINES), most=8, head_usd=0.2, each_usd=1.0) == 8
+    assert num_workers(_space(machines=MACHINES, max_hourly="3.2usd"), most=8, head_usd=0.2, each_usd=1.0) == 3
+    assert num_workers(_space(machines=MACHINES, max_hourly="30usd"), most=8, head_usd=0.2, each_usd=1.0) == 8
+    with pytest.raises(
+        ConfigError, match="must allow for the head and one worker, 1.20 usd an hour at most; given 1.10"
+    ):
+        num_workers(_space(machines=MACHINES, max_hourly="1.1usd"), most=8, head_usd=0.2, each_usd=1.0)
+
+
+def test_workers_are_told_through_the_environment(monkeypatch):
+    """Nothing, what the launcher says, or one clear line."""
+    monkeypatch.delenv("RAYSENT_WORKERS", raising=False)
+    assert workers_to_come() is None
+    for name, value in Workers(8, 4, 1.0).told().items():
+        monkeypatch.setenv(name, value)
+    assert workers_to_come() == Workers(8, 4, 1.0)
+    monkeypatch.setenv("RAYSENT_WORKERS", "8")
+    with pytest.raises(ConfigError, match='RAYSENT_WORKERS: must look like {"num": 8, "CPU": 4, "GPU": 1}; given 8'):
+        workers_to_come()
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2, 3, 5])
+@pytest.mark.parametrize("num_trials", [1, 2, 4, 7, 40])
+@pytest.mark.parametrize(("cpus", "gpus", "gpus_per_worker"), [(3, 0.0, 0.0), (4, 1.0, 0.4), (8, 2.0, 1.0)])
+def test_layout_asks_for_no_more_nodes_than_may_come(num_nodes, num_trials, cpus, gpus, gpus_per_worker):
+    """Workers packed node by node, as the autoscaler does, never need one more."""
+    limits = Limits(trials=num_trials, gpus_per_worker=gpus_per_worker)
+    machines = Machines(cpus * num_nodes, gpus * num_nodes, cpus, num_nodes=num_nodes)
+    plan = layout(limits, machines, num_trials=num_trials)
+    fit = cpus // plan.cpus_per_worker
+    if gpus_per_worker:
+        fit = min(fit, int(gpus / gpus_per_worker))
+    assert -(-plan.concurrent // fit) <= num_nodes
+
+
+def _trial(number: int, *, index: int, status: str = "running") -> Trial:
+    trial = Trial(f"{number:04d}", number, {}, 0)
+    trial.index, trial.num_reports, trial.seconds, trial.status = index, 10, 60.0 * index, status
+    return trial
+
+
+def test_training_left_counts_what_runs_and_what_is_to_come():
+    """At the pace so far; trials to come fare as those that have ended, and the longest one is not shared."""
+    assert training_left_s([], num_to_draw=4, num_slots=2) is None
+    trials = [_trial(0, index=2, status="stopped"), _trial(1, index=5)]
+    assert training_left_s(trials, num_to_draw=4, num_slots=2) == pytest.approx((5 + 4 * 2) / 2 * 60)
+    assert training_left_s(trials, num_to_draw=0, num_slots=8) == pytest.approx(5 * 60)
+
+
+def test_fallback_wants_machines_on_demand_only_when_the_deadline_needs_them():
+    """Slack: spot. None left: on demand, told once. A later deadline: spot again."""
+    told: list[bool] = []
+    fallback = Fallback(Budget(deadline_s=10_000, window_s=0), boot_s=300, tell=told.append)
+    for elapsed_s, left_s in ((0, None), (0, 7000), (1000, 6721), (2000, 6000), (2000, 5919)):
+        fallback.look(Funds(elapsed_s=elapsed_s), left_s=left_s)
+    assert told == [True, False]
+    Fallback(Budget(), boot_s=300, tell=told.append).look(Funds(elapsed_s=1e9), left_s=1e9)
+    assert told == [True, False]

@@ -1,0 +1,98 @@
+"""Sweeps on a cluster that grows: machines come for waiting trials, within dollars an hour, and go when idle."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from growing import Growing, growing_cluster
+from tiny_run import write_corpus
+
+from raysent.sweep import Workers, read_ledger
+
+HEAD_USD, WORKER_USD, MAX_HOURLY_USD = 1.0, 2.0, 5.0
+NUM_TRIALS = 4
+TYPES = {
+    f"{market}-small": {
+        "resources": {"CPU": 1, "object_store_memory": 80_000_000},
+        "node_config": {},
+        "min_workers": 0,
+        "max_workers": 4,
+        "priority": priority,
+        "labels": {"market": market, "instance-type": "small"},
+    }
+    for market, priority in (("spot", 10), ("on-demand", 0))
+}
+HEAD = {"market": "on-demand", "instance-type": "lead"}
+SPACE = f"""
+base:
+  corpus: {{path: text.txt, format: sentences, validation_fraction: 0.2}}
+  encoder: {{type: gru, hidden_size: 8, embedding: {{dim: 6}}}}
+  objective: {{type: context_prediction}}
+  training: {{batch_size: 24, learning_rate: 0.01, epochs: 100, max_steps: 150, num_reports: 2}}
+  validation: {{num_candidates: 20, num_sentences: 40}}
+search:
+  training.learning_rate: {{loguniform: [1e-3, 1e-1]}}
+limits: {{trials: {NUM_TRIALS}, scheduler: {{type: none}}}}
+judge: {{tasks: []}}
+cost: {{machines: {{lead: {HEAD_USD}, small: {WORKER_USD}}}, max_hourly: {MAX_HOURLY_USD}usd, poll: 1s}}
+"""
+
+
+def _sweep(cluster: Growing, folder: Path) -> dict[str, Any]:
+    """Sweep on a cluster that may grow to four workers; returns what is printed."""
+    write_corpus(folder)
+    (folder / "space.yaml").write_text(SPACE)
+    command = [sys.executable, "-c", "from raysent.cli import main; main()", "sweep", "space.yaml", "--run", "run"]
+    ran = subprocess.run(
+        [*command, "--address", cluster.address, "--json", "--yes"],
+        cwd=folder, env={**os.environ, **Workers(4, 1).told()}, capture_output=True, text=True, check=False, timeout=150,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def _most_at_once(lines: list[dict[str, Any]]) -> float:
+    """Return the most dollars an hour of nodes that were paid for at one time."""
+    there: dict[str, float] = {}
+    most = 0.0
+    for line in lines:
+        there[line["node"]] = line["worst_usd_per_hour"] if line["is_open"] else 0.0
+        most = max(most, sum(there.values()))
+    return most
+
+
+@pytest.mark.cluster
+def test_workers_come_for_trials_within_dollars_an_hour_and_go_when_idle(tmp_path: Path) -> None:
+    """Of four workers that may come, two are within five dollars an hour beside the head; spot ones by priority."""
+    with growing_cluster(TYPES, head=HEAD, idle_s=5, max_workers=2) as cluster:
+        assert cluster.num_workers() == 0
+        outcome = _sweep(cluster, tmp_path)
+        assert [trial["status"] for trial in outcome["trials"]] == ["finished"] * NUM_TRIALS
+        until = time.monotonic() + 30
+        while cluster.num_workers() and time.monotonic() < until:
+            time.sleep(0.5)
+        assert cluster.num_workers() == 0
+    lines = [line for line in read_ledger(tmp_path / "run") if line["entry"] == "node"]
+    kinds = {line["node"]: (line["instance_type"], line["market"]) for line in lines}
+    assert sorted(kinds.values()) == [("lead", "on-demand"), ("small", "spot"), ("small", "spot")]
+    assert _most_at_once(lines) == MAX_HOURLY_USD
+    # Nobody tells this fleet's spot prices.
+    assert {line["source"] for line in lines if line["market"] == "spot"} == {"unknown, counted as on-demand"}
+    assert sum(line["usd"] for line in lines) == pytest.approx(outcome["spent_usd"], abs=1e-4)
+
+
+@pytest.mark.cluster
+def test_machines_on_demand_come_where_there_is_no_spot_machine(tmp_path: Path) -> None:
+    """As AWS refuses when it has none: the type of the next priority is started instead."""
+    with growing_cluster(TYPES, head=HEAD, missing=("spot-small",)) as cluster:
+        outcome = _sweep(cluster, tmp_path)
+    assert [trial["status"] for trial in outcome["trials"]] == ["finished"] * NUM_TRIALS
+    workers = [line for line in read_ledger(tmp_path / "run") if line.get("instance_type") == "small"]
+    assert {line["market"] for line in workers} == {"on-demand"}

@@ -1,0 +1,133 @@
+"""What nobody may be able to do: run code of theirs through our files, fill the memory, or reach an open dashboard."""
+
+from __future__ import annotations
+
+import ast
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from raysent.cloud.cluster import asks_for_token
+from raysent.config import parse_yaml, read_yaml
+from raysent.errors import ConfigError
+from raysent.search_space import parse_space
+
+ROOT = Path(__file__).resolve().parent.parent
+# What runs code that a file holds, or writes where an archive says.
+FORBIDDEN_IMPORTS = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "tarfile", "yaml"}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "torch.load", "extractall", "unpack_archive", "os.system", "os.popen"}
+
+
+def _forbidden(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of what a module must not use."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            yield from ((node.lineno, name) for name in names if name.split(".")[0] in FORBIDDEN_IMPORTS)
+        elif isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called in FORBIDDEN_CALLS or called.rsplit(".", maxsplit=1)[-1] in ("extractall", "unpack_archive"):
+                yield node.lineno, called
+            if any(
+                word.arg in ("allow_pickle", "shell") and ast.unparse(word.value) != "False" for word in node.keywords
+            ):
+                yield node.lineno, ast.unparse(node)[:60]
+
+
+def test_no_file_is_read_by_what_runs_code_from_it() -> None:
+    """Models, checkpoints and journals are safetensors, npz without objects, and JSON; nothing is unpacked or eval'ed."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in sorted((ROOT / "raysent").rglob("*.py"))
+        for line, name in _forbidden(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "code", ["import pickle", "from pickle import loads", "torch.load('a')", "eval('1')", "archive.extractall()",
+             "np.load('a', allow_pickle=True)", "subprocess.run('a', shell=True)"],
+)  # fmt: skip
+def test_what_runs_code_would_be_found(code: str) -> None:
+    """The check above sees each of these."""
+    assert list(_forbidden(ast.parse(code)))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "__import__('os').system('true')",
+        "open('/etc/passwd')",
+        "training.__class__",
+        "().__class__.__bases__",
+        "[name for name in ().__class__.__mro__]",
+        "9**9**9**9 > 1",
+        "'a' * 10**9 == ''",
+    ],
+)
+def test_constraints_evaluate_comparisons_and_nothing_else(expression: str) -> None:
+    """Calls, attributes of Python's own and numbers without end are refused in one line."""
+    text = (
+        "base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}\n"
+        f'search: {{training.batch_size: {{choice: [10, 20]}}}}\nconstraints: ["{expression}"]\n'
+    )
+    with pytest.raises(ConfigError, match="cannot be evaluated") as refused:
+        parse_space(parse_yaml(text), name="toy")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("tag", ["!!python/object/apply:os.system ['true']", "!!python/name:os.system ''"])
+def test_yaml_makes_no_objects(tag: str) -> None:
+    """A tag of Python's is text of no meaning."""
+    value = parse_yaml(f"a: {tag}\n").values["a"]
+    assert not callable(value)
+    assert isinstance(value, list | str) or type(value).__module__.startswith("ruamel")
+
+
+def test_yaml_is_read_up_to_a_size(tmp_path: Path) -> None:
+    """Neither a file of any size, nor a small one whose anchors stand for a thousand million values."""
+    (tmp_path / "big.yaml").write_bytes(b"#" * 1_000_001)
+    with pytest.raises(ConfigError, match="must be at most 1,000,000 bytes; is this another file"):
+        read_yaml(tmp_path / "big.yaml")
+    bomb = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
+    )
+    with pytest.raises(ConfigError, match="must hold at most 100,000 values; its anchors stand for more"):
+        parse_yaml(bomb, source="bomb.yaml")
+
+
+@contextmanager
+def _dashboard(status: int) -> Iterator[str]:
+    """Answer every question with a status."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(("status", "verdict"), [(200, "failed"), (401, "ok"), (403, "ok"), (500, "unknown")])
+def test_doctor_fails_on_a_dashboard_that_lets_in_without_a_token(status: int, verdict: str) -> None:
+    """An open one runs code for whoever reaches it (CVE-2023-48022)."""
+    with _dashboard(status) as address:
+        assert asks_for_token(address).verdict == verdict
+
+
+def test_torch_is_new_enough_to_have_no_known_hole_in_its_reader() -> None:
+    """Nothing of ours calls it, but a library that we use may: 2.10 is the first without the second bypass."""
+    assert '"torch>=2.10"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
