@@ -1,0 +1,221 @@
+"""How time grows: a training step with its sizes, a sweep with its trials and machines; exponents of fitted powers.
+
+Each curve changes one size of a step and keeps the others: `width` of the states, `word_dim`, `batch` in sentences,
+`vocabulary` in words, `length` in words that a sentence is cut to. Naive and ours are those of `training_step`, turn by
+turn on the same batches, by the process' own time. A sweep's time is the simulator's, with the sweep's own conductor
+and halving, over median seeds. The exponent e of time = a * size^e is the slope of a line through the logarithms.
+
+    python -m benchmarks.growth [--corpus PATH] [--steps 3] [--svg FILE] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+
+from benchmarks import textbook
+from benchmarks.training_step import Size, encoders, measure, our_step
+from raysent.batches import BatchStream
+from raysent.cloud import Simulator, World
+from raysent.config import parse_yaml
+from raysent.corpus import CorpusConfig, prepare
+from raysent.cost import Budget, CostConfig
+from raysent.search_space import parse_space
+from raysent.vocabulary import VocabularyConfig
+
+# Size of a step -> the values that its curve passes.
+AXES = {
+    "width": (64, 128, 256, 512),
+    "word_dim": (64, 128, 256, 512),
+    "batch": (64, 128, 256, 512),
+    "vocabulary": (2000, 5000, 12000, 30000),
+    "length": (8, 15, 30, 60),
+}
+NUM_TRIALS, NUM_NODES = (12, 25, 50, 100, 200), (1, 2, 4, 8, 16)
+NUM_SEEDS = 5
+NUM_WARM_UP = 3  # which `measure` leaves out
+SPACE = """
+base: {{encoder: {{type: bag}}, objective: {{type: context_prediction}}}}
+search: {{training.learning_rate: {{loguniform: [1.0e-4, 1.0e-2]}}}}
+limits: {{trials: {trials}}}
+"""
+PANEL_WIDTH, PANEL_HEIGHT, COLUMNS, MARGIN = 250, 190, 4, 46
+COLOURS = {"naive": "#b8543f", "ours": "#2f6690", "sweep": "#2f6690"}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """All sizes of a step, at the values that a curve keeps."""
+
+    width: int = 256
+    word_dim: int = 128
+    batch: int = 128
+    vocabulary: int = 5000
+    length: int = 30
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds of each way at each value of one size."""
+
+    name: str
+    values: tuple[int, ...]
+    seconds: dict[str, list[float]]
+
+    @property
+    def exponents(self) -> dict[str, float]:
+        """The power by which each way's time grows with the size."""
+        return {way: exponent(self.values, found) for way, found in self.seconds.items()}
+
+
+def exponent(values: Sequence[float], seconds: Sequence[float]) -> float:
+    """Return the slope of the least-squares line through the logarithms of both."""
+    return round(float(np.polyfit(np.log(values), np.log(seconds), 1)[0]), 2)
+
+
+def step_seconds(sizes: Sizes, corpus_path: str, *, num_steps: int) -> tuple[Sizes, dict[str, float]]:
+    """Return the sizes as the text allows them, and the median seconds of a step of each way."""
+    corpus = prepare(CorpusConfig(path=corpus_path, max_length=sizes.length), VocabularyConfig(size=sizes.vocabulary))
+    sizes = replace(sizes, vocabulary=len(corpus.vocabulary))
+    size = Size(sizes.vocabulary, sizes.word_dim, sizes.width, sizes.batch)
+    stream = BatchStream(corpus.train, batch_size=sizes.batch, candidates="contiguous", context_size=1, seed=0)
+    count = num_steps + NUM_WARM_UP
+    batches = [stream.batch(number * max(1, stream.num_batches // count)) for number in range(count)]
+    words = corpus.vocabulary
+    steps = {
+        "naive": textbook.step("gru", num_words=len(words), word_dim=size.word_dim, dim=size.dim),
+        "ours": our_step(encoders("gru", size), size, words, bfloat16=False),
+    }
+    return sizes, {way: median(times) for way, times in measure(steps, batches).items()}
+
+
+def step_curve(axis: str, corpus_path: str, *, num_steps: int) -> Curve:
+    """Return how a step's time grows with one of its sizes."""
+    values, seconds = [], {"naive": [], "ours": []}
+    for value in AXES[axis]:
+        sizes, found = step_seconds(replace(Sizes(), **{axis: value}), corpus_path, num_steps=num_steps)
+        if getattr(sizes, axis) in values:
+            continue  # the text has no more words
+        values.append(getattr(sizes, axis))
+        for way, each in found.items():
+            seconds[way].append(each)
+    return Curve(axis, tuple(values), seconds)
+
+
+def sweep_seconds(num_trials: int, num_nodes: int) -> float:
+    """Return the median time of a simulated sweep with early stopping on machines of our own."""
+    space = parse_space(parse_yaml(SPACE.format(trials=num_trials)), name="growth")
+    world = World(
+        0.526, num_nodes, "own", num_reports=9, trial_s=1800.0, cost=CostConfig(usd_per_hour=0.526), kill_share=0.0
+    )
+    return median(Simulator(space, world, Budget(), seed=seed).run().seconds for seed in range(NUM_SEEDS))
+
+
+def curves(corpus_path: str, *, num_steps: int) -> list[Curve]:
+    """Return every curve."""
+    of_steps = [step_curve(axis, corpus_path, num_steps=num_steps) for axis in AXES]
+    by_trials = Curve("trials on 8 machines", NUM_TRIALS, {"sweep": [sweep_seconds(many, 8) for many in NUM_TRIALS]})
+    by_nodes = Curve("machines, 100 trials", NUM_NODES, {"sweep": [sweep_seconds(100, many) for many in NUM_NODES]})
+    return [*of_steps, by_trials, by_nodes]
+
+
+# -- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def table(found: Sequence[Curve]) -> str:
+    """Return all curves as a Markdown table."""
+    lines = ["| size | values | way | seconds | exponent |", "|---|---|---|---|---|"]
+    for curve in found:
+        for way, seconds in curve.seconds.items():
+            values, times = (
+                ", ".join(f"{value:,}" for value in curve.values),
+                ", ".join(f"{one:.3g}" for one in seconds),
+            )
+            lines.append(f"| {curve.name} | {values} | {way} | {times} | {curve.exponents[way]:.2f} |")
+    return "\n".join(lines)
+
+
+def svg(found: Sequence[Curve]) -> str:
+    """Return all curves as panels with logarithmic axes."""
+    rows = math.ceil(len(found) / COLUMNS)
+    panels = [
+        f'<g transform="translate({PANEL_WIDTH * (place % COLUMNS)},{PANEL_HEIGHT * (place // COLUMNS)})">'
+        f"{_panel(curve)}</g>"
+        for place, curve in enumerate(found)
+    ]
+    size = f'width="{PANEL_WIDTH * COLUMNS}" height="{PANEL_HEIGHT * rows}"'
+    style = 'font-family="sans-serif" font-size="11" fill="#333"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}><rect {size} fill="white"/>'
+    return head + "".join(panels) + "</svg>\n"
+
+
+def _panel(curve: Curve) -> str:
+    """Return one curve: a line a way, its exponent beside it, the ends of both axes in numbers."""
+    every = [one for seconds in curve.seconds.values() for one in seconds]
+    low, high = min(every) / 1.3, max(every) * 1.3
+    left, right, top, bottom = MARGIN, PANEL_WIDTH - 16, 30, PANEL_HEIGHT - 30
+
+    def x(value: float) -> float:
+        return left + (right - left) * math.log(value / curve.values[0]) / math.log(curve.values[-1] / curve.values[0])
+
+    def y(value: float) -> float:
+        return bottom - (bottom - top) * math.log(value / low) / math.log(high / low)
+
+    parts = [
+        f'<path d="M{left},{top}V{bottom}H{right}" fill="none" stroke="#999"/>',
+        f'<text x="{left}" y="14" font-weight="bold">{curve.name}</text>',
+        *(
+            f'<text x="{x(one):.0f}" y="{bottom + 14}" text-anchor="{anchor}">{one:,}</text>'
+            for one, anchor in zip(_ends(curve.values), ("start", "end"), strict=True)
+        ),
+        *(
+            f'<text x="{left - 4}" y="{y(one) + 4:.0f}" text-anchor="end">{_time(one)}</text>'
+            for one in _ends(sorted(every))
+        ),
+    ]
+    for line, (way, seconds) in enumerate(curve.seconds.items()):
+        points = " ".join(f"{x(value):.1f},{y(one):.1f}" for value, one in zip(curve.values, seconds, strict=True))
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[way]}" stroke-width="2"/>')
+        said = f"{way} {curve.exponents[way]:+.2f}"
+        parts.append(f'<text x="{left + 92 * line}" y="27" fill="{COLOURS[way]}">{said}</text>')
+    return "".join(parts)
+
+
+def _time(seconds: float) -> str:
+    """Return a time with two digits."""
+    return f"{seconds / 3600:.2g} h" if seconds >= 600 else f"{1000 * seconds:,.0f} ms"
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """Return the first and the last value."""
+    return values[0], values[-1]
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", default="docs", help="text to draw batches from")
+    parser.add_argument("--steps", type=int, default=3, help="steps of each that are measured")
+    parser.add_argument("--svg", type=Path, help="where to draw the curves")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    found = curves(options.corpus, num_steps=options.steps)
+    if options.svg is not None:
+        options.svg.write_text(svg(found), encoding="utf-8")
+    if options.json:
+        print(json.dumps([{**curve.__dict__, "exponents": curve.exponents} for curve in found]))
+        return
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
