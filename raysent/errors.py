@@ -5,6 +5,7 @@
     ├── DataError        a corpus, word vectors, a task's files
     ├── ArtifactError    a file that one command wrote and another reads
     ├── TrainingError    a run that cannot go on
+    ├── BudgetError      the money for something is gone
     ├── CompilerError    the machine's compiler, where a compiled kernel was asked for
     └── CloudError       a cloud or a cluster that refuses or does not answer
 
@@ -38,6 +39,10 @@ class ArtifactError(RaysentError):
 
 class TrainingError(RaysentError):
     """A run cannot go on, through no fault in its configuration's form."""
+
+
+class BudgetError(RaysentError):
+    """The money for something is gone."""
 
 
 class CompilerError(RaysentError):

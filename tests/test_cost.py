@@ -25,7 +25,7 @@ from raysent.cost import (
     spot_price,
 )
 from raysent.cost.config import parse_deadline
-from raysent.errors import ArtifactError, ConfigError
+from raysent.errors import ArtifactError, BudgetError, ConfigError
 from raysent.search_space import parse_space
 from raysent.sweep.metering import LEDGER_FILE, Meter, metered, read_ledger, spent_usd
 from raysent.sweep.trial import Trial
@@ -208,6 +208,20 @@ def test_metered_pays_for_what_is_done_after_training(tmp_path):
     lines = read_ledger(tmp_path)
     assert {line["node"] for line in lines} == {"judging"}
     assert [line["is_open"] for line in lines[-2:]] == [True, False]
+
+
+def test_metered_ends_what_the_money_does_not_suffice_for(tmp_path):
+    """Half a dollar above the budget is the bound, whatever it was spent on."""
+    clock, price = Clock(), 3600.0
+    with Meter(tmp_path, CostConfig(usd_per_hour=price), nodes=lambda: {"here": {}}, clock=clock) as meter:
+        clock.now += 2
+        meter.funds()
+    enough, too_little = (CostConfig(usd_per_hour=price, budget=budget, poll="0.1s") for budget in ("9usd", "1usd"))
+    with metered(tmp_path, enough, what="judging") as afford:
+        afford()
+    said = r"^judging: must stay within 1\.00 usd; 2\.\d\d are spent$"
+    with metered(tmp_path, too_little, what="judging") as afford, pytest.raises(BudgetError, match=said):
+        afford()
 
 
 def test_budget_admits_while_everything_fits():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from raysent.cli.reading import read_lines
 from raysent.cli.reporting import print_reported, reported_values
 from raysent.cli.spreading import Over
 from raysent.ensemble import Combined, combine
-from raysent.errors import ConfigError
+from raysent.errors import BudgetError, ConfigError
 from raysent.evaluate import Score, SimilarityScore, evaluate_similarity, expand
 from raysent.evaluate import evaluate as evaluate_models
 from raysent.evaluate.costs import Costs, costs_of
@@ -29,7 +30,7 @@ from raysent.probes import protocol_name, settings
 from raysent.processes import choose_num_processes
 from raysent.report import write as write_report
 from raysent.sentence_encoder import SentenceEncoder, encode_blocks
-from raysent.sweep import SweepRecord, SweepResult, trial_folder
+from raysent.sweep import Afford, SweepRecord, SweepResult, trial_folder
 from raysent.sweep.selection import select_members
 from raysent.tasks import absent_tasks, default_tasks, find_task, known_tasks
 from raysent.tasks.similarity import SIMILARITY_TASKS
@@ -50,11 +51,12 @@ class Judgement:
 
     combined: Combined | None
     report: Path
+    stopped: str = ""
 
     def values(self) -> dict[str, Any]:
         """Return it as plain values."""
         ensemble = None if self.combined is None else ensemble_values(self.combined)
-        return {"ensemble": ensemble, "report": address_of(self.report)}
+        return {"ensemble": ensemble, "judging_stopped": self.stopped, "report": address_of(self.report)}
 
 
 def task_names(
@@ -215,27 +217,38 @@ def _check_precision(precision: str, encoder: SentenceEncoder, model: str) -> No
         raise ConfigError(f"--precision ubinary: {model} has no code; train one with 'raysent train binary'")
 
 
-def judge_sweep(result: SweepResult, record: SweepRecord, *, is_quiet: bool) -> Judgement:
-    """Evaluate a sweep's best trials, combine them and write its report."""
+def judge_sweep(result: SweepResult, record: SweepRecord, *, afford: Afford, is_quiet: bool) -> Judgement:
+    """Evaluate a sweep's best trials, combine them and write its report; where the money ends, what is done is kept."""
     space, judging = record.space, record.judging or {}
     members = select_members(space, result.trials)
     data = None if judging.get("data") is None else Path(judging["data"])
-    combined = None
+    combined, stopped = None, ""
     if members and judging.get("tasks") != []:
         with ProgressLines(prefix="judging ", is_quiet=is_quiet) as progress:
-            combined = combine(
-                [trial_folder(result.folder, trial.number) for trial in members],
-                output=result.folder,
-                tasks=judging.get("tasks"),
-                data_dir=data,
-                progress=progress,
-            )
-    return Judgement(combined, write_report(result.folder))
+
+            def hear(what: str, done: int, of: int) -> None:
+                afford()
+                progress(what, done, of)
+
+            try:
+                combined = combine(
+                    [trial_folder(result.folder, trial.number) for trial in members],
+                    output=result.folder,
+                    tasks=judging.get("tasks"),
+                    data_dir=data,
+                    progress=hear,
+                )
+            except BudgetError as error:
+                run = shlex.quote(address_of(result.folder))
+                stopped = f"{error}; 'raysent resume {run} --budget …' raises it and goes on"
+    return Judgement(combined, write_report(result.folder), stopped)
 
 
 def print_judgement(judgement: Judgement) -> None:
     """Print an ensemble beside its members, and where the page is."""
-    if judgement.combined is None:
+    if judgement.stopped:
+        messages.print(judgement.stopped, soft_wrap=True)
+    elif judgement.combined is None:
         messages.print("nothing was evaluated: no trial has a model, or no task is wanted")
     else:
         results.print()

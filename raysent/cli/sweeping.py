@@ -226,8 +226,8 @@ def _conclude(result: SweepResult, record: SweepRecord, *, as_json: bool) -> int
         return INTERRUPTED
     if result.closed and not as_json:
         messages.print(f"no more training: {result.closed}", soft_wrap=True)
-    with judged(record, result.folder, spot=_spot(record.space)):
-        judgement = judge_sweep(result, record, is_quiet=as_json)
+    with judged(record, result.folder, spot=_spot(record.space)) as afford:
+        judgement = judge_sweep(result, record, afford=afford, is_quiet=as_json)
     result = replace(result, spent_usd=spent_usd(result.folder))
     if as_json:
         print_json({**_summary(result), **judgement.values()})

@@ -96,6 +96,15 @@ class Budget:
             return f"the deadline is {max(0.0, self.deadline_s - funds.elapsed_s):.0f} s away"
         return ""
 
+    def is_gone(self, funds: Funds, *, seconds: float) -> bool:
+        """Return whether machines that go on for so many seconds would be past the limit by more than the bound.
+
+        What is judged may use all of that: it is worth nothing half done.
+        """
+        if self.limit_usd is None:
+            return False
+        return funds.spent_usd + funds.hourly_usd * seconds / 3600 > self.limit_usd + self.allowed_overshoot_usd
+
     def seconds_left(self, funds: Funds) -> float:
         """Return for how long nothing can be refused, whatever prices do: no need to ask before."""
         left = math.inf

@@ -26,7 +26,7 @@ from raysent.sweep.conductor import Conductor
 from raysent.sweep.driver import SweepResult, judged, resume, start
 from raysent.sweep.fleet import Workers, num_workers
 from raysent.sweep.journal import JOURNAL_FILE, Event, Listener, read_events
-from raysent.sweep.metering import LEDGER_FILE, metered, read_ledger, spent_usd
+from raysent.sweep.metering import LEDGER_FILE, Afford, metered, read_ledger, spent_usd
 from raysent.sweep.preparation import prepare_space
 from raysent.sweep.proposals import Searcher, derived_seed
 from raysent.sweep.record import SWEEP_FILE, TRIALS_FILE, SweepRecord, load_record, trial_folder
@@ -39,6 +39,7 @@ __all__ = [
     "LEDGER_FILE",
     "SWEEP_FILE",
     "TRIALS_FILE",
+    "Afford",
     "BlindProposals",
     "Conductor",
     "Event",

@@ -21,7 +21,7 @@ from raysent.sweep.conductor import Conductor
 from raysent.sweep.fallback import Fallback, training_left_s
 from raysent.sweep.fleet import check_files, share, standing
 from raysent.sweep.journal import JOURNAL_FILE, Journal, Listener, read_events
-from raysent.sweep.metering import LEDGER_FILE, Meter, metered, spent_usd
+from raysent.sweep.metering import LEDGER_FILE, Afford, Meter, metered, spent_usd
 from raysent.sweep.preparation import Progress, prepare_space
 from raysent.sweep.ray_tune import Layout, run_trials
 from raysent.sweep.record import (
@@ -118,8 +118,10 @@ def resume(
 
 
 @contextlib.contextmanager
-def judged(record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None) -> Iterator[None]:
+def judged(record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None) -> Iterator[Afford]:
     """Pay for machines while a sweep is judged inside the block: a cluster's with prices of their own, or this one.
+
+    The block gets a function to call now and then, which raises BudgetError once the budget and its bound are spent.
 
     Args:
         record: The sweep.
@@ -128,17 +130,17 @@ def judged(record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None) ->
     """
     cost = record.space.cost
     if record.address is None or not cost.machines:
-        with metered(folder, cost, what="judging"):
-            yield
+        with metered(folder, cost, what="judging") as afford:
+            yield afford
         return
     # Workers stand idle for a while yet.
     prices = Prices(cost, spot=spot)
     with (
         quiet_output(),
         ray_session(record.address),
-        metered(folder, cost, what="judging", nodes=standing, prices=prices),
+        metered(folder, cost, what="judging", nodes=standing, prices=prices) as afford,
     ):
-        yield
+        yield afford
 
 
 def _check_free(folder: Path) -> None:

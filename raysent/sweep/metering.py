@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from raysent.artifacts import Lines, read_json_lines
-from raysent.cost import CostConfig, Entry, Funds, Ledger, Prices
-from raysent.errors import RaysentError
+from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, Prices, parse_money
+from raysent.errors import BudgetError, RaysentError
 from raysent.sweep.trial import Trial
 
 LEDGER_FILE = "ledger.jsonl"
 
 # The machines that are there now: name -> the labels that tell what each costs.
 Nodes = Callable[[], Mapping[str, Mapping[str, str]]]
+
+
+# Raises BudgetError once there is no money to go on.
+Afford = Callable[[], None]
 
 
 class Meter:
@@ -125,8 +129,10 @@ class Meter:
 @contextmanager
 def metered(
     folder: Path, config: CostConfig, *, what: str, nodes: Nodes | None = None, prices: Prices | None = None
-) -> Iterator[None]:
+) -> Iterator[Afford]:
     """Pay for machines while the block runs, counted up by a thread at every poll; nothing where they are free.
+
+    The block gets a function to call now and then, which raises BudgetError once the budget and its bound are spent.
 
     Args:
         folder: The run folder.
@@ -136,21 +142,28 @@ def metered(
         prices: As for a `Meter`.
     """
     if not config.is_priced:
-        yield
+        yield lambda: None
         return
-    is_over = threading.Event()
+    is_over, turn = threading.Event(), threading.Lock()
+    budget = Budget(limit_usd=None if config.budget is None else parse_money(config.budget))
 
     def count_up(meter: Meter) -> None:
         while not is_over.wait(config.poll_s):
             # What cannot be written now is counted up with the next poll; the last word is said where all can hear.
-            with contextlib.suppress(RaysentError):
+            with contextlib.suppress(RaysentError), turn:
                 meter.funds()
+
+    def afford() -> None:
+        with turn:
+            funds = meter.funds()
+        if budget.is_gone(funds, seconds=config.poll_s):
+            raise BudgetError(f"{what}: must stay within {budget.limit_usd:.2f} usd; {funds.spent_usd:.2f} are spent")
 
     with Meter(folder, config, nodes=nodes or (lambda: {what: {}}), prices=prices) as meter:
         thread = threading.Thread(target=count_up, args=(meter,), daemon=True)
         thread.start()
         try:
-            yield
+            yield afford
         finally:
             is_over.set()
             thread.join()
