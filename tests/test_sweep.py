@@ -21,7 +21,7 @@ from raysent.errors import ConfigError
 from raysent.search_space import Limits, parse_space
 from raysent.sweep import load_record, prepare_space, read_events, read_ledger, replay
 from raysent.sweep.conductor import Trial
-from raysent.sweep.ray_tune import Machines, layout
+from raysent.sweep.layout import Machines, layout
 from raysent.sweep.selection import select_members
 from raysent.sweep.sharing import share_gpu, trial_bytes, trials_per_gpu
 from raysent.vocabulary import VocabularyConfig
