@@ -21,8 +21,8 @@ from raysent.errors import ConfigError
 from raysent.search_space import Limits, parse_space
 from raysent.sweep.fallback import Fallback, training_left_s
 from raysent.sweep.fleet import Workers, num_workers, workers_to_come
+from raysent.sweep.layout import Machines, layout
 from raysent.sweep.metering import Meter, read_ledger
-from raysent.sweep.ray_tune import Machines, layout
 from raysent.sweep.trial import Trial
 
 MACHINES = {"g5.xlarge": 1.0, "g4dn.xlarge": 0.5, "m5.xlarge": 0.2}
