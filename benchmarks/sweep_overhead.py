@@ -39,8 +39,9 @@ from raysent.cost import CostConfig
 from raysent.search_space import SearchSpace, parse_space
 from raysent.sweep import Conductor, ray_tune
 from raysent.sweep.journal import Journal
+from raysent.sweep.layout import Layout
 from raysent.sweep.metering import Meter
-from raysent.sweep.ray_tune import Layout, run_trials
+from raysent.sweep.ray_tune import run_trials
 from raysent.sweep.trainables import Message, ReusedActor
 from raysent.train import quiet_output
 

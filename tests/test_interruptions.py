@@ -18,7 +18,6 @@ import ray
 from machines import metadata_service, node_agent
 from tiny_run import tiny_run
 
-from raysent import train as training
 from raysent.preemption import drain_node
 from raysent.sweep import load_record, read_events, read_ledger, replay
 from raysent.train import make_trainer, ray_session, trained
@@ -75,7 +74,7 @@ def test_ray_train_workers_save_twice_before_their_node_is_taken(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two workers hear of the drain together, save at once and again, and go on elsewhere; no failure is allowed."""
-    monkeypatch.setattr(training, "_MAX_FAILURES", 0)
+    monkeypatch.setattr("raysent.train.workers._MAX_FAILURES", 0)
     run, enough = tmp_path / "run", tmp_path / "enough"
     config = tiny_run(tmp_path, training__epochs=1e6, training__max_steps=10**6, training__num_reports=NUM_SHARES)
     drill = Drill(run, cluster)

@@ -96,7 +96,7 @@ def test_fit_killed_between_reports_goes_on_from_the_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]
 ) -> None:
     """The same weights and losses as without an interruption, and the steps since the checkpoint are counted as lost."""
-    monkeypatch.setattr("raysent.trainer.loop.LOOK_S", 0.0)  # at every step
+    monkeypatch.setattr("raysent.trainer.lookout.LOOK_S", 0.0)  # at every step
     config = tiny_run(tmp_path, training__num_reports=2, **changes)
     fit(config, tmp_path / "straight")
     with pytest.raises(KilledError):
@@ -114,7 +114,7 @@ def test_fit_killed_between_reports_goes_on_from_the_notice(
 
 def test_fit_counts_what_two_kills_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost steps add up, also where the second machine dies before its first checkpoint."""
-    monkeypatch.setattr("raysent.trainer.loop.LOOK_S", 0.0)
+    monkeypatch.setattr("raysent.trainer.lookout.LOOK_S", 0.0)
     config = tiny_run(tmp_path, training__num_reports=1)
     for number in (4, 3):
         with pytest.raises(KilledError):
@@ -125,7 +125,7 @@ def test_fit_counts_what_two_kills_lost(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_fit_saves_now_and_then_where_interruptions_are_likely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With an interruption a millisecond every look saves; a run that ends leaves none of it."""
-    monkeypatch.setattr("raysent.trainer.loop.LOOK_S", 0.0)
+    monkeypatch.setattr("raysent.trainer.lookout.LOOK_S", 0.0)
     saved: list[int] = []
     monkeypatch.setattr(
         "raysent.trainer.loop.save_checkpoint", lambda folder, tensors, progress, *, key: saved.append(progress.step)

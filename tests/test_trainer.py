@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 from tiny_run import tiny_run
 
-from raysent import artifacts
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.model import SentenceModel, load
 from raysent.run import RunConfig, TrainingConfig, load_run
@@ -179,7 +178,7 @@ def test_fit_on_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytes
         raise OSError(28, "No space left on device")
 
     def fill_disk(report: Report) -> bool:
-        monkeypatch.setattr(artifacts.files, "save_file", full)
+        monkeypatch.setattr("safetensors.torch.save_file", full)
         return True
 
     with pytest.raises(ArtifactError, match=r"safetensors: the disk is full; free some space"):

@@ -60,13 +60,14 @@ LIBRARIES: dict[str, frozenset[str]] = {
 # Where own modules may be imported inside a function, and why; each such line says so in a comment.
 LATE = {
     "raysent": "importing raysent for its version must not import torch",
-    "raysent.cli.app": "asking for help must not import torch and Ray",
     "raysent.cli.analyse_app": "asking for help must not import torch and Ray",
     "raysent.cli.options": "asking for help must not import torch and Ray",
     "raysent.cli.cluster_app": "asking for help must not import torch and Ray",
     "raysent.cli.cost_app": "asking for help must not import torch and Ray",
+    "raysent.cli.judge_app": "asking for help must not import torch and Ray",
     "raysent.cli.model_app": "asking for help must not import torch and Ray",
     "raysent.cli.retrieval_app": "asking for help must not import torch and Ray",
+    "raysent.cli.sweep_app": "asking for help must not import torch and Ray",
 }
 
 

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and the many of `sweep`."""
 
 from __future__ import annotations
 
@@ -50,6 +50,18 @@ RunOption = Annotated[
         parser=opened,
     ),
 ]
+TrialsOption = Annotated[int | None, typer.Option("--trials", metavar="N", min=1, help="Trials in all.")]
+ConcurrentOption = Annotated[
+    int | None,
+    typer.Option("--concurrent", metavar="N", min=1, help="Trials at once.  [default: as many as fit]"),
+]
+WorkersPerTrialOption = Annotated[
+    int | None, typer.Option("--workers-per-trial", metavar="N", min=1, help="Ray Train workers of each trial.")
+]
+TimeOption = Annotated[
+    str | None,
+    typer.Option("--time", metavar="30m", help="Wall-clock limit; running trials stop at their next report."),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="A.B=C", help="Set a value of the base run; ends the search over it. Repeatable."),
@@ -93,4 +105,18 @@ DeadlineOption = Annotated[
     str | None,
     typer.Option("--deadline", metavar="6h", help="When all training has stopped: 6h, or an ISO time (UTC)."),
 ]
+HourlyOption = Annotated[
+    str | None,
+    typer.Option("--max-hourly", metavar="12usd", help="Dollars an hour that all machines may cost together."),
+]
+OnBudgetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on-budget",
+        metavar="NAME",
+        help="stop: train until the money is gone; finish-rung: begin no way to a rung that is not paid for.",
+    ),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check everything and say what would be done.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before starting.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]

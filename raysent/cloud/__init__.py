@@ -4,7 +4,7 @@ cluster/       a Ray cluster on AWS, from a file to machines and back
 aws_prices.py  what AWS asks, on demand and on the spot market
 market.py      a made-up spot market
 workload.py    what made-up trials take and score
-simulator.py   one sweep on an event clock, with the real conductor, budget and ledger
+simulator/     one sweep on an event clock, with the real conductor, budget and ledger
 estimate.py    many of them: what a sweep will cost, and whether the cap holds
 """
 

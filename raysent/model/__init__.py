@@ -11,7 +11,8 @@ A saved model is three files in one folder: `model.json` (what it is), `model.sa
 - `files`: what a saved model's files say
 - `reading`: the way in which an objective reads sentences
 - `encoding`: text -> vectors or bits
-- `sentence_model`: the model, with what trains it
+- `learning`: vectors with gradient, losses and scores
+- `sentence_model`: the model: built, saved and loaded
 - `postprocessing`: what becomes of the towers' blocks
 - `averages`: models that average a file's word vectors
 - `words`: the same model with more words, and the bag of its words

@@ -12,6 +12,7 @@ conductor.py   these together: the sweep's mind, without Ray
 metering.py    the ledger of a sweep, on its clock
 trainables.py  what trains one trial: a reused Tune actor, or Ray Train workers
 sharing.py     how many trials share one GPU
+layout.py      how trials share a cluster's cores and GPUs
 ray_tune.py    the conductor on Ray Tune
 fallback.py    when a deadline needs machines on demand
 fleet.py       the machines: which stand, which may come, how trials share them

@@ -21,9 +21,10 @@ from raysent.sweep.conductor import Conductor
 from raysent.sweep.fallback import Fallback, training_left_s
 from raysent.sweep.fleet import check_files, share, standing
 from raysent.sweep.journal import JOURNAL_FILE, Journal, Listener, read_events
+from raysent.sweep.layout import Layout
 from raysent.sweep.metering import LEDGER_FILE, Afford, Meter, metered, spent_usd
 from raysent.sweep.preparation import Progress, prepare_space
-from raysent.sweep.ray_tune import Layout, run_trials
+from raysent.sweep.ray_tune import run_trials
 from raysent.sweep.record import (
     SWEEP_FILE,
     TRIALS_FILE,

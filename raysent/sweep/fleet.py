@@ -22,7 +22,7 @@ from raysent.artifacts import address_of, is_remote
 from raysent.cost import Prices, num_affordable, parse_money
 from raysent.errors import ConfigError
 from raysent.search_space import SearchSpace, named_files
-from raysent.sweep.ray_tune import Layout, Machines, layout
+from raysent.sweep.layout import Layout, Machines, layout
 from raysent.sweep.record import SWEEP_FILE
 from raysent.sweep.sharing import trials_per_gpu
 from raysent.train import cpus_of_largest_node, node_name

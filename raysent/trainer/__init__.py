@@ -7,6 +7,8 @@
 - `optimization`: clip, learning rate, dense and row-exact Adam
 - `checkpoint`: everything needed to go on bit for bit
 - `saving`: when to save between reports: now and then, at once after a notice, and just before its end
+- `lookout`: how often a run looks out for interruptions, and on whose clock
+- `shared_loss`: the loss of one step, over this worker's sentences or over all
 - `loop`: `fit`: step, validate, save, report
 """
 

@@ -8,12 +8,9 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from raysent.artifacts import CHECKPOINT_FOLDER, add_json_line, remove, write_text
-from raysent.batches import AnyBatch, Batch, Pairs
 from raysent.material import Material, open_material
 from raysent.matmul import set_matmul_precision
 from raysent.run import OUTCOME_FILE, REPORTS_FILE, RunConfig, save_run
@@ -26,10 +23,12 @@ from raysent.trainer.checkpoint import (
     save_checkpoint,
     steps_lost,
 )
+from raysent.trainer.lookout import Lookout
 from raysent.trainer.optimization import Optimizer, under
 from raysent.trainer.outcome import OnReport, Outcome, Report, Status, go_on, load_outcome, save_outcome
 from raysent.trainer.plan import build_model, count_steps, dropout_generator, open_stream, report_index
-from raysent.trainer.saving import LOOK_S, Interruptions, SaveTimer
+from raysent.trainer.saving import Interruptions
+from raysent.trainer.shared_loss import SharedLoss
 from raysent.trainer.workers import Workers
 from raysent.vocabulary import Sentences
 
@@ -90,19 +89,13 @@ class _Training:
         self._config = config
         self._device = device
         self._workers = workers
-        # Other losses than those over contexts are each worker's own: no sentence needs another worker's.
-        is_shared = (
-            config.training.gather_candidates
-            and config.objective.reads in {"context", "pairs"}
-            and config.objective.compares
-        )
-        self._gathers = is_shared and workers.world_size > 1
         self._stream = open_stream(config, material, workers)
         self._num_steps = count_steps(config.training, steps_per_epoch=self._stream.num_batches)
         self._examination = open_examination(config, material)
         self._model = build_model(config, material).to(device)
         self._sample = self._fit_to_text(material)
         self._optimizer = Optimizer(self._model, config.training, num_steps=self._num_steps)
+        self._loss = SharedLoss(config, self._model, self._optimizer, workers=workers, device=device)
         self._use_bfloat16 = config.training.precision == "bfloat16" or (
             config.training.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
         )
@@ -147,7 +140,7 @@ class _Training:
         num_reports = self._config.training.num_reports
         if self._progress.reports and not self._goes_on(Report(**self._progress.reports[-1]), report):
             return "stopped"
-        lookout = _Lookout(interruptions, step=self._progress.step, seconds=self._progress.seconds)
+        lookout = Lookout(interruptions, step=self._progress.step, seconds=self._progress.seconds)
         while self._progress.step < self._num_steps:
             self._step()
             step = self._progress.step
@@ -163,7 +156,7 @@ class _Training:
                 return "nan"
         return "finished"
 
-    def _look(self, folder: Path, lookout: _Lookout) -> bool:
+    def _look(self, folder: Path, lookout: Lookout) -> bool:
         """Save where an interruption is near or likely; returns whether all is finite. All workers call it together."""
         is_due = bool(self._workers.agree(int(lookout.is_save_due()), self._device))
         lookout.next_step = self._workers.agree(lookout.step_of_next_look(self._progress.step), self._device)
@@ -188,11 +181,11 @@ class _Training:
         self._model.train()
         self._optimizer.zero_grad()
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._use_bfloat16):
-            loss = self._loss(batch, generator)
+            loss = self._loss(batch, step=step, generator=generator)
         loss.backward()  # type: ignore[no-untyped-call]
         is_summed = self._config.objective.is_summed
-        is_mean = not (self._gathers or is_summed)
-        if self._gathers:
+        is_mean = not (self._loss.gathers or is_summed)
+        if self._loss.gathers:
             # Every worker has the whole loss, so an objective's own parameter has the whole gradient on each.
             for parameter in self._model.objectives.parameters():
                 if parameter.grad is not None:
@@ -206,46 +199,6 @@ class _Training:
         num_sentences = self._progress.sentences + self._stream.size(step)
         self._progress = replace(self._progress, step=step + 1, sentences=num_sentences)
 
-    def _loss(self, batch: AnyBatch, generator: torch.Generator) -> Tensor:
-        """Return the objective's value on this step's sentences, a scalar."""
-        if not isinstance(batch, Batch):
-            batch = self._model.prepare(batch, generator=generator)
-            words = np.unique(np.concatenate([part.ids for part in batch.parts]))
-            # All workers' words on all workers, so that their tables stay the same to the last bit.
-            self._optimizer.catch_up(self._workers.gather_words(torch.from_numpy(words).long().to(self._device)))
-            if self._gathers and isinstance(batch, Pairs):
-                return self._loss_of_all_pairs(batch, generator)
-            return self._model.loss(batch, generator=generator)
-        packed = self._model.pack(batch.sentences)
-        self._optimizer.catch_up(self._workers.gather_words(packed.words))
-        vectors = self._model.vectors(packed, generator=generator)
-        if self._gathers:
-            vectors = tuple(map(self._workers.gather_vectors, vectors))
-            batch = self._workers.gather_batch(batch, self._device)
-        return self._model.loss(batch, *vectors, generator=generator, penalty_share=self._share)
-
-    def _loss_of_all_pairs(self, pairs: Pairs, generator: torch.Generator) -> Tensor:
-        """Return the loss over all workers' pairs; only this one's vectors carry gradient."""
-        everyone = self._workers.gather_pairs(pairs)
-        reading = self._model.reading(generator)
-        for own, all_of_them in zip(pairs.parts, everyone.parts, strict=True):
-            packed = self._model.pack(own)
-            vectors = self._model.vectors(packed, generator=generator)
-            reading.know(all_of_them, tuple(map(self._workers.gather_vectors, vectors)))
-            with torch.no_grad():
-                self._model.eval()
-                plain = self._model.vectors(packed)
-                self._model.train()
-            reading.know(all_of_them, tuple(map(self._workers.gather_vectors, plain)), is_training=False)
-        # Negatives are drawn alike by everybody.
-        common = dropout_generator(self._config.seed, self._progress.step, 0)
-        return self._model.loss(everyone, generator=common, reading=reading, penalty_share=self._share)
-
-    @property
-    def _share(self) -> float:
-        """What a worker counts of a loss that all workers compute alike."""
-        return 1 / self._workers.world_size if self._gathers else 1.0
-
     def _may_look(self, step: int) -> bool:
         """Whether the loss may be looked at now: always where that costs nothing, else now and then."""
         return self._device.type == "cpu" or step % _STEPS_PER_LOOK == 0
@@ -256,7 +209,7 @@ class _Training:
 
     # -- validation, checkpoint, report -------------------------------------------------------------------------
 
-    def _report(self, index: int, folder: Path, report: OnReport, lookout: _Lookout) -> Status:
+    def _report(self, index: int, folder: Path, report: OnReport, lookout: Lookout) -> Status:
         """Validate, save and report; `finished` means: go on."""
         mine = {"seconds": lookout.seconds, **self._metrics()} if self._workers.is_first else {}
         metrics = self._workers.share(mine, self._device)
@@ -302,7 +255,7 @@ class _Training:
     def _has_finite_weights(self) -> bool:
         return all(bool(torch.isfinite(parameter).all()) for parameter in self._model.parameters())
 
-    def _save_checkpoint(self, folder: Path, lookout: _Lookout) -> None:
+    def _save_checkpoint(self, folder: Path, lookout: Lookout) -> None:
         """Save everything needed to go on, on the first worker."""
         if not self._workers.is_first:
             return
@@ -354,39 +307,6 @@ class _Training:
         save_outcome(outcome, folder, key=self._config.key)
         if outcome.status == "finished":
             drop_checkpoints(folder)
-
-
-class _Lookout:
-    """Looks out for interruptions about once a second, on the clock of one sitting of a run."""
-
-    def __init__(self, interruptions: Interruptions, *, step: int, seconds: float) -> None:
-        self.next_step = step + 1
-        self._notice = interruptions.notice
-        self._left_s: float | None = None
-        self._looked_at, self._looked_s = step, time.perf_counter()
-        self._begun_s = self._looked_s - seconds
-        self._timer = SaveTimer(per_hour=interruptions.per_hour, now_s=self._looked_s)
-
-    @property
-    def seconds(self) -> float:
-        """Time spent on the run, over all sittings."""
-        return time.perf_counter() - self._begun_s
-
-    def is_save_due(self) -> bool:
-        """Ask for a notice, on every worker, and whether to save."""
-        self._left_s = self._notice()
-        return self._timer.is_due(now_s=time.perf_counter(), left_s=self._left_s)
-
-    def step_of_next_look(self, step: int) -> int:
-        """Return the step that is about a second away, by the steps since the last look."""
-        now_s = time.perf_counter()
-        done, took_s = step - self._looked_at, max(now_s - self._looked_s, 1e-6)
-        self._looked_at, self._looked_s = step, now_s
-        return step + max(1, min(int(done * LOOK_S / took_s), 2 * done))
-
-    def note_save(self, *, took_s: float) -> None:
-        """Hear that a checkpoint has been written."""
-        self._timer.note_save(now_s=time.perf_counter(), took_s=took_s, left_s=self._left_s)
 
 
 def _nan_message(step: int) -> str:
