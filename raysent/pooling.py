@@ -96,7 +96,7 @@ class _WordSums(torch.autograd.Function):
         return functional.embedding_bag(tokens, vectors, starts, mode="sum")
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         tokens, starts = ctx.saved_tensors
         order, word_starts = groups(tokens, ctx.num_words)
