@@ -8,13 +8,9 @@ batches, validation, training and the saved model follow what the two declare.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, Union, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 import pydantic
 import torch
@@ -23,6 +19,7 @@ from torch import Tensor, nn
 from raysent.batches import Batch, Sentences
 from raysent.config import StrictModel
 from raysent.embeddings import WordTable
+from raysent.registry import scan, union
 
 Reads = Literal["context", "triplets", "pairs"]
 
@@ -225,19 +222,7 @@ def build_objective(config: ObjectiveConfig, surroundings: Surroundings | None =
     return objective
 
 
-def scan() -> dict[str, ModuleType]:
-    """Import every file of this folder; the name is that of its configuration's type."""
-    found = [importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
-    return {get_args(module.Config.model_fields["type"].annotation)[0]: module for module in found}
-
-
-def union(modules: Mapping[str, ModuleType]) -> Any:
-    """Return the type that holds any of the configurations, told apart by `type`."""
-    kinds = tuple(module.Config for module in modules.values())
-    return Annotated[Union[kinds], pydantic.Field(discriminator="type")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
-
-
-_MODULES = scan()
+_MODULES = scan(__name__, __path__)
 
 if TYPE_CHECKING:
     AnyObjective: TypeAlias = ObjectiveConfig
