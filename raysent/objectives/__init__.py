@@ -197,6 +197,46 @@ class ContextObjective(Objective):
         """
 
 
+class ScoredContext(ContextObjective):
+    """An objective over contexts that needs no more than the scores f . g, and who is whose neighbour."""
+
+    def __init__(self, config: ContextConfig, surroundings: Surroundings | None = None) -> None:
+        """Have no parameters."""
+        super().__init__()
+        del surroundings
+        self._context_size = config.context_size
+
+    def compare(
+        self,
+        f: Tensor,
+        g: Tensor,
+        *,
+        positions: Tensor,
+        documents: Tensor,
+        candidate_positions: Tensor | None = None,
+        candidate_documents: Tensor | None = None,
+    ) -> Tensor:
+        """Return the mean over the sentences that have a neighbour; see `ContextObjective.compare`."""
+        neighbours, others = neighbour_masks(
+            positions,
+            documents,
+            positions if candidate_positions is None else candidate_positions,
+            documents if candidate_documents is None else candidate_documents,
+            context_size=self._context_size,
+        )
+        return self.loss(f.float() @ g.float().T, neighbours=neighbours, others=others)
+
+    @abstractmethod
+    def loss(self, scores: Tensor, *, neighbours: Tensor, others: Tensor) -> Tensor:
+        """Return the mean over the sentences that have a neighbour, a scalar.
+
+        Args:
+            scores: f . g [batch, candidates].
+            neighbours: Whether a candidate is a sentence's neighbour, bool [batch, candidates].
+            others: Whether it is neither that nor the sentence itself.
+        """
+
+
 def neighbour_masks(
     positions: Tensor,
     documents: Tensor,
