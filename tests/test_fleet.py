@@ -10,6 +10,8 @@ from typing import Any
 import boto3
 import pytest
 from botocore.stub import Stubber
+from chaos.prices import ANSWER, price_source
+from object_store import CREDENTIALS
 
 from raysent.autoscaling import NodeType, format_types, read_types, score
 from raysent.cloud import LiveSpot
@@ -132,6 +134,29 @@ def test_live_spot_tells_the_dearest_zone_and_asks_again_in_time(ec2):
     now[0] = 700.0
     assert ask("g5.xlarge") is None  # one zone cannot be read: it may be the dearest
     ec2[1].assert_no_pending_responses()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<html>",
+        "<html></html>",
+        ANSWER.format(entries="<item><spotPrice>0.1</spotPrice></item>"),
+        ANSWER.format(entries="<item><timestamp>noon</timestamp></item>"),
+    ],
+)
+def test_live_spot_takes_nonsense_for_no_answer(text, monkeypatch):
+    """What cannot be read, or lacks what an answer has, is no price and ends no sweep."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with price_source("g5.xlarge", usd_per_hour=0.4) as source:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", source.url)
+        now = [0.0]
+        ask = LiveSpot("us-east-1", clock=lambda: now[0])
+        assert ask("g5.xlarge") == (0.4, "spot price of 2026-01-01T00:00+00:00")
+        now[0] = 301.0
+        source.say(text)
+        assert ask("g5.xlarge") is None
 
 
 def _score(node_type: str, *, missing: tuple[str, ...] = (), needs: dict[str, float] | None = None) -> Any:

@@ -246,18 +246,18 @@ def _spent_usd(run: Path) -> float:
 
 @pytest.mark.cluster
 def test_sweep_records_a_trial_that_breaks_and_goes_on(corpus, tmp_path):
-    """A learning rate that no float32 holds costs its trials; the others finish, and the exit code says so."""
+    """Word vectors that no memory holds cost their trials; the others finish, and the exit code says so."""
     run = tmp_path / "run"
     space = _write_space(corpus, trials=4, scheduler="none")
     swept = subprocess.run(
         [*RAYSENT, "sweep", str(space), "--run", str(run), "--json",
-         "--set", "search.training.learning_rate={choice: [0.005, 1.0e+38]}"],
+         "--set", "search.encoder.embedding.dim={choice: [4, 1000000000000]}"],
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert swept.returncode == 5, swept.stderr
     outcome = json.loads(swept.stdout)
-    statuses = {trial["params"]["training.learning_rate"]: trial["status"] for trial in outcome["trials"]}
-    assert statuses == {0.005: "finished", 1e38: "failed"}
+    statuses = {trial["params"]["encoder.embedding.dim"]: trial["status"] for trial in outcome["trials"]}
+    assert statuses == {4: "finished", 10**12: "failed"}
     assert len(outcome["trials"]) == 4
     assert all("RuntimeError" in trial["error"] for trial in outcome["trials"] if trial["status"] == "failed")
 

@@ -16,6 +16,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from raysent.cost import Price, on_demand_price, snapshot, spot_price
 from raysent.errors import ConfigError
@@ -23,6 +24,8 @@ from raysent.errors import ConfigError
 PRODUCT = "Linux/UNIX"
 # The price list answers in few regions; this is one of them.
 LIST_REGION = "us-east-1"
+# AWS, or what stands between, does not answer; answers what botocore cannot read; or leaves out what an answer has.
+_UNANSWERED = (BotoCoreError, ClientError, ResponseParserError, LookupError, ValueError)
 # How long a running sweep goes by a spot price, and how long it waits for one.
 FRESH_S = 300.0
 _PATIENCE = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 2})
@@ -66,7 +69,7 @@ def quote(instance_type: str, region: str, *, ec2: Any = None, pricing: Any = No
         client = ec2 or boto3.client("ec2", region_name=region)
         told = spot_history(client, instance_type)
         spot = {zone: spot_price(usd, on_demand, source=f"spot price of {at}") for zone, (usd, at) in told.items()}
-    except (BotoCoreError, ClientError) as error:
+    except _UNANSWERED as error:
         notes.append(f"spot prices: {_short(error)}; counted as on-demand")
     return Quote(instance_type, region, on_demand, spot, "; ".join(notes))
 
@@ -97,7 +100,7 @@ class LiveSpot:
         try:
             self._ec2 = self._ec2 or boto3.client("ec2", region_name=self._region, config=_PATIENCE)
             zones = spot_history(self._ec2, instance_type)
-        except (BotoCoreError, ClientError):
+        except _UNANSWERED:
             return None
         prices = [usd for usd, _ in zones.values()]
         if not prices or None in prices:
@@ -114,7 +117,7 @@ def _list_price(instance_type: str, region: str, pricing: Any, notes: list[str])
         if usd is not None:
             return on_demand_price(usd, source="AWS price list, today")
         notes.append("list price: AWS tells none; taken from the shipped list")
-    except (BotoCoreError, ClientError) as error:
+    except _UNANSWERED as error:
         notes.append(f"list price: {_short(error)}; taken from the shipped list")
     try:
         return snapshot().on_demand(instance_type, region)

@@ -7,5 +7,7 @@ driver.py    the driver's process: `raysent sweep` under watch
 machines.py  the cluster of a stage without Ray: its trials train in the driver's process
 store.py     an object store over HTTP that can be told to fail, to be slow, to cut uploads off
 stage.py     a run folder, a store, machines and a driver to strike at
+prices.py    spot prices over HTTP, from a source that can go down
+priced_stage.py  a stage whose workers are spot machines
 verdict.py   what every cell has to end in
 """

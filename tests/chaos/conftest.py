@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from chaos.matrix import ROWS, SEED, SENSELESS
+from chaos.faults import FAULTS
+from chaos.matrix import SEED, SENSELESS
 from chaos.moments import MOMENTS
 
 _found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
@@ -44,8 +45,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def _table(found: dict[tuple[str, str], str]) -> list[str]:
     """Return the lines of a table in Markdown: a row a fault, a column a moment."""
     lines = ["| fault | " + " | ".join(MOMENTS) + " |", "|---" * (1 + len(MOMENTS)) + "|"]
-    for fault in ROWS:
-        if any(cell[0] == fault for cell in found) or all((fault, moment) in SENSELESS for moment in MOMENTS):
+    for fault in FAULTS:
+        if any(cell[0] == fault for cell in found):
             cells = [found.get((fault, moment), "–" if (fault, moment) in SENSELESS else "") for moment in MOMENTS]
             lines.append(f"| {fault} | " + " | ".join(cells) + " |")
     return lines

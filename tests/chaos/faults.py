@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from machines import Metadata, metadata_service
 
+from chaos.priced_stage import PricedStage
 from chaos.stage import Stage
 
 Orders = dict[str, Any]
@@ -171,6 +172,21 @@ class DiskFull:
 
 
 @dataclass(frozen=True)
+class PricesDown:
+    """A source of spot prices that answers nothing of use any more."""
+
+    name: str = "price source down"
+    place: str = "disk"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Tell no price from now on."""
+        assert isinstance(stage, PricedStage)
+        stage.source.go_down(chance)
+        stage.wait_asked()
+        return {}
+
+
+@dataclass(frozen=True)
 class ClockJumps:
     """The driver's time of day jumps by hours, there or back; then the driver is killed, as jumps matter to resumes."""
 
@@ -205,5 +221,6 @@ FAULTS: dict[str, Fault] = {
         NodeGone(),
         NodeTaken("double notice", notices=(6.0, 1.0)),
         ClockJumps(),
+        PricesDown(),
     )
 }

@@ -18,10 +18,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from botocore.config import Config
 from botocore.retries.standard import ExponentialBackoff
 
 from chaos.driver import Watch
 from chaos.moments import Sight
+from raysent.cloud import aws_prices
+from raysent.cost import prices
 from raysent.errors import ArtifactError
 from raysent.preemption.ray_nodes import _Deadline
 from raysent.sweep import driver, fleet, ray_tune, trainables
@@ -59,6 +62,11 @@ class Machine:
         except FileNotFoundError:
             raise MachineLost from None
         return None if told is None else int(told)
+
+    def labels(self) -> dict[str, str]:
+        """Return its type and market, as far as it says them."""
+        labels: dict[str, str] = json.loads(self.path.read_text())["labels"]
+        return labels
 
     def is_free(self) -> bool:
         """Whether trials may be placed there."""
@@ -98,6 +106,15 @@ class Cluster:
     def machines(self) -> list[Machine]:
         """Return those that are there."""
         return [Machine(path) for path in sorted((self._stage / "machines").glob("*.json"))]
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return them as `ray.nodes` does."""
+        found = []
+        for machine in self.machines():
+            with contextlib.suppress(FileNotFoundError):  # it has just gone
+                facts = {"NodeID": machine.name, "Labels": machine.labels(), "Resources": {"CPU": 1.0}}
+                found.append({**facts, "Alive": True})
+        return found
 
     def run_trials(self, conductor: Any, plan: Any, *, describe: Any, is_over: Any, meter: Any) -> bool:
         """Train all trials in turn; has the form of `ray_tune.run_trials`."""
@@ -170,9 +187,8 @@ class Cluster:
 def install(stage: Path, watch: Watch) -> None:
     """Put the stage's machines in Ray's place, in this process."""
     cluster = Cluster(stage, watch)
-    facts = {"Alive": True, "Labels": {}, "Resources": {"CPU": 1.0}}
-    nodes = lambda: [{"NodeID": machine.name, **facts} for machine in cluster.machines()]  # noqa: E731
-    fleet.ray = SimpleNamespace(nodes=nodes, cluster_resources=lambda: {"CPU": 1.0})
+    fleet.ray = SimpleNamespace(nodes=cluster.nodes, cluster_resources=lambda: {"CPU": 1.0})
+    driver.check_files = driver.want_on_demand = lambda *_: None
     driver.ray_session = lambda _: contextlib.nullcontext()
     fleet.cpus_of_largest_node = lambda: 1
     driver.run_trials = cluster.run_trials
@@ -181,3 +197,6 @@ def install(stage: Path, watch: Watch) -> None:
     os.fsync = lambda _: None
     # As often, but without the seconds between.
     ExponentialBackoff.delay_amount = lambda *_: 0.002
+    # Prices are asked for at every poll and soon given up, and no machine is billed for a minute that it did not run.
+    aws_prices.FRESH_S, prices.MINIMUM_S = 0.0, 0.0
+    aws_prices._PATIENCE = Config(connect_timeout=0.5, read_timeout=0.5, retries={"total_max_attempts": 2})

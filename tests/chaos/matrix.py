@@ -13,7 +13,6 @@ from chaos.moments import MOMENTS
 SEED = int(os.environ.get("CHAOS_SEED", "0"))
 
 _JUDGING = "the driver judges alone: no node of the cluster takes part"
-_PRICES = "price source down: a sweep takes its prices from its space and asks nobody while it runs"
 _NODE_FAULTS = (
     "worker process",
     "node",
@@ -24,11 +23,8 @@ _NODE_FAULTS = (
 )
 # Fault and moment -> why there is nothing to try.
 SENSELESS: dict[tuple[str, str], str] = {
-    **{(fault, moment): _JUDGING for fault in _NODE_FAULTS for moment in ("evaluation", "ensemble")},
-    **{("price source down", moment): _PRICES for moment in MOMENTS},
+    (fault, moment): _JUDGING for fault in _NODE_FAULTS for moment in ("evaluation", "ensemble")
 }
-# The rows of the table.
-ROWS = tuple(dict.fromkeys([*FAULTS, *(fault for fault, _ in SENSELESS)]))
 
 
 @dataclass(frozen=True)
@@ -74,4 +70,5 @@ QUICK = {
     ("storage errors", "rung"), ("storage gone", "training"), ("partial upload", "training"),
     ("disk full", "rung"),
     ("clock jump", "rung"),
+    ("price source down", "training"),
 }  # fmt: skip

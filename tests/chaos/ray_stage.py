@@ -52,7 +52,7 @@ class RayStage(Stage):
         at_work = {process.ppid() for process in self._workers()}
         nodes = {self._raylet(node): node for node in self.cluster.worker_nodes}
         found = [node_name(node.node_id) for raylet, node in nodes.items() if raylet in at_work]
-        return found[0] if found else node_name(self.cluster.worker_nodes[0].node_id)
+        return found[0] if found else node_name(next(iter(self.cluster.worker_nodes)).node_id)
 
     def take(self, machine: str) -> None:
         """End a node without a word; one that was drained and had nothing to do has gone by itself."""

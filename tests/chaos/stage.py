@@ -41,7 +41,7 @@ search:
   training.learning_rate: {{loguniform: [1e-3, 1e-1]}}
 limits: {{trials: {trials}, time: 1h, scheduler: {{type: asha, reduction_factor: {factor}}}}}
 judge: {{tasks: [MR], members: 2}}
-cost: {{usd_per_hour: {usd}, budget: 100000usd, deadline: 12h, poll: 1s, drain: 1s, terminate: 1s}}
+cost: {{{cost}, budget: 100000usd, deadline: 12h, drain: 1s, terminate: 1s}}
 """
 
 
@@ -81,13 +81,15 @@ class Stage:
     end_s: ClassVar[float] = 90.0
     epochs: ClassVar[int] = 2
     is_on_ray: ClassVar[bool] = False
+    # What the space says of the price of machines.
+    cost: ClassVar[str] = f"usd_per_hour: {USD_PER_HOUR}, poll: 1s"
 
     def __post_init__(self) -> None:
         self._process: Any = None
         self._threads: list[threading.Thread] = []
         (self.folder / "machines").mkdir(parents=True)
         for name in self.machines:
-            write_whole(self._machine(name), {"deadline_ms": None})
+            self._write_machine(name, None)
         write_corpus(self.folder)
         write_task(self.folder / "data")
         text = SPACE.format(
@@ -95,7 +97,7 @@ class Stage:
             num_reports=NUM_REPORTS,
             factor=REDUCTION_FACTOR,
             trials=NUM_TRIALS,
-            usd=USD_PER_HOUR,
+            cost=self.cost,
             epochs=self.epochs,
         )
         (self.folder / "space.yaml").write_text(text)
@@ -120,6 +122,16 @@ class Stage:
         """What the environment of the driver's machine says."""
         endpoint = {} if self.store is None else {"AWS_ENDPOINT_URL_S3": self.store.url}
         return {**CREDENTIALS, **endpoint, "RAYSENT_CACHE": str(self.folder / "cache")}
+
+    def labels(self, machine: str) -> dict[str, str]:
+        """Return what a machine says of its type and market."""
+        del machine
+        return {}
+
+    def usd(self, machine: str, begun_s: float, ended_s: float) -> float:
+        """Return what a machine costs between two times on the monotonic clock, at least."""
+        del machine
+        return max(0.0, ended_s - begun_s) * USD_PER_HOUR / 3600
 
     # -- the driver ---------------------------------------------------------------------------------------------
 
@@ -202,9 +214,12 @@ class Stage:
 
         def drain(left_s: float, why: str) -> None:
             del why
-            write_whole(self._machine(machine), {"deadline_ms": int((time.time() + left_s) * 1000)})
+            self._write_machine(machine, int((time.time() + left_s) * 1000))
 
         return NodeAgent(InstanceMetadata(url), drain, poll_s=0.05)
+
+    def _write_machine(self, name: str, deadline_ms: int | None) -> None:
+        write_whole(self._machine(name), {"deadline_ms": deadline_ms, "labels": self.labels(name)})
 
     def _machine(self, name: str) -> Path:
         return self.folder / "machines" / f"{name}.json"

@@ -11,6 +11,8 @@ import pytest
 from chaos.faults import FAULTS
 from chaos.matrix import CELLS, QUICK, Cell
 from chaos.moments import MOMENTS
+from chaos.priced_stage import SPOT_USD_PER_HOUR, TYPE, PricedStage, check_prices
+from chaos.prices import price_source
 from chaos.stage import Stage
 from chaos.store import Store, object_store
 from chaos.verdict import HOW, Found, check_ending, check_ledger, check_same, look
@@ -45,11 +47,14 @@ def _marked(cell: Cell) -> Any:
 @pytest.fixture
 def stage(cell: Cell, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     """A stage; this process sees it from a machine of its own."""
-    stage = Stage(tmp_path / "stage", store if FAULTS[cell.fault].place == "s3" else None)
-    for name, value in {**stage.env, "RAYSENT_CACHE": str(tmp_path / "elsewhere")}.items():
-        monkeypatch.setenv(name, value)
-    yield stage
-    stage.close()
+    with price_source(TYPE, usd_per_hour=SPOT_USD_PER_HOUR) as source:
+        monkeypatch.setattr(PricedStage, "source", source, raising=False)
+        kind = PricedStage if cell.fault == "price source down" else Stage
+        stage = kind(tmp_path / "stage", store if FAULTS[cell.fault].place == "s3" else None)
+        for name, value in {**stage.env, "RAYSENT_CACHE": str(tmp_path / "elsewhere")}.items():
+            monkeypatch.setenv(name, value)
+        yield stage
+        stage.close()
 
 
 @pytest.mark.parametrize("cell", [_marked(cell) for cell in CELLS])
@@ -72,3 +77,6 @@ def test_cell(cell: Cell, stage: Stage, undisturbed: Found, tell: Any) -> None:
     found = look(stage, before=before)
     check_same(found, undisturbed)
     check_ledger(stage, found, killed_s=ending.at_s)
+    if isinstance(stage, PricedStage):
+        assert ending.code == 0
+        check_prices(stage, found)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from chaos.moments import NUM_REPORTS
-from chaos.stage import NUM_TRIALS, USD_PER_HOUR, Ending, Stage
+from chaos.stage import NUM_TRIALS, Ending, Stage
 from raysent.artifacts import open_folder, read_json
+from raysent.cost import Entry
 from raysent.sweep import load_record, read_events, read_ledger, replay
 
 KILLED, MISTAKE = -9, 2
@@ -28,13 +29,18 @@ class Found:
         trials: Trial -> how it ended and its last figures.
         decisions: Trial and report -> what was said.
         members: Of the ensemble, and its score.
-        spent_usd: What its machines cost by the ledger.
+        ledger: Its lines.
     """
 
     trials: Mapping[str, tuple[str, Any]]
     decisions: Mapping[tuple[str, int], str]
     members: Any
-    spent_usd: float
+    ledger: list[Entry]
+
+    @property
+    def spent_usd(self) -> float:
+        """What its machines cost by the ledger."""
+        return float(sum(line["usd"] for line in self.ledger if line["entry"] == "node"))
 
 
 def check_ending(ending: Ending) -> None:
@@ -59,7 +65,6 @@ def look(stage: Stage, *, before: list[dict[str, Any]] | None = None) -> Found:
     assert set(reports.values()) == {1}
     replayed = replay(load_record(folder).space, seed=0, events=events)
     assert replayed.difference == ""
-    spent = [line["usd"] for line in read_ledger(folder) if line["entry"] == "node"]
     _check_shares(folder, events)
     assert (folder / "report.html").is_file()
     ensemble = read_json(folder / "ensemble.json")
@@ -67,7 +72,7 @@ def look(stage: Stage, *, before: list[dict[str, Any]] | None = None) -> Found:
         trials={event["trial"]: (event["status"], event["metrics"]) for event in ended},
         decisions={(e["trial"], e["index"]): e["decision"] for e in events if e["event"] == "decision"},
         members=_told(ensemble),
-        spent_usd=sum(spent),
+        ledger=read_ledger(folder),
     )
 
 
@@ -85,7 +90,7 @@ def check_ledger(stage: Stage, found: Found, *, killed_s: float) -> None:
         begun_s, ended_s = [*json.loads(path.read_text()), killed_s][:2]
         for machine in stage.machines:
             until_s = min(ended_s, stage.lost_s.get(machine, ended_s))
-            used_usd += max(0.0, until_s - begun_s) * USD_PER_HOUR / 3600
+            used_usd += stage.usd(machine, begun_s, until_s)
     assert found.spent_usd >= used_usd - _ROUNDING_USD, f"{found.spent_usd:.3f} in the ledger, {used_usd:.3f} used"
 
 

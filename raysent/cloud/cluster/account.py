@@ -13,6 +13,7 @@ from typing import Any
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from raysent.cloud.cluster.cluster_file import CLUSTER_TAG, EXPIRES_TAG, SWEEP_TAG, TIME_FORM, ClusterFile
 from raysent.cloud.cluster.policies import TRUST, head_policy, head_role, worker_policy, worker_role
@@ -60,7 +61,7 @@ def aws_errors(what: str) -> Iterator[None]:
     """Turn AWS's refusals inside the block into one clear line about `what`."""
     try:
         yield
-    except (BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError, ResponseParserError) as error:
         raise CloudError(f"{what}: {' '.join(str(error).split())}") from None
 
 
