@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from command import CommandLine
+from command import CommandLine, write_task
 
 from raysent import analyses
 from raysent.analyses.answers import Answers, on_scale
@@ -21,6 +21,7 @@ from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluate.costs import Costs, costs_of
 from raysent.report import write as write_report
 from raysent.sentence_encoder import HashEncoder
+from raysent.tasks import senteval
 
 
 def write_run(folder: Path, *, config: dict | None = None, series: dict[str, list[float]] | None = None) -> Path:
@@ -240,7 +241,9 @@ def test_analyse_commands_keep_what_the_report_shows(tmp_path, monkeypatch, caps
     raysent = CommandLine(monkeypatch, capsys)
     run = write_run(tmp_path / "a", config={"size": 1}, series={"downstream": [50.0, 60.0]})
     other = write_run(tmp_path / "b", config={"size": 2}, series={"downstream": [60.0, 70.0]})
-    task = ("--tasks", "docs-library", "--into", "home")
+    write_task(tmp_path / "data")
+    monkeypatch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 40))
+    task = ("--tasks", "MR", "--data", "data", "--into", "home")
     assert "2.0 x" in raysent("analyse", "efficiency", run, other, "--into", "home").out
     assert "size" in raysent("analyse", "parameter", "size", run, other, "--into", "home").out
     assert raysent("analyse", "examples", "hash:8", "--rows", "3", *task).code == 0

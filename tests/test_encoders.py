@@ -28,6 +28,7 @@ from raysent.errors import CompilerError, ConfigError
 from raysent.packed_gru import recurrence
 from raysent.packing import block_rows, pack, pack_blocks
 from raysent.pooling import word_sums
+from raysent.registry import scan, union
 from raysent.vocabulary import PAD_ID, UNK_ID, Sentences, Vocabulary
 
 NUM_WORDS = 40
@@ -162,9 +163,9 @@ def test_file_dropped_into_the_folder_is_an_encoder(tmp_path, monkeypatch):
         "    def read(self, packed, projected): return projected[packed.sentence_tokens[packed.sentence_starts]]\n"
     )
     monkeypatch.setattr(registry, "__path__", [*registry.__path__, str(tmp_path)])
-    modules = registry.scan()
+    modules = scan(registry.__name__, registry.__path__)
     monkeypatch.setattr(registry, "_MODULES", modules)
-    members = pydantic.TypeAdapter(registry.union(modules)).validate_python({"type": "first", "embedding": {"dim": 3}})
+    members = pydantic.TypeAdapter(union(modules)).validate_python({"type": "first", "embedding": {"dim": 3}})
     vectors = build_encoder(members, tables())(pack(batch_of([5, 6], [7])))
     assert vectors.shape == (2, 3)
     sys.modules.pop("raysent.encoders.first_word")

@@ -13,16 +13,17 @@ from botocore.stub import Stubber
 from chaos.prices import ANSWER, price_source
 from object_store import CREDENTIALS
 
+from raysent.artifacts import Lines
 from raysent.autoscaling import NodeType, format_types, read_types, score
 from raysent.cloud import LiveSpot
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig, Funds, Ledger, Prices, num_affordable
-from raysent.errors import ConfigError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.search_space import Limits, parse_space
 from raysent.sweep.fallback import Fallback, training_left_s
 from raysent.sweep.fleet import Workers, num_workers, workers_to_come
 from raysent.sweep.layout import Machines, layout
-from raysent.sweep.metering import Meter, read_ledger
+from raysent.sweep.metering import Meter, read_ledger, spent_usd
 from raysent.sweep.trial import Trial
 
 MACHINES = {"g5.xlarge": 1.0, "g4dn.xlarge": 0.5, "m5.xlarge": 0.2}
@@ -96,6 +97,28 @@ def test_meter_bills_the_start_of_a_machine_once(tmp_path):
             pass
     seconds = sum(line["seconds"] for line in read_ledger(tmp_path))
     assert seconds == 300 + 60  # the second time, its minute
+
+
+def test_meter_that_could_not_write_its_end_settles_it_in_the_next_sitting(tmp_path, monkeypatch):
+    """What a machine cost while the ledger could not be written is in it once it can be."""
+    now, config = [0.0], CostConfig(usd_per_hour=3600.0, poll="1s")
+
+    def refuse(*_: Any) -> None:
+        raise ArtifactError("runs: gone")
+
+    with (
+        monkeypatch.context() as gone,
+        pytest.raises(ArtifactError, match="runs: gone"),
+        Meter(tmp_path, config, nodes=lambda: {"one": {}}, clock=lambda: now[0]) as meter,
+    ):
+        now[0] = 10.0
+        meter.funds()
+        gone.setattr(Lines, "append", refuse)
+        now[0] = 150.0
+    assert spent_usd(tmp_path) == 10.0
+    for _ in range(2):
+        assert Meter(tmp_path, config, nodes=dict).ledger.spent_usd == 150.0
+    assert not read_ledger(tmp_path)[-1]["is_open"]
 
 
 def test_ledger_assumes_the_price_of_the_type_that_was_left_open():

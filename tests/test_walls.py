@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "raysent"
 # Rows from the ground up. A room (a module or a folder directly under raysent/) imports only from rows above its
 # own; two rooms of one row do not know each other. Rows of one layer follow the order in which data flows.
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "GROUND": (("errors",), ("config", "artifacts", "processes"), ("compiled",)),
+    "GROUND": (("errors",), ("config", "artifacts", "processes", "registry"), ("compiled",)),
     "DATA": (("vocabulary",), ("corpus", "pairs"), ("batches",)),
     "MODEL": (
         ("packing", "matmul", "row_adam", "components", "anchors", "layers"),

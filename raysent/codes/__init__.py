@@ -9,18 +9,14 @@ Source: Shen et al., 2019 (Learning compressed sentence representations), sectio
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import abstractmethod
-from collections.abc import Mapping
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, Union, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
-import pydantic
 import torch
 from torch import Tensor, nn
 
 from raysent.config import StrictModel
+from raysent.registry import scan, union
 
 
 class CodeConfig(StrictModel):
@@ -94,19 +90,7 @@ def build_code(config: CodeConfig, *, dim: int, generator: torch.Generator) -> C
     return code
 
 
-def scan() -> dict[str, ModuleType]:
-    """Import every file of this folder; the name is that of its configuration's type."""
-    found = [importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
-    return {get_args(module.Config.model_fields["type"].annotation)[0]: module for module in found}
-
-
-def union(modules: Mapping[str, ModuleType]) -> Any:
-    """Return the type that holds any of the configurations, told apart by `type`."""
-    kinds = tuple(module.Config for module in modules.values())
-    return Annotated[Union[kinds], pydantic.Field(discriminator="type")]  # noqa: UP007
-
-
-_MODULES = scan()
+_MODULES = scan(__name__, __path__)
 
 if TYPE_CHECKING:
     AnyCode: TypeAlias = CodeConfig

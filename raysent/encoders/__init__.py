@@ -7,12 +7,8 @@ find it here.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import abstractmethod
-from collections.abc import Mapping
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pydantic
 import torch
@@ -21,6 +17,7 @@ from torch import Tensor, nn
 from raysent.config import StrictModel
 from raysent.embeddings import EmbeddingConfig, Tables, WordTable
 from raysent.packing import Packed
+from raysent.registry import scan, union
 
 
 class EncoderConfig(StrictModel):
@@ -135,19 +132,7 @@ def build_encoder(config: EncoderConfig, tables: Tables) -> SentenceReader:
     return encoder
 
 
-def scan() -> dict[str, ModuleType]:
-    """Import every file of this folder; the name is that of its configuration's type."""
-    found = [importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
-    return {get_args(module.Config.model_fields["type"].annotation)[0]: module for module in found}
-
-
-def union(modules: Mapping[str, ModuleType]) -> Any:
-    """Return the type that holds any of the configurations, told apart by `type`."""
-    kinds = tuple(module.Config for module in modules.values())
-    return Annotated[Union[kinds], pydantic.Field(discriminator="type")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
-
-
-_MODULES = scan()
+_MODULES = scan(__name__, __path__)
 
 if TYPE_CHECKING:
     AnyEncoder: TypeAlias = EncoderConfig

@@ -8,13 +8,9 @@ batches, validation, training and the saved model follow what the two declare.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, Union, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 import pydantic
 import torch
@@ -23,6 +19,7 @@ from torch import Tensor, nn
 from raysent.batches import Batch, Sentences
 from raysent.config import StrictModel
 from raysent.embeddings import WordTable
+from raysent.registry import scan, union
 
 Reads = Literal["context", "triplets", "pairs"]
 
@@ -200,6 +197,46 @@ class ContextObjective(Objective):
         """
 
 
+class ScoredContext(ContextObjective):
+    """An objective over contexts that needs no more than the scores f . g, and who is whose neighbour."""
+
+    def __init__(self, config: ContextConfig, surroundings: Surroundings | None = None) -> None:
+        """Have no parameters."""
+        super().__init__()
+        del surroundings
+        self._context_size = config.context_size
+
+    def compare(
+        self,
+        f: Tensor,
+        g: Tensor,
+        *,
+        positions: Tensor,
+        documents: Tensor,
+        candidate_positions: Tensor | None = None,
+        candidate_documents: Tensor | None = None,
+    ) -> Tensor:
+        """Return the mean over the sentences that have a neighbour; see `ContextObjective.compare`."""
+        neighbours, others = neighbour_masks(
+            positions,
+            documents,
+            positions if candidate_positions is None else candidate_positions,
+            documents if candidate_documents is None else candidate_documents,
+            context_size=self._context_size,
+        )
+        return self.loss(f.float() @ g.float().T, neighbours=neighbours, others=others)
+
+    @abstractmethod
+    def loss(self, scores: Tensor, *, neighbours: Tensor, others: Tensor) -> Tensor:
+        """Return the mean over the sentences that have a neighbour, a scalar.
+
+        Args:
+            scores: f . g [batch, candidates].
+            neighbours: Whether a candidate is a sentence's neighbour, bool [batch, candidates].
+            others: Whether it is neither that nor the sentence itself.
+        """
+
+
 def neighbour_masks(
     positions: Tensor,
     documents: Tensor,
@@ -226,19 +263,7 @@ def build_objective(config: ObjectiveConfig, surroundings: Surroundings | None =
     return objective
 
 
-def scan() -> dict[str, ModuleType]:
-    """Import every file of this folder; the name is that of its configuration's type."""
-    found = [importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
-    return {get_args(module.Config.model_fields["type"].annotation)[0]: module for module in found}
-
-
-def union(modules: Mapping[str, ModuleType]) -> Any:
-    """Return the type that holds any of the configurations, told apart by `type`."""
-    kinds = tuple(module.Config for module in modules.values())
-    return Annotated[Union[kinds], pydantic.Field(discriminator="type")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
-
-
-_MODULES = scan()
+_MODULES = scan(__name__, __path__)
 
 if TYPE_CHECKING:
     AnyObjective: TypeAlias = ObjectiveConfig

@@ -15,7 +15,7 @@ import pydantic
 from torch import Tensor
 from torch.nn import functional
 
-from raysent.objectives import ContextConfig, ContextObjective, Surroundings, neighbour_masks
+from raysent.objectives import ContextConfig, ScoredContext, Surroundings
 
 
 class Config(ContextConfig):
@@ -29,35 +29,17 @@ class Config(ContextConfig):
     margin: float = pydantic.Field(default=1.0, gt=0)
 
 
-class Objective(ContextObjective):
+class Objective(ScoredContext):
     """The loss of one batch; no parameters of its own."""
 
     def __init__(self, config: Config, surroundings: Surroundings | None = None) -> None:
-        super().__init__()
-        del surroundings
-        self._config = config
+        super().__init__(config, surroundings)
+        self._margin = config.margin
 
-    def compare(
-        self,
-        f: Tensor,
-        g: Tensor,
-        *,
-        positions: Tensor,
-        documents: Tensor,
-        candidate_positions: Tensor | None = None,
-        candidate_documents: Tensor | None = None,
-    ) -> Tensor:
-        """Return the mean over the sentences that have a neighbour; see `ContextObjective.compare`."""
-        neighbours, others = neighbour_masks(
-            positions,
-            documents,
-            positions if candidate_positions is None else candidate_positions,
-            documents if candidate_documents is None else candidate_documents,
-            context_size=self._config.context_size,
-        )
-        scores = f.float() @ g.float().T
+    def loss(self, scores: Tensor, *, neighbours: Tensor, others: Tensor) -> Tensor:
+        """Return the mean hinge; see `ScoredContext.loss`."""
         source, neighbour = neighbours.nonzero(as_tuple=True)
-        hinges = functional.relu(self._config.margin - scores[source, neighbour][:, None] + scores[source])
+        hinges = functional.relu(self._margin - scores[source, neighbour][:, None] + scores[source])
         # [neighbours, candidates] -> [neighbours]: the mean over the others of each source.
         means = (hinges * others[source]).sum(dim=1) / others[source].sum(dim=1).clamp(min=1)
         share = neighbours.sum(dim=1).clamp(min=1)[source]

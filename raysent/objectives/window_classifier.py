@@ -16,7 +16,7 @@ import pydantic
 from torch import Tensor
 from torch.nn import functional
 
-from raysent.objectives import ContextConfig, ContextObjective, Surroundings, neighbour_masks
+from raysent.objectives import ContextConfig, ScoredContext, Surroundings
 
 
 class Config(ContextConfig):
@@ -30,34 +30,16 @@ class Config(ContextConfig):
     num_negatives: float = pydantic.Field(default=5.0, gt=0)
 
 
-class Objective(ContextObjective):
+class Objective(ScoredContext):
     """The loss of one batch; no parameters of its own."""
 
     def __init__(self, config: Config, surroundings: Surroundings | None = None) -> None:
-        super().__init__()
-        del surroundings
-        self._config = config
+        super().__init__(config, surroundings)
+        self._num_negatives = config.num_negatives
 
-    def compare(
-        self,
-        f: Tensor,
-        g: Tensor,
-        *,
-        positions: Tensor,
-        documents: Tensor,
-        candidate_positions: Tensor | None = None,
-        candidate_documents: Tensor | None = None,
-    ) -> Tensor:
-        """Return the mean over the sentences that have a neighbour, in nats; see `ContextObjective.compare`."""
-        neighbours, others = neighbour_masks(
-            positions,
-            documents,
-            positions if candidate_positions is None else candidate_positions,
-            documents if candidate_documents is None else candidate_documents,
-            context_size=self._config.context_size,
-        )
-        scores = f.float() @ g.float().T
+    def loss(self, scores: Tensor, *, neighbours: Tensor, others: Tensor) -> Tensor:
+        """Return the mean cross-entropy, in nats; see `ScoredContext.loss`."""
         right = (functional.softplus(-scores) * neighbours).sum(dim=1) / neighbours.sum(dim=1).clamp(min=1)
         wrong = (functional.softplus(scores) * others).sum(dim=1) / others.sum(dim=1).clamp(min=1)
         sources = neighbours.any(dim=1)
-        return ((right + self._config.num_negatives * wrong) * sources).sum() / sources.sum().clamp(min=1)
+        return ((right + self._num_negatives * wrong) * sources).sum() / sources.sum().clamp(min=1)

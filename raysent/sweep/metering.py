@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +17,8 @@ from raysent.errors import BudgetError, RaysentError
 from raysent.sweep.trial import Trial
 
 LEDGER_FILE = "ledger.jsonl"
+# What was owed when nothing could be written to the ledger any more; stays on the driver's machine.
+OWED_FILE = ".owed.json"
 
 # The machines that are there now: name -> the labels that tell what each costs.
 Nodes = Callable[[], Mapping[str, Mapping[str, str]]]
@@ -54,11 +57,13 @@ class Meter:
         self.prices = prices or Prices(config)
         self.num_slots = 1
         self.on_tick: Callable[[Funds], object] = lambda _: None
-        self._path = folder / LEDGER_FILE
+        self._path, self._owed_path = folder / LEDGER_FILE, folder / OWED_FILE
+        self._owed: list[Entry] | None = None
+        self._lines = Lines(self._path)
+        self._settle()
         past = read_ledger(folder)
         self._known = {entry["node"] for entry in past if entry["entry"] == "node"}
         self._boot_s = config.boot_s
-        self._lines = Lines(self._path)
         self._steps = _sums(past, "steps")
         self._steps_lost = _sums(past, "steps_lost")
         self.ledger = Ledger(self._append, past=past, window_s=config.window_s)
@@ -71,8 +76,11 @@ class Meter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for node in list(self.ledger.nodes):
-            self.ledger.close(node, now_s=self._clock())
+        try:
+            self._close()
+        except RaysentError:
+            self._owe()
+            raise
 
     def funds(self) -> Funds:
         """Return where the sweep stands; what is owed is counted up where that is due."""
@@ -122,8 +130,30 @@ class Meter:
         for node, price in there.items():
             self.ledger.reprice(node, price, now_s=now)
 
+    def _close(self) -> None:
+        for node in list(self.ledger.nodes):
+            self.ledger.close(node, now_s=self._clock())
+
+    def _owe(self) -> None:
+        """Keep what the ledger does not take on this machine, for the next sitting here."""
+        self._owed = []
+        self._close()
+        with contextlib.suppress(OSError):
+            self._owed_path.write_text(json.dumps(self._owed), encoding="utf-8")
+
+    def _settle(self) -> None:
+        """Write what the last sitting owed when it ended."""
+        with contextlib.suppress(FileNotFoundError, ValueError):  # a torn one: the ledger assumes the worst
+            for entry in json.loads(self._owed_path.read_text(encoding="utf-8")):
+                self._lines.append(entry)
+        self._owed_path.unlink(missing_ok=True)
+
     def _append(self, entry: Entry) -> None:
-        self._lines.append({**entry, "time": round(time.time(), 3)})
+        line = {**entry, "time": round(time.time(), 3)}
+        if self._owed is None:
+            self._lines.append(line)
+        else:
+            self._owed.append(line)
 
 
 @contextmanager

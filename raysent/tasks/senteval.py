@@ -10,12 +10,13 @@ Source: Conneau and Kiela, 2018, SentEval, https://github.com/facebookresearch/S
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from raysent.errors import DataError
-from raysent.tasks import Task, TaskData
+from raysent.tasks import Split, Task, TaskData
 
 SENTEVAL = "https://github.com/facebookresearch/SentEval, data/downstream"
 NUM_MARKS = 5
@@ -234,81 +235,33 @@ def _divided(
     )
 
 
-def _two_files(name: str, positive: str, negative: str) -> Task:
-    files = (f"{name}/{positive}", f"{name}/{negative}")
-    return Task(
-        name=name, kind="sentence", split="nested", reader=read_two_files, needs_data=True, files=files, source=SENTEVAL
-    )
+_sentences = partial(Task, kind="sentence", needs_data=True, source=SENTEVAL)
+_pairs = partial(Task, kind="pair", needs_data=True, source=SENTEVAL)
+_GIVEN: Split = "train-validation-test"
+_PARTS = ("train", "dev", "test")
+_SICK = tuple(f"SICK/SICK_{part}.txt" for part in ("train", "trial", "test_annotated"))
+_STS_B = tuple(f"STS/STSBenchmark/sts-{part}.csv" for part in _PARTS)
+
+
+def _sst(grain: str) -> tuple[str, ...]:
+    return tuple(f"SST/{grain}/sentiment-{part}" for part in _PARTS)
 
 
 TASKS = (
-    _two_files("MR", "rt-polarity.pos", "rt-polarity.neg"),
-    _two_files("CR", "custrev.pos", "custrev.neg"),
-    _two_files("SUBJ", "subj.objective", "subj.subjective"),
-    _two_files("MPQA", "mpqa.pos", "mpqa.neg"),
-    Task(
-        name="SST-2",
-        kind="sentence",
-        split="train-validation-test",
-        reader=read_sst2,
-        needs_data=True,
-        files=tuple(f"SST/binary/sentiment-{part}" for part in ("train", "dev", "test")),
-        source=SENTEVAL,
-    ),
-    Task(
-        name="TREC",
-        kind="sentence",
-        split="train-test",
-        reader=read_trec,
-        needs_data=True,
-        files=("TREC/train_5500.label", "TREC/TREC_10.label"),
-        source=SENTEVAL,
-    ),
-    Task(
-        name="SST-5",
-        kind="sentence",
-        split="train-validation-test",
-        reader=read_sst5,
-        needs_data=True,
-        files=tuple(f"SST/fine/sentiment-{part}" for part in ("train", "dev", "test")),
-        source=SENTEVAL,
-    ),
-    Task(
-        name="MRPC",
-        kind="pair",
+    _sentences("MR", split="nested", reader=read_two_files, files=("MR/rt-polarity.pos", "MR/rt-polarity.neg")),
+    _sentences("CR", split="nested", reader=read_two_files, files=("CR/custrev.pos", "CR/custrev.neg")),
+    _sentences("SUBJ", split="nested", reader=read_two_files, files=("SUBJ/subj.objective", "SUBJ/subj.subjective")),
+    _sentences("MPQA", split="nested", reader=read_two_files, files=("MPQA/mpqa.pos", "MPQA/mpqa.neg")),
+    _sentences("SST-2", split=_GIVEN, reader=read_sst2, files=_sst("binary")),
+    _sentences("TREC", split="train-test", reader=read_trec, files=("TREC/train_5500.label", "TREC/TREC_10.label")),
+    _sentences("SST-5", split=_GIVEN, reader=read_sst5, files=_sst("fine")),
+    _pairs(
+        "MRPC",
         split="train-test",
         reader=read_mrpc,
-        needs_data=True,
         files=("MRPC/msr_paraphrase_train.txt", "MRPC/msr_paraphrase_test.txt"),
-        source=SENTEVAL,
     ),
-    Task(
-        name="SICK-E",
-        kind="pair",
-        split="train-validation-test",
-        reader=read_sick_entailment,
-        needs_data=True,
-        files=("SICK/SICK_train.txt", "SICK/SICK_trial.txt", "SICK/SICK_test_annotated.txt"),
-        source=SENTEVAL,
-    ),
-    Task(
-        name="SICK-R",
-        kind="pair",
-        split="train-validation-test",
-        reader=read_sick_relatedness,
-        needs_data=True,
-        files=("SICK/SICK_train.txt", "SICK/SICK_trial.txt", "SICK/SICK_test_annotated.txt"),
-        source=SENTEVAL,
-        is_scored=True,
-    ),
-    Task(
-        name="STS-B",
-        kind="pair",
-        split="train-validation-test",
-        reader=read_sts_benchmark,
-        needs_data=True,
-        files=tuple(f"STS/STSBenchmark/sts-{part}.csv" for part in ("train", "dev", "test")),
-        source=SENTEVAL,
-        is_scored=True,
-    ),
+    _pairs("SICK-E", split=_GIVEN, reader=read_sick_entailment, files=_SICK),
+    _pairs("SICK-R", split=_GIVEN, reader=read_sick_relatedness, files=_SICK, is_scored=True),
+    _pairs("STS-B", split=_GIVEN, reader=read_sts_benchmark, files=_STS_B, is_scored=True),
 )

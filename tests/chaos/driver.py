@@ -30,6 +30,7 @@ from raysent.analyses.reported import reported_tables
 from raysent.artifacts import Lines, lines
 from raysent.artifacts import files as artifact_files
 from raysent.cli import money
+from raysent.sweep.metering import Meter
 from raysent.tasks import senteval
 
 reported_tables()  # kept by the process that drivers are forked from
@@ -92,14 +93,14 @@ class Watch:
         self._dies_in = 0
         self._times: list[float] = []
         self.machine = ""
+        _before(Meter, "__exit__", lambda *_: self._note())
         _before(artifact_files, "commit", lambda _, path: self.see(Sight("file", path, {})))
         _after(Lines, "append", lambda lines, value: self.see(Sight("line", lines.path, value)))
 
     def see(self, sight: Sight) -> None:
         """Wait where the moment has come; note when a sitting begins and ends."""
         if sight.kind == "line" and sight.value.get("event") in ("session", "completed"):
-            self._times.append(time.monotonic())
-            write_whole(self._stage / f"sitting-{os.getpid()}.json", self._times)
+            self._note()
         if self._dies_in:
             self._dies_in -= 1
             if not self._dies_in:
@@ -118,6 +119,11 @@ class Watch:
         self._dies_in = orders.pop("dies_in", 0)
         for name, value in orders.items():
             _ORDERS[name](value)
+
+    def _note(self) -> None:
+        """Keep the time at which a sitting began, or ended."""
+        self._times.append(time.monotonic())
+        write_whole(self._stage / f"sitting-{os.getpid()}.json", self._times)
 
 
 def _look_for_pulses(stage: Path, watch: Watch) -> None:
