@@ -77,6 +77,8 @@ def main() -> int:
             continue
         found = run(name, [*SMALL.get(name, []), *(sys.argv[1:] if name in READS_TEXT else [])])
         failed += found is None
+        if found == []:
+            print(f"| {name} | figures that are no ratios: python -m benchmarks.{name} | |", flush=True)
         for what, ratio in [("failed", float("nan"))] if found is None else found:
             print(f"| {name} | {what} | {ratio:.2f} |", flush=True)
     return failed
