@@ -2,11 +2,13 @@
 
     python -m benchmarks [--corpus PATH]
 
-The corpus goes to those that read text; without one they read the embedded `docs`, and `corpus` is left out.
+The corpus goes to those that read text; without one they read the embedded `docs`. Sizes are small ones, for a table in
+minutes; the figures in `benchmarks/results` name the commands that made them. What cannot run here says what it needs.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -16,6 +18,21 @@ from pathlib import Path
 READS_TEXT = {"corpus", "encoding", "peers", "precision", "training_step"}
 # These take long and data of their own: they are run by name.
 BY_NAME = {"every_space", "ensembles", "pooling", "training_efficiency"}
+# Sizes that take a minute or less.
+SMALL = {
+    "cost": ["--sweeps", "4"],
+    "encoding": ["--sentences", "1024", "--rounds", "3"],
+    "growth": ["--steps", "1"],
+    "peers": ["--kinds", "mean,cnn,doc2vec", "--steps", "2", "--rounds", "1"],
+    "precision": ["--steps", "100", "--seeds", "1"],
+    "probes": ["--rows", "1000", "--dim", "600"],
+    "retrieval": ["--rows", "100000"],
+    "sweep_overhead": ["--no-ray", "--history", "1000"],
+    "sweep_throughput": ["--rounds", "1", "--trials", "2"],
+    "training_step": ["--sizes", "S", "--steps", "3"],
+}
+# Peers that a benchmark cannot do without.
+PEERS = {"encoding": ("sentence_transformers",), "peers": ("sentence_transformers", "gensim")}
 # What a ratio's name begins with.
 RATIO = "ratio"
 
@@ -36,17 +53,33 @@ def run(name: str, arguments: list[str]) -> list[tuple[str, float]] | None:
     return None if done.returncode else list(ratios(json.loads(done.stdout)))
 
 
+def lack(name: str, *, has_corpus: bool) -> str | None:
+    """Return what a benchmark lacks here, None where it can run."""
+    missing = [module for module in PEERS.get(name, ()) if importlib.util.find_spec(module) is None]
+    if missing:
+        return f"needs {', '.join(missing)}: pip install -c constraints.txt '.[bench]'"
+    if name == "corpus" and not has_corpus:
+        return "needs text files: python -m benchmarks --corpus PATH"
+    return None
+
+
 def main() -> int:
     """Run all benchmarks, print the table and return how many failed."""
     failed = 0
     print("| benchmark | what | ratio |\n|---|---|---|", flush=True)
     for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
         name = path.stem
-        if name in BY_NAME or (name == "corpus" and not sys.argv[1:]):
+        if name in BY_NAME:
             continue
-        found = run(name, sys.argv[1:] if name in READS_TEXT else [])
+        lacking = lack(name, has_corpus=bool(sys.argv[1:]))
+        if lacking is not None:
+            print(f"| {name} | skipped: {lacking} | |", flush=True)
+            continue
+        found = run(name, [*SMALL.get(name, []), *(sys.argv[1:] if name in READS_TEXT else [])])
         failed += found is None
-        for what, ratio in found or [("failed", float("nan"))]:
+        if found == []:
+            print(f"| {name} | figures that are no ratios: python -m benchmarks.{name} | |", flush=True)
+        for what, ratio in [("failed", float("nan"))] if found is None else found:
             print(f"| {name} | {what} | {ratio:.2f} |", flush=True)
     return failed
 

@@ -1,4 +1,4 @@
-"""States of all words of each sentence -> one vector a sentence; padding is never there to be counted.
+"""Words of each sentence, as they are or as states -> one vector a sentence; padding is never there to be counted.
 
 Source: Tang and de Sa, 2018 (Multi-view), table 2; Conneau et al., 2017 (maximum over time).
 """
@@ -6,12 +6,14 @@ Source: Tang and de Sa, 2018 (Multi-view), table 2; Conneau et al., 2017 (maximu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
-from raysent.packing import Packed
+from raysent.packing import Packed, groups
 
 Pooling = Literal["last", "mean", "max", "min"]
 
@@ -57,3 +59,46 @@ def sentence_rows(packed: Packed) -> Tensor:
     starts = packed.sentence_starts
     lengths = torch.diff(starts, append=starts.new_tensor([packed.num_tokens]))
     return torch.repeat_interleave(torch.arange(len(starts), device=starts.device), lengths)
+
+
+def word_sums(vectors: Tensor, tokens: Tensor, starts: Tensor) -> Tensor:
+    """Add up the words of every sentence.
+
+    Args:
+        vectors: One row for each distinct word [distinct, dim].
+        tokens: Index into the words, sentence after sentence [tokens].
+        starts: First token of each sentence [batch].
+
+    Returns:
+        float32 [batch, dim].
+    """
+    sums: Tensor = _WordSums.apply(vectors, tokens, starts)  # type: ignore[no-untyped-call]
+    return sums
+
+
+def word_means(packed: Packed, vectors: Tensor) -> Tensor:
+    """Return the mean of the words of every sentence [batch, dim], from those of the distinct words [distinct, dim]."""
+    starts = packed.sentence_starts
+    lengths = torch.diff(starts, append=starts.new_tensor([packed.num_tokens]))
+    return word_sums(vectors, packed.sentence_tokens, starts) / lengths[:, None]
+
+
+class _WordSums(torch.autograd.Function):
+    """Torch's own gradient sorts the tokens by word and adds to each word's row token by token; here rows are summed.
+
+    A word's gradient is the sum of those of the sentences that it stands in, so both ways are the same operation.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, tokens: Tensor, starts: Tensor) -> Tensor:
+        ctx.save_for_backward(tokens, starts)
+        ctx.num_words = len(vectors)
+        return functional.embedding_bag(tokens, vectors, starts, mode="sum")
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        tokens, starts = ctx.saved_tensors
+        order, word_starts = groups(tokens, ctx.num_words)
+        sentences = torch.searchsorted(starts, order, right=True) - 1
+        return functional.embedding_bag(sentences, gradient.contiguous(), word_starts, mode="sum"), None, None

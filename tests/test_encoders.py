@@ -27,6 +27,7 @@ from raysent.encoders.lstm import Config as Lstm
 from raysent.errors import CompilerError, ConfigError
 from raysent.packed_gru import recurrence
 from raysent.packing import block_rows, pack, pack_blocks
+from raysent.pooling import word_sums
 from raysent.registry import scan, union
 from raysent.vocabulary import PAD_ID, UNK_ID, Sentences, Vocabulary
 
@@ -559,3 +560,14 @@ def test_dropout_of_word_vectors_acts_in_training_only():
     torch.testing.assert_close(masks[0][kept], plain[kept] / 0.75)
     table.eval()
     assert torch.equal(table(words), plain)
+
+
+def test_word_sums_have_the_gradient_that_torch_finds():
+    """Adding the sentences of a word is what the gradient of adding the words of a sentence comes to."""
+    tokens, starts = torch.tensor([0, 2, 2, 1, 0, 2]), torch.tensor([0, 3, 4])
+    vectors = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    weights = torch.arange(15.0).reshape(3, 5)
+    (ours,) = torch.autograd.grad((word_sums(vectors, tokens, starts) * weights).sum(), vectors)
+    plain = torch.nn.functional.embedding_bag(tokens, vectors, starts, mode="sum")
+    (theirs,) = torch.autograd.grad((plain * weights).sum(), vectors)
+    torch.testing.assert_close(ours, theirs)

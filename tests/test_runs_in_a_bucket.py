@@ -7,20 +7,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 from tiny_run import write_corpus
+from typed import begin, typed, wait_for
 
 import raysent
 from raysent.artifacts import open_folder
 from raysent.sweep import read_events, read_ledger
 
-RAYSENT = [sys.executable, "-c", "from raysent.cli import main; main()"]
 RUN = f"s3://{BUCKET}/sweeps/toy"
 NUM_TRIALS = 4
 
@@ -63,10 +61,6 @@ def _space(folder: Path) -> Path:
     return path
 
 
-def _typed(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*RAYSENT, *map(str, arguments)], capture_output=True, text=True, timeout=240, check=False)
-
-
 def _events(client) -> list[dict]:
     """Return the journal's lines as the bucket has them."""
     names = sorted(name for name in keys(client) if "/journal.jsonl/" in name)
@@ -79,26 +73,15 @@ def _is_half_done(client) -> bool:
     return bool(ended) and any(event["event"] == "report" and event["trial"] not in ended for event in events)
 
 
-def _wait_for(condition, driver, *, timeout_s: float = 120) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert driver.poll() is None, driver.communicate()
-        assert time.monotonic() < deadline, "nothing happened in time"
-        time.sleep(0.1)
-
-
 @pytest.mark.cluster
 def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, tmp_path):
     """Kill -9 in mid-sweep, an empty cache, resume: every trial ends once, and everything is read from the bucket."""
-    driver = subprocess.Popen(
-        [*RAYSENT, "sweep", str(_space(tmp_path)), "--run", RUN, "--yes"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    driver = begin("sweep", _space(tmp_path), "--run", RUN, "--yes", stderr=subprocess.PIPE)
     try:
-        _wait_for(lambda: _is_half_done(store), driver)
+        wait_for(lambda: _is_half_done(store), driver)
         driver.send_signal(signal.SIGSTOP)  # it holds the run still, and cannot come to its end
         monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "there"))
-        second = _typed("resume", RUN)
+        second = typed("resume", RUN)
         assert (second.returncode, second.stderr.count("\n")) == (2, 1), second.stderr
         assert second.stderr.startswith(f"error: {RUN}: another process is at work on this run on ")
     finally:
@@ -108,7 +91,7 @@ def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, 
     assert 0 < len(done) < NUM_TRIALS
     spent_usd = sum(entry["usd"] for entry in read_ledger(open_folder(RUN)) if entry["entry"] == "node")
 
-    resumed = _typed("resume", RUN, "--json")
+    resumed = typed("resume", RUN, "--json")
     assert resumed.returncode == 0, resumed.stderr
     told = json.loads(resumed.stdout)
     assert (told["run"], told["status"], told["report"]) == (RUN, "completed", f"{RUN}/report.html")
@@ -123,11 +106,11 @@ def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, 
     assert begun_anew == set()
 
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "elsewhere"))
-    reported = _typed("report", RUN)
+    reported = typed("report", RUN)
     assert (reported.returncode, reported.stdout) == (0, f"{RUN}/report.html\n"), reported.stderr
     folder = open_folder(RUN)
     assert [dict(event) for event in read_events(folder)] == events
     with (folder / "trials.csv").open() as stream:
         assert [row["status"] for row in csv.DictReader(stream)] == ["finished"] * NUM_TRIALS
     assert raysent.load(f"{RUN}/trials/0003").encode(["w1 w2"]).shape == (1, 32)
-    assert _typed("replay", RUN).returncode == 0
+    assert typed("replay", RUN).returncode == 0

@@ -8,12 +8,11 @@ import os
 import random
 import signal
 import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from typed import begin, typed, wait_for
 
 import raysent
 from raysent.config import parse_yaml
@@ -25,8 +24,6 @@ from raysent.sweep.layout import Machines, layout
 from raysent.sweep.selection import select_members
 from raysent.sweep.sharing import share_gpu, trial_bytes, trials_per_gpu
 from raysent.vocabulary import VocabularyConfig
-
-RAYSENT = [sys.executable, "-c", "from raysent.cli import main; main()"]
 
 SPACE = """
 metric: context_accuracy
@@ -156,12 +153,9 @@ def test_sweep_killed_in_the_middle_and_resumed_finishes_every_trial_once(corpus
     """Kill -9 of the driver loses at most the work since the last checkpoint; no finished trial is trained again."""
     run = tmp_path / "run"
     space = _write_space(corpus, epochs=30, trials=5, scheduler="none")
-    driver = subprocess.Popen(
-        [*RAYSENT, "sweep", str(space), "--run", str(run), "--yes"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+    driver = begin("sweep", space, "--run", run, "--yes")
     try:
-        _wait_for(lambda: len(_statuses(run)) >= 2 and _num_reports_of_running(run) >= 1, driver)
+        wait_for(lambda: len(_statuses(run)) >= 2 and _num_reports_of_running(run) >= 1, driver)
     finally:
         os.kill(driver.pid, signal.SIGKILL)
         driver.wait()
@@ -169,9 +163,7 @@ def test_sweep_killed_in_the_middle_and_resumed_finishes_every_trial_once(corpus
     assert 2 <= len(done) < 5
     before = {name: (run / "trials" / name / "model.safetensors").stat().st_mtime_ns for name in done}
 
-    resumed = subprocess.run(
-        [*RAYSENT, "resume", str(run), "--json"], capture_output=True, text=True, timeout=240, check=False
-    )
+    resumed = typed("resume", run, "--json")
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["status"] == "completed"
     ended = Counter(event["trial"] for event in read_events(run) if event["event"] == "ended")
@@ -190,11 +182,8 @@ def test_sweep_interrupted_stops_cleanly_and_says_how_to_go_on(corpus, tmp_path)
     """The first Ctrl-C ends with exit code 130 and the command to resume with."""
     run = tmp_path / "run"
     space = _write_space(corpus, epochs=200, trials=3, scheduler="none")
-    driver = subprocess.Popen(
-        [*RAYSENT, "sweep", str(space), "--run", str(run), "--yes"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    _wait_for(lambda: _num_reports_of_running(run) >= 1, driver)
+    driver = begin("sweep", space, "--run", run, "--yes", stderr=subprocess.PIPE)
+    wait_for(lambda: _num_reports_of_running(run) >= 1, driver)
     driver.send_signal(signal.SIGINT)
     _, told = driver.communicate(timeout=120)
     assert driver.returncode == 130
@@ -210,22 +199,16 @@ def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
     space = _write_space(corpus, epochs=200, trials=9, scheduler="none")
     # A dollar a second of this machine; stopping takes forty at most.
     cost = "cost={usd_per_hour: 3600, poll: 1s, drain: 38s, terminate: 1s, reserve: 0.1}"
-    driver = subprocess.Popen(
-        [*RAYSENT, "sweep", str(space), "--run", str(run), "--yes", "--set", cost],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+    driver = begin("sweep", space, "--run", run, "--yes", "--set", cost)
     try:
-        _wait_for(lambda: _num_reports_of_running(run) >= 1, driver)
+        wait_for(lambda: _num_reports_of_running(run) >= 1, driver)
     finally:
         os.kill(driver.pid, signal.SIGKILL)
         driver.wait()
     before_usd = _spent_usd(run)
     # The ledger assumes the worst of the time that nobody saw, forty dollars; forty more are bound to stopping.
     training_usd = before_usd + 40 + 40 + 15
-    resumed = subprocess.run(
-        [*RAYSENT, "resume", str(run), "--budget", f"{training_usd / 0.9:.2f}usd", "--json"],
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+    resumed = typed("resume", run, "--budget", f"{training_usd / 0.9:.2f}usd", "--json")
     assert resumed.returncode == 0, resumed.stderr
     told = json.loads(resumed.stdout)
     assert told["closed"].startswith("halted: ")
@@ -249,11 +232,9 @@ def test_sweep_records_a_trial_that_breaks_and_goes_on(corpus, tmp_path):
     """Word vectors that no memory holds cost their trials; the others finish, and the exit code says so."""
     run = tmp_path / "run"
     space = _write_space(corpus, trials=4, scheduler="none")
-    swept = subprocess.run(
-        [*RAYSENT, "sweep", str(space), "--run", str(run), "--json",
-         "--set", "search.encoder.embedding.dim={choice: [4, 1000000000000]}"],
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+    swept = typed(
+        "sweep", space, "--run", run, "--json", "--set", "search.encoder.embedding.dim={choice: [4, 1000000000000]}"
+    )
     assert swept.returncode == 5, swept.stderr
     outcome = json.loads(swept.stdout)
     statuses = {trial["params"]["encoder.embedding.dim"]: trial["status"] for trial in outcome["trials"]}
@@ -269,10 +250,7 @@ def test_both_backends_give_the_same_numbers(corpus, tmp_path):
     for backend in ("actor", "train"):
         run = tmp_path / backend
         space = _write_space(corpus, trials=1, scheduler="none")
-        swept = subprocess.run(
-            [*RAYSENT, "sweep", str(space), "--run", str(run), "--json", "--set", f"limits.backend={backend}"],
-            capture_output=True, text=True, timeout=240, check=False,
-        )  # fmt: skip
+        swept = typed("sweep", space, "--run", run, "--json", "--set", f"limits.backend={backend}")
         assert swept.returncode == 0, swept.stderr
         told.append([event["metrics"] for event in read_events(run) if event["event"] == "report"])
     assert len(told[0]) == 4
@@ -283,14 +261,6 @@ def test_both_backends_give_the_same_numbers(corpus, tmp_path):
 def _num_reports_of_running(run: Path) -> int:
     ended = _statuses(run)
     return sum(event["event"] == "report" and event["trial"] not in ended for event in read_events(run))
-
-
-def _wait_for(condition, driver, *, timeout_s: float = 120) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert driver.poll() is None, "the driver ended too early"
-        assert time.monotonic() < deadline, "nothing happened in time"
-        time.sleep(0.05)
 
 
 def test_prepare_space_refuses_a_metric_that_a_trial_does_not_report(corpus):

@@ -1,4 +1,4 @@
-// Adam on the rows of a word table, one pass over each; the formulas are those of row_adam.py, in the same order.
+// Adam on the rows of a word table, one pass over each; the formulas are those of row_adam.py.
 
 #include <algorithm>
 #include <cmath>
@@ -42,7 +42,8 @@ void row_adam_step(const int64_t* rows, int64_t num_rows, int64_t dim, float* we
                    double beta2, double eps) {
     const float keep1 = static_cast<float>(beta1), take1 = static_cast<float>(1 - beta1);
     const float keep2 = static_cast<float>(beta2), take2 = static_cast<float>(1 - beta2);
-    const float size = static_cast<float>(rate), root = static_cast<float>(correction), small = static_cast<float>(eps);
+    // rate m / (sqrt(v) / correction + eps), with one division a value instead of two
+    const float size = static_cast<float>(rate * correction), small = static_cast<float>(eps * correction);
     for (int64_t i = 0; i < num_rows; i++) {
         const int64_t row = rows[i];
         last[row] = step;
@@ -53,7 +54,7 @@ void row_adam_step(const int64_t* rows, int64_t num_rows, int64_t dim, float* we
         for (int64_t j = 0; j < dim; j++) {
             m[j] = m[j] * keep1 + g[j] * take1;
             v[j] = v[j] * keep2 + g[j] * g[j] * take2;
-            w[j] -= size * m[j] / (std::sqrt(v[j]) / root + small);
+            w[j] -= size * m[j] / (std::sqrt(v[j]) + small);
         }
     }
 }

@@ -9,11 +9,11 @@ from typing import Literal, Self, cast
 
 import pydantic
 from torch import Tensor
-from torch.nn import functional
 
 from raysent.embeddings import Tables
 from raysent.encoders import SentenceReader, WordEncoderConfig
 from raysent.packing import Packed
+from raysent.pooling import word_means, word_sums
 
 
 class Config(WordEncoderConfig):
@@ -52,4 +52,6 @@ class Encoder(SentenceReader):
 
     def read(self, packed: Packed, projected: Tensor) -> Tensor:
         """Return the vectors [batch, dim]."""
-        return functional.embedding_bag(packed.sentence_tokens, projected, packed.sentence_starts, mode=self._pooling)
+        if self._pooling == "mean":
+            return word_means(packed, projected)
+        return word_sums(projected, packed.sentence_tokens, packed.sentence_starts)

@@ -19,7 +19,7 @@ from torch.nn import functional
 from raysent.embeddings import Tables
 from raysent.encoders import SentenceReader, WordEncoderConfig
 from raysent.packing import Packed
-from raysent.pooling import Pooling, States, sentence_rows
+from raysent.pooling import Pooling, States, sentence_rows, word_means
 
 
 class Config(WordEncoderConfig):
@@ -89,9 +89,7 @@ class _Projected:
         """Return the sentences under one map, poolings side by side [batch, dims of all poolings]."""
         if poolings == ["mean"]:
             # The map of the mean is the mean of the maps: one row for each sentence instead of each word.
-            tokens, starts = packed.sentence_tokens, packed.sentence_starts
-            means = functional.embedding_bag(tokens, self._vectors, starts, mode="mean")
-            return functional.linear(means, self._maps[number])
+            return functional.linear(word_means(packed, self._vectors), self._maps[number])
         if number not in self._mapped:
             self._mapped[number] = functional.linear(self._vectors, self._maps[number])
         return _states(packed, self._mapped[number]).concatenated(poolings)

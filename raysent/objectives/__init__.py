@@ -250,10 +250,11 @@ def neighbour_masks(
     Returns:
         bool [batch, candidates] each.
     """
-    distance = (positions[:, None] - candidate_positions[None, :]).abs()
-    same = documents[:, None] == candidate_documents[None, :]
-    neighbours = same & (distance >= 1) & (distance <= context_size)
-    return neighbours, ~neighbours & (distance > 0)
+    # One number a sentence, in which documents lie far apart: a comparison of all pairs is most of what this takes.
+    places, candidates = positions + (documents << 36), candidate_positions + (candidate_documents << 36)
+    distance = (places[:, None] - candidates[None, :]).abs_()
+    others, itself = distance > context_size, distance == 0
+    return (others | itself).logical_not_(), others
 
 
 def build_objective(config: ObjectiveConfig, surroundings: Surroundings | None = None) -> Objective:

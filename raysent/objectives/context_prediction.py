@@ -9,10 +9,11 @@ Source: Logeswaran and Lee, 2018, section 3 and the released code.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from raysent.objectives import ContextConfig, ContextObjective, Surroundings, neighbour_masks
 
@@ -76,26 +77,51 @@ class Objective(ContextObjective):
             A scalar; 0, with a gradient of 0, where no sentence has a neighbour.
         """
         places = positions if candidate_positions is None else candidate_positions
-        neighbours, _ = neighbour_masks(
+        neighbours, others = neighbour_masks(
             positions,
             documents,
             places,
             documents if candidate_documents is None else candidate_documents,
             context_size=self._context_size,
         )
-        similarity = f.float() @ g.float().T
-        itself = positions[:, None] == places[None, :]
-        similarity = similarity.masked_fill(itself, -torch.inf if self._excludes_itself else 0.0)
-        return self._cross_entropy(similarity, neighbours)
+        itself_score = -torch.inf if self._excludes_itself else 0.0
+        loss: Tensor = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
+            f.float(), g.float(), (neighbours, ~(neighbours | others)), itself_score, self._shares_target
+        )
+        return loss
 
-    def _cross_entropy(self, similarity: Tensor, neighbours: Tensor) -> Tensor:
-        """Return the mean cross-entropy [] of scores against neighbours, both [batch, candidates]."""
-        has_neighbour = neighbours.any(dim=1)
-        similarity, neighbours = similarity[has_neighbour], neighbours[has_neighbour]
+
+class _CrossEntropy(torch.autograd.Function):
+    """The mean cross-entropy of the scores f g^T against the neighbours.
+
+    The gradient by the scores, probabilities less the target, is found with the loss: of all the matrices of every
+    sentence with every candidate that automatic differentiation would make, two are left.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, f: Tensor, g: Tensor, masks: tuple[Tensor, Tensor], itself_score: float, shares_target: bool
+    ) -> Tensor:
+        """Return the loss []; masks are the neighbours and the sentence itself, bool [batch, candidates] each."""
+        neighbours, itself = masks
+        log_share = (f @ g.T).masked_fill_(itself, itself_score).log_softmax(dim=1)
         num_neighbours = neighbours.sum(dim=1)
-        # -sum_j log p_ij over the neighbours, written so that an excluded score of -inf is never multiplied.
-        reached = similarity.masked_fill(~neighbours, 0.0).sum(dim=1)
-        loss = num_neighbours * similarity.logsumexp(dim=1) - reached
-        if self._shares_target:
-            loss = loss / num_neighbours
-        return loss.sum() / max(1, len(loss))
+        has_neighbour = num_neighbours > 0
+        # What one neighbour of a sentence weighs in the mean over the sentences that have any.
+        weights = has_neighbour / has_neighbour.sum().clamp(min=1)
+        weights = weights / num_neighbours.clamp(min=1) if shares_target else weights
+        rows, columns = neighbours.nonzero(as_tuple=True)
+        loss = -(log_share[rows, columns] * weights[rows]).sum()
+        d_scores = log_share.exp_().mul_((weights * num_neighbours)[:, None])
+        d_scores[rows, columns] -= weights[rows]
+        d_scores.masked_fill_(itself | ~has_neighbour[:, None], 0.0)
+        ctx.save_for_backward(f, g, d_scores)
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of f and g."""
+        f, g, d_scores = ctx.saved_tensors
+        d_scores = d_scores * gradient
+        return d_scores @ g, d_scores.T @ f, None, None, None
