@@ -117,6 +117,7 @@ class Sleeper(ReusedActor):
     def setup(self, config: dict[str, Any]) -> None:
         """Sleep in a thread, as training would run in one."""
         self._waits_for_answer = False
+        self._error = None
         self._messages: queue.Queue[Message] = queue.Queue()
         self._answers: queue.Queue[bool] = queue.Queue()
         self._thread = threading.Thread(target=self._sleep, args=(config["seconds"],), daemon=True)
@@ -140,7 +141,7 @@ def by_raysent(num_trials: int, seconds: float) -> None:
     plan = Layout(CONCURRENT, 1, 1, 0.0, is_nested=False)
     with tempfile.TemporaryDirectory() as name, mock.patch.object(ray_tune, "ReusedActor", Sleeper):
         journal = Journal(Path(name))
-        with Meter(Path(name), CostConfig(usd_per_hour=0.5), nodes=lambda: ["here"]) as meter, quiet_output():
+        with Meter(Path(name), CostConfig(usd_per_hour=0.5), nodes=lambda: {"here": {}}) as meter, quiet_output():
             conductor = Conductor(space, seed=1, write=journal.write)
 
             def describe(trial: Any) -> dict[str, Any]:
