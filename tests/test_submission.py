@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -316,6 +317,21 @@ def test_run_on_takes_the_cluster_down_whatever_happens(tmp_path, monkeypatch, t
         with pytest.raises((CloudError, ZeroDivisionError)):
             run_on(launcher, _submission(tmp_path))
     assert launcher.life[-1] == "down"
+
+
+def test_run_on_goes_on_taking_the_cluster_down_at_a_second_ctrl_c(tmp_path, monkeypatch, capsys):
+    """One that is pressed meanwhile is answered and passes; the next one is an order."""
+    monkeypatch.setattr(submitting, "submit", lambda *_, **__: 0)
+    launcher = FakeLauncher(tmp_path)
+    monkeypatch.setattr(
+        launcher, "down", lambda **_: [signal.raise_signal(signal.SIGINT), launcher.life.append("down")]
+    )
+    assert run_on(launcher, _submission(tmp_path)) == 0
+    assert launcher.life[-1] == "down"
+    assert "still cleaning up" in capsys.readouterr().err
+    monkeypatch.setattr(launcher, "down", lambda **_: [signal.raise_signal(signal.SIGINT) for _ in range(2)])
+    with pytest.raises(KeyboardInterrupt):
+        run_on(launcher, _submission(tmp_path))
 
 
 def test_run_on_takes_down_what_came_half_up(tmp_path):

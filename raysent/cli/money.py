@@ -12,7 +12,7 @@ from raysent.cli.console import messages, print_json, print_table, results
 from raysent.cli.live import format_duration
 from raysent.cloud import CapTest, Estimate, MarketChoice, Quote, World, estimate, quote, try_cap, world_of
 from raysent.config import Override
-from raysent.cost import Budget, Entry, bill_of, parse_money, snapshot, verdict
+from raysent.cost import Budget, Entry, bill_of, snapshot, verdict
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
 from raysent.search_space import SearchSpace, find_space, read_space
 from raysent.sweep import LEDGER_FILE, load_record, read_events, read_ledger
@@ -57,7 +57,7 @@ def report(folder: Path, *, as_json: bool) -> int:
             f"{address_of(folder)}: holds no {LEDGER_FILE}; nothing was spent, or the sweep is older than it"
         )
     found = _costs(entries)
-    limit = None if record.space.cost.budget is None else parse_money(record.space.cost.budget)
+    limit = record.space.cost.budget_usd
     closings = [event for event in read_events(folder) if event["event"] in ("refused", "halted")]
     found |= {"budget_usd": limit, "closed": closings[-1]["reason"] if closings else ""}
     found["estimate"] = score_estimate(folder, spent_usd=found["spent_usd"])
@@ -112,12 +112,7 @@ def simulate(
         raise ConfigError(f"--market {market}: no such market{did_you_mean(market, known)}")
     usd_per_hour = space.cost.usd_per_hour or snapshot().on_demand(instance, region).usd_per_hour
     world = world_of(space, usd_per_hour=usd_per_hour, num_machines=num_machines, market=known[market])
-    budget = Budget(
-        limit_usd=parse_money(space.cost.budget),
-        reserve=space.cost.reserve,
-        window_s=space.cost.window_s,
-        on_budget=space.cost.on_budget,
-    )
+    budget = _dollars_alone(space)
     found = try_cap(space, world, budget, num_sweeps=sweeps, seed=seed, num_processes=min(2, os.cpu_count() or 1))
     if as_json:
         print_json(found.values())
@@ -131,13 +126,13 @@ def expected(space: SearchSpace, *, num_concurrent: int) -> Estimate | None:
     if not space.cost.usd_per_hour:
         return None
     world = world_here(space, num_concurrent=num_concurrent)
-    budget = Budget(
-        limit_usd=None if space.cost.budget is None else parse_money(space.cost.budget),
-        reserve=space.cost.reserve,
-        window_s=space.cost.window_s,
-        on_budget=space.cost.on_budget,
-    )
-    return estimate(space, world, budget)
+    return estimate(space, world, _dollars_alone(space))
+
+
+def _dollars_alone(space: SearchSpace) -> Budget:
+    """Return what a simulated sweep may spend; it has neither a deadline nor a limit to its dollars an hour."""
+    cost = space.cost
+    return Budget(cost.budget_usd, reserve=cost.reserve, window_s=cost.window_s, on_budget=cost.on_budget)
 
 
 def world_here(space: SearchSpace, *, num_concurrent: int) -> World:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -273,12 +274,19 @@ def _tell(said: Sequence[str], ended: Ended, submission: Submission, *, as_json:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let a first Ctrl-C inside the block pass: what it would leave costs money."""
+    """Let a first Ctrl-C inside the block pass: what it would leave costs money. A second one ends the block."""
+
+    def pass_over(*_: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        messages.print(
+            "still cleaning up; Ctrl-C again leaves what costs money: 'raysent cluster down'", soft_wrap=True
+        )
+
+    before = signal.signal(signal.SIGINT, pass_over)
     try:
         yield
-    except KeyboardInterrupt:
-        messages.print("still cleaning up; what is left costs money: 'raysent cluster down'", soft_wrap=True)
-        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _say(line: str) -> None:

@@ -19,7 +19,6 @@ from raysent.cli.judging import Judgement, judge_sweep, print_judgement, task_na
 from raysent.cli.live import EVENTS_VARIABLE, EventLines, SweepView, format_duration, format_value
 from raysent.cloud import LiveSpot
 from raysent.config import Override
-from raysent.cost import parse_money
 from raysent.errors import RaysentError
 from raysent.run import describe
 from raysent.search_space import SearchSpace, find_space, read_space, schema, with_absolute_paths
@@ -178,7 +177,7 @@ def _print_plan(
         "num_validation": corpus["num_validation"],
         "chance_accuracy": pool.get("chance_accuracy"),
         "tasks": list(tasks),
-        "budget_usd": None if space.cost.budget is None else parse_money(space.cost.budget),
+        "budget_usd": space.cost.budget_usd,
         "estimate": None if forecast is None else forecast.values(),
     }
     if as_json:

@@ -156,6 +156,16 @@ class CostConfig(StrictModel):
         return None if self.trial is None else parse_duration(self.trial)
 
     @property
+    def budget_usd(self) -> float | None:
+        """Dollars for everything; None for no limit."""
+        return None if self.budget is None else parse_money(self.budget)
+
+    @property
+    def max_hourly_usd(self) -> float | None:
+        """Dollars an hour that all machines may cost together; None for no limit."""
+        return None if self.max_hourly is None else parse_money(self.max_hourly)
+
+    @property
     def is_limited(self) -> bool:
         """Whether there is a limit to hold."""
         return (self.budget, self.deadline, self.max_hourly) != (None, None, None)
@@ -167,9 +177,9 @@ class CostConfig(StrictModel):
             ConfigError: If its deadline was past already.
         """
         return Budget(
-            limit_usd=None if self.budget is None else parse_money(self.budget),
+            limit_usd=self.budget_usd,
             deadline_s=None if self.deadline is None else parse_deadline(self.deadline, begun=begun),
-            max_hourly_usd=None if self.max_hourly is None else parse_money(self.max_hourly),
+            max_hourly_usd=self.max_hourly_usd,
             reserve=self.reserve,
             window_s=self.window_s,
             on_budget=self.on_budget,

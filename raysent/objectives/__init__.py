@@ -218,11 +218,7 @@ class ScoredContext(ContextObjective):
     ) -> Tensor:
         """Return the mean over the sentences that have a neighbour; see `ContextObjective.compare`."""
         neighbours, others = neighbour_masks(
-            positions,
-            documents,
-            positions if candidate_positions is None else candidate_positions,
-            documents if candidate_documents is None else candidate_documents,
-            context_size=self._context_size,
+            positions, documents, candidate_positions, candidate_documents, context_size=self._context_size
         )
         return self.loss(f.float() @ g.float().T, neighbours=neighbours, others=others)
 
@@ -240,18 +236,27 @@ class ScoredContext(ContextObjective):
 def neighbour_masks(
     positions: Tensor,
     documents: Tensor,
-    candidate_positions: Tensor,
-    candidate_documents: Tensor,
+    candidate_positions: Tensor | None = None,
+    candidate_documents: Tensor | None = None,
     *,
     context_size: int,
 ) -> tuple[Tensor, Tensor]:
     """Return which candidates are neighbours of each source sentence, and which are neither that nor itself.
 
+    Args:
+        positions: Place of each source sentence in the corpus [batch].
+        documents: Its document [batch].
+        candidate_positions: Place of each candidate [candidates]; None where they are the source sentences.
+        candidate_documents: Its document [candidates].
+        context_size: Sentences on each side that count as neighbours.
+
     Returns:
         bool [batch, candidates] each.
     """
     # One number a sentence, in which documents lie far apart: a comparison of all pairs is most of what this takes.
-    places, candidates = positions + (documents << 36), candidate_positions + (candidate_documents << 36)
+    places = candidates = positions + (documents << 36)
+    if candidate_positions is not None and candidate_documents is not None:
+        candidates = candidate_positions + (candidate_documents << 36)
     distance = (places[:, None] - candidates[None, :]).abs_()
     others, itself = distance > context_size, distance == 0
     return (others | itself).logical_not_(), others

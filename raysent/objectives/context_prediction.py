@@ -76,13 +76,8 @@ class Objective(ContextObjective):
         Returns:
             A scalar; 0, with a gradient of 0, where no sentence has a neighbour.
         """
-        places = positions if candidate_positions is None else candidate_positions
         neighbours, others = neighbour_masks(
-            positions,
-            documents,
-            places,
-            documents if candidate_documents is None else candidate_documents,
-            context_size=self._context_size,
+            positions, documents, candidate_positions, candidate_documents, context_size=self._context_size
         )
         itself_score = -torch.inf if self._excludes_itself else 0.0
         loss: Tensor = _CrossEntropy.apply(  # type: ignore[no-untyped-call]

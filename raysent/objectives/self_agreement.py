@@ -41,8 +41,6 @@ class Objective(BaseObjective):
         positions = torch.from_numpy(batch.positions).to(f.device)
         documents = torch.from_numpy(batch.documents).to(f.device)
         with torch.autocast(f.device.type, enabled=False):
-            neighbours, others = neighbour_masks(
-                positions, documents, positions, documents, context_size=self._config.context_size
-            )
+            neighbours, others = neighbour_masks(positions, documents, context_size=self._config.context_size)
             vectors = self.agreement.unit(f)
             return self.agreement.loss(vectors @ vectors.T, neighbours, is_candidate=neighbours | others)

@@ -117,9 +117,7 @@ class Objective(ContextObjective):
         """Return the mean over the sentences, in nats; the candidates are the sentences themselves."""
         if candidate_positions is not None or candidate_documents is not None:
             raise ValueError("view agreement compares the sentences of a batch with each other alone")
-        neighbours, _ = neighbour_masks(
-            positions, documents, positions, documents, context_size=self._config.context_size
-        )
+        neighbours, _ = neighbour_masks(positions, documents, context_size=self._config.context_size)
         if self._config.includes_itself:
             neighbours = neighbours | (positions[:, None] == positions[None, :])
         one, other = self.agreement.unit(f), self.agreement.unit(g)

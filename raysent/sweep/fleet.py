@@ -19,7 +19,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.artifacts import address_of, is_remote
-from raysent.cost import Prices, num_affordable, parse_money
+from raysent.cost import Budget, Prices, num_affordable
 from raysent.errors import ConfigError
 from raysent.search_space import SearchSpace, named_files
 from raysent.sweep.layout import Layout, Machines, layout
@@ -138,9 +138,9 @@ def num_workers(space: SearchSpace, *, most: int, head_usd: float, each_usd: flo
     Raises:
         ConfigError: If not even one is allowed.
     """
-    if space.cost.max_hourly is None or not each_usd:
+    limit_usd = space.cost.max_hourly_usd
+    if limit_usd is None or not each_usd:
         return most
-    limit_usd = parse_money(space.cost.max_hourly)
     num = min(most, num_affordable(limit_usd, standing_usd=head_usd, each_usd=each_usd))
     if num < 1:
         raise space.document.error(
@@ -164,11 +164,12 @@ def _check_hourly(space: SearchSpace, hourly_usd: float) -> None:
     Raises:
         ConfigError: With the dollars of both.
     """
-    if space.cost.max_hourly is not None and hourly_usd > parse_money(space.cost.max_hourly) + 1e-9:
+    limit_usd = space.cost.max_hourly_usd
+    if limit_usd is not None and not Budget(max_hourly_usd=limit_usd).fits_hourly(hourly_usd):
         raise space.document.error(
             ("cost", "max_hourly"),
             f"must allow for the machines that are there; they cost {hourly_usd:.2f} usd an hour together; given "
-            f"{parse_money(space.cost.max_hourly):.2f}",
+            f"{limit_usd:.2f}",
         )
 
 

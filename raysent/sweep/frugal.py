@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from raysent.cost import parse_money
 from raysent.search_space import Params, SearchSpace
 from raysent.sweep.blind import BlindProposals, drawn
 from raysent.sweep.places import axis_of
@@ -54,7 +53,7 @@ class FrugalProposals:
         self._sign = 1.0 if space.mode == "max" else -1.0
         self._blind = BlindProposals(space, seed=seed)
         self._num_first = max(4, min(10, space.limits.trials // 4))
-        self._limit_usd = None if space.cost.budget is None else parse_money(space.cost.budget)
+        self._limit_usd = space.cost.budget_usd
         self._seen: dict[int, _Seen] = {}
         self._axes = {name: axis_of(domain) for name, domain in space.domains.items()}
         self._waiting: dict[int, _Seen] = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from raysent.artifacts import Lines, read_json_lines
-from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, Prices, parse_money
+from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, Prices
 from raysent.errors import BudgetError, RaysentError
 from raysent.sweep.trial import Trial
 
@@ -175,7 +175,7 @@ def metered(
         yield lambda: None
         return
     is_over, turn = threading.Event(), threading.Lock()
-    budget = Budget(limit_usd=None if config.budget is None else parse_money(config.budget))
+    budget = Budget(limit_usd=config.budget_usd)
 
     def count_up(meter: Meter) -> None:
         while not is_over.wait(config.poll_s):
