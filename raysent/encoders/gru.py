@@ -147,7 +147,7 @@ class Encoder(SentenceReader):
     def _cell(self) -> type[Cell]:
         """What computes between two products of our own recurrence."""
         if self._config.implementation == "auto":
-            return best_cell(self.gru.weight_hh_l0.device)
+            return best_cell(next(self.gru.parameters()).device)
         return CompiledCell if self._config.implementation == "compiled" else TorchCell
 
     def project(self, words: Tensor) -> list[Tensor]:

@@ -16,7 +16,7 @@ sentence, in training as in use; z has torch's sense, the paper's is 1 - z.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import pydantic
@@ -116,20 +116,19 @@ class Objective(BaseObjective):
         del generator
         [vectors] = read(batch.sentences)
         layouts = [lay_out(side, device=vectors.device) for side in (batch.before, batch.after)]
-        states = [
-            self._states(decoder, vectors, layout) for decoder, layout in zip(self.decoders, layouts, strict=True)
-        ]
+        decoders, outputs = cast("list[Decoder]", self.decoders), cast("list[nn.Linear]", self.outputs)
+        states = [self._states(decoder, vectors, layout) for decoder, layout in zip(decoders, layouts, strict=True)]
         targets = [layout.targets for layout in layouts]
-        if len(self.outputs) == 1:
-            return self._loss(self.outputs[0], torch.cat(states), torch.cat(targets))
-        return torch.stack(list(map(self._loss, self.outputs, states, targets))).sum()
+        if len(outputs) == 1:
+            return self._loss(outputs[0], torch.cat(states), torch.cat(targets))
+        return torch.stack([self._loss(*each) for each in zip(outputs, states, targets, strict=True)]).sum()
 
     def scores(self, read: Read, batch: Triplets) -> dict[str, tuple[float, int]]:
         """Return `nll`, per word and end of sentence."""
         num_words = sum(int(side.lengths.sum()) + len(side.lengths) for side in (batch.before, batch.after))
         return {"nll": (float(self(read, batch).detach()), num_words)}
 
-    def _states(self, decoder: nn.Module, vectors: Tensor, layout: Layout) -> Tensor:
+    def _states(self, decoder: Decoder, vectors: Tensor, layout: Layout) -> Tensor:
         """Return the state of every step of one decoder [steps, hidden]."""
         inputs, first = decoder(self.words(layout.words), vectors, layout)
         if self._implementation == "torch":
@@ -143,7 +142,7 @@ class Objective(BaseObjective):
             workspaces=self._workspaces,
         )
 
-    def _loss(self, output: nn.Module, states: Tensor, targets: Tensor) -> Tensor:
+    def _loss(self, output: nn.Linear, states: Tensor, targets: Tensor) -> Tensor:
         """Return the summed cross-entropy of words, a scalar."""
         if self._implementation == "torch":
             return functional.cross_entropy(output(states).float(), targets, reduction="sum")
