@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from pathlib import Path
 import boto3
 import pytest
 from command import SPACE, CommandLine
-from machines import metadata_service
+from machines import free_ports, metadata_service
 from moto import mock_aws
 
 from raysent.cli import submitting
@@ -75,14 +74,6 @@ class Head:
         return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token_file)}
 
 
-def _free_ports(number: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
-
-
 def _environment(**more: str) -> dict[str, str]:
     """Return a process's surroundings: no token but those given, raysent from here."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
@@ -100,7 +91,7 @@ def head():
     with tempfile.TemporaryDirectory(prefix="rs", dir="/tmp", ignore_cleanup_errors=True) as folder:
         token_file = Path(folder) / "auth_token"
         make_token(token_file)
-        ray, dashboard, client, agent = _free_ports(4)
+        ray, dashboard, client, agent = free_ports(4)
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2"),
             *("--node-ip-address=127.0.0.1", f"--port={ray}", f"--ray-client-server-port={client}"),
