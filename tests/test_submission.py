@@ -11,6 +11,7 @@ import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import boto3
@@ -310,17 +311,23 @@ def test_run_on_takes_the_cluster_down_whatever_happens(tmp_path, monkeypatch, t
     assert launcher.life[-1] == "down"
 
 
-def test_run_on_goes_on_taking_the_cluster_down_at_a_second_ctrl_c(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def ctrl_c():
+    """A process that hears Ctrl-C, as one in the background does not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield partial(signal.raise_signal, signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_run_on_takes_the_cluster_down_through_one_more_ctrl_c(tmp_path, monkeypatch, capsys, ctrl_c):
     """One that is pressed meanwhile is answered and passes; the next one is an order."""
     monkeypatch.setattr(submitting, "submit", lambda *_, **__: 0)
     launcher = FakeLauncher(tmp_path)
-    monkeypatch.setattr(
-        launcher, "down", lambda **_: [signal.raise_signal(signal.SIGINT), launcher.life.append("down")]
-    )
+    monkeypatch.setattr(launcher, "down", lambda **_: [ctrl_c(), launcher.life.append("down")])
     assert run_on(launcher, _submission(tmp_path)) == 0
     assert launcher.life[-1] == "down"
     assert "still cleaning up" in capsys.readouterr().err
-    monkeypatch.setattr(launcher, "down", lambda **_: [signal.raise_signal(signal.SIGINT) for _ in range(2)])
+    monkeypatch.setattr(launcher, "down", lambda **_: [ctrl_c(), ctrl_c()])
     with pytest.raises(KeyboardInterrupt):
         run_on(launcher, _submission(tmp_path))
 
