@@ -5,7 +5,10 @@ ledger, until the same budget is spent. The target is the median over seeds of t
 with rungs in reports, TPE) comes to; a sweep that never reaches it counts with the whole budget. Ratios are geometric
 means over seeds with 95 % bootstrap intervals; above 1 the second way is cheaper.
 
+With --trials one sweep of so many trials is played through instead, on a hundred machines, and timed.
+
     python -m benchmarks.cost [--sweeps 24] [--budget 4] [--json]
+    python -m benchmarks.cost --trials 10000 [--json]
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import argparse
 import json
 import math
 import random
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -107,13 +111,33 @@ def compare(plain: list[SimulatedSweep], other: list[SimulatedSweep]) -> dict[st
     }
 
 
+def play_large(num_trials: int) -> dict[str, float]:
+    """Play one sweep of many trials through and return how long that took."""
+    text = SPACE.format(unit="report", sampler="random", budget=1_000_000)
+    space = parse_space(parse_yaml(text.replace("trials: 400", f"trials: {num_trials}")), name="large")
+    world = World(0.526, 100, "spot", num_reports=27, trial_s=1800.0, cost=CostConfig(), kill_share=0.5)
+    started = time.process_time()
+    [swept] = Way(space, world, Budget(limit_usd=1_000_000.0), GAINS[0]).play([0])
+    return {
+        "trials": len(swept.trials),
+        "interruptions": swept.num_interruptions,
+        "events": len(swept.events),
+        "seconds": round(time.process_time() - started, 2),
+    }
+
+
 def main() -> None:
     """Run the comparisons and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweeps", type=int, default=24)
     parser.add_argument("--budget", type=float, default=4.0)
+    parser.add_argument("--trials", type=int, help="time one simulated sweep of so many trials instead")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.trials:
+        large = play_large(options.trials)
+        print(json.dumps(large) if options.json else "\n".join(f"{key:14} {value}" for key, value in large.items()))
+        return
     spaces = {
         (unit, sampler): parse_space(
             parse_yaml(SPACE.format(unit=unit, sampler=sampler, budget=options.budget)), name=unit

@@ -107,6 +107,8 @@ def one_by_one(features: np.ndarray, data: TaskData) -> float:
     started = time.process_time()
     train_together(inputs, labels, groups, [PENALTIES] * 10, recipe=recipe)
     together = time.process_time() - started
+    # SentEval leaves torch's products as they are, and at these sizes its default ones are the faster ones for it.
+    torch.set_float32_matmul_precision("highest")
     started = time.process_time()
     for penalty in PENALTIES:
         layer = torch.nn.Linear(features.shape[1], 2)
@@ -117,7 +119,9 @@ def one_by_one(features: np.ndarray, data: TaskData) -> float:
                 optimizer.zero_grad()
                 torch.nn.functional.cross_entropy(layer(inputs[batch]), labels[batch]).backward()
                 optimizer.step()
-    return 10 * (time.process_time() - started) / together
+    seconds = time.process_time() - started
+    set_matmul_precision()
+    return 10 * seconds / together
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from machines import free_ports
 from ray._raylet import GcsClient
 from ray.autoscaler._private.fake_multi_node.node_provider import FakeMultiNodeProvider
 from ray.autoscaler.node_launch_exception import NodeLaunchException
@@ -81,7 +82,7 @@ def growing_cluster(
     """
     # Ray's sockets have short names only.
     with tempfile.TemporaryDirectory(prefix="rs", dir="/tmp", ignore_cleanup_errors=True) as name:
-        folder, ports = Path(name), _free_ports(3)
+        folder, ports = Path(name), free_ports(3)
         address = f"127.0.0.1:{ports[0]}"
         (folder / "cluster.json").write_text(
             json.dumps({**_config(types, address, missing, idle_s), "max_workers": max_workers})
@@ -142,14 +143,6 @@ def _environment(types: Mapping[str, Any]) -> dict[str, str]:
         SCORER_VARIABLE: SCORER,
         TYPES_VARIABLE: format_types(known),
     }
-
-
-def _free_ports(number: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -99,3 +100,12 @@ def node_agent(service: Metadata, *, address: str, node_id: str) -> Iterator[sub
     finally:
         agent.kill()
         agent.wait()
+
+
+def free_ports(number: int) -> list[int]:
+    """Return ports of the loopback at which nobody listens."""
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports

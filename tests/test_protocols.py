@@ -16,7 +16,7 @@ from sklearn.model_selection import KFold
 from raysent import probes
 from raysent.errors import ConfigError
 from raysent.evaluate.cosines import cosines
-from raysent.probes import kiros, senteval
+from raysent.probes import early_stopping, kiros, senteval
 from raysent.probes.early_stopping import Recipe, Rows, fit_margins, train_together
 from raysent.probes.features import task_features
 from raysent.probes.pair_features import NaiveBayes, pair_features
@@ -117,6 +117,26 @@ def test_fits_together_are_fits_alone(optimizer):
             torch.testing.assert_close(fit.weights, weights, rtol=0, atol=1e-6)
             torch.testing.assert_close(fit.intercepts, intercepts, rtol=0, atol=1e-6)
             assert fit.validation == accuracy
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_fits_side_by_side_are_lone_fits(monkeypatch, optimizer, is_alike):
+    """With one product for all fits, where the library adds in the same order, and with one a fit: torch's own loop."""
+    if not is_alike:
+        monkeypatch.setattr(early_stopping, "adds_alike", lambda *_: False)
+    generator = np.random.default_rng(0)
+    features = torch.from_numpy(generator.standard_normal((160, 512)).astype(np.float32))
+    labels = torch.from_numpy(generator.integers(2, size=160))
+    recipe = Recipe(num_folds=5, optimizer=optimizer, batch_size=32, tenacity=2, epoch_size=1, max_epochs=12)
+    rows, penalties = (np.arange(120), np.arange(120, 160)), (1e-5, 1e-3, 1e-1)
+    (fits,) = train_together(features, labels, [Rows.given(*rows, seed=recipe.seed)], [penalties], recipe=recipe)
+    for penalty, fit in zip(penalties, fits, strict=True):
+        lone = Rows.given(*rows, seed=recipe.seed)
+        weights, intercepts, accuracy = classifier_alone(features, labels, lone, penalty, recipe)
+        torch.testing.assert_close(fit.weights, weights, rtol=0, atol=1e-7)
+        torch.testing.assert_close(fit.intercepts, intercepts, rtol=0, atol=1e-7)
+        assert fit.validation == accuracy
 
 
 def test_margins_are_the_linear_map():

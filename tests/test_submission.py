@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import boto3
 import pytest
 from command import SPACE, CommandLine
-from machines import metadata_service
+from machines import free_ports, metadata_service
 from moto import mock_aws
 
 from raysent.cli import submitting
@@ -75,14 +75,6 @@ class Head:
         return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token_file)}
 
 
-def _free_ports(number: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
-
-
 def _environment(**more: str) -> dict[str, str]:
     """Return a process's surroundings: no token but those given, raysent from here."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
@@ -100,7 +92,7 @@ def head():
     with tempfile.TemporaryDirectory(prefix="rs", dir="/tmp", ignore_cleanup_errors=True) as folder:
         token_file = Path(folder) / "auth_token"
         make_token(token_file)
-        ray, dashboard, client, agent = _free_ports(4)
+        ray, dashboard, client, agent = free_ports(4)
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2"),
             *("--node-ip-address=127.0.0.1", f"--port={ray}", f"--ray-client-server-port={client}"),
@@ -319,17 +311,23 @@ def test_run_on_takes_the_cluster_down_whatever_happens(tmp_path, monkeypatch, t
     assert launcher.life[-1] == "down"
 
 
-def test_run_on_goes_on_taking_the_cluster_down_at_a_second_ctrl_c(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def ctrl_c():
+    """A process that hears Ctrl-C, as one in the background does not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield partial(signal.raise_signal, signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_run_on_takes_the_cluster_down_through_one_more_ctrl_c(tmp_path, monkeypatch, capsys, ctrl_c):
     """One that is pressed meanwhile is answered and passes; the next one is an order."""
     monkeypatch.setattr(submitting, "submit", lambda *_, **__: 0)
     launcher = FakeLauncher(tmp_path)
-    monkeypatch.setattr(
-        launcher, "down", lambda **_: [signal.raise_signal(signal.SIGINT), launcher.life.append("down")]
-    )
+    monkeypatch.setattr(launcher, "down", lambda **_: [ctrl_c(), launcher.life.append("down")])
     assert run_on(launcher, _submission(tmp_path)) == 0
     assert launcher.life[-1] == "down"
     assert "still cleaning up" in capsys.readouterr().err
-    monkeypatch.setattr(launcher, "down", lambda **_: [signal.raise_signal(signal.SIGINT) for _ in range(2)])
+    monkeypatch.setattr(launcher, "down", lambda **_: [ctrl_c(), ctrl_c()])
     with pytest.raises(KeyboardInterrupt):
         run_on(launcher, _submission(tmp_path))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from machines import free_ports
 from tiny_run import tiny_run
 
 from raysent.errors import ArtifactError, ConfigError, DataError
@@ -320,9 +320,7 @@ def by_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train all runs in two processes, which are started only once; a folder for each run."""
     folder = tmp_path_factory.mktemp("two")
     runs = [(named_run(folder, name).model_dump_json(), str(folder / name)) for name in _RUNS]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     torch.multiprocessing.spawn(_worker, args=(port, runs), nprocs=2)
     return folder
 

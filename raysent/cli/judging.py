@@ -1,4 +1,4 @@
-"""`raysent evaluate`, `report`, `encode`: what is typed, and what is seen."""
+"""`raysent evaluate`, `report`, and what follows a sweep: what is typed, and what is seen."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-import raysent
-from raysent.artifacts import address_of, storage_errors, written_whole
+from raysent.artifacts import address_of
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
 from raysent.cli.ensembles import ensemble_values, print_ensemble
-from raysent.cli.reading import read_lines
 from raysent.cli.reporting import print_reported, reported_values
 from raysent.cli.spreading import Over
 from raysent.ensemble import Combined, combine
@@ -24,23 +22,13 @@ from raysent.evaluate import evaluate as evaluate_models
 from raysent.evaluate.costs import Costs, costs_of
 from raysent.evaluate.inventory import check_data as check_tasks
 from raysent.evaluate.records import library_versions
-from raysent.model import SentenceModel
-from raysent.packed_codes import pack_bits
 from raysent.probes import protocol_name, settings
-from raysent.processes import choose_num_processes
 from raysent.report import write as write_report
-from raysent.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.sweep import Afford, SweepRecord, SweepResult, trial_folder
 from raysent.sweep.selection import select_members
 from raysent.tasks import absent_tasks, default_tasks, find_task, known_tasks
 from raysent.tasks.similarity import SIMILARITY_TASKS
 
-# Sentences between two signs of life.
-ENCODED_AT_ONCE = 8192
-# Fewer blocks a process are encoded before another process has started and read the model.
-LEAST_PARTS = 4
-PROCESS_BYTES = 2 << 30
-PRECISIONS = ("float32", "ubinary")
 EVALUATION_FOLDER = "evaluation"
 ELSEWHERE = Path("runs") / "judged"
 
@@ -168,53 +156,6 @@ def report(run: Path) -> int:
     """Write a run's page and say where it is."""
     results.print(address_of(write_report(run)), soft_wrap=True)
     return 0
-
-
-def encode(
-    model: str,
-    file: Path | None,
-    *,
-    output: Path,
-    options: dict[str, Any],
-    precision: str = "float32",
-    num_processes: int | None = None,
-) -> int:
-    """Encode the lines of a file, or of standard input; `options` are those of the encoder's `encode`."""
-    encoder = raysent.load(model)
-    _check_precision(precision, encoder, model)
-    if not options["bfloat16"]:
-        del options["bfloat16"]  # only trained models know it
-    elif not isinstance(encoder, SentenceModel):
-        raise ConfigError(f"--bfloat16: must be asked of a trained model; given {model}; leave it out")
-    sentences = read_lines(file)
-    parts = [sentences[first : first + ENCODED_AT_ONCE] for first in range(0, len(sentences), ENCODED_AT_ONCE)]
-    if num_processes is None:
-        num_processes = min(choose_num_processes(None, bytes_each=PROCESS_BYTES), max(len(parts) // LEAST_PARTS, 1))
-    blocks: list[np.ndarray] = []
-    num_encoded = 0
-    with ProgressLines() as progress:
-        for vectors in encode_blocks(encoder, parts, num_processes=num_processes, **options):
-            blocks.append(vectors if precision == "float32" else pack_bits(vectors))
-            num_encoded += len(vectors)
-            progress("encoding", num_encoded, len(sentences))
-    vectors = np.concatenate(blocks)
-    with storage_errors(output), written_whole(output) as temporary, temporary.open("wb") as stream:
-        np.save(stream, vectors)
-    unit = "dimensions" if precision == "float32" else "bytes each"
-    messages.print(f"{output}: {vectors.shape[0]:,} sentences, {vectors.shape[1]:,} {unit}", soft_wrap=True)
-    return 0
-
-
-def _check_precision(precision: str, encoder: SentenceEncoder, model: str) -> None:
-    """Refuse a precision that the model cannot give.
-
-    Raises:
-        ConfigError: With what it can.
-    """
-    if precision not in PRECISIONS:
-        raise ConfigError(f"--precision: must be {' or '.join(PRECISIONS)}; given '{precision}'")
-    if precision == "ubinary" and encoder.similarity_measure != "hamming":
-        raise ConfigError(f"--precision ubinary: {model} has no code; train one with 'raysent train binary'")
 
 
 def judge_sweep(result: SweepResult, record: SweepRecord, *, afford: Afford, is_quiet: bool) -> Judgement:

@@ -48,10 +48,10 @@ def encode(
     ] = None,
 ) -> None:
     """Encode sentences into a .npy file."""
-    from raysent.cli import judging  # torch comes with it
+    from raysent.cli import encoding  # torch comes with it
 
     raise typer.Exit(
-        judging.encode(
+        encoding.encode(
             model,
             file,
             output=output,

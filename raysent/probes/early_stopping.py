@@ -1,27 +1,33 @@
 """Linear classifiers trained step by step and stopped early, many side by side, each as it would be trained alone.
 
 The classifier of SentEval: one linear layer, cross-entropy, Adam or RMSprop, and an early stop on validation rows. Fits
-of one call take their steps together: what costs time at these sizes is the number of calls, and the loss and the
-optimiser take all fits in one. The products stay one per fit, on operands of the shape a lone fit has, so every sum is
-taken in the same order; only where a processor rounds the last few numbers of an array in another way than the rest
-can a weight differ from a lone fit's, in its last bit.
+that differ in their L2 alone see the same batches in the same order, so they take their steps together: a batch is
+copied once, multiplied once by all their weights side by side, and the loss and the step take all of them in one.
+
+Every sum is taken in the order in which a lone fit takes it. Whether the library's products do so side by side is
+tried out for each shape (oneDNN's do, at all but the smallest); where they do not, there is one product a fit. Only
+where a processor rounds the last few numbers of an array in another way than the rest can a weight differ from a lone
+fit's, in its last bit.
 
 Source: Conneau and Kiela, 2018, SentEval, senteval/tools/classifier.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from raysent.probes.results import Probe
+from raysent.probes.side_by_side import adds_alike, margins_side_by_side, weight_gradients_side_by_side
+from raysent.probes.step_rules import Adam, RMSprop, StepRule
 
-OPTIMIZERS = {"adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop}
+OPTIMIZERS: dict[str, Callable[[Tensor], StepRule]] = {"adam": Adam, "rmsprop": RMSprop}
 # The share of the training rows that stop a fit for which no validation rows are given.
 VALIDATION_SHARE = 0.05
 
@@ -82,7 +88,6 @@ class Fit:
     """One classifier and how far it got.
 
     Attributes:
-        rows: Index of its rows among those of the call.
         penalty: The L2 added to the gradient, times the weights and the intercepts.
         validation: The best accuracy on its validation rows, from 0 to 1.
         weights: Of that round, float32 [classes, dim].
@@ -90,7 +95,6 @@ class Fit:
         num_failures: Rounds that were not better.
     """
 
-    rows: int
     penalty: float
     validation: float = -1.0
     weights: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -128,113 +132,126 @@ def train_together(
     Returns:
         The fits, in the order of the groups and of their penalties.
     """
-    fits = [[Fit(place, penalty) for penalty in of_group] for place, of_group in enumerate(penalties)]
-    # Fits keep step only where their epochs have equally many batches.
-    by_length: dict[int, list[Fit]] = {}
-    for place, rows in enumerate(groups):
-        by_length.setdefault(-(-len(rows.train) // recipe.batch_size), []).extend(fits[place])
-    for together in by_length.values():
-        _Bench(features, labels, groups, together, recipe).run()
+    fits = [[Fit(penalty) for penalty in of_group] for of_group in penalties]
+    data = _Data(features, labels, torch.nn.functional.one_hot(labels).to(torch.float32))
+    for rows, of_group in zip(groups, fits, strict=True):
+        _Bench(data, rows, of_group, recipe).run()
     return fits
 
 
-class _Bench:
-    """Fits whose epochs have equally many batches, with their weights, gradients and optimiser side by side."""
+class _Data(NamedTuple):
+    """Features [rows, dim], labels [rows], and one where the row is of the class, [rows, classes]."""
 
-    def __init__(
-        self, features: Tensor, labels: Tensor, groups: Sequence[Rows], fits: Sequence[Fit], recipe: Recipe
-    ) -> None:
-        self.features, self.labels, self.groups, self.recipe = features, labels, groups, recipe
-        # Equal penalties stand together, so that a penalty is added to all of its fits at once.
-        self.fits = sorted(fits, key=lambda fit: fit.penalty)
-        weights, intercepts = _initial(features.shape[1], int(labels.max()) + 1, recipe.seed)
-        self.weights = weights.repeat(len(fits), 1, 1)
-        self.intercepts = intercepts.repeat(len(fits), 1)
-        self.optimizer = self._optimizer()
+    features: Tensor
+    labels: Tensor
+    is_class: Tensor
+
+
+class _Bench:
+    """Fits on the same rows, their weights and after these their intercepts side by side in one array."""
+
+    def __init__(self, data: _Data, rows: Rows, fits: Sequence[Fit], recipe: Recipe) -> None:
+        self._data, self._rows, self._recipe = data, rows, recipe
+        self._inputs = torch.empty(recipe.batch_size, data.features.shape[1])
+        weights, intercepts = _initial(data.features.shape[1], data.is_class.shape[1], recipe.seed)
+        count = len(fits)
+        self._lay_out(fits, torch.cat([weights.repeat(count, 1, 1).flatten(), intercepts.repeat(count)]))
+        self._rule = OPTIMIZERS[recipe.optimizer](self._values)
+
+    def _lay_out(self, fits: Sequence[Fit], values: Tensor) -> None:
+        """Take fits and their values, weights [fits, classes, dim] and then intercepts [fits, classes], flat."""
+        self._fits, self._values, self._gradients = list(fits), values, torch.empty_like(values)
+        self._weights, self._intercepts = self._parts(values)
+        self._penalties = torch.empty_like(values)
+        for part in self._parts(self._penalties):
+            part.copy_(torch.tensor([fit.penalty for fit in fits]).view(-1, *[1] * (part.ndim - 1)).expand_as(part))
+
+    def _parts(self, flat: Tensor) -> tuple[Tensor, Tensor]:
+        """Return views of what belongs to the weights [fits, classes, dim] and to the intercepts [fits, classes]."""
+        count, (classes, dim) = len(self._fits), (self._data.is_class.shape[1], self._data.features.shape[1])
+        size = count * classes * dim
+        return flat[:size].view(count, classes, dim), flat[size:].view(count, classes)
 
     def run(self) -> None:
         """Train rounds until every fit has stopped."""
         num_epochs = 0
-        while self.fits and num_epochs <= self.recipe.max_epochs:
-            for _ in range(self.recipe.epoch_size):
+        while self._fits and num_epochs <= self._recipe.max_epochs:
+            for _ in range(self._recipe.epoch_size):
                 self._epoch()
-            num_epochs += self.recipe.epoch_size
-            self._keep([place for place, fit in enumerate(self.fits) if self._goes_on(place, fit)])
-
-    def _optimizer(self) -> torch.optim.Optimizer:
-        kind: type[torch.optim.Adam | torch.optim.RMSprop] = OPTIMIZERS[self.recipe.optimizer]
-        self.weights.grad, self.intercepts.grad = torch.zeros_like(self.weights), torch.zeros_like(self.intercepts)
-        return kind([self.weights, self.intercepts], foreach=False)
+            num_epochs += self._recipe.epoch_size
+            self._keep(self._going_on())
 
     def _epoch(self) -> None:
-        """Take one step per batch, every fit on its own rows in their own order."""
-        used = sorted({fit.rows for fit in self.fits})
-        orders = {
-            place: torch.from_numpy(group.train[group.order.permutation(len(group.train))])
-            for place, group in ((place, self.groups[place]) for place in used)
-        }
-        size = self.recipe.batch_size
-        for start in range(0, max(len(order) for order in orders.values()), size):
-            batches = {place: order[start : start + size] for place, order in orders.items()}
-            inputs = {place: self.features.index_select(0, batch) for place, batch in batches.items()}
-            self._gradients(inputs, {place: self.labels[batch] for place, batch in batches.items()})
-            self._penalize()
-            self.optimizer.step()
+        """Take one step per batch of the training rows in a new order."""
+        train = self._rows.train
+        order = torch.from_numpy(train[self._rows.order.permutation(len(train))])
+        for batch in torch.split(order, self._recipe.batch_size):
+            inputs = self._read(batch)
+            expected = self._data.is_class.index_select(0, batch).mul_(-1 / len(batch))
+            self._differentiate(inputs, expected)
+            # As the optimiser's weight decay does.
+            self._gradients.addcmul_(self._values, self._penalties)
+            self._rule.step(self._gradients)
 
-    def _gradients(self, inputs: dict[int, Tensor], targets: dict[int, Tensor]) -> None:
-        """Put the gradients of the mean cross-entropy in place; inputs [batch, dim] and targets [batch] by group."""
-        size = max(len(batch) for batch in targets.values())
-        margins = torch.zeros(len(self.fits), size, self.weights.shape[1])
-        expected = torch.zeros(len(self.fits), size, dtype=torch.int64)
-        shares = torch.zeros(len(self.fits), size)
-        for place, fit in enumerate(self.fits):
-            batch, count = inputs[fit.rows], len(targets[fit.rows])
-            torch.addmm(self.intercepts[place], batch, self.weights[place].t(), out=margins[place, :count])
-            expected[place, :count] = targets[fit.rows]
-            shares[place, :count] = 1 / count
-        residuals = _cross_entropy_gradient(margins, expected, shares)
-        assert self.weights.grad is not None
-        assert self.intercepts.grad is not None
-        for place, fit in enumerate(self.fits):
-            residual = residuals[place, : len(targets[fit.rows])]
-            torch.mm(residual.t(), inputs[fit.rows], out=self.weights.grad[place])
-            torch.sum(residual, 0, out=self.intercepts.grad[place])
+    def _read(self, batch: Tensor) -> Tensor:
+        """Return the features of a batch, which hold until the next is read."""
+        return torch.index_select(self._data.features, 0, batch, out=self._inputs[: len(batch)])
 
-    def _penalize(self) -> None:
-        """Add each fit's L2 times its weights to its gradient, as the optimiser's weight decay does."""
-        start = 0
-        while start < len(self.fits):
-            penalty = self.fits[start].penalty
-            stop = next((i for i in range(start, len(self.fits)) if self.fits[i].penalty != penalty), len(self.fits))
-            for values in (self.weights, self.intercepts):
-                assert values.grad is not None
-                values.grad[start:stop].add_(values[start:stop], alpha=penalty)
-            start = stop
+    def _margins(self, inputs: Tensor) -> Tensor:
+        """Return X W + b of inputs [batch, dim], [fits, batch, classes]."""
+        if not self._adds_alike(inputs):
+            pairs = zip(self._intercepts, self._weights, strict=True)
+            return torch.stack([torch.addmm(intercepts, inputs, weights.t()) for intercepts, weights in pairs])
+        return margins_side_by_side(self._weights, self._intercepts, inputs)
 
-    def _goes_on(self, place: int, fit: Fit) -> bool:
-        """Score a fit on its validation rows, keep it if it is better than before, and return whether it goes on."""
-        rows = self.groups[fit.rows].validation
-        probe = _Classifier(self.weights[place], self.intercepts[place])
-        accuracy = probe.num_right(self.features, self.labels, rows, self.recipe.batch_size) / len(rows)
-        if accuracy > fit.validation:
-            fit.validation = accuracy
-            fit.weights, fit.intercepts = self.weights[place].clone(), self.intercepts[place].clone()
-            return True
-        fit.num_failures += 1
-        return fit.num_failures <= self.recipe.tenacity
+    def _differentiate(self, inputs: Tensor, expected: Tensor) -> None:
+        """Put the gradients of the mean cross-entropy in place; `expected` is minus the classes' shares of it."""
+        margins = self._margins(inputs)
+        residuals: Tensor = torch.ops.aten._log_softmax_backward_data(
+            expected.expand_as(margins), torch.log_softmax(margins, -1), -1, margins.dtype
+        )
+        of_weights, of_intercepts = self._parts(self._gradients)
+        if self._adds_alike(inputs):
+            weight_gradients_side_by_side(residuals, inputs, out=of_weights)
+        for place, residual in enumerate(residuals):
+            torch.sum(residual, 0, out=of_intercepts[place])
+            if not self._adds_alike(inputs):
+                torch.mm(residual.t(), inputs, out=of_weights[place])
+
+    def _adds_alike(self, inputs: Tensor) -> bool:
+        """Whether products side by side are those of lone fits, to the last bit."""
+        precision = torch.get_float32_matmul_precision()
+        return adds_alike(tuple(self._weights.shape), len(inputs), precision)
+
+    def _going_on(self) -> list[int]:
+        """Score every fit on the validation rows, keep what is better than before, and return which go on."""
+        going_on = []
+        for place, (fit, num_right) in enumerate(zip(self._fits, self._num_right().tolist(), strict=True)):
+            accuracy = num_right / len(self._rows.validation)
+            if accuracy > fit.validation:
+                fit.validation = accuracy
+                fit.weights, fit.intercepts = self._weights[place].clone(), self._intercepts[place].clone()
+            else:
+                fit.num_failures += 1
+            # A round that is better fails nothing, and no fit gets here that has failed too often.
+            if fit.num_failures <= self._recipe.tenacity:
+                going_on.append(place)
+        return going_on
+
+    def _num_right(self) -> Tensor:
+        """Return on how many validation rows each fit's likeliest class is the label, int64 [fits]."""
+        total = torch.zeros(len(self._fits), dtype=torch.int64)
+        for batch in torch.split(torch.from_numpy(self._rows.validation), self._recipe.batch_size):
+            total += (self._margins(self._read(batch)).argmax(2) == self._data.labels[batch]).sum(1)
+        return total
 
     def _keep(self, places: list[int]) -> None:
         """Go on with some of the fits."""
-        if len(places) == len(self.fits):
+        if len(places) == len(self._fits):
             return
-        kept = torch.tensor(places, dtype=torch.int64)
-        states = [self.optimizer.state[values] for values in (self.weights, self.intercepts)]
-        self.fits = [self.fits[place] for place in places]
-        self.weights, self.intercepts = self.weights[kept], self.intercepts[kept]
-        self.optimizer = self._optimizer()
-        for values, state in zip((self.weights, self.intercepts), states, strict=True):
-            # Moments have an axis of fits, the count of steps has none.
-            self.optimizer.state[values] = {name: one[kept] if one.ndim else one for name, one in state.items()}
+        kept = torch.cat([part[places].flatten() for part in self._parts(torch.arange(len(self._values)))])
+        self._lay_out([self._fits[place] for place in places], self._values[kept])
+        self._rule.keep(self._values, kept)
 
 
 @dataclass(frozen=True)
@@ -265,11 +282,3 @@ def _initial(dim: int, classes: int, seed: int) -> tuple[Tensor, Tensor]:
         torch.manual_seed(seed)
         layer = torch.nn.Linear(dim, classes)
     return layer.weight.detach(), layer.bias.detach()
-
-
-def _cross_entropy_gradient(margins: Tensor, targets: Tensor, shares: Tensor) -> Tensor:
-    """Return the gradient of the cross-entropies weighted by `shares` [fits, batch], [fits, batch, classes]."""
-    leaf = margins.requires_grad_()
-    losses = torch.nn.functional.cross_entropy(leaf.flatten(0, 1), targets.flatten(), reduction="none")
-    (gradient,) = torch.autograd.grad(losses, leaf, shares.flatten())
-    return gradient

@@ -1,7 +1,7 @@
 """A run's folder -> one self-contained HTML page, readable without a network, in light, in dark and on paper.
 
-`run_files` reads, `sections/` says one thing each, `page.html.j2` lays out. A new page is a module in `sections/`
-and its place in `SECTIONS`.
+`run_files` reads a `Run`, `sections/` says one thing each, `page.html.j2` lays out. A new page is a module in
+`sections/` and its place in `SECTIONS`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from plotly.offline import get_plotlyjs
 from raysent import __version__
 from raysent.artifacts import write_text
 from raysent.report.blocks import Section, kind_of
-from raysent.report.run_files import Run, read_run
+from raysent.report.run import Run
+from raysent.report.run_files import read_run
 from raysent.report.sections import (
     calibration,
     disagreements,

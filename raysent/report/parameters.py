@@ -11,7 +11,7 @@ import numpy as np
 
 from raysent.report.blocks import DASH, number, text_of
 from raysent.report.ensemble_files import mapping
-from raysent.report.run_files import Run, Trial
+from raysent.report.run import Run, Trial
 
 MAX_TICKS = 6
 

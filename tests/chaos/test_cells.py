@@ -15,9 +15,7 @@ from chaos.priced_stage import SPOT_USD_PER_HOUR, TYPE, PricedStage, check_price
 from chaos.prices import price_source
 from chaos.stage import Stage
 from chaos.store import Store, object_store
-from chaos.verdict import HOW, Found, check_ending, check_ledger, check_same, look
-from raysent.artifacts import open_folder
-from raysent.sweep import read_events
+from chaos.verdict import HOW, Found, check_ledger, check_same, go_on_to_the_end, look
 
 
 @pytest.fixture(scope="session")
@@ -66,15 +64,8 @@ def test_cell(cell: Cell, stage: Stage, undisturbed: Found, tell: Any) -> None:
     machine = stage.wait() or "one"
     stage.go_on(FAULTS[cell.fault].strike(stage, machine, chance))
     ending = stage.ending()
-    check_ending(ending)
-    tell(how=HOW[ending.code])
-    stage.calm()
-    before = list(read_events(open_folder(stage.run)))
-    if ending.code:
-        resumed = stage.resume()
-        check_ending(resumed)
-        assert resumed.code == 0, resumed.errors
-    found = look(stage, before=before)
+    tell(how=HOW.get(ending.code, f"exit code {ending.code}"))
+    found = go_on_to_the_end(stage, ending)
     check_same(found, undisturbed)
     check_ledger(stage, found, killed_s=ending.at_s)
     if isinstance(stage, PricedStage):

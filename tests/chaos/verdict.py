@@ -53,6 +53,18 @@ def check_ending(ending: Ending) -> None:
         assert ending.errors.rstrip().splitlines()[-1] == said[0]
 
 
+def go_on_to_the_end(stage: Stage, ending: Ending) -> Found:
+    """Check how a driver ended, resume what it left unfinished, and return what came of it."""
+    check_ending(ending)
+    stage.calm()
+    before = list(read_events(open_folder(stage.run)))
+    if ending.code:
+        resumed = stage.resume()
+        check_ending(resumed)
+        assert resumed.code == 0, resumed.errors
+    return look(stage, before=before)
+
+
 def look(stage: Stage, *, before: list[dict[str, Any]] | None = None) -> Found:
     """Check a finished sweep, seen from a machine that never saw it; `before`: events that there were already."""
     folder = open_folder(stage.run)

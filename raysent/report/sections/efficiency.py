@@ -22,7 +22,7 @@ from raysent.report.blocks import (
     whole,
 )
 from raysent.report.figures import PALETTE, QUIET, RULE, drawn
-from raysent.report.run_files import Run
+from raysent.report.run import Run
 
 _SECONDS_PER_HOUR = 3600.0
 _MINUTES_PER_HOUR = 60.0

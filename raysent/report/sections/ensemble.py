@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from raysent.report.blocks import Block, Cell, Column, Figure, Note, Section, Table, fixed, label
 from raysent.report.figures import ACCENT, BEST, QUIET, drawn
-from raysent.report.run_files import Run
+from raysent.report.run import Run
 from raysent.report.score_files import MEAN, Ensemble, Score
 
 ENSEMBLE = "ensemble"

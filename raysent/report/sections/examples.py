@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from raysent.analyses import Examples
 from raysent.analyses.examples import Example
 from raysent.report.blocks import Cell, Column, Section, Table, fixed, number
-from raysent.report.run_files import Run
+from raysent.report.run import Run
 
 
 def section(run: Run) -> Section | None:

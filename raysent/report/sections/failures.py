@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raysent.report.blocks import Cell, Column, Section, Table, duration, text_of
-from raysent.report.run_files import BROKEN, Run, Trial
+from raysent.report.run import BROKEN, Run, Trial
 
 
 def section(run: Run) -> Section | None:

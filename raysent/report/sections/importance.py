@@ -19,7 +19,7 @@ from sklearn.ensemble import RandomForestRegressor
 from raysent.report.blocks import Figure, Note, Section, fixed, label
 from raysent.report.figures import ACCENT, QUIET, drawn
 from raysent.report.parameters import parameters_of, short_names
-from raysent.report.run_files import BROKEN, Run, Trial
+from raysent.report.run import BROKEN, Run, Trial
 
 MIN_TRIALS = 4
 NUM_RESAMPLES = 40

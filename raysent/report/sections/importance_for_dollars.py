@@ -8,7 +8,7 @@ import numpy as np
 
 from raysent.report.blocks import Note, Section
 from raysent.report.parameters import parameters_of, short_names
-from raysent.report.run_files import BROKEN, Run, Trial
+from raysent.report.run import BROKEN, Run, Trial
 from raysent.report.sections.importance import MIN_TRIALS, bars_of, importance, trust
 
 TITLE = "Which searched names cost"

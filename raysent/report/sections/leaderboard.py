@@ -18,7 +18,7 @@ from raysent.report.blocks import (
     whole,
 )
 from raysent.report.parameters import short_names
-from raysent.report.run_files import BROKEN, Run, Trial
+from raysent.report.run import BROKEN, Run, Trial
 
 
 def section(run: Run) -> Section | None:

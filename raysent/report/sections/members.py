@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from raysent.report.blocks import Block, Cell, Column, Figure, Section, Table, duration, fixed, label
 from raysent.report.ensemble_files import Choice, Member
 from raysent.report.figures import ACCENT, BEST, FAINT, drawn
-from raysent.report.run_files import Run
+from raysent.report.run import Run
 from raysent.report.score_files import Ensemble
 
 TIME, SIZE = "encode_ms", "num_bytes"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from raysent.neighbours import Comparison, Neighbour
 from raysent.report.blocks import Cell, Column, Section, Table, counted, fixed
-from raysent.report.run_files import Run
+from raysent.report.run import Run
 
 _MEASURES = {"cosine": "cosine, higher is nearer", "hamming": "differing bits of the codes, lower is nearer"}
 

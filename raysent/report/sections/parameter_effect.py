@@ -25,7 +25,7 @@ from raysent.report.blocks import (
 )
 from raysent.report.figures import PALETTE, drawn
 from raysent.report.parameters import Parameter, scale_of
-from raysent.report.run_files import Run
+from raysent.report.run import Run
 
 _SECONDS_PER_HOUR = 3600.0
 

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from raysent.analyses import Projection
 from raysent.report.blocks import Figure, Section, label
 from raysent.report.figures import PALETTE, QUIET, drawn
-from raysent.report.run_files import Run
+from raysent.report.run import Run
 
 SCALE = "Viridis"
 # A map is nearly square on a wide page, where three stand side by side.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from raysent.analyses import ReportedModel, notes_on, reported_for
 from raysent.analyses.reported import COSTS, F1
 from raysent.report.blocks import DASH, Block, Cell, Column, Note, Section, Table
-from raysent.report.run_files import Run
+from raysent.report.run import Run
 
 
 def section(run: Run) -> Section | None:

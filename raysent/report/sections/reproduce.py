@@ -11,7 +11,7 @@ from raysent import __version__
 from raysent.config import get_dotted
 from raysent.report.blocks import Facts, Section, fixed, number, significant, text_of
 from raysent.report.ensemble_files import mapping
-from raysent.report.run_files import Run
+from raysent.report.run import Run
 
 PLACES = {
     "command": ("command",),

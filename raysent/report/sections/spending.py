@@ -11,7 +11,7 @@ from raysent.config import get_dotted
 from raysent.cost import Bill, parse_money, verdict
 from raysent.report.blocks import Block, Facts, Figure, Note, Section, counted, dollars, duration, number
 from raysent.report.figures import ACCENT, BAD, BEST, QUIET, drawn
-from raysent.report.run_files import Run
+from raysent.report.run import Run
 
 TITLE = "What it cost"
 # More points than these on a line are not seen, and make the page heavy.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from raysent.report.blocks import Facts, Section, counted, duration, fixed, significant
-from raysent.report.run_files import Run
+from raysent.report.run import Run
 
 WORDS = ("finished", "stopped", "failed", "nan", "running", "waiting")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from raysent.evaluate.costs import Costs
 from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, duration, fixed, whole
-from raysent.report.run_files import Run
+from raysent.report.run import Run
 from raysent.report.score_files import SIMILARITY, Score
 from raysent.tasks import known_tasks
 

@@ -11,7 +11,7 @@ from raysent.config import get_dotted
 from raysent.cost import Bill
 from raysent.report.blocks import Cell, Column, Figure, Section, Table, dollars, duration, label, number, whole
 from raysent.report.figures import ACCENT, BAD, drawn
-from raysent.report.run_files import Run
+from raysent.report.run import Run
 
 # More bars than these are not read.
 MAX_BARS = 40
