@@ -13,7 +13,6 @@ import reference
 import torch
 
 import raysent.encoders as registry
-import raysent.encoders.gru as gru_module
 from raysent.compiled import build, load
 from raysent.config import Document, StrictModel, validate
 from raysent.embeddings import EmbeddingConfig, Tables
@@ -25,7 +24,7 @@ from raysent.encoders.gru import Config as Gru
 from raysent.encoders.linear import Config as Linear
 from raysent.encoders.lstm import Config as Lstm
 from raysent.errors import CompilerError, ConfigError
-from raysent.packed_gru import recurrence
+from raysent.packed_gru import cells, recurrence
 from raysent.packing import block_rows, pack, pack_blocks
 from raysent.pooling import word_sums
 from raysent.registry import scan, union
@@ -400,7 +399,7 @@ def test_gru_that_must_be_compiled_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(
         build, "_outcome", lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler")
     )
-    monkeypatch.setattr(gru_module, "load_if_possible", lambda name: None)
+    monkeypatch.setattr(cells, "load_if_possible", lambda name: None)
     with pytest.raises(CompilerError, match=r"^compiled kernel 'gru': must have a compiler"):
         build_encoder(Gru(embedding=WORDS, hidden_size=6, implementation="compiled"), tables())
     assert torch.isfinite(build_encoder(Gru(embedding=WORDS, hidden_size=6), tables())(pack(batch_of([5, 6])))).all()
