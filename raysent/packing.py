@@ -19,6 +19,7 @@ from torch import Tensor
 from raysent.vocabulary import Sentences
 
 _INT = torch.int64
+_UINT16 = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,23 @@ class Packed:
         return len(self.forward_tokens)
 
     @cached_property
+    def lengths(self) -> Tensor:
+        """Tokens of each sentence [batch]."""
+        return torch.diff(self.sentence_starts, append=self.sentence_starts.new_tensor([self.num_tokens]))
+
+    @cached_property
+    def sentence_rows(self) -> Tensor:
+        """Sentence of each of `sentence_tokens` [tokens]."""
+        rows = torch.arange(self.batch, device=self.lengths.device)
+        return torch.repeat_interleave(rows, self.lengths, output_size=self.num_tokens)
+
+    @cached_property
+    def word_sentences(self) -> tuple[Tensor, Tensor]:
+        """Sentences by word, as often as it stands in them [tokens], and where each word's begin [distinct]."""
+        order, starts = groups(self.sentence_tokens, len(self.words))
+        return self.sentence_rows[order], starts
+
+    @cached_property
     def forward_groups(self) -> tuple[Tensor, Tensor]:
         """The time-major tokens grouped by word, see `groups`."""
         return groups(self.forward_tokens, len(self.words))
@@ -77,7 +95,12 @@ def groups(tokens: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
         Tokens ordered by word [tokens], and where each word's tokens start among them [distinct].
     """
     counts = torch.bincount(tokens, minlength=num_words)
-    return torch.argsort(tokens, stable=True), torch.cumsum(counts, 0) - counts
+    if tokens.device.type == "cpu" and num_words <= _UINT16:
+        # NumPy sorts 16 bits by digits, in a quarter of the time.
+        order = torch.from_numpy(np.argsort(tokens.numpy().astype(np.uint16), kind="stable"))
+    else:
+        order = torch.argsort(tokens, stable=True)
+    return order, torch.cumsum(counts, 0) - counts
 
 
 def pack(sentences: Sentences, *, device: torch.device | None = None) -> Packed:
