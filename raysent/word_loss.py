@@ -207,7 +207,7 @@ class _CompiledPass(_RowPass):
         # A sum of sums keeps more digits than one over all rows of all blocks.
         of_block = None if d_bias is None else torch.zeros_like(d_bias)
         losses = self._run(scores, targets, bias, of_block, has_gradient=True)
-        if d_bias is not None:
+        if d_bias is not None and of_block is not None:
             d_bias += of_block
         return losses
 
