@@ -204,11 +204,11 @@ class _CompiledPass(_RowPass):
 
     def gradient(self, scores: Tensor, targets: Tensor, bias: Tensor | None, d_bias: Tensor | None) -> Tensor:
         """Return the loss of each row, with its gradient."""
-        # A sum of sums keeps more digits than one over all rows of all blocks.
-        of_block = None if d_bias is None else torch.zeros_like(d_bias)
+        if d_bias is None:
+            return self._run(scores, targets, bias, None, has_gradient=True)
+        of_block = torch.zeros_like(d_bias)
         losses = self._run(scores, targets, bias, of_block, has_gradient=True)
-        if d_bias is not None and of_block is not None:
-            d_bias += of_block
+        d_bias += of_block  # a sum of sums keeps more digits than one over the rows of all blocks
         return losses
 
     def _run(
