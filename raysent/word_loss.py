@@ -23,8 +23,8 @@ from torch.autograd.function import once_differentiable
 
 from raysent.compiled import load_if_possible
 
-# A block's scores are few enough for the cache and its rows many enough for the products to be fast.
-_BLOCK_SCORES = 2**23
+# A block's scores take little memory, and its rows are many enough for the products to be fast.
+_BLOCK_BYTES = 2**25
 # The rows of a block are a multiple of this: the matrix library compiles a kernel for each shape that it meets.
 _ROWS = 16
 # The kernel takes one thread and is several times as fast as torch's passes, which share the work out among all.
@@ -109,7 +109,8 @@ class _Blocks:
         """
         self._targets, self._pass = targets.contiguous(), row_pass
         padded = max(_ROWS, _rounded(len(states)))
-        self._block = min(padded, max(_ROWS, _BLOCK_SCORES // len(weight) // _ROWS * _ROWS))
+        fitting = _BLOCK_BYTES // (len(weight) * row_pass.low.itemsize)
+        self._block = min(padded, max(_ROWS, fitting // _ROWS * _ROWS))
         self._states = states.new_zeros(padded, states.shape[1], dtype=row_pass.low)
         self._states[: len(states)] = states
         # Laid out word after word, both products with it run some hundredths faster.
