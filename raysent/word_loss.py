@@ -114,7 +114,7 @@ class _Blocks:
         self._states = states.new_zeros(padded, states.shape[1], dtype=row_pass.low)
         self._states[: len(states)] = states
         # Laid out word after word, both products with it run some hundredths faster.
-        self._weight = weight.T.to(row_pass.low, copy=True, memory_format=torch.contiguous_format)
+        self._weight = weight.to(row_pass.low).T.contiguous()
         self._scores = states.new_empty(self._block, len(weight), dtype=row_pass.low)
 
     def new_states(self) -> Tensor:
