@@ -38,7 +38,7 @@ class States:
             return self.last
         empty = self.values.new_zeros(len(self.last), self.values.shape[1])
         if pooling == "mean":
-            counts = torch.bincount(self.rows, minlength=len(self.last))
+            counts = empty.new_zeros(len(self.last)).index_add_(0, self.rows, empty.new_ones(len(self.rows)))
             return empty.index_add(0, self.rows, self.values) / counts[:, None]
         index = self.rows[:, None].expand_as(self.values)
         reduce = "amax" if pooling == "max" else "amin"

@@ -137,7 +137,8 @@ class Encoder(SentenceReader):
         """Return one width's filters pooled over each sentence [batch, filters]."""
         width, lengths = projected.shape[1], packed.lengths
         counts = (lengths - width + 1).clamp(min=1)
-        rows = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+        num_places = packed.batch + sum(packed.batch_sizes[width:])
+        rows = torch.repeat_interleave(torch.arange(packed.batch, device=counts.device), counts, output_size=num_places)
         inside = torch.arange(len(rows), device=rows.device) - (torch.cumsum(counts, 0) - counts)[rows]
         values = bias.expand(len(rows), -1)
         for offset in range(width):
