@@ -7,15 +7,30 @@ import torch
 from torch.nn import functional
 
 from raysent import word_loss as module
+from raysent.compiled import load
+from raysent.errors import CompilerError
 from raysent.word_loss import word_loss
 
-WORDS, HIDDEN, BLOCK = 50, 7, 16
+WORDS, HIDDEN, BLOCK = 150, 7, 16
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks of sixteen rows."""
     monkeypatch.setattr(module, "_BLOCK_SCORES", BLOCK * WORDS)
+
+
+@pytest.fixture(params=[True, False], ids=["compiled", "torch"])
+def ours(request):
+    """The loss under test, in both ways; the compiled one needs what the machine may not have."""
+    if request.param:
+        try:
+            load("word_loss")
+        except CompilerError as error:
+            pytest.skip(str(error))
+    return lambda states, weight, bias, targets: word_loss(
+        states, weight=weight, bias=bias, targets=targets, is_compiled=request.param
+    )
 
 
 def inputs(rows, *, has_bias=True, scale=1.0):
@@ -32,11 +47,6 @@ def plain(states, weight, bias, targets):
     return functional.cross_entropy(functional.linear(states, weight, bias).float(), targets, reduction="sum")
 
 
-def ours(states, weight, bias, targets):
-    """The loss under test."""
-    return word_loss(states, weight=weight, bias=bias, targets=targets)
-
-
 def gradients(loss, given, *, low=False):
     """The loss, and its gradients by all that have one."""
     trained = [value for value in given[:3] if value is not None]
@@ -47,21 +57,21 @@ def gradients(loss, given, *, low=False):
 
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("rows", [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 5])
-def test_loss_and_gradients_are_cross_entropys(rows, has_bias):
+def test_loss_and_gradients_are_cross_entropys(ours, rows, has_bias):
     """Fewer rows than a block, exactly one, one more, and several."""
     given = inputs(rows, has_bias=has_bias)
     for one, other in zip(gradients(ours, given), gradients(plain, given), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-6)
 
 
-def test_loss_of_no_rows_is_zero():
+def test_loss_of_no_rows_is_zero(ours):
     """An empty sum."""
     value, *found = gradients(ours, inputs(0))
     assert value == 0
     assert not any(gradient.any() for gradient in found)
 
 
-def test_gradient_is_scaled_by_what_follows():
+def test_gradient_is_scaled_by_what_follows(ours):
     """A loss that is a part of another one."""
     given = inputs(20)
     [half] = torch.autograd.grad(0.5 * ours(*given), given[:1])
@@ -69,7 +79,7 @@ def test_gradient_is_scaled_by_what_follows():
     torch.testing.assert_close(half, 0.5 * whole)
 
 
-def test_loss_in_bfloat16_stays_near():
+def test_loss_in_bfloat16_stays_near(ours):
     """Products are rounded, scores and sums are not; gradients keep their parameters' type."""
     given = inputs(3 * BLOCK + 5)
     low, exact = gradients(ours, given, low=True), gradients(plain, given)
@@ -80,7 +90,7 @@ def test_loss_in_bfloat16_stays_near():
         assert (one - other).norm() <= 1e-2 * other.norm()
 
 
-def test_loss_without_gradient_is_the_same():
+def test_loss_without_gradient_is_the_same(ours):
     """What validation asks for."""
     given = inputs(BLOCK + 3)
     with torch.no_grad():
@@ -89,7 +99,7 @@ def test_loss_without_gradient_is_the_same():
     assert torch.equal(found, ours(*given).detach())
 
 
-def test_loss_of_a_word_without_probability_is_finite():
+def test_loss_of_a_word_without_probability_is_finite(ours):
     """A probability below the least of float32 has a logarithm all the same."""
     given = inputs(20, scale=30.0)
     value = ours(*given)
@@ -97,7 +107,7 @@ def test_loss_of_a_word_without_probability_is_finite():
     torch.testing.assert_close(value, plain(*given), rtol=1e-5, atol=0)
 
 
-def test_loss_of_nan_is_nan():
+def test_loss_of_nan_is_nan(ours):
     """One state that is no number."""
     given = inputs(20)
     with torch.no_grad():
@@ -105,10 +115,18 @@ def test_loss_of_nan_is_nan():
     assert torch.isnan(ours(*given))
 
 
-def test_scores_of_all_rows_never_stand_side_by_side(monkeypatch):
+def test_scores_of_all_rows_never_stand_side_by_side(ours, monkeypatch):
     """Buffers hold one block, however many rows there are."""
-    made = []
-    softmax = torch.softmax
-    monkeypatch.setattr(torch, "softmax", lambda scores, **rest: made.append(len(scores)) or softmax(scores, **rest))
+    made, product = [], torch.mm
+    monkeypatch.setattr(torch, "mm", lambda *of, out: made.append(out.shape) or product(*of, out=out))
     ours(*inputs(5 * BLOCK + 3))
-    assert made == [BLOCK] * 6
+    assert made == [(BLOCK, WORDS), (BLOCK, HIDDEN)] * 6
+
+
+def test_a_target_beyond_the_vocabulary_is_refused(ours):
+    """No memory is read that is not the scores'."""
+    *given, targets = inputs(20)
+    for word in (WORDS, -1):
+        targets[3] = word
+        with pytest.raises((IndexError, RuntimeError), match=r"below 150|out of bounds"):
+            ours(*given, targets)

@@ -147,7 +147,8 @@ class Objective(BaseObjective):
         """Return the summed cross-entropy of words, a scalar."""
         if self._implementation == "torch":
             return functional.cross_entropy(output(states).float(), targets, reduction="sum")
-        return word_loss(states, weight=output.weight, bias=output.bias, targets=targets)
+        is_compiled = self._implementation != "packed"
+        return word_loss(states, weight=output.weight, bias=output.bias, targets=targets, is_compiled=is_compiled)
 
     def _cell(self, device: torch.device) -> type[Cell]:
         """Return what computes between two products."""
