@@ -15,12 +15,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-READS_TEXT = {"corpus", "encoding", "peers", "precision", "training_step"}
+READS_TEXT = {"corpus", "decoding_step", "encoding", "peers", "precision", "training_step"}
 # These take long and data of their own: they are run by name.
 BY_NAME = {"every_space", "ensembles", "pooling", "training_efficiency"}
 # Sizes that take a minute or less.
 SMALL = {
     "cost": ["--sweeps", "4"],
+    "decoding_step": ["--sizes", "S", "--steps", "2"],
     "encoding": ["--sentences", "1024", "--rounds", "3"],
     "growth": ["--steps", "1"],
     "peers": ["--kinds", "mean,cnn,doc2vec", "--steps", "2", "--rounds", "1"],

@@ -41,8 +41,8 @@ from raysent.vocabulary import Vocabulary, VocabularyConfig
 Step = Callable[[Batch], float]
 
 # Both sides build what later steps reuse: kernels for the shapes they meet, buffers, moments.
-_WARM_UP = 3
-_PEAK_SIZE = 1024
+WARM_UP = 3
+PEAK_SIZE = 1024
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def our_step(
 
 def peak_step(*, bfloat16: bool) -> Step:
     """Return a function that multiplies two square matrices in the type of our products."""
-    one, other = torch.randn(2, _PEAK_SIZE, _PEAK_SIZE).to(torch.bfloat16 if bfloat16 else torch.float32)
+    one, other = torch.randn(2, PEAK_SIZE, PEAK_SIZE).to(torch.bfloat16 if bfloat16 else torch.float32)
 
     def step(_: Batch) -> float:
         set_matmul_precision()
@@ -116,7 +116,7 @@ def measure(steps: dict[str, Step], batches: list[Batch]) -> dict[str, list[floa
             started = time.process_time()
             step(batch)
             times[name].append(time.process_time() - started)
-    return {name: values[_WARM_UP:] for name, values in times.items()}
+    return {name: values[WARM_UP:] for name, values in times.items()}
 
 
 def useful_flops(name: str, size: Size, batches: list[Batch]) -> float:
@@ -139,7 +139,7 @@ def compare(name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16
     corpus = prepare(CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=size.vocabulary))
     stream = BatchStream(corpus.train, batch_size=size.batch_size, candidates="contiguous", context_size=1, seed=0)
     # Spread over the corpus, as a short run at its head would meet one author only.
-    count = num_steps + _WARM_UP
+    count = num_steps + WARM_UP
     batches = [stream.batch(step * max(1, stream.num_batches // count)) for step in range(count)]
     words, is_gru = corpus.vocabulary, name in {"gru", "bigru"}
     steps: dict[str, Step] = {
@@ -160,7 +160,7 @@ def compare(name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16
         "ours_sentences_per_s": size.batch_size / seconds["ours"],
     }
     if is_gru:
-        flops, peak = useful_flops(name, size, batches[_WARM_UP:]), 2 * _PEAK_SIZE**3 / seconds["peak"]
+        flops, peak = useful_flops(name, size, batches[WARM_UP:]), 2 * PEAK_SIZE**3 / seconds["peak"]
         result |= {
             "pure_torch_ratio_over_naive": seconds["naive"] / seconds["pure_torch"],
             "peak_gflops": peak / 1e9,

@@ -16,9 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from raysent.devices import on_device
 from raysent.vocabulary import Sentences
 
-_INT = torch.int64
+_UINT16 = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,23 @@ class Packed:
         return len(self.forward_tokens)
 
     @cached_property
+    def lengths(self) -> Tensor:
+        """Tokens of each sentence [batch]."""
+        return torch.diff(self.sentence_starts, append=self.sentence_starts.new_tensor([self.num_tokens]))
+
+    @cached_property
+    def sentence_rows(self) -> Tensor:
+        """Sentence of each of `sentence_tokens` [tokens]."""
+        rows = torch.arange(self.batch, device=self.lengths.device)
+        return torch.repeat_interleave(rows, self.lengths, output_size=self.num_tokens)
+
+    @cached_property
+    def word_sentences(self) -> tuple[Tensor, Tensor]:
+        """Sentences by word, as often as it stands in them [tokens], and where each word's begin [distinct]."""
+        order, starts = groups(self.sentence_tokens, len(self.words))
+        return self.sentence_rows[order], starts
+
+    @cached_property
     def forward_groups(self) -> tuple[Tensor, Tensor]:
         """The time-major tokens grouped by word, see `groups`."""
         return groups(self.forward_tokens, len(self.words))
@@ -76,8 +94,12 @@ def groups(tokens: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
     Returns:
         Tokens ordered by word [tokens], and where each word's tokens start among them [distinct].
     """
-    counts = torch.bincount(tokens, minlength=num_words)
-    return torch.argsort(tokens, stable=True), torch.cumsum(counts, 0) - counts
+    if tokens.device.type == "cpu" and num_words <= _UINT16:
+        # NumPy sorts 16 bits by digits, in a quarter of the time.
+        order = torch.from_numpy(np.argsort(tokens.numpy().astype(np.uint16), kind="stable"))
+    else:
+        order = torch.argsort(tokens, stable=True)
+    return order, torch.searchsorted(tokens[order], torch.arange(num_words, device=tokens.device))
 
 
 def pack(sentences: Sentences, *, device: torch.device | None = None) -> Packed:
@@ -136,16 +158,13 @@ def _pack(
     forward = (starts[order][None, :] + time)[reaches]
     backward = ((starts[order] + sorted_lengths - 1)[None, :] - time)[reaches]
 
-    def tensor(values: npt.NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(device=device, dtype=_INT)
-
     return Packed(
-        words=tensor(words),
+        words=on_device(words, device),
         batch_sizes=tuple(reaches.sum(axis=1).tolist()),
-        forward_tokens=tensor(tokens[forward]),
-        backward_tokens=tensor(tokens[backward]),
-        order=tensor(order),
-        rank=tensor(rank),
-        sentence_tokens=tensor(tokens),
-        sentence_starts=tensor(starts),
+        forward_tokens=on_device(tokens[forward], device),
+        backward_tokens=on_device(tokens[backward], device),
+        order=on_device(order, device),
+        rank=on_device(rank, device),
+        sentence_tokens=on_device(tokens, device),
+        sentence_starts=on_device(starts, device),
     )

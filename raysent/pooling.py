@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from raysent.packing import Packed, groups
+from raysent.packing import Packed
 
 Pooling = Literal["last", "mean", "max", "min"]
 
@@ -38,7 +38,7 @@ class States:
             return self.last
         empty = self.values.new_zeros(len(self.last), self.values.shape[1])
         if pooling == "mean":
-            counts = torch.bincount(self.rows, minlength=len(self.last))
+            counts = empty.new_zeros(len(self.last)).index_add_(0, self.rows, empty.new_ones(len(self.rows)))
             return empty.index_add(0, self.rows, self.values) / counts[:, None]
         index = self.rows[:, None].expand_as(self.values)
         reduce = "amax" if pooling == "max" else "amin"
@@ -54,33 +54,15 @@ def token_rows(packed: Packed) -> Tensor:
     return torch.cat([packed.order[:batch] for batch in packed.batch_sizes])
 
 
-def sentence_rows(packed: Packed) -> Tensor:
-    """Return the sentence of each of `sentence_tokens` [tokens]."""
-    starts = packed.sentence_starts
-    lengths = torch.diff(starts, append=starts.new_tensor([packed.num_tokens]))
-    return torch.repeat_interleave(torch.arange(len(starts), device=starts.device), lengths)
-
-
-def word_sums(vectors: Tensor, tokens: Tensor, starts: Tensor) -> Tensor:
-    """Add up the words of every sentence.
-
-    Args:
-        vectors: One row for each distinct word [distinct, dim].
-        tokens: Index into the words, sentence after sentence [tokens].
-        starts: First token of each sentence [batch].
-
-    Returns:
-        float32 [batch, dim].
-    """
-    sums: Tensor = _WordSums.apply(vectors, tokens, starts)  # type: ignore[no-untyped-call]
+def word_sums(packed: Packed, vectors: Tensor) -> Tensor:
+    """Return the sum of the words of every sentence [batch, dim], from those of the distinct words [distinct, dim]."""
+    sums: Tensor = _WordSums.apply(vectors, packed)  # type: ignore[no-untyped-call]
     return sums
 
 
 def word_means(packed: Packed, vectors: Tensor) -> Tensor:
     """Return the mean of the words of every sentence [batch, dim], from those of the distinct words [distinct, dim]."""
-    starts = packed.sentence_starts
-    lengths = torch.diff(starts, append=starts.new_tensor([packed.num_tokens]))
-    return word_sums(vectors, packed.sentence_tokens, starts) / lengths[:, None]
+    return word_sums(packed, vectors) / packed.lengths[:, None]
 
 
 class _WordSums(torch.autograd.Function):
@@ -90,15 +72,12 @@ class _WordSums(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, vectors: Tensor, tokens: Tensor, starts: Tensor) -> Tensor:
-        ctx.save_for_backward(tokens, starts)
-        ctx.num_words = len(vectors)
-        return functional.embedding_bag(tokens, vectors, starts, mode="sum")
+    def forward(ctx: Any, vectors: Tensor, packed: Packed) -> Tensor:
+        ctx.packed = packed
+        return functional.embedding_bag(packed.sentence_tokens, vectors, packed.sentence_starts, mode="sum")
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        tokens, starts = ctx.saved_tensors
-        order, word_starts = groups(tokens, ctx.num_words)
-        sentences = torch.searchsorted(starts, order, right=True) - 1
-        return functional.embedding_bag(sentences, gradient.contiguous(), word_starts, mode="sum"), None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        sentences, starts = ctx.packed.word_sentences
+        return functional.embedding_bag(sentences, gradient.contiguous(), starts, mode="sum"), None

@@ -13,7 +13,6 @@ import reference
 import torch
 
 import raysent.encoders as registry
-import raysent.encoders.gru as gru_module
 from raysent.compiled import build, load
 from raysent.config import Document, StrictModel, validate
 from raysent.embeddings import EmbeddingConfig, Tables
@@ -25,7 +24,7 @@ from raysent.encoders.gru import Config as Gru
 from raysent.encoders.linear import Config as Linear
 from raysent.encoders.lstm import Config as Lstm
 from raysent.errors import CompilerError, ConfigError
-from raysent.packed_gru import recurrence
+from raysent.packed_gru import cells, recurrence
 from raysent.packing import block_rows, pack, pack_blocks
 from raysent.pooling import word_sums
 from raysent.registry import scan, union
@@ -400,7 +399,7 @@ def test_gru_that_must_be_compiled_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(
         build, "_outcome", lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler")
     )
-    monkeypatch.setattr(gru_module, "load_if_possible", lambda name: None)
+    monkeypatch.setattr(cells, "load_if_possible", lambda name: None)
     with pytest.raises(CompilerError, match=r"^compiled kernel 'gru': must have a compiler"):
         build_encoder(Gru(embedding=WORDS, hidden_size=6, implementation="compiled"), tables())
     assert torch.isfinite(build_encoder(Gru(embedding=WORDS, hidden_size=6), tables())(pack(batch_of([5, 6])))).all()
@@ -564,10 +563,10 @@ def test_dropout_of_word_vectors_acts_in_training_only():
 
 def test_word_sums_have_the_gradient_that_torch_finds():
     """Adding the sentences of a word is what the gradient of adding the words of a sentence comes to."""
-    tokens, starts = torch.tensor([0, 2, 2, 1, 0, 2]), torch.tensor([0, 3, 4])
+    packed = pack(Sentences(np.array([3, 9, 9, 5, 3, 9], dtype=np.int32), np.array([3, 1, 2])))
     vectors = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
     weights = torch.arange(15.0).reshape(3, 5)
-    (ours,) = torch.autograd.grad((word_sums(vectors, tokens, starts) * weights).sum(), vectors)
-    plain = torch.nn.functional.embedding_bag(tokens, vectors, starts, mode="sum")
+    (ours,) = torch.autograd.grad((word_sums(packed, vectors) * weights).sum(), vectors)
+    plain = torch.nn.functional.embedding_bag(packed.sentence_tokens, vectors, packed.sentence_starts, mode="sum")
     (theirs,) = torch.autograd.grad((plain * weights).sum(), vectors)
     torch.testing.assert_close(ours, theirs)

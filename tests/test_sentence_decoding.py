@@ -10,8 +10,10 @@ from tiny_run import tiny_run
 from toy_batches import NUM_WORDS, ToyRead, surroundings, toy_batch
 
 from raysent.batches import Sentences, Triplets
+from raysent.compiled import build
+from raysent.compiled import load as kernel
 from raysent.config import Document, validate
-from raysent.errors import ConfigError
+from raysent.errors import CompilerError, ConfigError
 from raysent.model import ModelConfig, SentenceModel, load
 from raysent.objectives import build_objective
 from raysent.objectives.sentence_decoding import Config
@@ -35,11 +37,36 @@ def num_trained(encoder, objective):
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
+def skip_without_compiler(implementation):
+    """Our own recurrence in C++ needs what the machine may not have."""
+    if implementation == "compiled":
+        try:
+            kernel("gru")
+        except CompilerError as error:
+            pytest.skip(str(error))
+
+
+def gradients(batch, *, is_low=False, **config):
+    """The loss of random values, and its gradients by all parameters and by the sentences' vectors."""
+    objective, read = build_objective(Config(**config), surroundings()), ToyRead(1)
+    generator = torch.Generator().manual_seed(3)
+    for parameter in objective.parameters():
+        torch.nn.init.normal_(parameter, std=0.5, generator=generator)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_low):
+        loss = objective(read, batch)
+    loss.backward()
+    named = [*objective.named_parameters(), *read.named_parameters()]
+    return {"loss": loss.detach()} | {name: parameter.grad for name, parameter in named}
+
+
+@pytest.mark.parametrize("implementation", ["compiled", "packed", "torch"])
 @pytest.mark.parametrize("shared_output", [True, False])
 @pytest.mark.parametrize("decoder", ["cond", "init"])
-def test_loss_is_its_restatement(decoder, shared_output):
+def test_loss_is_its_restatement(decoder, shared_output, implementation):
     """Both decoders, edges and ends, against loops over sentences and words."""
-    objective = build_objective(Config(decoder=decoder, shared_output=shared_output), surroundings())
+    skip_without_compiler(implementation)
+    config = Config(decoder=decoder, shared_output=shared_output, implementation=implementation)
+    objective = build_objective(config, surroundings())
     for layer in objective.outputs:
         torch.nn.init.normal_(layer.bias, generator=torch.Generator().manual_seed(3))
     read, batch = ToyRead(1), toy_batch("triplets", 7)
@@ -57,6 +84,55 @@ def test_loss_is_its_restatement(decoder, shared_output):
             for vector, row in zip(vectors, rows_of(side), strict=True)
         )
     assert objective(read, batch).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("implementation", ["compiled", "packed"])
+@pytest.mark.parametrize("output_bias", [True, False])
+@pytest.mark.parametrize("shared_output", [True, False])
+@pytest.mark.parametrize("decoder", ["cond", "init"])
+def test_gradients_are_the_plain_formulas(decoder, shared_output, output_bias, implementation):
+    """Every parameter's, the word table's and the encoded vectors'."""
+    skip_without_compiler(implementation)
+    config = {"decoder": decoder, "shared_output": shared_output, "output_bias": output_bias}
+    found, expected = (
+        gradients(toy_batch("triplets", 23), implementation=name, **config) for name in (implementation, "torch")
+    )
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert (found[name] - value).norm() <= 1e-5 * value.norm(), name
+
+
+@pytest.mark.parametrize("implementation", ["compiled", "packed"])
+@pytest.mark.parametrize("decoder", ["cond", "init"])
+def test_gradients_in_bfloat16_stay_near(decoder, implementation):
+    """Under autocast the products lose digits, and no more."""
+    skip_without_compiler(implementation)
+    batch = toy_batch("triplets", 23)
+    exact = gradients(batch, decoder=decoder, implementation="torch")
+    low = gradients(batch, decoder=decoder, implementation=implementation, is_low=True)
+    for name, value in exact.items():
+        assert (low[name] - value).norm() <= 0.03 * value.norm(), name
+
+
+@pytest.mark.parametrize("implementation", ["compiled", "packed"])
+@pytest.mark.parametrize("decoder", ["cond", "init"])
+def test_scores_without_gradient_are_the_loss(decoder, implementation):
+    """Validation keeps nothing and says the same."""
+    skip_without_compiler(implementation)
+    objective = build_objective(Config(decoder=decoder, implementation=implementation), surroundings())
+    read, batch = ToyRead(1), toy_batch("triplets", 9)
+    with torch.no_grad():
+        found = objective.scores(read, batch)["nll"][0]
+    assert found == pytest.approx(objective(read, batch).item(), rel=1e-6)
+
+
+def test_decoders_that_must_be_compiled_say_what_is_missing(monkeypatch):
+    """Asked for by name they do not fall back."""
+    monkeypatch.setattr(
+        build, "_outcome", lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler")
+    )
+    with pytest.raises(CompilerError, match=r"^compiled kernel 'gru': must have a compiler"):
+        build_objective(Config(implementation="compiled"), surroundings())
 
 
 def test_loss_of_scores_that_are_all_equal_counts_every_word_and_every_end():

@@ -177,7 +177,7 @@ def test_generation_is_its_restatement():
     """Every word of the next sentence against each sentence's own negatives."""
     objective, read, weight, table = _generation(num_negatives=3)
     batch = toy_batch("context")
-    drawn = objective._draw(12, torch.Generator().manual_seed(7)).numpy()
+    drawn = objective._draw(12, torch.Generator().manual_seed(7))
     loss = objective(read, batch, generator=torch.Generator().manual_seed(7))
     f = read(batch.sentences)[0].detach().double().numpy()
     rows = np.split(batch.sentences.ids, np.cumsum(batch.sentences.lengths)[:-1])

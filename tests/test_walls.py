@@ -16,7 +16,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "GROUND": (("errors",), ("config", "artifacts", "processes", "registry"), ("compiled",)),
     "DATA": (("vocabulary",), ("corpus", "pairs"), ("batches",)),
     "MODEL": (
-        ("packing", "matmul", "row_adam", "components", "anchors", "layers"),
+        ("devices",),
+        ("packing", "matmul", "row_adam", "components", "anchors", "layers", "word_loss"),
         ("packed_gru", "packed_lstm", "pooling"),
         ("embeddings",),
         ("codes", "packed_codes"),

@@ -54,4 +54,4 @@ class Encoder(SentenceReader):
         """Return the vectors [batch, dim]."""
         if self._pooling == "mean":
             return word_means(packed, projected)
-        return word_sums(projected, packed.sentence_tokens, packed.sentence_starts)
+        return word_sums(packed, projected)

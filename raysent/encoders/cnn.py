@@ -30,6 +30,7 @@ from torch.nn import functional
 from raysent.embeddings import Tables
 from raysent.encoders import SentenceReader, WordEncoderConfig
 from raysent.packing import Packed
+from raysent.pooling import word_sums
 
 
 class Config(WordEncoderConfig):
@@ -114,11 +115,10 @@ class Encoder(SentenceReader):
 
     def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
         """Return the vectors [batch, dim]."""
-        starts = packed.sentence_starts
-        lengths = torch.diff(starts, append=starts.new_tensor([packed.num_tokens]))
         if self._config.is_summed:
-            return self._read_sums(_Sums(packed, projected[0], lengths, depth=max(self._config.windows) - 1), lengths)
-        blocks = [self._pool(packed, one, bias, lengths) for one, bias in zip(projected, self.biases, strict=True)]
+            sums = _Sums(packed, projected[0], depth=max(self._config.windows) - 1)
+            return self._read_sums(sums, packed.lengths)
+        blocks = [self._pool(packed, one, bias) for one, bias in zip(projected, self.biases, strict=True)]
         return torch.cat(blocks, dim=1)
 
     def _read_sums(self, sums: _Sums, lengths: Tensor) -> Tensor:
@@ -133,11 +133,12 @@ class Encoder(SentenceReader):
             blocks.append(block / counts if self._config.pooling == "mean" else block)
         return torch.cat(blocks, dim=1)
 
-    def _pool(self, packed: Packed, projected: Tensor, bias: Tensor, lengths: Tensor) -> Tensor:
+    def _pool(self, packed: Packed, projected: Tensor, bias: Tensor) -> Tensor:
         """Return one width's filters pooled over each sentence [batch, filters]."""
-        width = projected.shape[1]
+        width, lengths = projected.shape[1], packed.lengths
         counts = (lengths - width + 1).clamp(min=1)
-        rows = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+        num_places = packed.batch + sum(packed.batch_sizes[width:])
+        rows = torch.repeat_interleave(torch.arange(packed.batch, device=counts.device), counts, output_size=num_places)
         inside = torch.arange(len(rows), device=rows.device) - (torch.cumsum(counts, 0) - counts)[rows]
         values = bias.expand(len(rows), -1)
         for offset in range(width):
@@ -153,11 +154,11 @@ class Encoder(SentenceReader):
 class _Sums:
     """Sums of a batch's words, and the words at the edges of its sentences."""
 
-    def __init__(self, packed: Packed, vectors: Tensor, lengths: Tensor, *, depth: int) -> None:
+    def __init__(self, packed: Packed, vectors: Tensor, *, depth: int) -> None:
         """Add up all words, and look up `depth` of them from either end; zeros where a sentence is shorter."""
-        tokens, starts = packed.sentence_tokens, packed.sentence_starts
+        tokens, starts, lengths = packed.sentence_tokens, packed.sentence_starts, packed.lengths
         self._lengths, self._depth = lengths, depth
-        self._all = functional.embedding_bag(tokens, vectors, starts, mode="sum")
+        self._all = word_sums(packed, vectors)
         place = torch.arange(depth, device=starts.device)[:, None]  # [depth, batch] below
         is_there = place < lengths
         edges = torch.cat(

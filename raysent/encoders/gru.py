@@ -22,10 +22,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
-from raysent.compiled import load, load_if_possible
+from raysent.compiled import load
 from raysent.embeddings import Tables
 from raysent.encoders import SentenceReader, WordEncoderConfig
-from raysent.packed_gru import WORDS, Cell, CompiledCell, TorchCell, Workspaces, packed_gru, reset_before_gru
+from raysent.packed_gru import (
+    WORDS,
+    Cell,
+    CompiledCell,
+    TorchCell,
+    Workspaces,
+    best_cell,
+    packed_gru,
+    reset_before_gru,
+)
 from raysent.packing import Packed
 from raysent.pooling import Pooling, States, token_rows
 
@@ -137,12 +146,9 @@ class Encoder(SentenceReader):
     @property
     def _cell(self) -> type[Cell]:
         """What computes between two products of our own recurrence."""
-        is_compiled = self._config.implementation == "compiled" or (
-            self._config.implementation == "auto"
-            and self.gru.weight_hh_l0.device.type == "cpu"
-            and load_if_possible("gru") is not None
-        )
-        return CompiledCell if is_compiled else TorchCell
+        if self._config.implementation == "auto":
+            return best_cell(next(self.gru.parameters()).device)
+        return CompiledCell if self._config.implementation == "compiled" else TorchCell
 
     def project(self, words: Tensor) -> list[Tensor]:
         """Return each direction's input projections [distinct, 3 * hidden]; for torch's GRU the word vectors.

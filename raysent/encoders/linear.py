@@ -19,7 +19,7 @@ from torch.nn import functional
 from raysent.embeddings import Tables
 from raysent.encoders import SentenceReader, WordEncoderConfig
 from raysent.packing import Packed
-from raysent.pooling import Pooling, States, sentence_rows, word_means
+from raysent.pooling import Pooling, States, word_means
 
 
 class Config(WordEncoderConfig):
@@ -98,5 +98,5 @@ class _Projected:
 def _states(packed: Packed, projected: Tensor) -> States:
     """Return the mapped words of every sentence."""
     values = projected[packed.sentence_tokens]
-    ends = torch.cat([packed.sentence_starts[1:], packed.sentence_starts.new_tensor([packed.num_tokens])]) - 1
-    return States(values, sentence_rows(packed), values[ends])
+    ends = packed.sentence_starts + packed.lengths - 1
+    return States(values, packed.sentence_rows, values[ends])

@@ -16,7 +16,7 @@ sentence, in training as in use; z has torch's sense, the paper's is 1 - z.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import pydantic
@@ -25,14 +25,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysent.batches import Sentences, Triplets
+from raysent.compiled import load
+from raysent.devices import on_device
 from raysent.embeddings import WordTable
 from raysent.errors import ConfigError
 from raysent.objectives import Objective as BaseObjective
 from raysent.objectives import ObjectiveConfig, Read, Reads, Surroundings
+from raysent.packed_gru import Cell, CompiledCell, TorchCell, Workspaces, best_cell, packed_gru_states
 from raysent.vocabulary import PAD_ID
+from raysent.word_loss import word_loss
 
 END_ID = PAD_ID
 _LIMIT = 0.1
+_CELLS: dict[str, type[Cell]] = {"compiled": CompiledCell, "packed": TorchCell}
 
 
 class Config(ObjectiveConfig):
@@ -45,6 +50,9 @@ class Config(ObjectiveConfig):
         max_length: Words of each of the three sentences at most; triplets with a longer one are left out.
         shared_output: Whether the two decoders share the layer that scores words.
         output_bias: Whether that layer has a bias.
+        implementation: `packed` is our own recurrence and a loss that finds its gradient block by block, `compiled` the
+            same with what stands between two products of the recurrence compiled for this machine, `torch` the plain
+            formulas; all compute the same. `auto` is `compiled` on a CPU with a compiler and `packed` otherwise.
     """
 
     reads: ClassVar[Reads] = "triplets"
@@ -59,6 +67,7 @@ class Config(ObjectiveConfig):
     max_length: int = pydantic.Field(default=30, ge=1)
     shared_output: bool = True
     output_bias: bool = True
+    implementation: Literal["auto", "compiled", "packed", "torch"] = "auto"
 
     @property
     def resolved_decoder(self) -> Literal["cond", "init"]:
@@ -87,6 +96,10 @@ class Objective(BaseObjective):
                 f"objective.hidden_size: must be {surroundings.dim}, the size of the encoder's vector, with decoder: "
                 f"init; given {hidden}"
             )
+        self._implementation = config.implementation
+        if config.implementation == "compiled":
+            load("gru")  # who asks for it and cannot have it hears so now
+        self._workspaces = Workspaces()
         generator = surroundings.generator
         self.words: WordTable = surroundings.words
         word_dim = int(self.words.weight.shape[1])
@@ -103,22 +116,43 @@ class Objective(BaseObjective):
         """Return the sum over sentences, decoders and words, in nats."""
         del generator
         [vectors] = read(batch.sentences)
-        losses = [
-            self._decode(number, vectors, sentences) for number, sentences in enumerate((batch.before, batch.after))
-        ]
-        return torch.stack(losses).sum()
+        layouts = [lay_out(side, device=vectors.device) for side in (batch.before, batch.after)]
+        decoders, outputs = cast("list[Decoder]", self.decoders), cast("list[nn.Linear]", self.outputs)
+        states = [self._states(decoder, vectors, layout) for decoder, layout in zip(decoders, layouts, strict=True)]
+        targets = [layout.targets for layout in layouts]
+        if len(outputs) == 1:
+            return self._loss(outputs[0], torch.cat(states), torch.cat(targets))
+        return torch.stack([self._loss(*each) for each in zip(outputs, states, targets, strict=True)]).sum()
 
     def scores(self, read: Read, batch: Triplets) -> dict[str, tuple[float, int]]:
         """Return `nll`, per word and end of sentence."""
         num_words = sum(int(side.lengths.sum()) + len(side.lengths) for side in (batch.before, batch.after))
         return {"nll": (float(self(read, batch).detach()), num_words)}
 
-    def _decode(self, number: int, vectors: Tensor, sentences: Sentences) -> Tensor:
-        """Return the summed cross-entropy of one decoder's sentences, a scalar."""
-        layout = lay_out(sentences, device=vectors.device)
-        states = self.decoders[number](self.words(layout.words), vectors, layout)
-        log_scores = self.outputs[min(number, len(self.outputs) - 1)](states)
-        return functional.cross_entropy(log_scores.float(), layout.targets, reduction="sum")
+    def _states(self, decoder: Decoder, vectors: Tensor, layout: Layout) -> Tensor:
+        """Return the state of every step of one decoder [steps, hidden]."""
+        inputs, first = decoder(self.words(layout.words), vectors, layout)
+        if self._implementation == "torch":
+            return run_plainly(inputs, decoder.weight_hh, layout.batch_sizes, first=first)
+        return packed_gru_states(
+            inputs,
+            decoder.weight_hh,
+            layout.batch_sizes,
+            first=first,
+            cell=self._cell(inputs.device),
+            workspaces=self._workspaces,
+        )
+
+    def _loss(self, output: nn.Linear, states: Tensor, targets: Tensor) -> Tensor:
+        """Return the summed cross-entropy of words, a scalar."""
+        if self._implementation == "torch":
+            return functional.cross_entropy(output(states).float(), targets, reduction="sum")
+        is_compiled = self._implementation != "packed"
+        return word_loss(states, weight=output.weight, bias=output.bias, targets=targets, is_compiled=is_compiled)
+
+    def _cell(self, device: torch.device) -> type[Cell]:
+        """Return what computes between two products."""
+        return best_cell(device) if self._implementation == "auto" else _CELLS[self._implementation]
 
 
 class Layout(NamedTuple):
@@ -154,14 +188,11 @@ def lay_out(sentences: Sentences, *, device: torch.device) -> Layout:
     inputs = np.where(time > 0, 1 + tokens.reshape(-1)[np.minimum(before, len(tokens) - 1)], 0)
     rows = np.broadcast_to(order[None, :], reaches.shape)
 
-    def tensor(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(device)
-
     return Layout(
-        tensor(words),
-        tensor(inputs[reaches]),
-        tensor(targets[reaches]),
-        tensor(rows[reaches]),
+        on_device(words, device),
+        on_device(inputs[reaches], device),
+        on_device(targets[reaches], device),
+        on_device(rows[reaches], device),
         reaches.sum(axis=1).tolist(),
     )
 
@@ -186,8 +217,8 @@ class Decoder(nn.Module):
         self.bias = nn.Parameter(torch.zeros(3 * hidden))
         self.weight_vh = nn.Parameter(_uniform(3 * hidden, vector_dim, generator)) if vector_dim else None
 
-    def forward(self, word_vectors: Tensor, vectors: Tensor, layout: Layout) -> Tensor:
-        """Return the state of every step [steps, hidden].
+    def forward(self, word_vectors: Tensor, vectors: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
+        """Return what every step adds to the products [steps, 3 * hidden], and `init`'s first states.
 
         Args:
             word_vectors: Vectors of the layout's words [distinct, word dim].
@@ -198,25 +229,25 @@ class Decoder(nn.Module):
         projected = functional.linear(word_vectors, self.weight_ih)
         projected = torch.cat([projected.new_zeros(1, projected.shape[1]), projected])
         inputs = projected[layout.inputs] + self.bias
-        first = vectors[layout.rows[: layout.batch_sizes[0]]]
-        if self.weight_vh is not None:
-            inputs = inputs + functional.linear(vectors, self.weight_vh)[layout.rows]
-            first = vectors.new_zeros(len(first), self.weight_hh.shape[1])
-        return self._run(inputs, first, layout.batch_sizes)
+        if self.weight_vh is None:
+            return inputs, vectors[layout.rows[: layout.batch_sizes[0]]]
+        return inputs + functional.linear(vectors, self.weight_vh)[layout.rows], None
 
-    def _run(self, inputs: Tensor, state: Tensor, batch_sizes: list[int]) -> Tensor:
-        """Return the states [steps, hidden] from projected inputs [steps, 3 * hidden] and the first state."""
-        hidden = self.weight_hh.shape[1]
-        states = []
-        for step in torch.split(inputs, batch_sizes):
-            state = state[: len(step)]
-            recurrent = functional.linear(state, self.weight_hh)
-            gates = torch.sigmoid(step[:, : 2 * hidden] + recurrent[:, : 2 * hidden])
-            reset, keep = gates[:, :hidden], gates[:, hidden:]
-            candidate = torch.tanh(step[:, 2 * hidden :] + reset * recurrent[:, 2 * hidden :])
-            state = candidate + keep * (state - candidate)
-            states.append(state)
-        return torch.cat(states)
+
+def run_plainly(inputs: Tensor, weight: Tensor, batch_sizes: list[int], *, first: Tensor | None) -> Tensor:
+    """Return the states of `packed_gru_states`, step by step as the formulas have them."""
+    hidden = weight.shape[1]
+    state = inputs.new_zeros(batch_sizes[0], hidden) if first is None else first
+    states = []
+    for step in torch.split(inputs, batch_sizes):
+        state = state[: len(step)]
+        recurrent = functional.linear(state, weight)
+        gates = torch.sigmoid(step[:, : 2 * hidden] + recurrent[:, : 2 * hidden])
+        reset, keep = gates[:, :hidden], gates[:, hidden:]
+        candidate = torch.tanh(step[:, 2 * hidden :] + reset * recurrent[:, 2 * hidden :])
+        state = candidate + keep * (state - candidate)
+        states.append(state)
+    return torch.cat(states)
 
 
 def _output(hidden: int, num_words: int, *, has_bias: bool, generator: torch.Generator) -> nn.Linear:

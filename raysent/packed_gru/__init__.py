@@ -1,7 +1,7 @@
 """The recurrence of a GRU over packed sentences, forward and backward, at a fraction of the price of torch's.
 
-In: the input projection of each distinct word. Out: each sentence's last state. The sums are those of torch's GRU in
-another order:
+In: the input projection of each distinct word. Out: each sentence's last state; or, for one that writes, in: an input
+of each token, out: all states. The sums are those of torch's GRU in another order:
 
 - time t multiplies the rows of the sentences that reach it, and no padding;
 - the input is projected once per distinct word, and its gradient added up per word before the products;
@@ -14,14 +14,26 @@ another order:
 Under autocast the products are in its type, everything else in float32.
 
 - `recurrence`: the products, and the order of all
+- `last_state`: from words to last states; `all_states`: from an input of each token to the state after it
 - `cells`: what stands between them, in torch's operations or compiled
 - `workspace`: buffers of one direction of one tower
 - `reset_before`: TensorFlow's cell, by autograd
 """
 
-from raysent.packed_gru.cells import Cell, CompiledCell, TorchCell
-from raysent.packed_gru.recurrence import WORDS, packed_gru
+from raysent.packed_gru.all_states import packed_gru_states
+from raysent.packed_gru.cells import Cell, CompiledCell, TorchCell, best_cell
+from raysent.packed_gru.last_state import WORDS, packed_gru
 from raysent.packed_gru.reset_before import reset_before_gru
 from raysent.packed_gru.workspace import Workspaces
 
-__all__ = ["WORDS", "Cell", "CompiledCell", "TorchCell", "Workspaces", "packed_gru", "reset_before_gru"]
+__all__ = [
+    "WORDS",
+    "Cell",
+    "CompiledCell",
+    "TorchCell",
+    "Workspaces",
+    "best_cell",
+    "packed_gru",
+    "packed_gru_states",
+    "reset_before_gru",
+]

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from raysent.compiled import load
+from raysent.compiled import load, load_if_possible
 from raysent.packed_gru.workspace import Workspace
-from raysent.packing import Packed
 
 
 @dataclass(frozen=True)
@@ -27,31 +27,19 @@ class Inputs:
     Attributes:
         projected: W x + b of each distinct word, float32 [distinct, 3 * hidden].
         bias: b' of the candidate, float32 [hidden].
-        packed: The sentences.
-        backwards: Whether each is read from its last token.
+        tokens: Word of each token, time-major [tokens].
+        batch: Number of sentences.
         is_kept: Whether a backward follows.
+        groups: Gives the tokens ordered by word, and where each word's begin; None where the last tokens are words of
+            their own, one each, and those before them are never read.
     """
 
     projected: Tensor
     bias: Tensor
-    packed: Packed
-    backwards: bool
+    tokens: Tensor
+    batch: int
     is_kept: bool
-
-    @property
-    def batch(self) -> int:
-        """Number of sentences."""
-        return self.packed.batch
-
-    @property
-    def tokens(self) -> Tensor:
-        """Word of each token, time-major [tokens]."""
-        return self.packed.backward_tokens if self.backwards else self.packed.forward_tokens
-
-    @property
-    def groups(self) -> tuple[Tensor, Tensor]:
-        """Tokens ordered by word, and where each word's begin."""
-        return self.packed.backward_groups if self.backwards else self.packed.forward_groups
+    groups: Callable[[], tuple[Tensor, Tensor]] | None
 
 
 @dataclass(frozen=True)
@@ -172,12 +160,18 @@ class TorchCell(Cell):
 
     def gradients(self) -> tuple[Tensor, Tensor]:
         """Return the gradients of `projected` and of the candidate's bias."""
-        order, starts = self._inputs.groups
+        d_candidate = self._room.d_products[: len(self._inputs.tokens), 2 * self._room.shape.hidden :]
+        return self._d_projected(), d_candidate.sum(dim=0, dtype=torch.float32)
+
+    def _d_projected(self) -> Tensor:
+        """Add up the gradient of each word's tokens."""
+        inputs = self._inputs
+        if inputs.groups is None:
+            return self._d_inputs[len(inputs.tokens) - len(inputs.projected) :]
+        order, starts = inputs.groups()
         # Twice as fast as index_add_.
         sums = functional.embedding_bag(order, self._d_inputs, starts, mode="sum")
-        d_projected = functional.pad(sums, (0, 0, 0, len(self._inputs.projected) - len(sums)))
-        d_candidate = self._room.d_products[: len(self._inputs.tokens), 2 * self._room.shape.hidden :]
-        return d_projected, d_candidate.sum(dim=0, dtype=torch.float32)
+        return functional.pad(sums, (0, 0, 0, len(inputs.projected) - len(sums)))
 
 
 class _Direction(ctypes.Structure):
@@ -238,3 +232,8 @@ class CompiledCell(Cell):
     def gradients(self) -> tuple[Tensor, Tensor]:
         """Return the gradients of `projected` and of the candidate's bias."""
         return self._d_projected, self._d_bias
+
+
+def best_cell(device: torch.device) -> type[Cell]:
+    """Return the fastest cell to be had: the compiled one on a CPU, where there is a compiler."""
+    return CompiledCell if device.type == "cpu" and load_if_possible("gru") is not None else TorchCell

@@ -1,0 +1,218 @@
+"""Skip-Thoughts' training step against a naive PyTorch one, as `training_step` compares Quick-Thoughts'.
+
+Naive is `benchmarks/textbook/skip_thoughts`: it pads, scores every step with every word, padding too, and keeps all
+scores for the backward. `plain` is our step with the decoders' `implementation: torch`: without padding, by automatic
+differentiation. All take the same batches of the same corpus, turn by turn in one process, by the process' own time.
+`gradient_error` is the largest relative distance of our float32 gradients from naive's, parameter by parameter, with
+the same weights. `memory_mib` is what the first step adds to a process of its own at its worst.
+
+    python -m benchmarks.decoding_step [--corpus PATH] [--sizes S,M] [--precision float32|bfloat16] [--steps 5] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+import torch
+
+from benchmarks.textbook import skip_thoughts
+from benchmarks.training_step import PEAK_SIZE, WARM_UP, Size, measure, peak_step
+from raysent.batches import Triplets, TripletStream
+from raysent.corpus import CorpusConfig, prepare
+from raysent.embeddings import EmbeddingConfig
+from raysent.encoders.gru import Config as Gru
+from raysent.matmul import set_matmul_precision
+from raysent.model import ModelConfig, SentenceModel
+from raysent.objectives.sentence_decoding import Config as SentenceDecoding
+from raysent.run import TrainingConfig
+from raysent.trainer.optimization import Optimizer
+from raysent.vocabulary import Sentences, Vocabulary, VocabularyConfig
+
+SIZES = {
+    "S": Size(20_000, 300, 300, 64),
+    "M": Size(20_000, 300, 300, 128),
+    "L": Size(20_000, 620, 600, 128),
+}
+WAYS = ("naive", "plain", "ours")
+
+
+class Ours:
+    """The step of `raysent train`."""
+
+    def __init__(self, size: Size, vocabulary: Vocabulary, *, bfloat16: bool, implementation: str = "auto") -> None:
+        encoder = Gru(hidden_size=size.dim, embedding=EmbeddingConfig(dim=size.word_dim), initialization="orthogonal")
+        config = ModelConfig(encoder=encoder, objective=SentenceDecoding(implementation=implementation))
+        self.model = SentenceModel.build(config, vocabulary, seed=0)
+        training = TrainingConfig(batch_size=size.batch_size, learning_rate=2e-4, clip=10.0, clip_per="global")
+        self._optimizer = Optimizer(self.model, training, num_steps=1_000_000)
+        self._bfloat16, self._number = bfloat16, 0
+
+    def __call__(self, batch: Triplets) -> float:
+        """Train by one batch and return the loss."""
+        set_matmul_precision()
+        self._optimizer.catch_up(self.model.pack(all_sentences(batch)).words)
+        self._optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self._bfloat16):
+            loss = self.model.loss(batch)
+        loss.backward()
+        self._optimizer.step(self._number)
+        self._number += 1
+        return loss.item()
+
+
+def all_sentences(batch: Triplets) -> Sentences:
+    """Return the three sentences of every triplet."""
+    ids, lengths = (np.concatenate(column) for column in zip(*batch.parts, strict=True))
+    return Sentences(ids, lengths)
+
+
+def step_of(way: str, size: Size, vocabulary: Vocabulary, *, bfloat16: bool) -> Callable[[Triplets], float]:
+    """Return one of the steps that are compared."""
+    if way == "naive":
+        return skip_thoughts.Trainer(num_words=len(vocabulary), word_dim=size.word_dim, dim=size.dim)
+    return Ours(size, vocabulary, bfloat16=bfloat16, implementation="torch" if way == "plain" else "auto")
+
+
+def open_batches(size: Size, corpus_path: str, *, count: int) -> tuple[Vocabulary, list[Triplets]]:
+    """Return a corpus' words and so many whole batches of it."""
+    corpus = prepare(CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=size.vocabulary))
+    stream = TripletStream(corpus.train, batch_size=size.batch_size, max_length=30, seed=0)
+    drawn = map(stream.batch, itertools.count())
+    whole = (batch for batch in drawn if len(batch) == size.batch_size)
+    return corpus.vocabulary, list(itertools.islice(whole, count))
+
+
+def useful_flops(size: Size, num_words: int, batches: list[Triplets]) -> float:
+    """Return the floating-point operations of the products that a step needs, the mean over batches.
+
+    Three products (forward, and two gradients) of each step of a decoder with the words' layer; of each token but a
+    sentence's first with a recurrent weight; of each distinct word of a side with an input weight; of each sentence's
+    vector with either decoder's.
+    """
+    total = 0
+    for batch in batches:
+        rows, encoded = len(batch), int(batch.sentences.lengths.sum())
+        steps = sum(int(side.lengths.sum()) + rows for side in (batch.before, batch.after))
+        distinct = sum(len(np.unique(part.ids)) for part in batch.parts)
+        recurrent = (encoded - rows) + (steps - 2 * rows) + 2 * rows  # the last for the sentence's vector
+        total += 6 * steps * num_words * size.dim + 18 * size.dim * (recurrent * size.dim + distinct * size.word_dim)
+    return total / len(batches)
+
+
+def gradient_error(size: Size, vocabulary: Vocabulary, batch: Triplets) -> float:
+    """Return the largest relative distance of our float32 gradients from naive's, over the parameters."""
+    naive = skip_thoughts.SkipThoughts(len(vocabulary), size.word_dim, size.dim)
+    ours = Ours(size, vocabulary, bfloat16=False).model
+    ours.use_sparse_gradients(False)
+    pairs = list(zip(_parameters_of(naive), _our_parameters(ours), strict=True))
+    with torch.no_grad():
+        for theirs, parts in pairs:
+            theirs.copy_(torch.cat(parts, dim=-1) if parts else torch.zeros_like(theirs))
+    naive(batch).backward()
+    ours.loss(batch).backward()
+    errors = [
+        (torch.cat([part.grad for part in parts], dim=-1) - theirs.grad).norm() / theirs.grad.norm()
+        for theirs, parts in pairs
+        if parts and all(part.requires_grad for part in parts)
+    ]
+    return max(float(error) for error in errors)
+
+
+def _parameters_of(naive: skip_thoughts.SkipThoughts) -> list[torch.nn.Parameter]:
+    """Return naive's parameters in the order of `_our_parameters`."""
+    grus = [naive.encoder.gru, *naive.decoders]
+    return [
+        naive.encoder.words.weight,
+        *itertools.chain(*(gru.parameters() for gru in grus)),
+        *naive.output.parameters(),
+    ]
+
+
+def _our_parameters(model: SentenceModel) -> list[list[torch.nn.Parameter]]:
+    """Return what makes up each of naive's parameters, side by side; nothing where ours has a zero for good."""
+    encoder, [objective] = model.towers[0], model.objectives
+    decoders = [
+        [[decoder.weight_ih, decoder.weight_vh], [decoder.weight_hh], [decoder.bias], []]
+        for decoder in objective.decoders
+    ]
+    first = [[encoder.words.weight], *([parameter] for parameter in encoder.gru.parameters())]
+    return [*first, *itertools.chain(*decoders), *([parameter] for parameter in objective.outputs[0].parameters())]
+
+
+def compare(size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool) -> dict[str, float | list[float]]:
+    """Return the steps' sentences per second, their ratios, and what bounds them."""
+    vocabulary, batches = open_batches(size, corpus_path, count=num_steps + WARM_UP)
+    steps = {way: step_of(way, size, vocabulary, bfloat16=bfloat16) for way in WAYS}
+    times = measure({**steps, "peak": peak_step(bfloat16=bfloat16)}, batches)
+    seconds = {name: median(values) for name, values in times.items()}
+    ratios = sorted(naive / ours for naive, ours in zip(times["naive"], times["ours"], strict=True))
+    flops = useful_flops(size, len(vocabulary), batches[WARM_UP:])
+    peak = 2 * PEAK_SIZE**3 / seconds["peak"]
+    return {
+        "ratio_over_naive": round(seconds["naive"] / seconds["ours"], 2),
+        "ratio_quartiles": [round(ratios[len(ratios) // 4], 2), round(ratios[-1 - len(ratios) // 4], 2)],
+        "ratio_over_plain": round(seconds["plain"] / seconds["ours"], 2),
+        "ratio_bound": round(seconds["naive"] * peak / flops, 2),
+        **{f"{name}_s": round(seconds[name], 2) for name in WAYS},
+        "sentences_per_s": round(size.batch_size / seconds["ours"], 1),
+        "peak_gflops": round(peak / 1e9, 1),
+        "useful_gflops": round(flops / 1e9, 1),
+        **{f"{name}_share_of_peak": round(flops / seconds[name] / peak, 2) for name in WAYS},
+        "gradient_error": gradient_error(size, vocabulary, batches[0]),
+    }
+
+
+def memory(way: str, size: Size, corpus_path: str, *, bfloat16: bool) -> float:
+    """Return by how many MiB this process' largest memory grows in its first step."""
+    vocabulary, [batch] = open_batches(size, corpus_path, count=1)
+    step = step_of(way, size, vocabulary, bfloat16=bfloat16)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    step(batch)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
+def memories(size_name: str) -> dict[str, float]:
+    """Return the memory that each way's step adds, each in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.decoding_step", *sys.argv[1:], "--size", size_name, "--memory-of"]
+    said = {way: subprocess.run([*command, way], check=True, stdout=subprocess.PIPE, text=True) for way in WAYS}
+    return {f"{way}_memory_mib": round(float(done.stdout)) for way, done in said.items()}
+
+
+def main() -> None:
+    """Measure the sizes that are asked for, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", default="docs", help="text to draw batches from")
+    parser.add_argument("--sizes", default="S,M", help="of S, M, L")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="of our products")
+    parser.add_argument("--steps", type=int, default=5, help="steps of each that are measured")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    parser.add_argument("--size", help=argparse.SUPPRESS)
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    bfloat16 = options.precision == "bfloat16"
+    if options.memory_of:
+        print(memory(options.memory_of, SIZES[options.size], options.corpus, bfloat16=bfloat16))
+        return
+    results = {
+        name: memories(name) | compare(SIZES[name], options.corpus, num_steps=options.steps, bfloat16=bfloat16)
+        for name in options.sizes.split(",")
+    }
+    if options.json:
+        print(json.dumps({"precision": options.precision, "matmul": set_matmul_precision(), "sizes": results}))
+        return
+    for name, result in results.items():
+        print(f"Skip-Thoughts {name} ({options.precision})")
+        print("\n".join(f"  {key:24} {value}" for key, value in result.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+// Scores of words -> each row's cross-entropy and, in the scores' place, its gradient, while a row is in the cache.
+//
+// Scores are the caller's product, float32 or bfloat16, one row of `words` values after another; all else is float32.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+// Values that are taken up side by side, so that the compiler makes vectors of maxima and sums.
+constexpr int64_t kLanes = 64;
+
+struct Float {
+    using Type = float;
+    static float read(Type value) { return value; }
+    static Type written(float value) { return value; }
+};
+
+struct BFloat16 {
+    using Type = uint16_t;
+    static float read(Type value) {
+        const uint32_t bits = static_cast<uint32_t>(value) << 16;
+        float result;
+        std::memcpy(&result, &bits, sizeof result);
+        return result;
+    }
+    // To the nearest, ties to even, as torch rounds.
+    static Type written(float value) {
+        uint32_t bits;
+        std::memcpy(&bits, &value, sizeof bits);
+        const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+        return static_cast<Type>(value == value ? rounded : 0x7fc0);  // a NaN must not round to infinity
+    }
+};
+
+// e^x of x <= 0 within 2 units in the last place, and no less than 1e-38; the compiler makes vectors of it.
+inline float exponential(float x) {
+    x = x < -87.0f ? -87.0f : x;  // a comparison with NaN is false: it stays NaN
+    const float k = __builtin_rintf(x * 1.44269504088896341f);
+    const float rest = (x - k * 0.693359375f) + k * 2.12194440e-4f;
+    float sum = 1.9875691500e-4f;
+    sum = sum * rest + 1.3981999507e-3f;
+    sum = sum * rest + 8.3334519073e-3f;
+    sum = sum * rest + 4.1665795894e-2f;
+    sum = sum * rest + 1.6666665459e-1f;
+    sum = sum * rest + 5.0000001201e-1f;
+    sum = sum * rest * rest + rest + 1.0f;
+    const int32_t power = (static_cast<int32_t>(k == k ? k : 0.0f) + 127) << 23;
+    float scale;
+    std::memcpy(&scale, &power, sizeof scale);
+    return sum * scale;
+}
+
+// Scores of one row with their bias; returns the largest, passing over what is no number.
+template <class Low>
+float read_row(const typename Low::Type* __restrict scores, const float* __restrict bias, int64_t words,
+               float* __restrict row) {
+    float highest[kLanes];
+    for (int64_t lane = 0; lane < kLanes; lane++) highest[lane] = -INFINITY;
+    int64_t first = 0;
+    for (; first + kLanes <= words; first += kLanes) {
+        for (int64_t lane = 0; lane < kLanes; lane++) {
+            const int64_t i = first + lane;
+            const float score = Low::read(scores[i]) + (bias ? bias[i] : 0.0f);
+            row[i] = score;
+            highest[lane] = score > highest[lane] ? score : highest[lane];
+        }
+    }
+    for (int64_t i = first; i < words; i++) {
+        row[i] = Low::read(scores[i]) + (bias ? bias[i] : 0.0f);
+        highest[0] = row[i] > highest[0] ? row[i] : highest[0];
+    }
+    for (int64_t lane = 1; lane < kLanes; lane++) highest[0] = highest[lane] > highest[0] ? highest[lane] : highest[0];
+    return highest[0];
+}
+
+// Turns each score into exp(score - highest); returns their sum.
+float exponentials(float* __restrict row, int64_t words, float highest) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < words; i++) row[i] = exponential(row[i] - highest);
+    float sums[kLanes] = {};
+    int64_t first = 0;
+    for (; first + kLanes <= words; first += kLanes) {
+        for (int64_t lane = 0; lane < kLanes; lane++) sums[lane] += row[first + lane];
+    }
+    for (int64_t i = first; i < words; i++) sums[0] += row[i];
+    float sum = 0.0f;
+    for (int64_t lane = 0; lane < kLanes; lane++) sum += sums[lane];
+    return sum;
+}
+
+// Writes the row's probabilities, less 1 at the target, where the scores were, and adds them to the bias' gradient.
+template <class Low>
+void write_gradient(const float* __restrict row, int64_t words, float sum, int64_t target,
+                    typename Low::Type* __restrict scores, float* __restrict d_bias) {
+    const float scale = 1.0f / sum;
+    const float right = row[target] * scale - 1.0f;
+    if (d_bias) {
+        const float before = d_bias[target];
+        for (int64_t i = 0; i < words; i++) {
+            const float share = row[i] * scale;
+            scores[i] = Low::written(share);
+            d_bias[i] += share;
+        }
+        d_bias[target] = before + right;
+    } else {
+        for (int64_t i = 0; i < words; i++) scores[i] = Low::written(row[i] * scale);
+    }
+    scores[target] = Low::written(right);
+}
+
+template <class Low>
+void rows_of(void* scores, const float* bias, const int64_t* targets, float* row, float* losses, float* d_bias,
+             int64_t rows, int64_t words, int64_t has_gradient) {
+    auto* values = static_cast<typename Low::Type*>(scores);
+    for (int64_t number = 0; number < rows; number++, values += words) {
+        const float highest = read_row<Low>(values, bias, words, row);
+        const float right = row[targets[number]];
+        const float sum = exponentials(row, words, highest);
+        losses[number] = (highest - right) + std::log(sum);
+        if (has_gradient) write_gradient<Low>(row, words, sum, targets[number], values, d_bias);
+    }
+}
+
+}  // namespace
+
+// `row` is room for one row; `bias` and `d_bias` may be null.
+extern "C" {
+
+void word_loss_float32(void* scores, const float* bias, const int64_t* targets, float* row, float* losses,
+                       float* d_bias, int64_t rows, int64_t words, int64_t has_gradient) {
+    rows_of<Float>(scores, bias, targets, row, losses, d_bias, rows, words, has_gradient);
+}
+
+void word_loss_bfloat16(void* scores, const float* bias, const int64_t* targets, float* row, float* losses,
+                        float* d_bias, int64_t rows, int64_t words, int64_t has_gradient) {
+    rows_of<BFloat16>(scores, bias, targets, row, losses, d_bias, rows, words, has_gradient);
+}
+}

@@ -1,0 +1,126 @@
+"""A GRU over packed sentences, from an input of each token to the state after it; first states are given, or zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from raysent.packed_gru.cells import Cell, Time, TorchCell
+from raysent.packed_gru.recurrence import Order, Run, product_type
+from raysent.packed_gru.workspace import Workspace, Workspaces
+
+
+def packed_gru_states(
+    inputs: Tensor,
+    weight: Tensor,
+    batch_sizes: Sequence[int],
+    *,
+    first: Tensor | None = None,
+    cell: type[Cell] = TorchCell,
+    workspaces: Workspaces | None = None,
+) -> Tensor:
+    """Return the states of a GRU whose candidate has no bias at the product.
+
+    Args:
+        inputs: What each token adds to the products, time-major, the longest sentence first; blocks r, z, c
+            [tokens, 3 * hidden].
+        weight: U, blocks r, z, c [3 * hidden, hidden].
+        batch_sizes: Sentences that reach time t, falling [time].
+        first: State of each sentence before its first token [batch, hidden]; None is zero.
+        cell: What computes between two products.
+        workspaces: Buffers kept from other steps; None makes new ones.
+
+    Returns:
+        State after each token, float32 [tokens, hidden]; one backward can follow.
+
+    Raises:
+        CompilerError: If the cell must be compiled and there is no compiler.
+    """
+    run = _Run(_order(inputs, batch_sizes, has_first=first is not None), cell, workspaces or Workspaces(), inputs)
+    with torch.autocast(inputs.device.type, enabled=False):
+        if torch.is_grad_enabled():
+            states: Tensor = _States.apply(inputs, weight, first, run)  # type: ignore[no-untyped-call]
+            return states
+        return run.forward(inputs, weight, first, is_kept=False)
+
+
+def _order(inputs: Tensor, batch_sizes: Sequence[int], *, has_first: bool) -> Order:
+    """Return the order of tokens that each have an input of their own."""
+    num_ahead = batch_sizes[0] if has_first else 0
+    tokens = torch.arange(-num_ahead, len(inputs), device=inputs.device)
+    return Order(tokens, batch_sizes, groups=None, has_first=has_first)
+
+
+class _Run(Run):
+    """From inputs to all states."""
+
+    def __init__(self, order: Order, cell: type[Cell], workspaces: Workspaces, inputs: Tensor) -> None:
+        super().__init__(order, cell, workspaces, product_type(inputs.device))
+
+    def forward(self, inputs: Tensor, weight: Tensor, first: Tensor | None, *, is_kept: bool) -> Tensor:
+        """Return the states [tokens, hidden], and keep what `backward` needs, if any follows."""
+        hidden, low_weight = weight.shape[1], weight.to(self._low)
+        room, cell = self._begin(inputs, inputs.new_zeros(hidden), hidden=hidden, is_kept=is_kept)
+        if first is not None:
+            start = self._order.batch if is_kept else 0
+            for states in (room.states, room.low_states):
+                states[start : start + len(first)] = first
+        states = inputs.new_empty(len(inputs), hidden, dtype=torch.float32)
+        for time in self._go(room, cell, low_weight, is_kept=is_kept):
+            self._copy(room, cell, time, states[self._rows(time)], is_kept=is_kept)
+        if is_kept:
+            del cell.last
+            self._kept = room, cell, low_weight
+        else:
+            self._workspaces.give_back(room)
+        return states
+
+    def _rows(self, time: Time) -> slice:
+        """Return a time's rows among the tokens that are read."""
+        start = time.first - (self._order.batch if self._order.has_first else 0)
+        return slice(start, start + time.batch)
+
+    @staticmethod
+    def _copy(room: Workspace, cell: Cell, time: Time, states: Tensor, *, is_kept: bool) -> None:
+        """Take the states after a time from where the cell has left them: of sentences that go on, and that end."""
+        start = time.first + time.batch if is_kept else 0
+        states[: time.following] = room.states[start : start + time.following]
+        states[time.following :] = cell.last[time.following : time.batch]
+
+    def backward(self, d_states: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the gradients of the inputs, of the weight and of the first states."""
+        room, cell, weight = self._kept
+        d_state = d_states.new_zeros(self._order.batch, weight.shape[1])
+        cell.begin_backward(d_state)
+        for time in self._go_back(room, cell, weight):
+            d_state[: time.batch] += d_states[self._rows(time)]
+        d_inputs, _ = cell.gradients()
+        d_weight = self._d_weight(room)
+        d_first = d_state + room.d_step[: len(d_state)] if self._order.has_first else None
+        self._workspaces.give_back(room)
+        del self._kept
+        return d_inputs, d_weight, d_first
+
+
+class _States(torch.autograd.Function):
+    """A run's `forward` and `backward` as one differentiable function."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, first: Tensor | None, run: _Run) -> Tensor:
+        """Return the states."""
+        ctx.run = run
+        return run.forward(inputs, weight, first, is_kept=True)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of inputs, weight and first states."""
+        if ctx.run is None:
+            raise RuntimeError("the packed GRU keeps nothing after a backward; use implementation: torch to repeat one")
+        run, ctx.run = ctx.run, None
+        with torch.autocast(gradients[0].device.type, enabled=False):
+            return *run.backward(gradients[0]), None
