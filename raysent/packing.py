@@ -23,6 +23,41 @@ _UINT16 = 1 << 16
 
 
 @dataclass(frozen=True)
+class Bags:
+    """Which words are added up into which rows.
+
+    Attributes:
+        tokens: Index into the distinct words, row after row [tokens].
+        starts: First token of each row [rows].
+        num_words: Distinct words.
+        weights: How often a token counts, float32 [tokens]; None is once.
+    """
+
+    tokens: Tensor
+    starts: Tensor
+    num_words: int
+    weights: Tensor | None = None
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """Tokens of each row [rows]."""
+        return torch.diff(self.starts, append=self.starts.new_full((1,), len(self.tokens)))
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """Row of each token [tokens]."""
+        rows = torch.arange(len(self.starts), device=self.starts.device)
+        return torch.repeat_interleave(rows, self.lengths, output_size=len(self.tokens))
+
+    @cached_property
+    def by_word(self) -> Bags:
+        """The same the other way round: which rows a word is added to."""
+        order, starts = groups(self.tokens, self.num_words)
+        weights = None if self.weights is None else self.weights[order]
+        return Bags(self.rows[order], starts, len(self.starts), weights)
+
+
+@dataclass(frozen=True)
 class Packed:
     """One batch, packed; index tensors are int64 and stand on the device of the model.
 
@@ -57,21 +92,9 @@ class Packed:
         return len(self.forward_tokens)
 
     @cached_property
-    def lengths(self) -> Tensor:
-        """Tokens of each sentence [batch]."""
-        return torch.diff(self.sentence_starts, append=self.sentence_starts.new_tensor([self.num_tokens]))
-
-    @cached_property
-    def sentence_rows(self) -> Tensor:
-        """Sentence of each of `sentence_tokens` [tokens]."""
-        rows = torch.arange(self.batch, device=self.lengths.device)
-        return torch.repeat_interleave(rows, self.lengths, output_size=self.num_tokens)
-
-    @cached_property
-    def word_sentences(self) -> tuple[Tensor, Tensor]:
-        """Sentences by word, as often as it stands in them [tokens], and where each word's begin [distinct]."""
-        order, starts = groups(self.sentence_tokens, len(self.words))
-        return self.sentence_rows[order], starts
+    def sentences(self) -> Bags:
+        """The words of each sentence."""
+        return Bags(self.sentence_tokens, self.sentence_starts, len(self.words))
 
     @cached_property
     def forward_groups(self) -> tuple[Tensor, Tensor]:
