@@ -196,6 +196,23 @@ def test_given_splits_are_kept_and_the_probe_answers_alike():
     np.testing.assert_allclose(np.exp(fold.validation_log_probabilities).sum(1), 1, rtol=1e-5)
 
 
+@pytest.mark.parametrize("split", ["train-validation-test", "train-test"])
+def test_where_rows_stand_does_not_matter(split):
+    """Rows behind the last one that trains, which no product of the solver reads, are answered like those before."""
+    features, labels = made_up(260, 9, 2)
+    parts = (np.arange(200), np.arange(200, 230), np.arange(230, 260))
+
+    def answers(order: np.ndarray) -> np.ndarray:
+        train, validation, test = (np.flatnonzero(np.isin(order, part)) for part in parts)
+        given = {"validation": validation} if split == "train-validation-test" else {}
+        data = task_data(labels[order], split, train=train, test=test, **given)
+        (fold,) = probes.fit_probe(features[order], data).folds
+        return fold.test_log_probabilities[np.argsort(order[fold.test_rows])]
+
+    last_first = np.concatenate([np.arange(200, 260), np.arange(200)])
+    np.testing.assert_allclose(answers(np.arange(260)), answers(last_first), atol=0.01)
+
+
 def test_memory_bound_does_not_change_results(monkeypatch):
     """Problems solved a few at a time give what they give together."""
     features, labels = made_up(200, 6, 2)

@@ -143,14 +143,15 @@ def _train_test(fits: Fits, data: TaskData) -> ProbeResult:
     folds = torch.full((len(data.labels),), NOT_TRAINED)
     folds[data.train] = torch.from_numpy(stratified_folds(data.labels[data.train], NUM_FOLDS, seed=FOLD_SEED))
     path = fits.path((folds[:, None] != torch.arange(NUM_FOLDS)) & (folds != NOT_TRAINED)[:, None])
+    margins = fits.margins(path)
     train = torch.from_numpy(data.train)
     candidates = [
-        log_probabilities(path.margins[train, :, folds[train] + index * NUM_FOLDS]) for index in range(len(STRENGTHS))
+        log_probabilities(margins[train, :, folds[train] + index * NUM_FOLDS]) for index in range(len(STRENGTHS))
     ]
     best, _ = _choose(candidates, data.labels[data.train])
     start = path.start(torch.tensor([best * NUM_FOLDS]))
     refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([STRENGTHS[best]]), start)
-    tested = log_probabilities(refit.margins[data.test, :, 0]).numpy()
+    tested = log_probabilities(fits.margins(refit)[data.test, :, 0]).numpy()
     result = FoldResult(data.train, candidates[best].numpy(), data.test, tested, STRENGTHS[best])
     return _scored([result], data, fits.probe(refit, 0, STRENGTHS[best]), fits.num_unfinished)
 
@@ -159,9 +160,10 @@ def _given(fits: Fits, data: TaskData) -> ProbeResult:
     masks = torch.zeros(len(data.labels), 1, dtype=torch.bool)
     masks[data.train] = True
     path = fits.path(masks)
-    candidates = [log_probabilities(path.margins[data.validation, :, index]) for index in range(len(STRENGTHS))]
+    margins = fits.margins(path)
+    candidates = [log_probabilities(margins[data.validation, :, index]) for index in range(len(STRENGTHS))]
     best, _ = _choose(candidates, data.labels[data.validation])
-    tested = log_probabilities(path.margins[data.test, :, best]).numpy()
+    tested = log_probabilities(margins[data.test, :, best]).numpy()
     result = FoldResult(data.validation, candidates[best].numpy(), data.test, tested, STRENGTHS[best])
     return _scored([result], data, fits.probe(path, best, STRENGTHS[best]), fits.num_unfinished)
 
@@ -170,8 +172,9 @@ def _scored_pairs(fits: Fits, data: TaskData) -> ProbeResult:
     masks = torch.zeros(len(data.labels), 1, dtype=torch.bool)
     masks[data.train] = True
     path = fits.path(masks)
+    margins = fits.margins(path)
     parts = [
-        [Predictions(rows, log_probabilities(path.margins[rows, :, index]).numpy()) for index in range(len(STRENGTHS))]
+        [Predictions(rows, log_probabilities(margins[rows, :, index]).numpy()) for index in range(len(STRENGTHS))]
         for rows in (data.validation, data.test)
     ]
     scores = data.scores[data.validation]

@@ -36,11 +36,13 @@ class Fits:
         self, features: np.ndarray, targets: Tensor, *, trainable: np.ndarray, strengths: Sequence[float]
     ) -> None:
         """Take features [rows, dim], targets [rows, outputs], the rows that may train, and C from the smallest up."""
-        array = np.ascontiguousarray(features, dtype=np.float32)
+        array = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
+        # Rows behind the last one that may train are no part of any product until all is solved.
+        stop = int(trainable.max()) + 1
         rows = torch.from_numpy(trainable)
-        self._scaled = ScaledFeatures(torch.from_numpy(array), rows)
+        self._scaled, self._behind = ScaledFeatures(array[:stop], rows), array[stop:]
         self._spectrum = Spectrum(self._scaled, rows)
-        self._targets = targets[:, :, None]
+        self._targets = targets[:stop, :, None]
         self._strengths = torch.tensor(strengths)
         self.num_unfinished = 0
 
@@ -62,7 +64,7 @@ class Fits:
         size = max(1, ARRAY_BYTES // (4 * rows * outputs))
         parts = []
         for some in torch.split(torch.arange(len(strengths)), size):
-            costs = masks[:, some].to(torch.float32) * strengths[some]
+            costs = masks[:rows, some].to(torch.float32) * strengths[some]
             problems = Problems(self._scaled, self._spectrum, self._targets, costs)
             begin = start.select(some) if start else None
             if begin and way:
@@ -91,6 +93,13 @@ class Fits:
         path = _joined(parts)
         self.num_unfinished += int((path.num_steps >= MAX_STEPS).sum())
         return path
+
+    def margins(self, solution: Solution) -> Tensor:
+        """Return X W + b of all rows, those that cannot train included, [rows, outputs, problems]."""
+        if not len(self._behind):
+            return solution.margins
+        weights, intercepts = solution.point
+        return torch.cat([solution.margins, self._scaled.times(weights, self._behind) + intercepts])
 
     def probe(self, solution: Solution, problem: int, strength: float) -> Probe:
         """Return one problem's classifier for features as they were given."""

@@ -44,10 +44,15 @@ class ScaledFeatures:
         for chunk in chunks:
             yield torch.index_select(self.features, 0, chunk, out=room[: len(chunk)])
 
-    def times(self, weights: Tensor) -> Tensor:
-        """Return the product with weights [dim, outputs, problems] as [rows, outputs, problems]."""
+    def times(self, weights: Tensor, features: Tensor | None = None) -> Tensor:
+        """Return the product with weights [dim, outputs, problems] as [rows, outputs, problems].
+
+        Args:
+            weights: For the features as they are seen.
+            features: Others seen in the same way [rows, dim]; by default these.
+        """
         flat = weights.flatten(1)
-        product: Tensor = torch.addmm(-(self.mean @ flat), self.features, flat)
+        product: Tensor = torch.addmm(-(self.mean @ flat), self.features if features is None else features, flat)
         return product.div_(self.scale).view(-1, *weights.shape[1:])
 
     def transposed_times(self, residuals: Tensor) -> Tensor:

@@ -249,7 +249,11 @@ class _Training:
         return {**scores, "loss": float(self._loss_sum) / self._num_losses}
 
     def _has_finite_weights(self) -> bool:
-        return all(bool(torch.isfinite(parameter).all()) for parameter in self._model.parameters())
+        # The extremes of a tensor are NaN where one of its numbers is, and are found in one reading of it.
+        extremes = [
+            torch.stack(torch.aminmax(parameter)) for parameter in self._model.parameters() if parameter.numel()
+        ]
+        return all(bool(torch.isfinite(pair).all()) for pair in extremes)
 
     def _save_checkpoint(self, folder: Path, lookout: Lookout) -> None:
         """Save everything needed to go on, on the first worker."""
