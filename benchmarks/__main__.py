@@ -17,7 +17,7 @@ from pathlib import Path
 
 READS_TEXT = {"corpus", "decoding_step", "encoding", "peers", "precision", "training_step"}
 # These take long and data of their own: they are run by name.
-BY_NAME = {"every_space", "ensembles", "pooling", "training_efficiency"}
+BY_NAME = {"every_space", "ensembles", "pooling", "training_efficiency", "validation_share"}
 # Sizes that take a minute or less.
 SMALL = {
     "cost": ["--sweeps", "4"],

@@ -5,7 +5,8 @@ few of these outer folds (ten inner folds, the same values of C, lbfgs, the same
 taken ten times. Both run on one thread; the time is the process' own, so that other work on the machine counts for
 little. Scores of both on the outer folds that scikit-learn fitted stand beside the times. With `--senteval` protocol
 `senteval` (default configuration) judges the same features, and some of its fits are done one by one as SentEval does
-them, with modules and autograd: `ratio_over_senteval`, `ratio_over_one_by_one`.
+them, with modules and autograd: `ratio_over_senteval`, `ratio_over_one_by_one`. With `--distances` the objectives of a
+path of fits stand beside each other, as shares above the optimum at each C.
 
     python benchmarks/probes.py [--rows 10000] [--dim 2400] [--outer-folds 1] [--json]
     python benchmarks/probes.py --model runs/x/trials/0001 --task MR --data DIR [--rows 2000] [--senteval]
@@ -22,7 +23,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegressionCV
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from threadpoolctl import threadpool_limits
 
 from raysent import model
@@ -31,8 +32,9 @@ from raysent.matmul import set_matmul_precision
 from raysent.probes import fast, fit_probe
 from raysent.probes.early_stopping import Rows, train_together
 from raysent.probes.fast import FOLD_SEED, NUM_FOLDS, stratified_folds
-from raysent.probes.logistic import ScaledFeatures
+from raysent.probes.paths import Fits
 from raysent.probes.senteval import CONFIGURATIONS, PENALTIES
+from raysent.probes.spectrum import ScaledFeatures
 from raysent.tasks import TaskData, load_task
 
 STRENGTHS = tuple(2.0**exponent for exponent in range(9))
@@ -86,6 +88,27 @@ def time_sklearn(features: np.ndarray, data: TaskData, *, outer_folds: int) -> t
     return seconds / outer_folds * NUM_FOLDS, scores
 
 
+def distances(features: np.ndarray, data: TaskData) -> dict[str, list[float]]:
+    """Return how far either ends from the optimum at each C, as a share of it, in a path of fits on nine folds."""
+    train = stratified_folds(data.labels, NUM_FOLDS, seed=FOLD_SEED) > 0
+    targets = torch.from_numpy(data.labels).to(torch.float32)[:, None]
+    fits = Fits(features, targets, trainable=np.arange(len(features)), strengths=STRENGTHS)
+    masks = torch.from_numpy(train)[:, None]
+    ours = fits.path(masks.repeat(1, 10))
+    every = torch.arange(len(STRENGTHS)) * 10
+    best = fits.solve(masks.repeat(1, len(STRENGTHS)), torch.tensor(STRENGTHS), ours.start(every)).objective
+    scaled = ScaledFeatures(torch.from_numpy(features), torch.arange(len(features)))
+    seen = (features[train] - scaled.mean.numpy()) / scaled.scale
+    theirs, classifier = [], LogisticRegression(max_iter=1000, warm_start=True)
+    for strength in STRENGTHS:
+        classifier.set_params(C=strength).fit(seen, data.labels[train])
+        margins = seen @ classifier.coef_[0] + classifier.intercept_
+        losses = np.logaddexp(0, margins) - data.labels[train] * margins
+        theirs.append(float((classifier.coef_**2).sum()) / 2 + strength * float(losses.sum()))
+    found = {"distance_ours": ours.objective[every], "distance_sklearn": torch.tensor(theirs)}
+    return {name: [float(f"{value:.1e}") for value in (values / best - 1).tolist()] for name, values in found.items()}
+
+
 def time_senteval(features: np.ndarray, data: TaskData) -> dict[str, float]:
     """Return the seconds of the protocol `senteval`, its score, and how much longer its fits take one by one."""
     started = time.process_time()
@@ -134,6 +157,7 @@ def main() -> None:
     parser.add_argument("--task", default="MR")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--senteval", action="store_true")
+    parser.add_argument("--distances", action="store_true", help="how far both end from the optimum, of two classes")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -147,6 +171,7 @@ def main() -> None:
         ours_s, ours = time_ours(features, data)
         sklearn_s, theirs = time_sklearn(features, data, outer_folds=options.outer_folds)
         other = time_senteval(features, data) if options.senteval else {}
+        far = distances(features, data) if options.distances and len(data.label_names) == 2 else {}
     found = {
         "task": data.task,
         "rows": len(features),
@@ -159,6 +184,7 @@ def main() -> None:
         "accuracy_sklearn": [round(score, 2) for score in theirs],
         "mean_accuracy_ours": round(float(np.mean(ours)), 2),
         **{name: round(value, 2) for name, value in other.items()},
+        **far,
     }
     if other:
         found["ratio_over_senteval"] = round(other["senteval_s"] / ours_s, 1)

@@ -5,6 +5,7 @@ Source: Arora et al., 2017, algorithm 1; Tang and de Sa, 2018, section 2.2.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -38,7 +39,7 @@ def top_direction(vectors: Tensor, start: Tensor, *, num_iterations: int, tolera
             break
     is_mapped = matrix is not None and is_wide
     direction = functional.normalize(vectors.T @ direction if is_mapped else direction, dim=0)
-    return direction if bool(direction.any()) else start
+    return torch.where(direction.any(), direction, start)
 
 
 def without(vectors: Tensor, direction: Tensor) -> Tensor:

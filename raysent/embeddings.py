@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pydantic
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from raysent.config import StrictModel
@@ -77,12 +78,37 @@ class WordTable(nn.Module):
         self.generator: torch.Generator | None = None
 
     def forward(self, words: Tensor) -> Tensor:
-        """Return the vectors [distinct, dim] of distinct word ids [distinct]."""
-        vectors = functional.embedding(words, self.weight, sparse=self.sparse_gradient)
+        """Return the vectors [distinct, dim] of distinct word ids, ascending [distinct]."""
+        if self.sparse_gradient:
+            vectors: Tensor = _Rows.apply(self.weight, words)  # type: ignore[no-untyped-call]
+        else:
+            vectors = functional.embedding(words, self.weight)
         if not (self.training and self.dropout):
             return vectors
         kept = torch.rand(vectors.shape, generator=self.generator) >= self.dropout
         return vectors * kept.to(vectors.device) / (1 - self.dropout)
+
+
+class _Rows(torch.autograd.Function):
+    """Rows of a table, with a sparse gradient that is known to hold each row once and in order.
+
+    It is put where it belongs by hand, since autograd forgets that on the way; whoever sorts the rows again, or looks
+    whether they need it, waits for a GPU.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, words: Tensor) -> Tensor:
+        ctx.save_for_backward(words)
+        ctx.weight = weight
+        return weight.index_select(0, words)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None]:
+        (words,), weight = ctx.saved_tensors, ctx.weight
+        rows = torch.sparse_coo_tensor(words[None], gradient, weight.shape, is_coalesced=True, check_invariants=False)
+        weight.grad = rows if weight.grad is None else weight.grad + rows
+        return None, None
 
 
 class Tables:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from raysent.packing import Packed
+from raysent.packing import Bags, Packed
 
 Pooling = Literal["last", "mean", "max", "min"]
 
@@ -38,7 +38,7 @@ class States:
             return self.last
         empty = self.values.new_zeros(len(self.last), self.values.shape[1])
         if pooling == "mean":
-            counts = torch.bincount(self.rows, minlength=len(self.last))
+            counts = empty.new_zeros(len(self.last)).index_add_(0, self.rows, empty.new_ones(len(self.rows)))
             return empty.index_add(0, self.rows, self.values) / counts[:, None]
         index = self.rows[:, None].expand_as(self.values)
         reduce = "amax" if pooling == "max" else "amin"
@@ -54,30 +54,33 @@ def token_rows(packed: Packed) -> Tensor:
     return torch.cat([packed.order[:batch] for batch in packed.batch_sizes])
 
 
-def word_sums(packed: Packed, vectors: Tensor) -> Tensor:
-    """Return the sum of the words of every sentence [batch, dim], from those of the distinct words [distinct, dim]."""
-    sums: Tensor = _WordSums.apply(vectors, packed)  # type: ignore[no-untyped-call]
+def word_sums(bags: Bags, vectors: Tensor) -> Tensor:
+    """Return the sum of the words of every row [rows, dim], from those of the distinct words [distinct, dim]."""
+    sums: Tensor = _WordSums.apply(vectors, bags)  # type: ignore[no-untyped-call]
     return sums
 
 
 def word_means(packed: Packed, vectors: Tensor) -> Tensor:
     """Return the mean of the words of every sentence [batch, dim], from those of the distinct words [distinct, dim]."""
-    return word_sums(packed, vectors) / packed.lengths[:, None]
+    return word_sums(packed.sentences, vectors) / packed.sentences.lengths[:, None]
 
 
 class _WordSums(torch.autograd.Function):
     """Torch's own gradient sorts the tokens by word and adds to each word's row token by token; here rows are summed.
 
-    A word's gradient is the sum of those of the sentences that it stands in, so both ways are the same operation.
+    A word's gradient is the sum of those of the rows that it stands in, so both ways are the same operation.
     """
 
     @staticmethod
-    def forward(ctx: Any, vectors: Tensor, packed: Packed) -> Tensor:
-        ctx.packed = packed
-        return functional.embedding_bag(packed.sentence_tokens, vectors, packed.sentence_starts, mode="sum")
+    def forward(ctx: Any, vectors: Tensor, bags: Bags) -> Tensor:
+        ctx.bags = bags
+        return _added(bags, vectors)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        sentences, starts = ctx.packed.word_sentences
-        return functional.embedding_bag(sentences, gradient.contiguous(), starts, mode="sum"), None
+        return _added(ctx.bags.by_word, gradient.contiguous()), None
+
+
+def _added(bags: Bags, vectors: Tensor) -> Tensor:
+    return functional.embedding_bag(bags.tokens, vectors, bags.starts, mode="sum", per_sample_weights=bags.weights)

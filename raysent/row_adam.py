@@ -181,12 +181,8 @@ class RowAdam:
             return empty, self.weight.data[empty]
         if not gradient.is_sparse:
             return torch.arange(len(self.weight), device=self.weight.device), gradient
-        rows = gradient._indices()[0]
-        # Rows of one look-up of ascending distinct words need no sorting and adding up.
-        if not bool((rows[1:] > rows[:-1]).all()):
-            gradient = gradient.coalesce()
-            rows = gradient._indices()[0]
-        return rows, gradient._values()
+        gradient = gradient.coalesce()
+        return gradient._indices()[0], gradient._values()
 
     def _extend_drift(self, size: float, correction2: float) -> None:
         """Add the step just begun, of size c_s, to the drift of rows last touched within the window before it."""
@@ -211,8 +207,5 @@ def gradient_values(parameter: nn.Parameter) -> Tensor | None:
     gradient = parameter.grad
     if gradient is None or not gradient.is_sparse:
         return gradient
-    rows = gradient._indices()[0]
-    if not bool((rows[1:] > rows[:-1]).all()):
-        gradient = gradient.coalesce()
-        parameter.grad = gradient
-    return gradient._values()
+    parameter.grad = gradient.coalesce()
+    return parameter.grad._values()

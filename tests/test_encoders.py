@@ -566,7 +566,7 @@ def test_word_sums_have_the_gradient_that_torch_finds():
     packed = pack(Sentences(np.array([3, 9, 9, 5, 3, 9], dtype=np.int32), np.array([3, 1, 2])))
     vectors = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
     weights = torch.arange(15.0).reshape(3, 5)
-    (ours,) = torch.autograd.grad((word_sums(packed, vectors) * weights).sum(), vectors)
+    (ours,) = torch.autograd.grad((word_sums(packed.sentences, vectors) * weights).sum(), vectors)
     plain = torch.nn.functional.embedding_bag(packed.sentence_tokens, vectors, packed.sentence_starts, mode="sum")
     (theirs,) = torch.autograd.grad((plain * weights).sum(), vectors)
     torch.testing.assert_close(ours, theirs)

@@ -53,10 +53,11 @@ def test_objective_is_a_scalar_with_a_gradient(name):
 
 @pytest.mark.parametrize("name", known_objectives())
 def test_objective_keeps_what_its_configuration_declares(name):
-    """Parameters are there only where they are declared, and so are the measures on held-out text."""
+    """Values of its own are there only where they are declared, and so are the measures on held-out text."""
     config = known_objectives()[name]()
     objective, read = build_objective(config, surroundings()), ToyRead(config.num_towers)
-    assert bool([*objective.parameters(), *objective.buffers()]) == config.has_state
+    arrays = [value for value in vars(objective).values() if isinstance(value, np.ndarray)]
+    assert bool([*objective.parameters(), *objective.buffers(), *arrays]) == config.has_state
     found = objective.scores(read, toy_batch(config.reads))
     assert set(found) == set(config.metrics) <= set(METRICS)
     assert all(count > 0 for _, count in found.values())

@@ -8,8 +8,9 @@ from sklearn.linear_model import LogisticRegression
 
 from raysent import probes
 from raysent.errors import ConfigError, DataError
-from raysent.probes import fast
-from raysent.probes.logistic import Problems, ScaledFeatures, Spectrum, log_probabilities, solve
+from raysent.probes import fast, paths
+from raysent.probes.logistic import Point, Problems, Start, log_probabilities, solve
+from raysent.probes.spectrum import ScaledFeatures, Spectrum
 from raysent.tasks import NO_ROWS, TaskData
 
 
@@ -76,6 +77,36 @@ def test_solve_does_not_depend_on_its_company():
     alone = solve(Problems(scaled, spectrum, targets, costs[:, 1:2]))
     torch.testing.assert_close(together.objective[1:2], alone.objective, rtol=1e-5, atol=0)
     torch.testing.assert_close(together.margins[..., 1:2], alone.margins, rtol=0, atol=0.01)
+
+
+@pytest.mark.parametrize("num_masks", [2, 9])
+def test_path_ends_near_the_optimum_at_every_c(num_masks):
+    """Whether values of C are solved side by side or one after another, what chooses C is as near as it says."""
+    features, labels = made_up(400, 60, 2)
+    targets, strengths = torch.from_numpy(labels).float()[:, None], (0.25, 1.0, 16.0, 256.0)
+    fits = paths.Fits(features, targets, trainable=np.arange(400), strengths=strengths)
+    masks = torch.arange(400)[:, None] % (num_masks + 1) != torch.arange(num_masks)
+    path = fits.path(masks)
+    every = torch.tensor(strengths).repeat_interleave(num_masks)
+    best = fits.solve(masks.repeat(1, len(strengths)), every).objective
+    # The distance that ends a fit is an estimate: it has been seen three times too small.
+    assert bool((path.objective / best - 1 <= 4 * paths.path_tolerance(every)).all())
+
+
+def test_start_along_a_line_is_its_best_point():
+    """The point that a fit starts from has no better neighbour on the line, and margins of its own."""
+    features, labels = made_up(200, 12, 2)
+    scaled = ScaledFeatures(torch.from_numpy(features), torch.arange(200))
+    targets = torch.from_numpy(labels).float()[:, None, None]
+    problems = Problems(scaled, Spectrum(scaled, torch.arange(200)), targets, torch.full((200, 2), 4.0))
+    generator = torch.Generator().manual_seed(0)
+    ends = [Point(torch.randn(12, 1, 2, generator=generator), torch.randn(1, 2, generator=generator)) for _ in "ab"]
+    start, way = (Start(end, scaled.times(end.weights) + end.intercepts) for end in ends)
+    found = problems.along(start, way)
+    torch.testing.assert_close(found.margins, scaled.times(found.point.weights) + found.point.intercepts)
+    for share in (-0.1, 0.1):
+        near = found.plus(way, torch.tensor(share))
+        assert bool((problems.objective(*found) < problems.objective(*near)).all())
 
 
 def test_scaled_features_have_unit_spread_wherever_they_lie():
@@ -165,11 +196,28 @@ def test_given_splits_are_kept_and_the_probe_answers_alike():
     np.testing.assert_allclose(np.exp(fold.validation_log_probabilities).sum(1), 1, rtol=1e-5)
 
 
+@pytest.mark.parametrize("split", ["train-validation-test", "train-test"])
+def test_where_rows_stand_does_not_matter(split):
+    """Rows behind the last one that trains, which no product of the solver reads, are answered like those before."""
+    features, labels = made_up(260, 9, 2)
+    parts = (np.arange(200), np.arange(200, 230), np.arange(230, 260))
+
+    def answers(order: np.ndarray) -> np.ndarray:
+        train, validation, test = (np.flatnonzero(np.isin(order, part)) for part in parts)
+        given = {"validation": validation} if split == "train-validation-test" else {}
+        data = task_data(labels[order], split, train=train, test=test, **given)
+        (fold,) = probes.fit_probe(features[order], data).folds
+        return fold.test_log_probabilities[np.argsort(order[fold.test_rows])]
+
+    last_first = np.concatenate([np.arange(200, 260), np.arange(200)])
+    np.testing.assert_allclose(answers(np.arange(260)), answers(last_first), atol=0.01)
+
+
 def test_memory_bound_does_not_change_results(monkeypatch):
     """Problems solved a few at a time give what they give together."""
     features, labels = made_up(200, 6, 2)
     whole = probes.fit_probe(features, task_data(labels))
-    monkeypatch.setattr(fast, "ARRAY_BYTES", 4 * 200 * 7)
+    monkeypatch.setattr(paths, "ARRAY_BYTES", 4 * 200 * 7)
     parts = probes.fit_probe(features, task_data(labels))
     assert parts.test == pytest.approx(whole.test, abs=1.0)
 

@@ -16,6 +16,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "GROUND": (("errors",), ("config", "artifacts", "processes", "registry"), ("compiled",)),
     "DATA": (("vocabulary",), ("corpus", "pairs"), ("batches",)),
     "MODEL": (
+        ("devices",),
         ("packing", "matmul", "row_adam", "components", "anchors", "layers", "word_loss"),
         ("packed_gru", "packed_lstm", "pooling"),
         ("embeddings",),

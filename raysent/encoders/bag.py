@@ -54,4 +54,4 @@ class Encoder(SentenceReader):
         """Return the vectors [batch, dim]."""
         if self._pooling == "mean":
             return word_means(packed, projected)
-        return word_sums(packed, projected)
+        return word_sums(packed.sentences, projected)

@@ -29,7 +29,7 @@ from torch.nn import functional
 
 from raysent.embeddings import Tables
 from raysent.encoders import SentenceReader, WordEncoderConfig
-from raysent.packing import Packed
+from raysent.packing import Bags, Packed
 from raysent.pooling import word_sums
 
 
@@ -116,17 +116,19 @@ class Encoder(SentenceReader):
     def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
         """Return the vectors [batch, dim]."""
         if self._config.is_summed:
-            sums = _Sums(packed, projected[0], depth=max(self._config.windows) - 1)
-            return self._read_sums(sums, packed.lengths)
+            return self._read_sums(packed, projected[0])
         blocks = [self._pool(packed, one, bias) for one, bias in zip(projected, self.biases, strict=True)]
         return torch.cat(blocks, dim=1)
 
-    def _read_sums(self, sums: _Sums, lengths: Tensor) -> Tensor:
+    def _read_sums(self, packed: Packed, vectors: Tensor) -> Tensor:
         """Return the vectors [batch, dim] by way of the sums of words at each place of each window."""
-        blocks = []
+        sums, blocks = word_sums(packed.sentences, vectors), []
         for width, weight, bias in zip(self._config.windows, self.weights, self.biases, strict=True):
-            counts = (lengths - width + 1).clamp(min=1)[:, None]
-            at_places = torch.cat([sums.at(place, width=width) for place in range(width)], dim=1)
+            counts = (packed.sentences.lengths - width + 1).clamp(min=1)[:, None]
+            at_places = sums
+            if width > 1:
+                missing = word_sums(_missing(packed, width), vectors).view(packed.batch, width, -1)
+                at_places = (sums[:, None] - missing).flatten(1)
             # Rows by place and filter -> rows by filter, columns by place and word dimension.
             by_filter = weight.view(width, len(bias), -1).transpose(0, 1).flatten(1)
             block = functional.linear(at_places, by_filter) + counts * bias
@@ -135,9 +137,10 @@ class Encoder(SentenceReader):
 
     def _pool(self, packed: Packed, projected: Tensor, bias: Tensor) -> Tensor:
         """Return one width's filters pooled over each sentence [batch, filters]."""
-        width, lengths = projected.shape[1], packed.lengths
+        width, lengths = projected.shape[1], packed.sentences.lengths
         counts = (lengths - width + 1).clamp(min=1)
-        rows = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+        num_places = packed.batch + sum(packed.batch_sizes[width:])
+        rows = torch.repeat_interleave(torch.arange(packed.batch, device=counts.device), counts, output_size=num_places)
         inside = torch.arange(len(rows), device=rows.device) - (torch.cumsum(counts, 0) - counts)[rows]
         values = bias.expand(len(rows), -1)
         for offset in range(width):
@@ -150,30 +153,22 @@ class Encoder(SentenceReader):
         return _pooled(values, rows, counts, self._config.pooling)
 
 
-class _Sums:
-    """Sums of a batch's words, and the words at the edges of its sentences."""
+def _missing(packed: Packed, width: int) -> Bags:
+    """Return the words of a sentence that do not stand at each place of a window; a row for each sentence and place.
 
-    def __init__(self, packed: Packed, vectors: Tensor, *, depth: int) -> None:
-        """Add up all words, and look up `depth` of them from either end; zeros where a sentence is shorter."""
-        tokens, starts, lengths = packed.sentence_tokens, packed.sentence_starts, packed.lengths
-        self._lengths, self._depth = lengths, depth
-        self._all = word_sums(packed, vectors)
-        place = torch.arange(depth, device=starts.device)[:, None]  # [depth, batch] below
-        is_there = place < lengths
-        edges = torch.cat(
-            [torch.where(is_there, starts + place, 0), torch.where(is_there, starts + lengths - 1 - place, 0)]
-        )
-        both = functional.embedding(tokens[edges], vectors) * torch.cat([is_there, is_there])[:, :, None]
-        self._first, self._last = both[:depth].unbind(), both[depth:].unbind()
-
-    def at(self, place: int, *, width: int) -> Tensor:
-        """Return the sum of the words that stand at a place of the windows of a width [batch, word dim]."""
-        if width == 1:
-            return self._all
-        missing = torch.stack([*self._first[:place], *self._last[: width - 1 - place]]).sum(dim=0)
-        # A sentence shorter than the window is a single place, from its first word.
-        alone = self._first[place] if place < self._depth else torch.zeros_like(self._all)
-        return torch.where((self._lengths < width)[:, None], alone, self._all - missing)
+    The first `place` words and the last `width - 1 - place`. A sentence shorter than the window is a single place, from
+    its first word: there all others are missing.
+    """
+    lengths = packed.sentences.lengths[:, None, None]
+    place = torch.arange(width, device=lengths.device)[:, None]
+    number = torch.arange(width - 1, device=lengths.device)
+    from_end = lengths - (width - 1) + number
+    is_long = lengths >= width
+    inside = torch.where(is_long & (number >= place), from_end, number.expand(len(lengths), width, -1))
+    is_there = is_long | ((number < lengths) & (number != place))
+    tokens = packed.sentence_tokens[torch.where(is_there, packed.sentence_starts[:, None, None] + inside, 0)]
+    starts = torch.arange(0, tokens.numel(), width - 1, device=tokens.device)
+    return Bags(tokens.flatten(), starts, len(packed.words), is_there.flatten().float())
 
 
 def _pooled(values: Tensor, rows: Tensor, counts: Tensor, pooling: Literal["sum", "mean", "max"]) -> Tensor:

@@ -33,6 +33,7 @@ from raysent.packed_gru import (
     Workspaces,
     best_cell,
     packed_gru,
+    packed_gru_all,
     reset_before_gru,
 )
 from raysent.packing import Packed
@@ -186,7 +187,24 @@ class Encoder(SentenceReader):
         poolings = self._config.encode_pooling
         if poolings is None or poolings == [self._config.pooling]:
             return self.read(packed, projected)
-        return self._states_by_torch(packed, projected[-1]).concatenated(poolings)
+        runs_here = not self._is_torch and not torch.is_grad_enabled()
+        states = self._states(packed, projected) if runs_here else self._states_by_torch(packed, projected[-1])
+        return states.concatenated(poolings)
+
+    def _states(self, packed: Packed, projected: list[Tensor]) -> States:
+        """Return all states of our own recurrence; of two directions a row holds two words of its sentence."""
+        hidden = self.gru.hidden_size
+        run = partial(packed_gru_all, cell=self._cell, workspaces=self._workspaces)
+        states, last = zip(
+            *(
+                run(inputs, weight, bias_hh[2 * hidden :], packed, backwards=backwards == 1)
+                for backwards, (inputs, (_, weight, _, bias_hh)) in enumerate(
+                    zip(projected, self._directions(), strict=False)  # word vectors follow
+                )
+            ),
+            strict=True,
+        )
+        return States(torch.cat(states, dim=1), token_rows(packed), torch.cat(last, dim=1)[packed.rank])
 
     def _states_by_torch(self, packed: Packed, vectors: Tensor) -> States:
         """Return all states of torch's own recurrence; the oracle, and cuDNN's on a GPU."""

@@ -98,5 +98,5 @@ class _Projected:
 def _states(packed: Packed, projected: Tensor) -> States:
     """Return the mapped words of every sentence."""
     values = projected[packed.sentence_tokens]
-    ends = packed.sentence_starts + packed.lengths - 1
-    return States(values, packed.sentence_rows, values[ends])
+    ends = packed.sentence_starts + packed.sentences.lengths - 1
+    return States(values, packed.sentences.rows, values[ends])

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from raysent.batches import Batch, Sentences
 from raysent.config import StrictModel
+from raysent.devices import on_device
 from raysent.embeddings import WordTable
 from raysent.registry import scan, union
 
@@ -168,8 +169,8 @@ class ContextObjective(Objective):
         """Return the loss of one block."""
         del generator
         f, g = read(batch.sentences)
-        positions = torch.from_numpy(batch.positions).to(f.device)
-        documents = torch.from_numpy(batch.documents).to(f.device)
+        positions = on_device(batch.positions, f.device)
+        documents = on_device(batch.documents, f.device)
         # Scores are a thousandth of a step's work: they stay in float32 under mixed precision.
         with torch.autocast(f.device.type, enabled=False):
             return self.compare(f, g, positions=positions, documents=documents)

@@ -38,9 +38,11 @@ class Objective(ScoredContext):
 
     def loss(self, scores: Tensor, *, neighbours: Tensor, others: Tensor) -> Tensor:
         """Return the mean hinge; see `ScoredContext.loss`."""
-        source, neighbour = neighbours.nonzero(as_tuple=True)
-        hinges = functional.relu(self._margin - scores[source, neighbour][:, None] + scores[source])
-        # [neighbours, candidates] -> [neighbours]: the mean over the others of each source.
-        means = (hinges * others[source]).sum(dim=1) / others[source].sum(dim=1).clamp(min=1)
-        share = neighbours.sum(dim=1).clamp(min=1)[source]
-        return (means / share).sum() / neighbours.any(dim=1).sum().clamp(min=1)
+        # No sentence stands twice in a batch, so none has more neighbours than this.
+        most = min(2 * self._context_size, scores.shape[1])
+        is_neighbour, places = neighbours.to(scores.dtype).topk(most)
+        hinges = functional.relu(self._margin - scores.gather(1, places)[:, :, None] + scores[:, None, :])
+        # [batch, neighbours, candidates] -> [batch, neighbours]: the mean over the others of each source.
+        means = (hinges * others[:, None, :]).sum(dim=2) / others.sum(dim=1).clamp(min=1)[:, None]
+        share = is_neighbour / neighbours.sum(dim=1).clamp(min=1)[:, None]
+        return (means * share).sum() / neighbours.any(dim=1).sum().clamp(min=1)

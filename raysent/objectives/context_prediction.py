@@ -105,10 +105,8 @@ class _CrossEntropy(torch.autograd.Function):
         # What one neighbour of a sentence weighs in the mean over the sentences that have any.
         weights = has_neighbour / has_neighbour.sum().clamp(min=1)
         weights = weights / num_neighbours.clamp(min=1) if shares_target else weights
-        rows, columns = neighbours.nonzero(as_tuple=True)
-        loss = -(log_share[rows, columns] * weights[rows]).sum()
-        d_scores = log_share.exp_().mul_((weights * num_neighbours)[:, None])
-        d_scores[rows, columns] -= weights[rows]
+        loss = -(torch.where(neighbours, log_share, 0.0).sum(dim=1) * weights).sum()
+        d_scores = log_share.exp_().mul_((weights * num_neighbours)[:, None]).sub_(neighbours * weights[:, None])
         d_scores.masked_fill_(itself | ~has_neighbour[:, None], 0.0)
         ctx.save_for_backward(f, g, d_scores)
         return loss

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from raysent.batches import Batch
+from raysent.devices import on_device
 from raysent.objectives import Objective as BaseObjective
 from raysent.objectives import Read, Surroundings, neighbour_masks
 from raysent.objectives.view_agreement import Agreement, AgreementConfig
@@ -38,8 +39,8 @@ class Objective(BaseObjective):
         """Return the mean over the sentences that have a neighbour, in nats."""
         del generator
         (f,) = read(batch.sentences)
-        positions = torch.from_numpy(batch.positions).to(f.device)
-        documents = torch.from_numpy(batch.documents).to(f.device)
+        positions = on_device(batch.positions, f.device)
+        documents = on_device(batch.documents, f.device)
         with torch.autocast(f.device.type, enabled=False):
             neighbours, others = neighbour_masks(positions, documents, context_size=self._config.context_size)
             vectors = self.agreement.unit(f)

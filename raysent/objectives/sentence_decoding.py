@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from raysent.batches import Sentences, Triplets
 from raysent.compiled import load
+from raysent.devices import on_device
 from raysent.embeddings import WordTable
 from raysent.errors import ConfigError
 from raysent.objectives import Objective as BaseObjective
@@ -187,14 +188,11 @@ def lay_out(sentences: Sentences, *, device: torch.device) -> Layout:
     inputs = np.where(time > 0, 1 + tokens.reshape(-1)[np.minimum(before, len(tokens) - 1)], 0)
     rows = np.broadcast_to(order[None, :], reaches.shape)
 
-    def tensor(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(device)
-
     return Layout(
-        tensor(words),
-        tensor(inputs[reaches]),
-        tensor(targets[reaches]),
-        tensor(rows[reaches]),
+        on_device(words, device),
+        on_device(inputs[reaches], device),
+        on_device(targets[reaches], device),
+        on_device(rows[reaches], device),
         reaches.sum(axis=1).tolist(),
     )
 

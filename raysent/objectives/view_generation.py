@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysent.batches import Batch
+from raysent.devices import on_device
 from raysent.objectives import Objective as BaseObjective
 from raysent.objectives import ObjectiveConfig, Read, Surroundings
 from raysent.vocabulary import UNK_ID
@@ -51,8 +52,6 @@ class Config(ObjectiveConfig):
 class Objective(BaseObjective):
     """The loss of one batch; the decoder is the second encoder's map."""
 
-    shares: Tensor
-
     def __init__(self, config: Config, surroundings: Surroundings) -> None:
         super().__init__()
         if surroundings.words is None or not surroundings.second_parameters or surroundings.word_counts is None:
@@ -63,7 +62,8 @@ class Objective(BaseObjective):
         self._map = surroundings.second_parameters[-1:]
         weights = surroundings.word_counts.double().pow(_SMOOTHING)
         weights[: UNK_ID + 1] = 0.0
-        self.register_buffer("shares", weights / weights.sum(), persistent=False)
+        # Drawn from by NumPy, so they stay in its memory.
+        self.shares = (weights / weights.sum()).numpy()
 
     def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the mean over the words of all sentences that follow one of the batch, in nats."""
@@ -77,10 +77,10 @@ class Objective(BaseObjective):
         if len(words) == 0:
             return 0.0 * f.sum()
         decoded = f.float() @ self._map[0].float()  # U z [batch, word dim]
-        chosen = torch.from_numpy(words).to(f.device)
-        sources = torch.from_numpy(rows).to(f.device)
+        chosen = on_device(words, f.device)
+        sources = on_device(rows, f.device)
         right = (decoded[sources] * self._vectors(chosen)).sum(dim=1)
-        negatives = self._draw(len(f), generator).to(f.device)
+        negatives = on_device(self._draw(len(f), generator), f.device)
         wrong = torch.einsum("bd,bkd->bk", decoded, self._vectors(negatives))
         loss = functional.softplus(-right) + functional.softplus(wrong).sum(dim=1)[sources]
         return loss.mean()
@@ -94,12 +94,11 @@ class Objective(BaseObjective):
         """Return word vectors without gradient, [..., word dim]."""
         return self._words[0].weight.detach()[words].float()
 
-    def _draw(self, batch: int, generator: torch.Generator | None) -> Tensor:
+    def _draw(self, batch: int, generator: torch.Generator | None) -> np.ndarray:
         """Return negative words of each sentence [batch, num_negatives]."""
         seed = int(torch.randint(0, 2**62, (), generator=generator))
         size = (batch, self._config.num_negatives)
-        drawn = np.random.default_rng(seed).choice(len(self.shares), size=size, p=self.shares.cpu().numpy())
-        return torch.from_numpy(drawn)
+        return np.random.default_rng(seed).choice(len(self.shares), size=size, p=self.shares)
 
 
 def next_words(batch: Batch) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ Under autocast the products are in its type, everything else in float32.
 
 from raysent.packed_gru.all_states import packed_gru_states
 from raysent.packed_gru.cells import Cell, CompiledCell, TorchCell, best_cell
-from raysent.packed_gru.last_state import WORDS, packed_gru
+from raysent.packed_gru.last_state import WORDS, packed_gru, packed_gru_all
 from raysent.packed_gru.reset_before import reset_before_gru
 from raysent.packed_gru.workspace import Workspaces
 
@@ -34,6 +34,7 @@ __all__ = [
     "Workspaces",
     "best_cell",
     "packed_gru",
+    "packed_gru_all",
     "packed_gru_states",
     "reset_before_gru",
 ]

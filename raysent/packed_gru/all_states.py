@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from raysent.packed_gru.cells import Cell, Time, TorchCell
-from raysent.packed_gru.recurrence import Order, Run, product_type
-from raysent.packed_gru.workspace import Workspace, Workspaces
+from raysent.packed_gru.recurrence import Order, Run, copy_states, product_type
+from raysent.packed_gru.workspace import Workspaces
 
 
 def packed_gru_states(
@@ -71,7 +71,7 @@ class _Run(Run):
                 states[start : start + len(first)] = first
         states = inputs.new_empty(len(inputs), hidden, dtype=torch.float32)
         for time in self._go(room, cell, low_weight, is_kept=is_kept):
-            self._copy(room, cell, time, states[self._rows(time)], is_kept=is_kept)
+            copy_states(room, cell, time, states[self._rows(time)], is_kept=is_kept)
         if is_kept:
             del cell.last
             self._kept = room, cell, low_weight
@@ -83,13 +83,6 @@ class _Run(Run):
         """Return a time's rows among the tokens that are read."""
         start = time.first - (self._order.batch if self._order.has_first else 0)
         return slice(start, start + time.batch)
-
-    @staticmethod
-    def _copy(room: Workspace, cell: Cell, time: Time, states: Tensor, *, is_kept: bool) -> None:
-        """Take the states after a time from where the cell has left them: of sentences that go on, and that end."""
-        start = time.first + time.batch if is_kept else 0
-        states[: time.following] = room.states[start : start + time.following]
-        states[time.following :] = cell.last[time.following : time.batch]
 
     def backward(self, d_states: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the gradients of the inputs, of the weight and of the first states."""

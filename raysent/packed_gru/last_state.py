@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from raysent.packed_gru.cells import Cell, TorchCell
-from raysent.packed_gru.recurrence import Order, Run, product_type
+from raysent.packed_gru.recurrence import Order, Run, copy_states, product_type
 from raysent.packed_gru.workspace import Workspaces
 from raysent.packing import Packed
 
@@ -54,6 +54,28 @@ def packed_gru(
         return run.last_states(projected, weight, bias)
 
 
+@torch.no_grad()
+def packed_gru_all(
+    projected: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    packed: Packed,
+    *,
+    backwards: bool = False,
+    cell: type[Cell] = TorchCell,
+    workspaces: Workspaces | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Run one direction of one tower, without a gradient; arguments as for `packed_gru`.
+
+    Returns:
+        States after each token, time-major from the end that is read first, float32 [tokens, hidden]; and last states
+        in the sorted order of `packed`, float32 [batch, hidden].
+    """
+    order, low = _order(packed, backwards=backwards), product_type(projected.device)
+    with torch.autocast(projected.device.type, enabled=False):
+        return _Run(order, cell, workspaces or Workspaces(), low).all_states(projected, weight, bias)
+
+
 def _order(packed: Packed, *, backwards: bool) -> Order:
     """Return the tokens of packed sentences in one direction."""
     if backwards:
@@ -71,6 +93,16 @@ class _Run(Run):
         last = cell.last.clone()
         self._workspaces.give_back(room)
         return last
+
+    def all_states(self, projected: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all states [tokens, hidden] and the last ones [batch, hidden], keeping nothing."""
+        room, cell = self._begin(projected, bias, hidden=weight.shape[1], is_kept=False)
+        states = projected.new_empty(len(self._order.tokens), weight.shape[1], dtype=torch.float32)
+        for time in self._go(room, cell, weight.to(self._low), is_kept=False):
+            copy_states(room, cell, time, states[time.first : time.first + time.batch], is_kept=False)
+        last = cell.last.clone()
+        self._workspaces.give_back(room)
+        return states, last
 
     def forward(self, projected: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """Return the last states [batch, hidden], keeping what `backward` needs."""

@@ -111,6 +111,13 @@ class Run:
         return torch.mm(states.T.contiguous(), d_products).T.float().contiguous()
 
 
+def copy_states(room: Workspace, cell: Cell, time: Time, states: Tensor, *, is_kept: bool) -> None:
+    """Take the states after a time from where the cell has left them: of sentences that go on, and that end."""
+    start = time.first + time.batch if is_kept else 0
+    states[: time.following] = room.states[start : start + time.following]
+    states[time.following :] = cell.last[time.following : time.batch]
+
+
 def product_type(device: torch.device) -> torch.dtype:
     """Return the type of products: autocast's, or float32."""
     is_low = torch.is_autocast_enabled(device.type)

@@ -10,8 +10,9 @@ unit and the mean are taken over the rows that may train. Where rows are divided
 - train-validation-test: fits on train; validation chooses C and is not trained on.
 - scored pairs: the same on distributions over marks (see `relatedness`); validation's correlation chooses.
 
-Fits that choose C end within 1e-4 of their optimum, which is nearer than scikit-learn comes by its own tolerance (2e-5
-to 2 of it, the farther the larger C, measured on 10,000 vectors of 4,800 dimensions); the final ones within 1e-7.
+Fits that choose C end within 1e-4 of their optimum, from C = 1 on within 1e-4 times the root of C: nearer than
+scikit-learn comes by its own tolerance (1e-4 to 2 of it, the farther the larger C, measured on vectors of 4,800
+dimensions of trained and of untrained models); the final ones within 1e-7.
 
 The smallest C wins ties. Folds are drawn with a fixed seed from the labels alone, so all models share them.
 
@@ -27,18 +28,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysent.probes.logistic import (
-    MAX_STEPS,
-    TOLERANCE,
-    Point,
-    Problems,
-    ScaledFeatures,
-    Solution,
-    Spectrum,
-    Start,
-    log_probabilities,
-    solve,
-)
+from raysent.probes.logistic import TOLERANCE, Solution, log_probabilities
+from raysent.probes.paths import PATH_TOLERANCE, Fits
 from raysent.probes.relatedness import Predictions, mark_shares, pearson, predicted_scores, scored_result
 from raysent.probes.results import FoldResult, Probe, ProbeResult, accuracy, class_measures
 from raysent.tasks import TaskData
@@ -46,21 +37,14 @@ from raysent.tasks import TaskData
 NUM_FOLDS = 10
 FOLD_SEED = 1111
 STRENGTHS = tuple(2.0**exponent for exponent in range(-4, 9, 2))
-# Margins and their kin are about ten arrays of [rows, outputs, problems]; this bounds each of them.
-ARRAY_BYTES = 32 * 2**20
-# Fewer columns than this leave a product bound by reading X: values of C are then solved side by side.
-MIN_COLUMNS = 32
 NOT_TRAINED = -1
-PATH_TOLERANCE = 1e-4
-# Share of the way from one C to the next that the solution is taken to go on by.
-AHEAD = 1.0
 
 
 def settings(configuration: str) -> dict[str, object]:
     """Return what the figures depend on; there is one configuration."""
     del configuration
     return {
-        "version": 3,
+        "version": 4,
         "strengths": list(STRENGTHS),
         "num_folds": NUM_FOLDS,
         "fold_seed": FOLD_SEED,
@@ -73,14 +57,14 @@ def fit(features: np.ndarray, data: TaskData, *, configuration: str) -> ProbeRes
     """Fit and score a task's probe; features [rows, dim] are finite and hold at least two training classes."""
     del configuration
     if data.is_scored:
-        return _scored_pairs(_Fits(features, data, data.train), data)
+        return _scored_pairs(_fits(features, data, data.train), data)
     match data.split:
         case "nested":
-            return _nested(_Fits(features, data, np.arange(len(data.labels))), data)
+            return _nested(_fits(features, data, np.arange(len(data.labels))), data)
         case "train-test":
-            return _train_test(_Fits(features, data, data.train), data)
+            return _train_test(_fits(features, data, data.train), data)
         case "train-validation-test":
-            return _given(_Fits(features, data, data.train), data)
+            return _given(_fits(features, data, data.train), data)
 
 
 def stratified_folds(labels: np.ndarray, num_folds: int, *, seed: int) -> np.ndarray:
@@ -96,68 +80,9 @@ def stratified_folds(labels: np.ndarray, num_folds: int, *, seed: int) -> np.nda
     return folds
 
 
-class _Fits:
-    """The fits of one task: shares features, spectrum and targets between them, and counts the unfinished."""
-
-    def __init__(self, features: np.ndarray, data: TaskData, trainable: np.ndarray) -> None:
-        array = np.ascontiguousarray(features, dtype=np.float32)
-        rows = torch.from_numpy(trainable)
-        self.scaled = ScaledFeatures(torch.from_numpy(array), rows)
-        self.spectrum = Spectrum(self.scaled, rows)
-        self.targets = _targets(data)[:, :, None]
-        self.num_unfinished = 0
-
-    def solve(
-        self, masks: Tensor, strengths: Tensor, start: Start | None = None, *, tolerance: float = TOLERANCE
-    ) -> Solution:
-        """Solve problems of training rows `masks`, bool [rows, problems], and C [problems], in bounded memory."""
-        rows, outputs = self.targets.shape[:2]
-        size = max(1, ARRAY_BYTES // (4 * rows * outputs))
-        parts = []
-        for problems in torch.split(torch.arange(len(strengths)), size):
-            costs = masks[:, problems].to(torch.float32) * strengths[problems]
-            part = start.select(problems) if start else None
-            parts.append(
-                solve(Problems(self.scaled, self.spectrum, self.targets, costs), start=part, tolerance=tolerance)
-            )
-        return _joined(parts)
-
-    def path(self, masks: Tensor) -> Solution:
-        """Solve every mask [rows, masks] at every C, from the smallest up, each starting from those before.
-
-        Returns:
-            The solution of masks x strengths problems, problem `strength * masks + mask`.
-        """
-        num_masks, outputs = masks.shape[1], self.targets.shape[1]
-        together = -(-MIN_COLUMNS // (num_masks * outputs))
-        parts: list[Solution] = []
-        for group in torch.split(torch.tensor(STRENGTHS), together):
-            last = torch.arange(num_masks).repeat(len(group)) - num_masks
-            start = _next_start(parts, last, is_single=len(group) == 1)
-            parts.append(
-                self.solve(
-                    masks.repeat(1, len(group)), group.repeat_interleave(num_masks), start, tolerance=PATH_TOLERANCE
-                )
-            )
-        solution = _joined(parts)
-        self.num_unfinished += int((solution.num_steps >= MAX_STEPS).sum())
-        return solution
-
-    def probe(self, solution: Solution, problem: int, strength: float) -> Probe:
-        """Return one problem's classifier for features as they were given."""
-        point = solution.point
-        weights, intercepts = self.scaled.unscaled(point.weights[..., problem], point.intercepts[..., problem])
-        return Probe(weights.numpy(), intercepts.numpy(), strength)
-
-
-def _next_start(parts: Sequence[Solution], last: Tensor, *, is_single: bool) -> Start | None:
-    """Return where to start at the next C: from the last solution, and on in the direction of the one before it."""
-    if not parts:
-        return None
-    start = parts[-1].start(last)
-    if len(parts) == 1 or not is_single:
-        return start
-    return start.beyond(parts[-2].start(last), AHEAD)
+def _fits(features: np.ndarray, data: TaskData, trainable: np.ndarray) -> Fits:
+    """Return the fits of a task on its rows that may train, int64 [trainable]."""
+    return Fits(features, _targets(data), trainable=trainable, strengths=STRENGTHS)
 
 
 def _targets(data: TaskData) -> Tensor:
@@ -172,7 +97,7 @@ def _targets(data: TaskData) -> Tensor:
     return (torch.from_numpy(data.labels)[:, None] == classes).to(torch.float32)
 
 
-def _nested(fits: _Fits, data: TaskData) -> ProbeResult:
+def _nested(fits: Fits, data: TaskData) -> ProbeResult:
     folds = torch.from_numpy(stratified_folds(data.labels, NUM_FOLDS, seed=FOLD_SEED))
     pairs = list(combinations(range(NUM_FOLDS), 2))
     path = fits.path(torch.stack([(folds != first) & (folds != second) for first, second in pairs], dim=1))
@@ -207,46 +132,49 @@ def _pair_numbers(pairs: Sequence[tuple[int, int]]) -> Tensor:
     return numbers
 
 
-def _refit(fits: _Fits, folds: Tensor, path: Solution, starts: Sequence[int], chosen: Sequence[int]) -> Solution:
+def _refit(fits: Fits, folds: Tensor, path: Solution, starts: Sequence[int], chosen: Sequence[int]) -> Solution:
     """Fit without each fold in turn and last on all rows, at the C chosen, starting from solved problems."""
     masks = torch.stack([folds != outer for outer in range(NUM_FOLDS + 1)], dim=1)
     strengths = torch.tensor([STRENGTHS[pick] for pick in chosen])
     return fits.solve(masks, strengths, path.start(torch.tensor(starts)))
 
 
-def _train_test(fits: _Fits, data: TaskData) -> ProbeResult:
+def _train_test(fits: Fits, data: TaskData) -> ProbeResult:
     folds = torch.full((len(data.labels),), NOT_TRAINED)
     folds[data.train] = torch.from_numpy(stratified_folds(data.labels[data.train], NUM_FOLDS, seed=FOLD_SEED))
     path = fits.path((folds[:, None] != torch.arange(NUM_FOLDS)) & (folds != NOT_TRAINED)[:, None])
+    margins = fits.margins(path)
     train = torch.from_numpy(data.train)
     candidates = [
-        log_probabilities(path.margins[train, :, folds[train] + index * NUM_FOLDS]) for index in range(len(STRENGTHS))
+        log_probabilities(margins[train, :, folds[train] + index * NUM_FOLDS]) for index in range(len(STRENGTHS))
     ]
     best, _ = _choose(candidates, data.labels[data.train])
     start = path.start(torch.tensor([best * NUM_FOLDS]))
     refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([STRENGTHS[best]]), start)
-    tested = log_probabilities(refit.margins[data.test, :, 0]).numpy()
+    tested = log_probabilities(fits.margins(refit)[data.test, :, 0]).numpy()
     result = FoldResult(data.train, candidates[best].numpy(), data.test, tested, STRENGTHS[best])
     return _scored([result], data, fits.probe(refit, 0, STRENGTHS[best]), fits.num_unfinished)
 
 
-def _given(fits: _Fits, data: TaskData) -> ProbeResult:
+def _given(fits: Fits, data: TaskData) -> ProbeResult:
     masks = torch.zeros(len(data.labels), 1, dtype=torch.bool)
     masks[data.train] = True
     path = fits.path(masks)
-    candidates = [log_probabilities(path.margins[data.validation, :, index]) for index in range(len(STRENGTHS))]
+    margins = fits.margins(path)
+    candidates = [log_probabilities(margins[data.validation, :, index]) for index in range(len(STRENGTHS))]
     best, _ = _choose(candidates, data.labels[data.validation])
-    tested = log_probabilities(path.margins[data.test, :, best]).numpy()
+    tested = log_probabilities(margins[data.test, :, best]).numpy()
     result = FoldResult(data.validation, candidates[best].numpy(), data.test, tested, STRENGTHS[best])
     return _scored([result], data, fits.probe(path, best, STRENGTHS[best]), fits.num_unfinished)
 
 
-def _scored_pairs(fits: _Fits, data: TaskData) -> ProbeResult:
+def _scored_pairs(fits: Fits, data: TaskData) -> ProbeResult:
     masks = torch.zeros(len(data.labels), 1, dtype=torch.bool)
     masks[data.train] = True
     path = fits.path(masks)
+    margins = fits.margins(path)
     parts = [
-        [Predictions(rows, log_probabilities(path.margins[rows, :, index]).numpy()) for index in range(len(STRENGTHS))]
+        [Predictions(rows, log_probabilities(margins[rows, :, index]).numpy()) for index in range(len(STRENGTHS))]
         for rows in (data.validation, data.test)
     ]
     scores = data.scores[data.validation]
@@ -268,19 +196,3 @@ def _scored(results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unf
     test = accuracy(tested, data.labels[rows])
     measures = class_measures(data, tested, rows)
     return ProbeResult(100 * float(np.mean(validation)), 100 * test, tuple(results), probe, num_unfinished, measures)
-
-
-def _joined(parts: Sequence[Solution]) -> Solution:
-    """Put solutions of several sets of problems side by side."""
-    if len(parts) == 1:
-        return parts[0]
-    point = Point(
-        torch.cat([part.point.weights for part in parts], dim=-1),
-        torch.cat([part.point.intercepts for part in parts], dim=-1),
-    )
-    return Solution(
-        point,
-        torch.cat([part.margins for part in parts], dim=-1),
-        torch.cat([part.objective for part in parts]),
-        torch.cat([part.num_steps for part in parts]),
-    )

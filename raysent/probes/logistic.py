@@ -25,93 +25,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from raysent.probes.spectrum import ScaledFeatures, Spectrum
+
 TOLERANCE = 1e-7
 MAX_STEPS = 300
 HISTORY = 8
-RANK = 256
-SAMPLE_BYTES = 128 * 2**20
-
-
-class ScaledFeatures:
-    """Features seen centred and divided by one number, without a copy of them.
-
-    The mean and the number come from the rows given for it: afterwards their mean squared distance to the mean is
-    one, whatever the encoder's dimension and blocks, so one grid of C suits all. As the intercept is free, centring
-    changes no fit; the number only says in which unit C is measured.
-    """
-
-    def __init__(self, features: Tensor, rows: Tensor) -> None:
-        """Take the mean and the scale from `rows` [any], an int64 index into `features` [rows, dim]."""
-        self.features = features
-        chunks = torch.split(rows, 4096)
-        total = torch.zeros(features.shape[1], dtype=torch.float64)
-        for chunk in chunks:
-            total += features[chunk].sum(0, dtype=torch.float64)
-        self.mean = (total / len(rows)).to(features.dtype)
-        squares = sum(float((features[chunk] - self.mean).square().sum(dtype=torch.float64)) for chunk in chunks)
-        # Constant features have no scale of their own; any will do, for all their products are zero.
-        self.scale = (squares / len(rows)) ** 0.5 or 1.0
-
-    def times(self, weights: Tensor) -> Tensor:
-        """Return the product with weights [dim, outputs, problems] as [rows, outputs, problems]."""
-        flat = weights.flatten(1)
-        product: Tensor = torch.addmm(-(self.mean @ flat), self.features, flat)
-        return product.div_(self.scale).view(-1, *weights.shape[1:])
-
-    def transposed_times(self, residuals: Tensor) -> Tensor:
-        """Return the transposed product with residuals [rows, outputs, problems] as [dim, outputs, problems]."""
-        # R^T X and not X^T R: with few columns the latter is up to ten times slower in the libraries below.
-        flat = residuals.flatten(1).T.contiguous()
-        product: Tensor = torch.addr(flat @ self.features, flat.sum(1), self.mean, alpha=-1)
-        return product.div_(self.scale).T.reshape(-1, *residuals.shape[1:])
-
-    def unscaled(self, weights: Tensor, intercepts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return weights [dim, outputs] and intercepts [outputs] that act on the features as they were given."""
-        plain = weights / self.scale
-        return plain, intercepts - self.mean @ plain
-
-
-class Spectrum:
-    """The leading eigenvectors of X^T X by randomised subspace iteration; the rest is taken as isotropic.
-
-    Only the speed depends on it, never the solution.
-
-    Source: Halko, Martinsson and Tropp, 2011, Algorithm 4.4.
-    """
-
-    def __init__(self, scaled: ScaledFeatures, rows: Tensor) -> None:
-        """Find the eigenvectors on a fixed sample of `rows`."""
-        generator = torch.Generator().manual_seed(0)
-        num_sampled = min(len(rows), max(256, SAMPLE_BYTES // (4 * scaled.features.shape[1])), 8192)
-        sample = rows[torch.randperm(len(rows), generator=generator)[:num_sampled]]
-        sampled = (scaled.features[sample] - scaled.mean) / scaled.scale
-        dim = sampled.shape[1]
-        rank = min(RANK, dim, num_sampled)
-        basis = torch.randn(dim, min(rank + 16, dim), generator=generator)
-        for _ in range(2):
-            basis = torch.linalg.qr(sampled.T @ (sampled @ basis))[0]
-        projected = sampled @ basis
-        values, vectors = torch.linalg.eigh(projected.T @ projected)
-        kept = values.flip(0)[:rank].clamp(min=0)
-        self.vectors = basis @ vectors.flip(1)[:, :rank]
-        # Per row, so that it can be scaled to the rows of any problem.
-        self.values = (kept / num_sampled)[:, None, None]
-        rest = float(sampled.square().sum() - kept.sum()) / num_sampled
-        self.rest = max(rest, 0.0) / max(1, dim - rank)
-
-    def precondition(self, gradient: Tensor, curvature: Tensor) -> Tensor:
-        """Return the approximate inverse Hessian times the gradient [dim, outputs, problems].
-
-        Args:
-            gradient: The gradient, or another direction.
-            curvature: C times the sum over training rows of p (1 - p), [outputs, problems].
-        """
-        rest: Tensor = 1 / (1 + curvature * self.rest)
-        leading = 1 / (1 + curvature * self.values) - rest
-        inside = (self.vectors.T @ gradient.flatten(1)).view(-1, *gradient.shape[1:])
-        correction = self.vectors @ (leading * inside).flatten(1)
-        product: Tensor = gradient * rest + correction.view(gradient.shape)
-        return product
 
 
 class Point(NamedTuple):
@@ -144,11 +62,13 @@ class Start(NamedTuple):
         """Return the part that belongs to some of the problems."""
         return Start(self.point.select(problems), self.margins[..., problems])
 
-    def beyond(self, before: Start, share: float) -> Start:
-        """Return what lies on the line from `before` to here, further on by a share of the way."""
-        way = self.point.plus(before.point, torch.tensor(-1.0))
-        margins = self.margins + share * (self.margins - before.margins)
-        return Start(self.point.plus(way, torch.tensor(share)), margins)
+    def plus(self, other: Start, factor: Tensor) -> Start:
+        """Return this plus `factor` [problems] times another; margins are linear in the point."""
+        return Start(self.point.plus(other.point, factor), self.margins + factor * other.margins)
+
+    def minus(self, other: Start) -> Start:
+        """Return the way from another to here."""
+        return self.plus(other, torch.tensor(-1.0))
 
 
 class Step(NamedTuple):
@@ -216,6 +136,11 @@ class Problems:
         gradient = Point(self.scaled.transposed_times(residuals) + point.weights, residuals.sum(0))
         return gradient, curvature
 
+    def along(self, start: Start, way: Start) -> Start:
+        """Return the best point on the line through `start` along `way`, whose margins are known: without a product."""
+        length = self.step_length(start.point, way.point, start.margins, way.margins)
+        return start.plus(way, length)
+
     def step_length(self, point: Point, direction: Point, margins: Tensor, change: Tensor) -> Tensor:
         """Return how far to go [problems]: Newton's method along the line, on the margins alone."""
         across = (point.weights * direction.weights).sum((0, 1))
@@ -250,13 +175,13 @@ def log_probabilities(margins: Tensor) -> Tensor:
     return torch.log_softmax(margins, dim=1)
 
 
-def solve(problems: Problems, *, start: Start | None = None, tolerance: float = TOLERANCE) -> Solution:
+def solve(problems: Problems, *, start: Start | None = None, tolerance: Tensor | float = TOLERANCE) -> Solution:
     """Solve all problems.
 
     Args:
         problems: The problems.
         start: Where to start; zero if absent.
-        tolerance: Estimated distance to the optimum over the objective at which a problem ends.
+        tolerance: Estimated distance to the optimum over the objective at which a problem ends; one, or [problems].
 
     Returns:
         The solution; `num_steps` is `MAX_STEPS` where the tolerance was not reached.
@@ -269,12 +194,13 @@ def solve(problems: Problems, *, start: Start | None = None, tolerance: float = 
     empty = Point(torch.empty_like(point.weights), torch.empty_like(point.intercepts))
     ended = Solution(empty, margins.clone(), torch.zeros(num_problems), torch.zeros(num_problems, dtype=torch.int64))
     active, history = torch.arange(num_problems), deque[Step](maxlen=HISTORY)
+    near = torch.as_tensor(tolerance).expand(num_problems)
     gradient, curvature = problems.gradient(point, margins)
     for step in range(MAX_STEPS + 1):
         direction = _direction(problems.spectrum, gradient, curvature, history)
         objective = problems.objective(point, margins)
         # Half of gradient x direction is the quadratic model's distance to its optimum.
-        done = -gradient.dot(direction) / 2 <= tolerance * objective
+        done = -gradient.dot(direction) / 2 <= near[active] * objective
         if bool(done.all()) or step == MAX_STEPS:
             _store(ended, active, point, margins, objective, step)
             break

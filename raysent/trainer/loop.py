@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from raysent.artifacts import CHECKPOINT_FOLDER, add_json_line, remove, write_text
+from raysent.devices import default_device
 from raysent.material import Material, open_material
 from raysent.matmul import set_matmul_precision
 from raysent.run import OUTCOME_FILE, REPORTS_FILE, RunConfig, save_run
@@ -75,11 +76,6 @@ def fit(
         return before
     training = _Training(config, open_material(config), device=device, workers=workers)
     return training.run(folder, report, interruptions or Interruptions())
-
-
-def default_device() -> torch.device:
-    """Return the GPU where there is one, else the CPU."""
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
 class _Training:
@@ -253,7 +249,11 @@ class _Training:
         return {**scores, "loss": float(self._loss_sum) / self._num_losses}
 
     def _has_finite_weights(self) -> bool:
-        return all(bool(torch.isfinite(parameter).all()) for parameter in self._model.parameters())
+        # The extremes of a tensor are NaN where one of its numbers is, and are found in one reading of it.
+        extremes = [
+            torch.stack(torch.aminmax(parameter)) for parameter in self._model.parameters() if parameter.numel()
+        ]
+        return all(bool(torch.isfinite(pair).all()) for pair in extremes)
 
     def _save_checkpoint(self, folder: Path, lookout: Lookout) -> None:
         """Save everything needed to go on, on the first worker."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from raysent.batches import AnyBatch, Batch, Pairs
+from raysent.devices import on_device
 from raysent.model import SentenceModel
 from raysent.run import RunConfig
 from raysent.trainer.optimization import Optimizer
@@ -56,7 +57,7 @@ class SharedLoss:
             batch = self._model.prepare(batch, generator=generator)
             words = np.unique(np.concatenate([part.ids for part in batch.parts]))
             # All workers' words on all workers, so that their tables stay the same to the last bit.
-            self._optimizer.catch_up(self._workers.gather_words(torch.from_numpy(words).long().to(self._device)))
+            self._optimizer.catch_up(self._workers.gather_words(on_device(words, self._device)))
             if self.gathers and isinstance(batch, Pairs):
                 return self._of_all_pairs(batch, step=step, generator=generator)
             return self._model.loss(batch, generator=generator)

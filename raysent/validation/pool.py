@@ -177,8 +177,9 @@ def block_scores(f: Tensor, g: Tensor, in_context: Tensor) -> tuple[float, float
     similarity, in_context = similarity[sources], in_context[sources]
     top = similarity == similarity.amax(dim=1, keepdim=True)
     correct = (top & in_context).sum(dim=1).double() / top.sum(dim=1).double()
-    log_probabilities = torch.log_softmax(similarity.double(), dim=1)
-    target = in_context.double() / in_context.sum(dim=1, keepdim=True)
-    # The diagonal is -inf with target 0: leave it out instead of multiplying.
-    nll = -(target * log_probabilities.masked_fill(~in_context, 0.0)).sum()
+    similarity = similarity.double()
+    # Only the few neighbours' log-probabilities are asked for.
+    rows, columns = in_context.nonzero(as_tuple=True)
+    log_probabilities = similarity[rows, columns] - similarity.logsumexp(dim=1)[rows]
+    nll = -(log_probabilities / in_context.sum(dim=1)[rows]).sum()
     return float(correct.sum()), float(nll)
