@@ -4,7 +4,7 @@ Naive is `benchmarks/textbook/skip_thoughts`: it pads, scores every step with ev
 scores for the backward. `plain` is our step with the decoders' `implementation: torch`: without padding, by automatic
 differentiation. All take the same batches of the same corpus, turn by turn in one process, by the process' own time.
 `gradient_error` is the largest relative distance of our float32 gradients from naive's, parameter by parameter, with
-the same weights. `memory_mib` is what the first step adds to a process of its own at its worst.
+the same weights. `memory_mib` is what the first step adds to a process of its own at its worst (Linux).
 
     python -m benchmarks.decoding_step [--corpus PATH] [--sizes S,M] [--precision float32|bfloat16] [--steps 5] [--json]
 """
@@ -14,10 +14,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -174,9 +174,15 @@ def memory(way: str, size: Size, corpus_path: str, *, bfloat16: bool) -> float:
     """Return by how many MiB this process' largest memory grows in its first step."""
     vocabulary, [batch] = open_batches(size, corpus_path, count=1)
     step = step_of(way, size, vocabulary, bfloat16=bfloat16)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = largest_memory_mib()
     step(batch)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return largest_memory_mib() - before
+
+
+def largest_memory_mib() -> float:
+    """Return this process' largest memory so far; `getrusage` would count that of whoever started it as well."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
 
 
 def memories(size_name: str) -> dict[str, float]:

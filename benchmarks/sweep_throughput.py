@@ -10,7 +10,7 @@ Other work on the machine is taken out as far as Linux tells of it: of each tria
 queue for a core does not count. Where that cannot be told from waiting for each other, the least time stands for it
 that the way could take: of `two threads`, whose idle thread sleeps here instead of spinning, the time of the first one
 on its core; of more trials at once than there are cores, the processor time. Every way but `two threads` must give the
-same weights to the last bit.
+same weights to the last bit. What was done by the clock stands beside, for a machine where nothing else runs.
 
     python -m benchmarks.sweep_throughput [--size small|middle] [--rounds 3] [--ways NAMES] [--json]
     python -m benchmarks.sweep_throughput --gaps RUN...    how long a sweep's cores had no trial, by its journal
@@ -143,16 +143,18 @@ class Crew:
             self._tell(process, asdict(way))
         self.start_s = sum(self._hear(process)["start_s"] for process in self._processes)
         self.memory_bytes = 0
+        self.rounds_s: list[float] = []
 
     def round(self, job: dict[str, Any]) -> list[dict[str, Any]]:
         """Train all trials of a job once; returns what each process tells."""
-        share = self.way.processes
+        begun, share = time.perf_counter(), self.way.processes
         for place, process in enumerate(self._processes):
             self._tell(process, {**job, "seeds": job["seeds"][place::share]})
         is_over = threading.Event()
         watch = threading.Thread(target=self._watch, args=(is_over,))
         watch.start()
         told = [self._hear(process) for process in self._processes]
+        self.rounds_s.append(time.perf_counter() - begun)
         is_over.set()
         watch.join()
         return told
@@ -227,6 +229,7 @@ def summary(crew: Crew, rounds: list[list[dict[str, Any]]], num_trials: int) -> 
     cpu_s = [sum(process["cpu_s"] for process in told) / num_trials for told in rounds]
     return {
         "trials_per_hour": round(num_trials / median(hours)),
+        "by_the_clock": round(3600 * num_trials / median(crew.rounds_s[1:])),  # the first one warms up
         "cpu_s_per_trial": round(median(cpu_s), 3),
         "start_cpu_s": round(crew.start_s, 1),
         "memory_mib": round(crew.memory_bytes / 2**20),

@@ -23,8 +23,8 @@ from torch.autograd.function import once_differentiable
 
 from raysent.compiled import load_if_possible
 
-# A block's scores are few enough for the cache and its rows many enough for the products to be fast.
-_BLOCK_SCORES = 2**23
+# A block's scores take little memory, and its rows are many enough for the products to be fast.
+_BLOCK_BYTES = 2**25
 # The rows of a block are a multiple of this: the matrix library compiles a kernel for each shape that it meets.
 _ROWS = 16
 # The kernel takes one thread and is several times as fast as torch's passes, which share the work out among all.
@@ -109,11 +109,12 @@ class _Blocks:
         """
         self._targets, self._pass = targets.contiguous(), row_pass
         padded = max(_ROWS, _rounded(len(states)))
-        self._block = min(padded, max(_ROWS, _BLOCK_SCORES // len(weight) // _ROWS * _ROWS))
+        fitting = _BLOCK_BYTES // (len(weight) * row_pass.low.itemsize)
+        self._block = min(padded, max(_ROWS, fitting // _ROWS * _ROWS))
         self._states = states.new_zeros(padded, states.shape[1], dtype=row_pass.low)
         self._states[: len(states)] = states
         # Laid out word after word, both products with it run some hundredths faster.
-        self._weight = weight.T.to(row_pass.low, copy=True, memory_format=torch.contiguous_format)
+        self._weight = weight.to(row_pass.low).T.contiguous()
         self._scores = states.new_empty(self._block, len(weight), dtype=row_pass.low)
 
     def new_states(self) -> Tensor:
@@ -204,11 +205,11 @@ class _CompiledPass(_RowPass):
 
     def gradient(self, scores: Tensor, targets: Tensor, bias: Tensor | None, d_bias: Tensor | None) -> Tensor:
         """Return the loss of each row, with its gradient."""
-        # A sum of sums keeps more digits than one over all rows of all blocks.
-        of_block = None if d_bias is None else torch.zeros_like(d_bias)
+        if d_bias is None:
+            return self._run(scores, targets, bias, None, has_gradient=True)
+        of_block = torch.zeros_like(d_bias)
         losses = self._run(scores, targets, bias, of_block, has_gradient=True)
-        if d_bias is not None and of_block is not None:
-            d_bias += of_block
+        d_bias += of_block  # a sum of sums keeps more digits than one over the rows of all blocks
         return losses
 
     def _run(
