@@ -16,7 +16,7 @@ from sklearn.model_selection import KFold
 from raysent import probes
 from raysent.errors import ConfigError
 from raysent.evaluate.cosines import cosines
-from raysent.probes import early_stopping, kiros, senteval
+from raysent.probes import early_stopping, features, kiros, senteval
 from raysent.probes.early_stopping import Recipe, Rows, fit_margins, train_together
 from raysent.probes.features import task_features
 from raysent.probes.pair_features import NaiveBayes, pair_features
@@ -149,6 +149,24 @@ def test_margins_are_the_linear_map():
     )
     expected = features[[3, 31, 7]] @ fit.weights.T + fit.intercepts
     torch.testing.assert_close(fit_margins(fit, features, np.array([3, 31, 7]), batch_size=2), expected)
+
+
+@pytest.mark.parametrize("chunk", [2, 100])
+def test_every_distinct_sentence_is_encoded_once(monkeypatch, chunk):
+    """Whatever columns and chunks it falls into, each row has its own sentence's vector."""
+    monkeypatch.setattr(features, "CHUNK", chunk)
+    asked: list[str] = []
+
+    class Counting:
+        def encode(self, sentences: list[str], *, batch_size: int = 512) -> np.ndarray:
+            asked.extend(sentences)
+            return np.array([[len(sentence), ord(sentence[0])] for sentence in sentences], dtype=np.float32)
+
+    columns = (["a", "bb", "a", "ccc"], ["bb", "dddd", "ccc", "e"])
+    found = features.encode_columns(Counting(), columns)
+    assert sorted(asked) == ["a", "bb", "ccc", "dddd", "e"]
+    for column, vectors in zip(columns, found, strict=True):
+        assert vectors.tolist() == [[len(sentence), ord(sentence[0])] for sentence in column]
 
 
 def test_rows_are_ordered_by_length_then_label():

@@ -162,6 +162,7 @@ class _Bench:
         """Take fits and their values, weights [fits, classes, dim] and then intercepts [fits, classes], flat."""
         self._fits, self._values, self._gradients = list(fits), values, torch.empty_like(values)
         self._weights, self._intercepts = self._parts(values)
+        self._of_weights, self._of_intercepts = self._parts(self._gradients)
         self._penalties = torch.empty_like(values)
         for part in self._parts(self._penalties):
             part.copy_(torch.tensor([fit.penalty for fit in fits]).view(-1, *[1] * (part.ndim - 1)).expand_as(part))
@@ -199,10 +200,10 @@ class _Bench:
 
     def _margins(self, inputs: Tensor) -> Tensor:
         """Return X W + b of inputs [batch, dim], [fits, batch, classes]."""
-        if not self._adds_alike(inputs):
-            pairs = zip(self._intercepts, self._weights, strict=True)
-            return torch.stack([torch.addmm(intercepts, inputs, weights.t()) for intercepts, weights in pairs])
-        return margins_side_by_side(self._weights, self._intercepts, inputs)
+        if self._adds_alike(inputs):
+            return margins_side_by_side(self._weights, self._intercepts, inputs)
+        pairs = zip(self._intercepts, self._weights, strict=True)
+        return torch.stack([torch.addmm(intercepts, inputs, weights.t()) for intercepts, weights in pairs])
 
     def _differentiate(self, inputs: Tensor, expected: Tensor) -> None:
         """Put the gradients of the mean cross-entropy in place; `expected` is minus the classes' shares of it."""
@@ -210,13 +211,13 @@ class _Bench:
         residuals: Tensor = torch.ops.aten._log_softmax_backward_data(
             expected.expand_as(margins), torch.log_softmax(margins, -1), -1, margins.dtype
         )
-        of_weights, of_intercepts = self._parts(self._gradients)
+        for residual, of_intercepts in zip(residuals, self._of_intercepts, strict=True):
+            torch.sum(residual, 0, out=of_intercepts)
         if self._adds_alike(inputs):
-            weight_gradients_side_by_side(residuals, inputs, out=of_weights)
-        for place, residual in enumerate(residuals):
-            torch.sum(residual, 0, out=of_intercepts[place])
-            if not self._adds_alike(inputs):
-                torch.mm(residual.t(), inputs, out=of_weights[place])
+            weight_gradients_side_by_side(residuals, inputs, out=self._of_weights)
+            return
+        for residual, of_weights in zip(residuals, self._of_weights, strict=True):
+            torch.mm(residual.t(), inputs, out=of_weights)
 
     def _adds_alike(self, inputs: Tensor) -> bool:
         """Whether products side by side are those of lone fits, to the last bit."""

@@ -48,19 +48,26 @@ def features_of(encoder: Encode, columns: tuple[list[str], ...], *, kind: str) -
 
 def encode_columns(encoder: Encode, columns: tuple[list[str], ...]) -> list[np.ndarray]:
     """Return the vectors [rows, dim] of every column, a distinct sentence encoded once over all columns."""
-    places: dict[str, list[tuple[int, int]]] = {}
-    for column, sentences in enumerate(columns):
-        for row, sentence in enumerate(sentences):
-            places.setdefault(sentence, []).append((column, row))
-    distinct = list(places)
+    numbers: dict[str, int] = {}
+    sources = [
+        np.array([numbers.setdefault(sentence, len(numbers)) for sentence in column], dtype=np.int64)
+        for column in columns
+    ]
+    distinct = list(numbers)
+    if len(distinct) <= CHUNK:
+        return _placed(encoder.encode(distinct), sources)
     outputs: list[np.ndarray] = []
     for start in range(0, len(distinct), CHUNK):
-        chunk = distinct[start : start + CHUNK]
-        vectors = encoder.encode(chunk)
+        vectors = encoder.encode(distinct[start : start + CHUNK])
         outputs = outputs or [np.empty((len(column), vectors.shape[1]), dtype=np.float32) for column in columns]
-        spots = [(*place, index) for index, sentence in enumerate(chunk) for place in places[sentence]]
-        which, rows, sources = np.array(spots, dtype=np.int64).T
-        for column, output in enumerate(outputs):
-            here = which == column
-            output[rows[here]] = vectors[sources[here]]
+        for output, source in zip(outputs, sources, strict=True):
+            here = np.flatnonzero((source >= start) & (source < start + CHUNK))
+            output[here] = vectors[source[here] - start]
     return outputs
+
+
+def _placed(vectors: np.ndarray, sources: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the rows of vectors that the sources name, without a copy where these are all of them in order."""
+    vectors = np.asarray(vectors, dtype=np.float32)
+    every = np.arange(len(vectors))
+    return [vectors if np.array_equal(source, every) else vectors[source] for source in sources]
