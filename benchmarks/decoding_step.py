@@ -85,9 +85,11 @@ def open_batches(size: Size, corpus_path: str, *, count: int) -> tuple[Vocabular
     """Return a corpus' words and so many whole batches of it."""
     corpus = prepare(CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=size.vocabulary))
     stream = TripletStream(corpus.train, batch_size=size.batch_size, max_length=30, seed=0)
-    drawn = map(stream.batch, itertools.count())
-    whole = (batch for batch in drawn if len(batch) == size.batch_size)
-    return corpus.vocabulary, list(itertools.islice(whole, count))
+    drawn = map(stream.batch, range(stream.num_batches))
+    whole = list(itertools.islice((batch for batch in drawn if len(batch) == size.batch_size), count))
+    if len(whole) < count:
+        raise SystemExit(f"--corpus: must hold {count} batches of {size.batch_size} sentences of one length; add text")
+    return corpus.vocabulary, whole
 
 
 def useful_flops(size: Size, num_words: int, batches: list[Triplets]) -> float:

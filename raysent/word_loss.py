@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 from raysent.compiled import load_if_possible
 
 # A block's scores take little memory, and its rows are many enough for the products to be fast.
-_BLOCK_BYTES = 2**25
+BLOCK_BYTES = 2**25
 # The rows of a block are a multiple of this: the matrix library compiles a kernel for each shape that it meets.
 _ROWS = 16
 # The kernel takes one thread and is several times as fast as torch's passes, which share the work out among all.
@@ -109,7 +109,7 @@ class _Blocks:
         """
         self._targets, self._pass = targets.contiguous(), row_pass
         padded = max(_ROWS, _rounded(len(states)))
-        fitting = _BLOCK_BYTES // (len(weight) * row_pass.low.itemsize)
+        fitting = BLOCK_BYTES // (len(weight) * row_pass.low.itemsize)
         self._block = min(padded, max(_ROWS, fitting // _ROWS * _ROWS))
         self._states = states.new_zeros(padded, states.shape[1], dtype=row_pass.low)
         self._states[: len(states)] = states

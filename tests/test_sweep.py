@@ -148,6 +148,17 @@ def test_trial_bytes_counts_word_tables_of_both_towers():
     assert trial_bytes(large) - trial_bytes(small) == 1000 * 100 * 2 * 4 * 4
 
 
+def test_trial_bytes_of_a_decoder_do_not_grow_with_its_scores():
+    """A block of scores stands at a time, but in the plain formulas: three numbers a token and word."""
+    text = "base: {{vocabulary: {{size: 20000}}, encoder: {{type: gru, hidden_size: 8}}, training: {{batch_size: {}}}, objective: {}}}"
+    for kind, grown in (("auto", 0), ("torch", 100 * 30 * 3 * 20_000 * 3 * 4)):
+        objective = f"{{type: sentence_decoding, implementation: {kind}}}"
+        spaces = [parse_space(parse_yaml(text.format(size, objective)), name="toy") for size in (100, 200)]
+        small, large = (trial_bytes(space.config({})) for space in spaces)
+        states = (8 + 300) * 100 * 30 * 3 * 12 * 4
+        assert large - small - states == grown
+
+
 @pytest.mark.cluster
 def test_sweep_killed_in_the_middle_and_resumed_finishes_every_trial_once(corpus, tmp_path):
     """Kill -9 of the driver loses at most the work since the last checkpoint; no finished trial is trained again."""

@@ -17,7 +17,7 @@ WORDS, HIDDEN, BLOCK = 150, 7, 16
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks of sixteen rows."""
-    monkeypatch.setattr(module, "_BLOCK_BYTES", 4 * BLOCK * WORDS)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 4 * BLOCK * WORDS)
 
 
 @pytest.fixture(params=[True, False], ids=["compiled", "torch"])

@@ -14,6 +14,7 @@ import pydantic
 from raysent.embeddings import EmbeddingConfig
 from raysent.run import RunConfig
 from raysent.search_space import SearchSpace
+from raysent.word_loss import BLOCK_BYTES
 
 GIB = 2**30
 # What Ray calls a GPU -> its memory; of several models of one name, the smallest.
@@ -42,6 +43,8 @@ _CONTEXT_BYTES = GIB
 # Tensors of a word table's size: itself, two moments, one being saved; and of a token's states: gates, products,
 # states, gradients.
 _COPIES, _STATES = 4, 12
+# Of a layer over all words, also the gradient, as it is found and as it is handed on, and the weight laid out anew.
+_LAYER_COPIES = 7
 _FLOAT_BYTES = 4
 
 
@@ -75,9 +78,22 @@ def trial_bytes(config: RunConfig) -> int:
     num_tokens = config.training.batch_size * max_length * (3 if config.objective.reads == "triplets" else 1)
     numbers = sum(table.dim for tower in towers for table in _tables(tower)) * num_words
     states = sum(_states(tower) for tower in towers) * num_tokens
-    # A decoder's scores are over all words, for each word that it writes.
-    scores = 3 * num_tokens * num_words if config.objective.reads == "triplets" else 3 * config.training.batch_size**2
-    return _CONTEXT_BYTES + _FLOAT_BYTES * (_COPIES * numbers + _STATES * states + scores)
+    own = _decoder_numbers(config, num_tokens) if config.objective.reads == "triplets" else _scores(config)
+    return _CONTEXT_BYTES + _FLOAT_BYTES * (_COPIES * numbers + _STATES * states + own)
+
+
+def _scores(config: RunConfig) -> int:
+    """Return the numbers of the scores of all pairs of a batch."""
+    return 3 * config.training.batch_size**2
+
+
+def _decoder_numbers(config: RunConfig, num_tokens: int) -> int:
+    """Return the numbers of a decoder's layer over all words, and of its scores: of a block, or of all tokens."""
+    objective, num_words = config.objective, config.vocabulary.size
+    hidden = getattr(objective, "hidden_size", None) or config.encoder.dim
+    is_whole = getattr(objective, "implementation", "auto") == "torch"
+    scores = num_tokens * num_words if is_whole else max(BLOCK_BYTES // _FLOAT_BYTES, num_words)
+    return _LAYER_COPIES * num_words * hidden + 3 * scores
 
 
 def _edges(space: SearchSpace) -> list[dict[str, Any]]:
