@@ -22,7 +22,7 @@ from raysent.probes.spectrum import ScaledFeatures, Spectrum
 ARRAY_BYTES = 32 * 2**20
 # Fewer columns than this leave a product bound by reading X: values of C are then solved side by side.
 MIN_COLUMNS = 8
-PATH_TOLERANCE = 1e-4
+PATH_TOLERANCE = 5e-5
 
 
 class Fits:
@@ -109,8 +109,8 @@ class Fits:
 
 
 def path_tolerance(strengths: Tensor) -> Tensor:
-    """Return how near to its optimum a fit ends that helps to choose C, by C [problems]: 1e-4, and more for large C."""
-    return PATH_TOLERANCE * strengths.sqrt().clamp(min=1)
+    """Return how near to its optimum a fit ends that helps to choose C, by C [problems]: 5e-5, and more for large C."""
+    return PATH_TOLERANCE * strengths.clamp(min=1) ** (2 / 3)
 
 
 def _joined(parts: Sequence[Solution]) -> Solution:
