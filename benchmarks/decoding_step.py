@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from benchmarks.textbook import skip_thoughts
-from benchmarks.training_step import PEAK_SIZE, WARM_UP, Size, measure, peak_step
+from benchmarks.training_step import PEAK_SIZE, WARM_UP, Size, measure, peak_step, step_of
 from raysent.batches import Triplets, TripletStream
 from raysent.corpus import CorpusConfig, prepare
 from raysent.embeddings import EmbeddingConfig
@@ -33,8 +33,7 @@ from raysent.matmul import set_matmul_precision
 from raysent.model import ModelConfig, SentenceModel
 from raysent.objectives.sentence_decoding import Config as SentenceDecoding
 from raysent.run import TrainingConfig
-from raysent.trainer.optimization import Optimizer
-from raysent.vocabulary import Sentences, Vocabulary, VocabularyConfig
+from raysent.vocabulary import Vocabulary, VocabularyConfig
 
 SIZES = {
     "S": Size(20_000, 300, 300, 64),
@@ -44,41 +43,20 @@ SIZES = {
 WAYS = ("naive", "plain", "ours")
 
 
-class Ours:
-    """The step of `raysent train`."""
-
-    def __init__(self, size: Size, vocabulary: Vocabulary, *, bfloat16: bool, implementation: str = "auto") -> None:
-        encoder = Gru(hidden_size=size.dim, embedding=EmbeddingConfig(dim=size.word_dim), initialization="orthogonal")
-        config = ModelConfig(encoder=encoder, objective=SentenceDecoding(implementation=implementation))
-        self.model = SentenceModel.build(config, vocabulary, seed=0)
-        training = TrainingConfig(batch_size=size.batch_size, learning_rate=2e-4, clip=10.0, clip_per="global")
-        self._optimizer = Optimizer(self.model, training, num_steps=1_000_000)
-        self._bfloat16, self._number = bfloat16, 0
-
-    def __call__(self, batch: Triplets) -> float:
-        """Train by one batch and return the loss."""
-        set_matmul_precision()
-        self._optimizer.catch_up(self.model.pack(all_sentences(batch)).words)
-        self._optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self._bfloat16):
-            loss = self.model.loss(batch)
-        loss.backward()
-        self._optimizer.step(self._number)
-        self._number += 1
-        return loss.item()
+def our_model(size: Size, vocabulary: Vocabulary, *, implementation: str = "auto") -> SentenceModel:
+    """Return the model of the comparison."""
+    encoder = Gru(hidden_size=size.dim, embedding=EmbeddingConfig(dim=size.word_dim), initialization="orthogonal")
+    config = ModelConfig(encoder=encoder, objective=SentenceDecoding(implementation=implementation))
+    return SentenceModel.build(config, vocabulary, seed=0)
 
 
-def all_sentences(batch: Triplets) -> Sentences:
-    """Return the three sentences of every triplet."""
-    ids, lengths = (np.concatenate(column) for column in zip(*batch.parts, strict=True))
-    return Sentences(ids, lengths)
-
-
-def step_of(way: str, size: Size, vocabulary: Vocabulary, *, bfloat16: bool) -> Callable[[Triplets], float]:
+def step_by(way: str, size: Size, vocabulary: Vocabulary, *, bfloat16: bool) -> Callable[[Triplets], float]:
     """Return one of the steps that are compared."""
     if way == "naive":
         return skip_thoughts.Trainer(num_words=len(vocabulary), word_dim=size.word_dim, dim=size.dim)
-    return Ours(size, vocabulary, bfloat16=bfloat16, implementation="torch" if way == "plain" else "auto")
+    model = our_model(size, vocabulary, implementation="torch" if way == "plain" else "auto")
+    config = TrainingConfig(batch_size=size.batch_size, learning_rate=2e-4, clip=10.0, clip_per="global")
+    return step_of(model, config, bfloat16=bfloat16)
 
 
 def open_batches(size: Size, corpus_path: str, *, count: int) -> tuple[Vocabulary, list[Triplets]]:
@@ -112,7 +90,7 @@ def useful_flops(size: Size, num_words: int, batches: list[Triplets]) -> float:
 def gradient_error(size: Size, vocabulary: Vocabulary, batch: Triplets) -> float:
     """Return the largest relative distance of our float32 gradients from naive's, over the parameters."""
     naive = skip_thoughts.SkipThoughts(len(vocabulary), size.word_dim, size.dim)
-    ours = Ours(size, vocabulary, bfloat16=False).model
+    ours = our_model(size, vocabulary)
     ours.use_sparse_gradients(False)
     pairs = list(zip(_parameters_of(naive), _our_parameters(ours), strict=True))
     with torch.no_grad():
@@ -152,7 +130,7 @@ def _our_parameters(model: SentenceModel) -> list[list[torch.nn.Parameter]]:
 def compare(size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool) -> dict[str, float | list[float]]:
     """Return the steps' sentences per second, their ratios, and what bounds them."""
     vocabulary, batches = open_batches(size, corpus_path, count=num_steps + WARM_UP)
-    steps = {way: step_of(way, size, vocabulary, bfloat16=bfloat16) for way in WAYS}
+    steps = {way: step_by(way, size, vocabulary, bfloat16=bfloat16) for way in WAYS}
     times = measure({**steps, "peak": peak_step(bfloat16=bfloat16)}, batches)
     seconds = {name: median(values) for name, values in times.items()}
     ratios = sorted(naive / ours for naive, ours in zip(times["naive"], times["ours"], strict=True))
@@ -175,7 +153,7 @@ def compare(size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool) -> 
 def memory(way: str, size: Size, corpus_path: str, *, bfloat16: bool) -> float:
     """Return by how many MiB this process' largest memory grows in its first step."""
     vocabulary, [batch] = open_batches(size, corpus_path, count=1)
-    step = step_of(way, size, vocabulary, bfloat16=bfloat16)
+    step = step_by(way, size, vocabulary, bfloat16=bfloat16)
     before = largest_memory_mib()
     step(batch)
     return largest_memory_mib() - before

@@ -18,6 +18,7 @@ from statistics import mean, stdev
 
 import torch
 
+from benchmarks.training_step import step_of
 from raysent.batches import BatchStream
 from raysent.corpus import Corpus, CorpusConfig, prepare
 from raysent.embeddings import EmbeddingConfig
@@ -26,7 +27,6 @@ from raysent.matmul import set_matmul_precision
 from raysent.model import ModelConfig, SentenceModel
 from raysent.objectives.context_prediction import Config as ContextPrediction
 from raysent.run import TrainingConfig
-from raysent.trainer.optimization import Optimizer
 from raysent.vocabulary import VocabularyConfig
 
 _BATCH, _WORD_DIM, _HIDDEN = 100, 64, 128
@@ -39,21 +39,10 @@ def losses(corpus: Corpus, *, seed: int, num_steps: int, bfloat16: bool) -> list
     encoder = Gru(hidden_size=_HIDDEN, embedding=EmbeddingConfig(dim=_WORD_DIM))
     config = ModelConfig(encoder=encoder, objective=ContextPrediction())
     model = SentenceModel.build(config, corpus.vocabulary, seed=seed)
-    optimizer = Optimizer(model, TrainingConfig(batch_size=_BATCH, learning_rate=_RATE), num_steps=num_steps)
+    step = step_of(model, TrainingConfig(batch_size=_BATCH, learning_rate=_RATE), bfloat16=bfloat16)
     # The same batches for all seeds: what differs is the first values alone.
     stream = BatchStream(corpus.train, batch_size=_BATCH, candidates="contiguous", context_size=1, seed=0)
-    found = []
-    for step in range(num_steps):
-        batch = stream.batch(step)
-        packed = model.pack(batch.sentences)
-        optimizer.catch_up(packed.words)
-        optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
-            loss = model.loss(batch, packed=packed)
-        loss.backward()
-        optimizer.step(step)
-        found.append(loss.item())
-    return found
+    return [step(stream.batch(number)) for number in range(num_steps)]
 
 
 def memory_mib() -> float:

@@ -19,10 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
 import torch
 
 from benchmarks import textbook
-from raysent.batches import Batch, BatchStream
+from raysent.batches import AnyBatch, Batch, BatchStream
 from raysent.corpus import CorpusConfig, prepare
 from raysent.embeddings import EmbeddingConfig
 from raysent.encoders import EncoderConfig
@@ -38,8 +39,10 @@ from raysent.run import TrainingConfig
 from raysent.trainer.optimization import Optimizer
 from raysent.vocabulary import Vocabulary, VocabularyConfig
 
-Step = Callable[[Batch], float]
+Step = Callable[[AnyBatch], float]
 
+# Longer than any benchmark: the learning rate falls towards a run's end.
+_NUM_STEPS = 1_000_000
 # Both sides build what later steps reuse: kernels for the shapes they meet, buffers, moments.
 WARM_UP = 3
 PEAK_SIZE = 1024
@@ -78,14 +81,19 @@ def our_step(
     """Return a function that trains our model by one batch."""
     config = ModelConfig(encoder=configs[0], second_encoder=configs[1], objective=ContextPrediction())
     model = SentenceModel.build(config, vocabulary, seed=0)
-    optimizer = Optimizer(model, TrainingConfig(batch_size=size.batch_size), num_steps=1_000_000)
+    return step_of(model, TrainingConfig(batch_size=size.batch_size), bfloat16=bfloat16)
+
+
+def step_of(model: SentenceModel, config: TrainingConfig, *, bfloat16: bool) -> Step:
+    """Return a function that trains a model by one batch and returns its loss."""
+    optimizer = Optimizer(model, config, num_steps=_NUM_STEPS)
     number, precision = 0, set_matmul_precision()
 
-    def step(batch: Batch) -> float:
+    def step(batch: AnyBatch) -> float:
         nonlocal number
         torch.set_float32_matmul_precision(precision)  # naive steps and peers set their own
-        packed = model.pack(batch.sentences)
-        optimizer.catch_up(packed.words)
+        packed = model.pack(batch.sentences) if isinstance(batch, Batch) else None
+        optimizer.catch_up(_words(batch) if packed is None else packed.words)
         optimizer.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
             loss = model.loss(batch, packed=packed)
@@ -95,6 +103,11 @@ def our_step(
         return loss.item()
 
     return step
+
+
+def _words(batch: AnyBatch) -> torch.Tensor:
+    """Return the distinct words of all of a batch's sentences."""
+    return torch.from_numpy(np.unique(np.concatenate([part.ids for part in batch.parts]))).long()
 
 
 def peak_step(*, bfloat16: bool) -> Step:
