@@ -241,11 +241,15 @@ def test_one_class_is_refused():
         probes.fit_probe(features, data)
 
 
-def test_constant_features_predict_the_larger_class():
-    """Features that say nothing leave the intercept."""
+@pytest.mark.parametrize("noise", [0.0, 1e-7])
+def test_constant_features_predict_the_larger_class(noise):
+    """Features that say nothing, or nothing but their rounding, leave the intercept."""
     labels = (np.arange(100) % 10 > 2).astype(np.int64)
-    result = probes.fit_probe(np.ones((100, 5), dtype=np.float32), task_data(labels))
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=16) * (1 + noise * generator.normal(size=(100, 16)))
+    result = probes.fit_probe(features.astype(np.float32), task_data(labels))
     assert result.test == pytest.approx(70)
+    assert all(np.isfinite(fold.validation_log_probabilities).all() for fold in result.folds)
 
 
 def test_row_count_is_checked():

@@ -14,6 +14,8 @@ RANK = 256
 SAMPLE_BYTES = 128 * 2**20
 MAX_SAMPLED = 4096
 NUM_PASSES = 2
+# What differs by less, as a share of its size, differs by rounding in products of float32.
+ROUNDING = 64 * torch.finfo(torch.float32).eps
 # Rows read at a time; few, so that they stay in the processor's caches.
 CHUNK = 128
 
@@ -32,11 +34,12 @@ class ScaledFeatures:
         chunks = torch.split(rows, CHUNK)
         total = torch.zeros(features.shape[1], dtype=torch.float64)
         for chunk in self._read(chunks):
-            total += chunk.sum(0)
+            total += chunk.sum(0, dtype=torch.float64)
         self.mean = (total / len(rows)).to(features.dtype)
         squares = sum(float(chunk.sub_(self.mean).flatten().square_().sum()) for chunk in self._read(chunks))
-        # Constant features have no scale of their own; any will do, for all their products are zero.
-        self.scale = (squares / len(rows)) ** 0.5 or 1.0
+        spread = (squares / len(rows)) ** 0.5
+        # Constant features have no scale of their own, only what rounding leaves; any will do.
+        self.scale = spread if spread > ROUNDING * float(self.mean.norm()) else 1.0
 
     def _read(self, chunks: Sequence[Tensor]) -> Iterator[Tensor]:
         """Copy rows, chunk after chunk, into one array that stays in the processor's caches."""
