@@ -68,7 +68,7 @@ def growing_cluster(
     *,
     head: Mapping[str, str],
     missing: tuple[str, ...] = (),
-    idle_s: float = 4,
+    idle_s: float = 20,
     max_workers: int = 8,
 ) -> Iterator[Growing]:
     """Run a head without cores whose autoscaler starts nodes of these types; all its processes end with the block.
@@ -77,7 +77,8 @@ def growing_cluster(
         types: Name -> node type as in a cluster file.
         head: The head's labels.
         missing: Types of which there are none.
-        idle_s: After how many idle seconds a node goes.
+        idle_s: After how many idle seconds a node goes; enough for a trial to start on a busy machine, as until then its
+            node counts as idle.
         max_workers: Nodes beside the head, whatever waits; `--cluster` sets it to what dollars an hour allow.
     """
     # Ray's sockets have short names only.

@@ -73,18 +73,17 @@ def _most_at_once(lines: list[dict[str, Any]]) -> float:
 @pytest.mark.cluster
 def test_workers_come_for_trials_within_dollars_an_hour_and_go_when_idle(tmp_path: Path) -> None:
     """Of four workers that may come, two are within five dollars an hour beside the head; spot ones by priority."""
-    with growing_cluster(TYPES, head=HEAD, idle_s=5, max_workers=2) as cluster:
+    with growing_cluster(TYPES, head=HEAD, max_workers=2) as cluster:
         assert cluster.num_workers() == 0
         outcome = _sweep(cluster, tmp_path)
         assert [trial["status"] for trial in outcome["trials"]] == ["finished"] * NUM_TRIALS
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while cluster.num_workers() and time.monotonic() < until:
             time.sleep(0.5)
         assert cluster.num_workers() == 0
     lines = [line for line in read_ledger(tmp_path / "run") if line["entry"] == "node"]
     kinds = {line["node"]: (line["instance_type"], line["market"]) for line in lines}
-    # On a busy machine one goes idle between two trials, and another comes.
-    assert set(kinds.values()) == {("lead", "on-demand"), ("small", "spot")}
+    assert sorted(kinds.values()) == [("lead", "on-demand"), ("small", "spot"), ("small", "spot")]
     assert _most_at_once(lines) == MAX_HOURLY_USD
     # Nobody tells this fleet's spot prices.
     assert {line["source"] for line in lines if line["market"] == "spot"} == {"unknown, counted as on-demand"}
