@@ -117,7 +117,7 @@ def play_large(num_trials: int) -> dict[str, float]:
     space = parse_space(parse_yaml(text.replace("trials: 400", f"trials: {num_trials}")), name="large")
     world = World(0.526, 100, "spot", num_reports=27, trial_s=1800.0, cost=CostConfig(), kill_share=0.5)
     started = time.process_time()
-    [swept] = Way(space, world, Budget(limit_usd=1_000_000.0), GAINS[0]).play([0])
+    swept = Simulator(space, world, Budget(limit_usd=1_000_000.0), seed=0).run()
     return {
         "trials": len(swept.trials),
         "interruptions": swept.num_interruptions,
