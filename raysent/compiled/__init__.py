@@ -6,8 +6,10 @@ NumPy, so that it builds in about a second, from nothing but a compiler, and ser
     library = load("gru")              # ctypes.CDLL; raises CompilerError where there is no compiler
     library = load_if_possible("gru")  # None there, said once
 
-A library is kept in the cache under a key of its source, the compiler and the processor, so that a changed file,
-another compiler or a home folder shared by several machines never meets an old one.
+What several kernels need stands in `numbers.h`.
+
+A library is kept in the cache under a key of its source, the headers, the compiler and the processor, so that a changed
+file, another compiler or a home folder shared by several machines never meets an old one.
 """
 
 from raysent.compiled.build import load, load_if_possible

@@ -87,7 +87,8 @@ def _compiler(name: str) -> list[str]:
 def _key(source: Path, command: list[str]) -> str:
     """Return what a library depends on, as 16 hexadecimal digits."""
     version = _run([command[0], "--version"], name=source.stem).stdout
-    parts = [source.read_text(encoding="utf-8"), shlex.join(command), version, _processor()]
+    texts = [path.read_text(encoding="utf-8") for path in (source, *sorted(source.parent.glob("*.h")))]
+    parts = [*texts, shlex.join(command), version, _processor()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

@@ -5,52 +5,10 @@
 // the blocks r, z, c. Rows are tokens, time-major, unless said otherwise.
 
 #include <cstdint>
-#include <cstring>
+
+#include "numbers.h"
 
 namespace {
-
-struct Float {
-    using Type = float;
-    static float read(Type value) { return value; }
-    static Type written(float value) { return value; }
-};
-
-struct BFloat16 {
-    using Type = uint16_t;
-    static float read(Type value) {
-        const uint32_t bits = static_cast<uint32_t>(value) << 16;
-        float result;
-        std::memcpy(&result, &bits, sizeof result);
-        return result;
-    }
-    // To the nearest, ties to even, as torch rounds.
-    static Type written(float value) {
-        uint32_t bits;
-        std::memcpy(&bits, &value, sizeof bits);
-        const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-        return static_cast<Type>(value == value ? rounded : 0x7fc0);  // a NaN must not round to infinity
-    }
-};
-
-// e^x within 2 units in the last place: 2^k times a polynomial of the rest; the compiler makes vectors of it.
-inline float exponential(float x) {
-    // Comparisons with NaN are false: it passes both bounds and stays NaN.
-    x = x < -87.0f ? -87.0f : x;
-    x = x > 88.0f ? 88.0f : x;
-    const float k = __builtin_rintf(x * 1.44269504088896341f);
-    const float rest = (x - k * 0.693359375f) + k * 2.12194440e-4f;
-    float sum = 1.9875691500e-4f;
-    sum = sum * rest + 1.3981999507e-3f;
-    sum = sum * rest + 8.3334519073e-3f;
-    sum = sum * rest + 4.1665795894e-2f;
-    sum = sum * rest + 1.6666665459e-1f;
-    sum = sum * rest + 5.0000001201e-1f;
-    sum = sum * rest * rest + rest + 1.0f;
-    const int32_t power = (static_cast<int32_t>(k == k ? k : 0.0f) + 127) << 23;
-    float scale;
-    std::memcpy(&scale, &power, sizeof scale);
-    return sum * scale;
-}
 
 inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 

@@ -28,10 +28,8 @@ from raysent.encoders import SentenceReader, WordEncoderConfig
 from raysent.packed_gru import (
     WORDS,
     Cell,
-    CompiledCell,
-    TorchCell,
     Workspaces,
-    best_cell,
+    cell_of,
     packed_gru,
     packed_gru_all,
     reset_before_gru,
@@ -147,9 +145,7 @@ class Encoder(SentenceReader):
     @property
     def _cell(self) -> type[Cell]:
         """What computes between two products of our own recurrence."""
-        if self._config.implementation == "auto":
-            return best_cell(next(self.gru.parameters()).device)
-        return CompiledCell if self._config.implementation == "compiled" else TorchCell
+        return cell_of(self._config.implementation, next(self.gru.parameters()).device)
 
     def project(self, words: Tensor) -> list[Tensor]:
         """Return each direction's input projections [distinct, 3 * hidden]; for torch's GRU the word vectors.

@@ -31,13 +31,12 @@ from raysent.embeddings import WordTable
 from raysent.errors import ConfigError
 from raysent.objectives import Objective as BaseObjective
 from raysent.objectives import ObjectiveConfig, Read, Reads, Surroundings
-from raysent.packed_gru import Cell, CompiledCell, TorchCell, Workspaces, best_cell, packed_gru_states
+from raysent.packed_gru import Workspaces, cell_of, packed_gru_states
 from raysent.vocabulary import PAD_ID
 from raysent.word_loss import word_loss
 
 END_ID = PAD_ID
 _LIMIT = 0.1
-_CELLS: dict[str, type[Cell]] = {"compiled": CompiledCell, "packed": TorchCell}
 
 
 class Config(ObjectiveConfig):
@@ -139,7 +138,7 @@ class Objective(BaseObjective):
             decoder.weight_hh,
             layout.batch_sizes,
             first=first,
-            cell=self._cell(inputs.device),
+            cell=cell_of(self._implementation, inputs.device),
             workspaces=self._workspaces,
         )
 
@@ -149,10 +148,6 @@ class Objective(BaseObjective):
             return functional.cross_entropy(output(states).float(), targets, reduction="sum")
         is_compiled = self._implementation != "packed"
         return word_loss(states, weight=output.weight, bias=output.bias, targets=targets, is_compiled=is_compiled)
-
-    def _cell(self, device: torch.device) -> type[Cell]:
-        """Return what computes between two products."""
-        return best_cell(device) if self._implementation == "auto" else _CELLS[self._implementation]
 
 
 class Layout(NamedTuple):

@@ -21,7 +21,7 @@ Under autocast the products are in its type, everything else in float32.
 """
 
 from raysent.packed_gru.all_states import packed_gru_states
-from raysent.packed_gru.cells import Cell, CompiledCell, TorchCell, best_cell
+from raysent.packed_gru.cells import Cell, CompiledCell, TorchCell, cell_of
 from raysent.packed_gru.last_state import WORDS, packed_gru, packed_gru_all
 from raysent.packed_gru.reset_before import reset_before_gru
 from raysent.packed_gru.workspace import Workspaces
@@ -32,7 +32,7 @@ __all__ = [
     "CompiledCell",
     "TorchCell",
     "Workspaces",
-    "best_cell",
+    "cell_of",
     "packed_gru",
     "packed_gru_all",
     "packed_gru_states",

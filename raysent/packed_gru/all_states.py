@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from raysent.packed_gru.cells import Cell, Time, TorchCell
-from raysent.packed_gru.recurrence import Order, Run, copy_states, product_type
+from raysent.packed_gru.recurrence import Order, Run, copy_states, go_back_once, product_type
 from raysent.packed_gru.workspace import Workspaces
 
 
@@ -112,8 +112,4 @@ class _States(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of inputs, weight and first states."""
-        if ctx.run is None:
-            raise RuntimeError("the packed GRU keeps nothing after a backward; use implementation: torch to repeat one")
-        run, ctx.run = ctx.run, None
-        with torch.autocast(gradients[0].device.type, enabled=False):
-            return *run.backward(gradients[0]), None
+        return *go_back_once(ctx, gradients[0]), None

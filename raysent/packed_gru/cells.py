@@ -234,6 +234,8 @@ class CompiledCell(Cell):
         return self._d_projected, self._d_bias
 
 
-def best_cell(device: torch.device) -> type[Cell]:
-    """Return the fastest cell to be had: the compiled one on a CPU, where there is a compiler."""
-    return CompiledCell if device.type == "cpu" and load_if_possible("gru") is not None else TorchCell
+def cell_of(implementation: str, device: torch.device) -> type[Cell]:
+    """Return the cell of an `implementation`; of `auto` the compiled one on a CPU, where there is a compiler."""
+    if implementation == "auto":
+        implementation = "compiled" if device.type == "cpu" and load_if_possible("gru") is not None else "packed"
+    return CompiledCell if implementation == "compiled" else TorchCell

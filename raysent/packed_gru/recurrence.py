@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -109,6 +110,16 @@ class Run:
             return torch.mm(d_products.T, states).float()
         # Of two wide operands the library reads the transposed one slowly: the narrower one is laid out anew.
         return torch.mm(states.T.contiguous(), d_products).T.float().contiguous()
+
+
+def go_back_once(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    """Return the gradients of the run that a differentiable function holds; it holds none afterwards."""
+    if ctx.run is None:
+        raise RuntimeError("the packed GRU keeps nothing after a backward; use implementation: torch to repeat one")
+    run, ctx.run = ctx.run, None
+    with torch.autocast(gradient.device.type, enabled=False):
+        gradients: tuple[Tensor | None, ...] = run.backward(gradient)
+        return gradients
 
 
 def copy_states(room: Workspace, cell: Cell, time: Time, states: Tensor, *, is_kept: bool) -> None:

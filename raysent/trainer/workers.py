@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from raysent.batches import Batch, Pairs, Sentences
+from raysent.devices import on_device
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Workers:
         """Return the step's batch over all ranks, with positions and documents but without the others' words."""
         if self.world_size == 1:
             return batch
-        places = torch.from_numpy(np.stack([batch.positions, batch.documents, batch.sentences.lengths])).to(device)
+        places = on_device(np.stack([batch.positions, batch.documents, batch.sentences.lengths]), device)
         blocks = [torch.empty_like(places) for _ in range(self.world_size)]
         dist.all_gather(blocks, places)
         positions, documents, lengths = torch.cat(blocks, dim=1).cpu().numpy()
