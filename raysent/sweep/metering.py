@@ -117,16 +117,16 @@ class Meter:
         )
 
     def _tick(self) -> None:
-        """Count up what is owed; machines come and go."""
+        """Count up what is owed; machines go and come, so that one in another's place never stands beside it."""
         now = self._ticked_s = self._clock()
         there = {node: self.prices.of(labels) for node, labels in self._nodes().items()}
+        for node in self.ledger.nodes.keys() - there.keys():
+            self.ledger.close(node, now_s=now)
         for node in there.keys() - self.ledger.nodes.keys():
             # One that has only just come has been billed since it was asked for.
             boot_s = 0.0 if node in self._known else self._boot_s
             self._known.add(node)
             self.ledger.open(node, there[node], now_s=now - boot_s)
-        for node in self.ledger.nodes.keys() - there.keys():
-            self.ledger.close(node, now_s=now)
         for node, price in there.items():
             self.ledger.reprice(node, price, now_s=now)
 
