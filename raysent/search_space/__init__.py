@@ -3,8 +3,9 @@
 from raysent.search_space.domains import Choice, Domain, Interval
 from raysent.search_space.limits import JudgeConfig, Limits, SchedulerConfig
 from raysent.search_space.local_files import named_files, with_absolute_paths, with_files
+from raysent.search_space.parsing import parse_space, schema
 from raysent.search_space.reading import apply_overrides, find_space, read_space
-from raysent.search_space.space import Params, SearchSpace, parse_space, schema
+from raysent.search_space.space import Params, SearchSpace
 
 __all__ = [
     "Choice",

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from raysent.search_space.space import SearchSpace, parse_space
+from raysent.search_space.parsing import parse_space
+from raysent.search_space.space import SearchSpace
 
 
 def local_files(text: Any) -> list[Path]:

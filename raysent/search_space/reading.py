@@ -9,7 +9,8 @@ from typing import Any
 
 from raysent.config import Document, KeyPath, Override, get_dotted, parse_override, read_yaml, set_dotted
 from raysent.errors import ConfigError, did_you_mean
-from raysent.search_space.space import SearchSpace, parse_space
+from raysent.search_space.parsing import parse_space
+from raysent.search_space.space import SearchSpace
 
 FOLDER = "search_spaces"
 # Sections that an option may reach; any other name is one of the run's.

@@ -1,9 +1,4 @@
-"""What was read of a search space -> a checked one. Out: domains, and a `RunConfig` per trial.
-
-A space has a `base` (a complete run), a `search` (dotted name -> domain), and optionally `when` (names that are
-searched only under a condition), `constraints` (what must hold between values), `limits`, `cost` and `judge`. It is
-checked against the models at every edge value, so that a mistake is found before any process is started.
-"""
+"""A checked search space: its domains, and a `RunConfig` for what is drawn from them."""
 
 from __future__ import annotations
 
@@ -16,37 +11,20 @@ from typing import Any, Literal
 import pydantic
 import simpleeval
 
-from raysent.config import Document, KeyPath, StrictModel, explain, set_dotted
-from raysent.config import validate as validate_document
+from raysent.config import Document, KeyPath, explain, set_dotted
 from raysent.cost import CostConfig
-from raysent.errors import ConfigError, RaysentError, did_you_mean
+from raysent.errors import ConfigError, RaysentError
 from raysent.run import RunConfig
-from raysent.search_space.domains import FORMS, Choice, Domain, parse_domain
+from raysent.search_space.domains import Choice, Domain
 from raysent.search_space.limits import JudgeConfig, Limits
-from raysent.validation import METRICS, Metric
 
 Params = dict[str, Any]
 """Searched name -> what was drawn: a number, or the label of a choice."""
 
-MAX_CHECKED = 4096
+_MAX_COMBINATIONS = 4096
 
 # A searched name that is none of the run's: each of its values sets several parts of the run at once.
 FAMILY = "family"
-
-
-class _Sections(StrictModel):
-    """The top level of a search-space file."""
-
-    name: str | None = None
-    description: str = ""
-    metric: Metric = "context_accuracy"
-    base: dict[str, Any] = pydantic.Field(default_factory=dict)
-    search: dict[str, Any] = pydantic.Field(default_factory=dict)
-    when: dict[str, dict[str, Any]] = pydantic.Field(default_factory=dict)
-    constraints: list[str] = pydantic.Field(default_factory=list)
-    limits: Limits = Limits()
-    cost: CostConfig = CostConfig()
-    judge: JudgeConfig = JudgeConfig()
 
 
 @dataclass(frozen=True)
@@ -87,7 +65,32 @@ class SearchSpace:
 
     def edges(self) -> Iterator[Params]:
         """Yield parameters that satisfy the constraints and together show every edge of every domain."""
-        return (params for params in _edge_params(self) if self.violated(params) is None)
+        return (params for params in self.all_edges() if self.violated(params) is None)
+
+    def all_edges(self) -> Iterator[Params]:
+        """Yield parameters that together show every edge, under every combination of the names that others depend on.
+
+        Conditions are respected, constraints are not; of very many combinations the first are taken.
+        """
+        switches = [name for name in self.domains if self._is_switch(name)]
+        varied_names = [name for name in self.domains if name not in switches] or [""]
+        combinations = itertools.product(*(self.domains[name].edges() for name in switches))
+        for labels in itertools.islice(combinations, _MAX_COMBINATIONS):
+            chosen = dict(zip(switches, labels, strict=True))
+            for varied in varied_names:
+                for edge in self.domains[varied].edges() if varied else [None]:
+                    params: Params = {}
+                    for name, domain in self.domains.items():
+                        if self.is_active(name, params):
+                            params[name] = chosen.get(name, edge if name == varied else domain.edges()[0])
+                    yield params
+
+    def _is_switch(self, name: str) -> bool:
+        """Whether other names depend on this one's value, or its values are whole parts of a run."""
+        domain = self.domains[name]
+        return any(name in tests for tests in self.conditions.values()) or (
+            isinstance(domain, Choice) and any(isinstance(value, Mapping) for value in domain.options.values())
+        )
 
     def located(self, error: RaysentError, params: Params) -> RaysentError:
         """Return an error of the run that `params` describes with the place where the value it names was written.
@@ -137,108 +140,6 @@ class SearchSpace:
             if not _holds(self, index, expression, values):
                 return expression
         return None
-
-
-def parse_space(document: Document, *, name: str) -> SearchSpace:
-    """Check a document that has been read.
-
-    Raises:
-        ConfigError: With file, line, path and nearest fix.
-    """
-    sections = validate_document(_Sections, document)
-    space = SearchSpace(
-        name=sections.name or name,
-        document=document,
-        metric=sections.metric,
-        mode=METRICS[sections.metric],
-        domains={key: _domain(document, key, written) for key, written in sections.search.items()},
-        conditions=_conditions(document, sections),
-        constraints=sections.constraints,
-        limits=sections.limits,
-        judge=sections.judge,
-        cost=sections.cost,
-    )
-    if space.judge.each is not None and space.judge.each not in space.domains:
-        raise document.error(
-            ("judge", "each"),
-            f"must be a searched name; given {space.judge.each!r}" + did_you_mean(space.judge.each, space.domains),
-        )
-    _check_rungs(space)
-    _check_edges(space)
-    return space
-
-
-def _check_rungs(space: SearchSpace) -> None:
-    """Refuse dollars where nothing says what anything costs."""
-    if space.limits.sampler == "ei_per_usd" and not space.cost.is_priced:
-        raise space.document.error(("limits", "sampler"), "ei_per_usd needs a price; set cost.usd_per_hour")
-    if space.limits.rung_unit == "usd" and not space.cost.is_priced:
-        raise space.document.error(("limits", "rung_unit"), "usd needs a price; set cost.usd_per_hour")
-
-
-def _domain(document: Document, name: str, written: Any) -> Domain:
-    """Return a searched name's domain, or the error at its line."""
-    try:
-        return parse_domain(written)
-    except ConfigError as error:
-        raise document.error(("search", name), str(error)) from None
-
-
-def _conditions(document: Document, sections: _Sections) -> dict[str, dict[str, list[Any]]]:
-    """Return the `when` section with every condition as a list of labels."""
-    conditions: dict[str, dict[str, list[Any]]] = {}
-    order = list(sections.search)
-    for name, tests in sections.when.items():
-        if name not in sections.search:
-            raise document.error(("when", name), "is not searched" + did_you_mean(name, order))
-        for other, labels in tests.items():
-            if other not in sections.search:
-                raise document.error(("when", name, other), "is not searched" + did_you_mean(other, order))
-            if order.index(other) > order.index(name):
-                raise document.error(("when", name, other), f"must stand before '{name}' in search")
-            wanted = labels if isinstance(labels, list) else [labels]
-            domain = _domain(document, other, sections.search[other])
-            known = domain.edges() if isinstance(domain, Choice) else wanted
-            missing = [label for label in wanted if label not in known]
-            if missing:
-                raise document.error(
-                    ("when", name, other),
-                    f"no such value: {missing[0]!r}" + did_you_mean(str(missing[0]), map(str, known)),
-                )
-            conditions.setdefault(name, {})[other] = wanted
-    return conditions
-
-
-def _check_edges(space: SearchSpace) -> None:
-    """Validate the run at every edge value, under every combination of the names that others depend on."""
-    if not space.domains:
-        _validated(space, {})
-    satisfied = False
-    for params in _edge_params(space):
-        satisfied |= space.violated(params) is None
-        _validated(space, params)
-    if space.domains and space.constraints and not satisfied:
-        raise space.document.error(("constraints",), "no edge of the search space satisfies them all")
-
-
-def _edge_params(space: SearchSpace) -> Iterator[Params]:
-    """Yield parameters that together show every edge of every domain, conditions respected."""
-    switches = [
-        name
-        for name, domain in space.domains.items()
-        if any(name in tests for tests in space.conditions.values())
-        or (isinstance(domain, Choice) and any(isinstance(value, Mapping) for value in domain.options.values()))
-    ]
-    combinations = itertools.product(*(space.domains[name].edges() for name in switches))
-    for labels in itertools.islice(combinations, MAX_CHECKED):
-        chosen = dict(zip(switches, labels, strict=True))
-        for varied in [name for name in space.domains if name not in switches] or [""]:
-            for edge in space.domains[varied].edges() if varied else [None]:
-                params: Params = {}
-                for name, domain in space.domains.items():
-                    if space.is_active(name, params):
-                        params[name] = chosen.get(name, edge if name == varied else domain.edges()[0])
-                yield params
 
 
 def _validated(space: SearchSpace, params: Params) -> RunConfig:
@@ -301,17 +202,3 @@ def _holds(space: SearchSpace, index: int, expression: str, values: dict[str, An
         raise space.document.error(
             ("constraints", str(index)), f"'{expression}' cannot be evaluated: {reason}"
         ) from None
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a search-space file, for editors."""
-    sections = _Sections.model_json_schema()
-    run = RunConfig.model_json_schema()
-    sections.setdefault("$defs", {}).update(run.pop("$defs", {}))
-    forms = [
-        {"type": "object", "required": [form], "additionalProperties": False, "properties": {form: {}}}
-        for form in FORMS
-    ]
-    sections["properties"]["base"] = run
-    sections["properties"]["search"] = {"type": "object", "additionalProperties": {"oneOf": forms}}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "raysent search space", **sections}
