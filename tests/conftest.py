@@ -8,6 +8,8 @@ import pytest
 
 # Processes side by side, each with a thread a core, would wait for each other's threads most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Ray gives its workers what the rest of the machine leaves over: beside other tests, next to nothing.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

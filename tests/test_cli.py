@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -183,6 +184,16 @@ def test_train_again_says_that_nothing_is_left_and_refuses_another_run(raysent_,
     assert again.err.splitlines()[1:] == ["it was trained to its end before; nothing is trained again"]
     other = raysent_("train", "space.yaml", "--run", "out", "--seed", "3")
     assert (other.code, other.err) == (2, "error: out: holds a run with another configuration; name another --run\n")
+
+
+def test_train_that_is_interrupted_says_how_to_go_on(raysent_, place, monkeypatch):
+    """A run's folder has a date in its name where none was given."""
+    monkeypatch.setattr("raysent.cli.training.train_run", Mock(side_effect=KeyboardInterrupt))
+    ran = raysent_("train", "space.yaml", "--run", "my runs/out")
+    assert (ran.code, ran.out) == (130, "")
+    assert ran.err.splitlines()[-1] == (
+        "interrupted; with --run 'my runs/out' the same command goes on from its last checkpoint"
+    )
 
 
 # -- evaluate, ensemble, report -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -55,6 +56,10 @@ def train(
         )
     except RaysentError as error:
         raise space.located(error, {}) from None
+    except KeyboardInterrupt:
+        again = f"--run {shlex.quote(address_of(folder))}"
+        messages.print(f"interrupted; with {again} the same command goes on from its last checkpoint", soft_wrap=True)
+        raise
     page = write_report(folder)
     if as_json:
         print_json({"run": address_of(folder), **asdict(outcome), "report": address_of(page)})

@@ -11,7 +11,7 @@ the last of ours.
 
 from __future__ import annotations
 
-from raysent.train.session import cpus_of_largest_node, node_name, quiet_output, ray_session
+from raysent.train.session import cpus_of_largest_node, node_name, quiet_output, quiet_ray, ray_session
 from raysent.train.whole import train
 from raysent.train.workers import make_trainer, train_worker, trained
 
@@ -20,6 +20,7 @@ __all__ = [
     "make_trainer",
     "node_name",
     "quiet_output",
+    "quiet_ray",
     "ray_session",
     "train",
     "train_worker",

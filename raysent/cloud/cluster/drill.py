@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -25,13 +24,15 @@ from raysent.artifacts import CHECKPOINT_FOLDER, add_json_line, open_folder, por
 from raysent.errors import CloudError
 from raysent.preemption import drain_node, worker_notice
 from raysent.run import RunConfig
-from raysent.train import node_name, quiet_output, ray_session
+from raysent.train import node_name, quiet_output, quiet_ray, ray_session
 from raysent.trainer import Interruptions, Report, fit
 
 NOTES_FILE = "drill.jsonl"
 # Trained for no longer than it takes to see what happens.
 _REPORTS_AFTER = 2
 _POLL_S = 0.2
+# How long a training that has shown what it can may take to end well.
+_END_S = 10.0
 # One to be taken, one to go on.
 _NUM_NODES = 2
 
@@ -120,14 +121,13 @@ def drill(
             raise CloudError(
                 f"{address}: must have two worker nodes to go on from one to the other; has {len(executioners)}"
             )
-        thread = threading.Thread(target=_train, args=(folder,), daemon=True)
-        thread.start()
-        watch = _Watch(folder, thread)
+        training = _begin_training(folder)
+        watch = _Watch(folder, training)
         begun = watch.wait(lambda notes: [one for one in notes if one["event"] == "report"], patience_s)
         if begun is None:
             raise CloudError(f"{address}: no training began within {patience_s:.0f} s; is a node free?")
         found = _take_away(begun["node"], executioners, watch, notice_s=notice_s, patience_s=patience_s, hear=hear)
-        thread.join(timeout=_POLL_S)
+        ray.wait([training], timeout=_END_S)
         return found
 
 
@@ -178,8 +178,8 @@ def _take_away(
 class _Watch:
     """Looks at what a training leaves in its folder."""
 
-    def __init__(self, folder: Path, thread: threading.Thread) -> None:
-        self._folder, self._thread = folder, thread
+    def __init__(self, folder: Path, training: ray.ObjectRef[None]) -> None:
+        self._folder, self._training = folder, training
 
     def notes(self) -> list[Note]:
         """Return what its workers have noted so far."""
@@ -196,13 +196,12 @@ class _Watch:
         """Return the first note that is looked for; None if it does not come in time, or the training has ended."""
         until = time.monotonic() + limit_s
         while time.monotonic() < until:
-            is_alive = self._thread.is_alive()
+            ended, _ = ray.wait([self._training], timeout=_POLL_S)
             notes = found(self.notes())
             if notes:
                 return notes[0]
-            if not is_alive:
+            if ended:
                 return None
-            time.sleep(_POLL_S)
         return None
 
 
@@ -233,22 +232,35 @@ def _executioners() -> dict[str, Any]:
     return placed
 
 
-def _train(folder: Path) -> None:
+def _begin_training(folder: Path) -> ray.ObjectRef[None]:
+    """Begin training from a process of its own beside this one, which Ray ends with the session.
+
+    A thread here could still be asking Ray when the session ends, and Ray then ends the whole process.
+    """
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    task: Any = ray.remote(num_cpus=0, max_retries=0)(_train)
+    training: ray.ObjectRef[None] = task.options(scheduling_strategy=here).remote(
+        portable(folder), str(folder.absolute() / ".ray_train")
+    )
+    return training
+
+
+def _train(place: str, storage: str) -> None:
     """Train on one worker of the cluster until it has gone on elsewhere."""
+    quiet_ray()
     import ray.train  # noqa: PLC0415 - seconds that no other command should pay
     from ray.train.torch import TorchTrainer  # noqa: PLC0415
 
-    with contextlib.suppress(Exception):  # whether it went on is read from what it left
-        TorchTrainer(
-            _worker,
-            train_loop_config={"folder": portable(folder)},
-            scaling_config=ray.train.ScalingConfig(num_workers=1, resources_per_worker={"CPU": 1}),
-            run_config=ray.train.RunConfig(
-                name=uuid.uuid4().hex[:12],
-                storage_path=str(folder / ".ray_train"),
-                failure_config=ray.train.FailureConfig(max_failures=3),
-            ),
-        ).fit()
+    TorchTrainer(
+        _worker,
+        train_loop_config={"folder": place},
+        scaling_config=ray.train.ScalingConfig(num_workers=1, resources_per_worker={"CPU": 1}),
+        run_config=ray.train.RunConfig(
+            name=uuid.uuid4().hex[:12],
+            storage_path=storage,
+            failure_config=ray.train.FailureConfig(max_failures=3),
+        ),
+    ).fit()
 
 
 def _worker(job: dict[str, Any]) -> None:
