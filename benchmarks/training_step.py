@@ -58,7 +58,12 @@ class Size:
     batch_size: int
 
 
-SIZES = {"S": Size(20_000, 128, 256, 256), "M": Size(50_000, 300, 600, 400), "L": Size(50_000, 620, 1200, 400)}
+SIZES = {
+    "XS": Size(10_000, 50, 64, 64),
+    "S": Size(20_000, 128, 256, 256),
+    "M": Size(50_000, 300, 600, 400),
+    "L": Size(50_000, 620, 1200, 400),
+}
 
 
 def encoders(name: str, size: Size, *, implementation: str = "auto") -> tuple[EncoderConfig, EncoderConfig | None]:
@@ -194,7 +199,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="docs", help="text to draw batches from")
     parser.add_argument("--encoder", choices=sorted(textbook.TOWERS), default="gru", help="what is trained")
-    parser.add_argument("--sizes", default="S,M", help="of S, M, L")
+    parser.add_argument("--sizes", default="S,M", help="of XS, S, M, L")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="of our products")
     parser.add_argument("--steps", type=int, default=7, help="steps of each that are measured")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
