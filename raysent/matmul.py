@@ -10,10 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-# Multiplications up to which a product is faster in torch's default library than in oneDNN.
-_SMALL = 2**21
 _CPU_DESCRIPTION = Path("/proc/cpuinfo")
 
 
@@ -26,25 +23,6 @@ def set_matmul_precision() -> str:
     word = "medium" if _is_exact_with_onednn() and not torch.cuda.is_available() else "highest"
     torch.set_float32_matmul_precision(word)
     return word
-
-
-def product(left: Tensor, right: Tensor, *, out: Tensor) -> None:
-    """Multiply two matrices; a small product in float32 does without oneDNN, of which each call takes some 15 us.
-
-    Args:
-        left: [rows, inner].
-        right: [inner, columns].
-        out: Where the product goes [rows, columns].
-    """
-    is_small = left.dtype == torch.float32 and left.numel() * right.shape[1] < _SMALL
-    if not is_small or torch.get_float32_matmul_precision() != "medium":
-        torch.mm(left, right, out=out)
-        return
-    torch.set_float32_matmul_precision("highest")
-    try:
-        torch.mm(left, right, out=out)
-    finally:
-        torch.set_float32_matmul_precision("medium")
 
 
 def _is_exact_with_onednn() -> bool:

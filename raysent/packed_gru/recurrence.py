@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raysent.matmul import product
 from raysent.packed_gru.cells import Cell, Inputs, Time
 from raysent.packed_gru.workspace import ROWS, TOKENS, Shape, Workspace, Workspaces
 
@@ -85,7 +84,7 @@ class Run:
         for time in self._times:
             if time.first:
                 first, padded = time.first if is_kept else 0, _rounded(time.batch, ROWS)
-                product(room.low_states[first : first + padded], transposed, out=room.step[:padded])
+                torch.mm(room.low_states[first : first + padded], transposed, out=room.step[:padded])
             cell.forward(time)
             yield time
 
@@ -96,7 +95,7 @@ class Run:
             cell.backward(time)
             if time.first:
                 rows, padded = slice(time.first, time.first + _rounded(time.batch, ROWS)), _rounded(time.batch, ROWS)
-                product(room.d_products[rows], weight, out=room.d_step[:padded])
+                torch.mm(room.d_products[rows], weight, out=room.d_step[:padded])
 
     def _d_weight(self, room: Workspace) -> Tensor:
         """Return the gradient of the recurrent weight: one product over all tokens."""
