@@ -125,7 +125,15 @@ class SearchSpace:
         Raises:
             ConfigError: With file, line and path of the value that is at fault.
         """
-        return _validated(self, params)
+        try:
+            values = self.values(params)
+        except ConfigError as error:
+            raise _unreachable(self, error) from None
+        try:
+            return RunConfig.model_validate(values)
+        except pydantic.ValidationError as error:
+            path, message = explain(error, values, RunConfig)
+            raise self.document.error(_origin(self, params, path), message) from None
 
     def violated(self, params: Params) -> str | None:
         """Return the first constraint that `params` breaks, or None.
@@ -140,19 +148,6 @@ class SearchSpace:
             if not _holds(self, index, expression, values):
                 return expression
         return None
-
-
-def _validated(space: SearchSpace, params: Params) -> RunConfig:
-    """Return the checked run, or the error at the line that the faulty value came from."""
-    try:
-        values = space.values(params)
-    except ConfigError as error:
-        raise _unreachable(space, error) from None
-    try:
-        return RunConfig.model_validate(values)
-    except pydantic.ValidationError as error:
-        path, message = explain(error, values, RunConfig)
-        raise space.document.error(_origin(space, params, path), message) from None
 
 
 def _unreachable(space: SearchSpace, error: ConfigError) -> ConfigError:
