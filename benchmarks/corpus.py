@@ -29,11 +29,11 @@ import numpy as np
 import torch
 
 from benchmarks.training_step import SIZES, encoders, our_step
-from raysent.batches import BatchStream
-from raysent.corpus import CorpusConfig, prepare
-from raysent.corpus.sources import find_sources
-from raysent.packing import pack
-from raysent.vocabulary import VocabularyConfig
+from raysent.data.batches import BatchStream
+from raysent.data.corpus import CorpusConfig, prepare
+from raysent.data.corpus.sources import find_sources
+from raysent.data.vocabulary import VocabularyConfig
+from raysent.kernels.packing import pack
 
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’]*\s+(?=[\"'“‘]*[A-Z])")
 TOKEN = re.compile(r"\w+?(?=n't\b)|n't\b|'(?:s|m|d|ll|re|ve)\b|\w+(?:[-.'’]\w+)*|\.{2,}|--+|[^\s\w]")

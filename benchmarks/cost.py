@@ -25,12 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from raysent.cloud import SimulatedSweep, Simulator, TrialModel, World
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
-from raysent.search_space import SearchSpace, parse_space
-from raysent.sweep import Trial, derived_seed
-from raysent.sweep.searchers import make_searcher
+from raysent.simulation import SimulatedSweep, Simulator
+from raysent.simulation.workload import TrialModel, World
+from raysent.sweeps import Trial, derived_seed
+from raysent.sweeps.samplers import make_sampler
+from raysent.sweeps.space import SearchSpace, parse_space
 
 SPACE = """
 base: {{encoder: {{type: gru, hidden_size: 300}}, objective: {{type: context_prediction}}}}
@@ -80,7 +81,7 @@ class Way:
 
     def _play(self, seed: int) -> SimulatedSweep:
         trials = workload(seed, gain=self.gain)
-        searcher = partial(make_searcher, self.space, seed=seed)
+        searcher = partial(make_sampler, self.space, seed=seed)
         return Simulator(self.space, self.world, self.budget, seed=seed, workload=trials, searcher=searcher).run()
 
 

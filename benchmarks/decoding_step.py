@@ -25,15 +25,15 @@ import torch
 
 from benchmarks.textbook import skip_thoughts
 from benchmarks.training_step import PEAK_SIZE, WARM_UP, Size, measure, peak_step, step_of
-from raysent.batches import Triplets, TripletStream
-from raysent.corpus import CorpusConfig, prepare
-from raysent.embeddings import EmbeddingConfig
-from raysent.encoders.gru import Config as Gru
-from raysent.matmul import set_matmul_precision
-from raysent.model import ModelConfig, SentenceModel
-from raysent.objectives.sentence_decoding import Config as SentenceDecoding
-from raysent.run import TrainingConfig
-from raysent.vocabulary import Vocabulary, VocabularyConfig
+from raysent.data.batches import Triplets, TripletStream
+from raysent.data.corpus import CorpusConfig, prepare
+from raysent.data.vocabulary import Vocabulary, VocabularyConfig
+from raysent.kernels.devices import set_matmul_precision
+from raysent.models import ModelConfig, SentenceModel
+from raysent.models.embeddings import EmbeddingConfig
+from raysent.models.encoders.gru import Config as Gru
+from raysent.models.objectives.sentence_decoding import Config as SentenceDecoding
+from raysent.training.run import TrainingConfig
 
 SIZES = {
     "S": Size(20_000, 300, 300, 64),

@@ -26,13 +26,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from raysent.corpus import CorpusConfig, prepare
-from raysent.embeddings import EmbeddingConfig
-from raysent.encoders.gru import Config as Gru
-from raysent.matmul import set_matmul_precision
-from raysent.model import ModelConfig, SentenceModel
-from raysent.objectives.context_prediction import Config as ContextPrediction
-from raysent.vocabulary import PAD_WORD, UNK_WORD, Vocabulary, VocabularyConfig
+from raysent.data.corpus import CorpusConfig, prepare
+from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary, VocabularyConfig
+from raysent.kernels.devices import set_matmul_precision
+from raysent.models import ModelConfig, SentenceModel
+from raysent.models.embeddings import EmbeddingConfig
+from raysent.models.encoders.gru import Config as Gru
+from raysent.models.objectives.context_prediction import Config as ContextPrediction
 
 NUM_WORDS, WORD_DIM, HIDDEN_SIZE = 50_000, 300, 600
 Encode = Callable[[list[str]], np.ndarray]

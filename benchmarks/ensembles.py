@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from raysent.ensemble import ALL, Combined, combine
-from raysent.ensemble.combined import ENSEMBLE, plain_means
+from raysent.ensembles import ALL, EnsembleResult, combine
+from raysent.ensembles.combined import ENSEMBLE, plain_means
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -30,7 +30,7 @@ def with_interval(value: float, interval: Sequence[float]) -> str:
     return f"{value:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]"
 
 
-def by_task(combined: Combined, figure: str) -> str:
+def by_task(combined: EnsembleResult, figure: str) -> str:
     """Return the table of one figure, `cross_fitted` or `test`: members and methods by tasks, and the mean."""
     rows = []
     for name, outcomes in combined.outcomes().items():
@@ -41,7 +41,7 @@ def by_task(combined: Combined, figure: str) -> str:
     return table([figure.replace("_", "-"), *(task.task for task in combined.tasks), "mean"], rows)
 
 
-def means(combined: Combined) -> str:
+def means(combined: EnsembleResult) -> str:
     """Return the table of means over tasks, by cross-fitted score."""
     num_folds = sum(task.num_folds for task in combined.tasks)
     rows = []
@@ -66,7 +66,7 @@ def means(combined: Combined) -> str:
     return table(headings, rows)
 
 
-def differences(combined: Combined) -> str:
+def differences(combined: EnsembleResult) -> str:
     """Return how much each method's mean test score is above the best member's, paired over rows."""
     rows = []
     for name, outcomes in combined.outcomes().items():
@@ -79,7 +79,7 @@ def differences(combined: Combined) -> str:
     return table(["mean test score above the best member's", "points, 95 % interval"], rows)
 
 
-def certificates(combined: Combined) -> str:
+def certificates(combined: EnsembleResult) -> str:
     """Return shares of members and what the fit found out, task by task."""
     rows = [
         [
@@ -93,7 +93,7 @@ def certificates(combined: Combined) -> str:
     return table([f"shares by {combined.method}", *combined.names, "ambiguity", "diagnostics"], rows)
 
 
-def front(combined: Combined) -> str:
+def front(combined: EnsembleResult) -> str:
     """Return the sets of members on the front of score against time to encode."""
     rows = [
         [

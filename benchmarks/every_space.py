@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from raysent.search_space import read_space
+from raysent.sweeps.space import read_space
 
 SPACES = Path(__file__).parents[1] / "search_spaces"
 TRIALS = {"everything": 16}

@@ -23,13 +23,14 @@ import torch
 
 from benchmarks import textbook
 from benchmarks.training_step import Size, encoders, measure, our_step
-from raysent.batches import BatchStream
-from raysent.cloud import Simulator, World
 from raysent.config import parse_yaml
-from raysent.corpus import CorpusConfig, prepare
 from raysent.cost import Budget, CostConfig
-from raysent.search_space import parse_space
-from raysent.vocabulary import VocabularyConfig
+from raysent.data.batches import BatchStream
+from raysent.data.corpus import CorpusConfig, prepare
+from raysent.data.vocabulary import VocabularyConfig
+from raysent.simulation import Simulator
+from raysent.simulation.workload import World
+from raysent.sweeps.space import parse_space
 
 # Size of a step -> the values that its curve passes.
 AXES = {

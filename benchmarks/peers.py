@@ -31,14 +31,14 @@ import numpy as np
 import torch
 
 from benchmarks.training_step import SIZES, our_step
-from raysent.batches import BatchStream
-from raysent.corpus import Corpus, CorpusConfig, prepare
-from raysent.embeddings import EmbeddingConfig
-from raysent.encoders import WordEncoderConfig
-from raysent.encoders.bag import Config as Bag
-from raysent.encoders.cnn import Config as Cnn
-from raysent.encoders.gru import Config as Gru
-from raysent.vocabulary import VocabularyConfig
+from raysent.data.batches import BatchStream
+from raysent.data.corpus import Corpus, CorpusConfig, prepare
+from raysent.data.vocabulary import VocabularyConfig
+from raysent.models.embeddings import EmbeddingConfig
+from raysent.models.encoders import WordEncoderConfig
+from raysent.models.encoders.bag import Config as Bag
+from raysent.models.encoders.cnn import Config as Cnn
+from raysent.models.encoders.gru import Config as Gru
 
 NUM_WORDS, WORD_DIM, HIDDEN_SIZE, NUM_FILTERS, BATCH_SIZE = 50_000, 300, 600, 300, 400
 PEERS = {"sentence_transformers": "sentence-transformers[train]", "gensim": "gensim"}

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from raysent.ensemble import METHODS, fit
-from raysent.ensemble.answers import Answers
+from raysent.ensembles import METHODS, fit
+from raysent.ensembles.predictions import Answers
 from raysent.errors import RaysentError
 
 MIB = 2**20

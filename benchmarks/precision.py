@@ -19,15 +19,15 @@ from statistics import mean, stdev
 import torch
 
 from benchmarks.training_step import step_of
-from raysent.batches import BatchStream
-from raysent.corpus import Corpus, CorpusConfig, prepare
-from raysent.embeddings import EmbeddingConfig
-from raysent.encoders.gru import Config as Gru
-from raysent.matmul import set_matmul_precision
-from raysent.model import ModelConfig, SentenceModel
-from raysent.objectives.context_prediction import Config as ContextPrediction
-from raysent.run import TrainingConfig
-from raysent.vocabulary import VocabularyConfig
+from raysent.data.batches import BatchStream
+from raysent.data.corpus import Corpus, CorpusConfig, prepare
+from raysent.data.vocabulary import VocabularyConfig
+from raysent.kernels.devices import set_matmul_precision
+from raysent.models import ModelConfig, SentenceModel
+from raysent.models.embeddings import EmbeddingConfig
+from raysent.models.encoders.gru import Config as Gru
+from raysent.models.objectives.context_prediction import Config as ContextPrediction
+from raysent.training.run import TrainingConfig
 
 _BATCH, _WORD_DIM, _HIDDEN = 100, 64, 128
 _LAST = 100  # the steps at the end whose loss is compared

@@ -29,16 +29,14 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from raysent import model
-from raysent.evaluate import task_features
-from raysent.matmul import set_matmul_precision
-from raysent.probes import fast, fit_probe
-from raysent.probes.early_stopping import Rows, train_together
-from raysent.probes.fast import FOLD_SEED, NUM_FOLDS, stratified_folds
-from raysent.probes.paths import Fits
-from raysent.probes.senteval import CONFIGURATIONS, PENALTIES
-from raysent.probes.spectrum import ScaledFeatures
-from raysent.tasks import TaskData, load_task
+from raysent import models as model
+from raysent.evaluation.evaluate import task_features
+from raysent.evaluation.probes import fast, fit_probe
+from raysent.evaluation.probes.fast import FOLD_SEED, NUM_FOLDS, Fits, stratified_folds
+from raysent.evaluation.probes.logistic import ScaledFeatures
+from raysent.evaluation.probes.senteval import CONFIGURATIONS, PENALTIES, Rows, train_together
+from raysent.evaluation.tasks import TaskData, load_task
+from raysent.kernels.devices import set_matmul_precision
 
 STRENGTHS = tuple(2.0**exponent for exponent in range(9))
 

@@ -31,9 +31,9 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from raysent.compiled import load_if_possible
-from raysent.matmul import set_matmul_precision
-from raysent.neighbours import nearest_codes, nearest_vectors, search
+from raysent.analysis.neighbours import nearest_codes, nearest_vectors, search
+from raysent.kernels.compiled import load_if_possible
+from raysent.kernels.devices import set_matmul_precision
 
 K = 10
 MANY = 64

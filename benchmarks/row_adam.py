@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raysent.row_adam import RowAdam
-from raysent.trainer.optimization import DenseAdam
+from raysent.kernels.row_adam import RowAdam
+from raysent.training.optimization import DenseAdam
 
 _VOCABULARIES = (10_000, 50_000, 100_000)
 _RATE = 5e-4

@@ -36,14 +36,14 @@ from ray.tune.search.optuna import OptunaSearch
 
 from raysent.config import parse_yaml
 from raysent.cost import CostConfig
-from raysent.search_space import SearchSpace, parse_space
-from raysent.sweep import Conductor, ray_tune
-from raysent.sweep.journal import Journal
-from raysent.sweep.layout import Layout
-from raysent.sweep.metering import Meter
-from raysent.sweep.ray_tune import run_trials
-from raysent.sweep.trainables import Message, ReusedActor
-from raysent.train import quiet_output
+from raysent.sweeps import SweepController, ray_tune
+from raysent.sweeps.cost_tracker import CostTracker
+from raysent.sweeps.journal import Journal
+from raysent.sweeps.machines import Layout
+from raysent.sweeps.ray_tune import run_trials
+from raysent.sweeps.space import SearchSpace, parse_space
+from raysent.sweeps.trainables import Message, ReusedActor
+from raysent.training.ray_train import quiet_output
 
 SPACE = """
 base: {{encoder: {{type: gru, hidden_size: 300}}, objective: {{type: context_prediction}}}}
@@ -68,14 +68,14 @@ def decision_ms(sampler: str, history: Sequence[int]) -> dict[int, dict[str, flo
     """Return the median CPU milliseconds of a proposal, and of a report's decision, after so many trials."""
     text = SPACE.format(trials=10 * max(history), sampler=sampler).replace("{type: none}", "{type: asha}")
     space = parse_space(parse_yaml(text), name=sampler)
-    conductor = Conductor(space, seed=1, write=_forget)
+    controller = SweepController(space, seed=1, write=_forget)
     chance = random.Random(1)
     found: dict[int, dict[str, float]] = {}
-    times = [_one_trial(conductor, space, chance) for _ in range(min(history) - LAST)]
+    times = [_one_trial(controller, space, chance) for _ in range(min(history) - LAST)]
     for size in sorted(history):
-        times = [_one_trial(conductor, space, chance) for _ in range(size - len(conductor.trials))][-LAST:]
+        times = [_one_trial(controller, space, chance) for _ in range(size - len(controller.trials))][-LAST:]
         found[size] = {
-            "propose": round(1e3 * median(propose for propose, _ in times), 3),
+            "propose": round(1e3 * median(ask for ask, _ in times), 3),
             "decide": round(1e3 * median(decide for _, decide in times), 3),
         }
     return found
@@ -85,19 +85,19 @@ def _forget(*_: Any, **__: Any) -> None:
     """Keep no journal."""
 
 
-def _one_trial(conductor: Conductor, space: SearchSpace, chance: random.Random) -> tuple[float, float]:
+def _one_trial(controller: SweepController, space: SearchSpace, chance: random.Random) -> tuple[float, float]:
     """Play one trial; returns CPU seconds of its proposal, and of a decision."""
     begun = time.process_time()
-    trial = conductor.suggest()
+    trial = controller.suggest()
     proposed = time.process_time()
     assert trial is not None
-    quality, index, goes_on = chance.gauss(0, 1), 0, True
-    while goes_on and index < 9:
+    quality, index, should_continue = chance.gauss(0, 1), 0, True
+    while should_continue and index < 9:
         index += 1
         metrics = {space.metric: quality - 1 / index}
         told = {"metrics": metrics, "seconds": 10.0 * index, "usd": 0.01 * index}
-        goes_on = conductor.report(trial.name, index=index, num_reports=9, **told)
-    conductor.end(trial.name, status="finished" if goes_on else "stopped")
+        should_continue = controller.report(trial.name, index=index, num_reports=9, **told)
+    controller.end(trial.name, status="finished" if should_continue else "stopped")
     return proposed - begun, (time.process_time() - proposed) / index
 
 
@@ -141,15 +141,18 @@ def by_raysent(num_trials: int, seconds: float) -> None:
     plan = Layout(CONCURRENT, 1, 1, 0.0, is_nested=False)
     with tempfile.TemporaryDirectory() as name, mock.patch.object(ray_tune, "ReusedActor", Sleeper):
         journal = Journal(Path(name))
-        with Meter(Path(name), CostConfig(usd_per_hour=0.5), nodes=lambda: {"here": {}}) as meter, quiet_output():
-            conductor = Conductor(space, seed=1, write=journal.write)
+        with (
+            CostTracker(Path(name), CostConfig(usd_per_hour=0.5), nodes=lambda: {"here": {}}) as cost_tracker,
+            quiet_output(),
+        ):
+            controller = SweepController(space, seed=1, write=journal.write)
 
             def describe(trial: Any) -> dict[str, Any]:
                 return {"trial": trial.name, "seconds": seconds}
 
-            run_trials(conductor, plan, describe=describe, is_over=lambda: False, meter=meter)
+            run_trials(controller, plan, describe=describe, is_over=lambda: False, cost_tracker=cost_tracker)
         journal.close()
-        assert sum(trial.status == "finished" for trial in conductor.trials.values()) == num_trials
+        assert sum(trial.status == "finished" for trial in controller.trials.values()) == num_trials
 
 
 def _suggest(trial: optuna.Trial) -> None:

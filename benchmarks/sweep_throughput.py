@@ -82,7 +82,7 @@ def work() -> None:
     way = Way(**json.loads(sys.stdin.readline()))
     import torch  # noqa: PLC0415 - what a process costs is measured, imports included
 
-    from raysent.trainer import fit  # noqa: PLC0415, F401 - as above
+    from raysent.training.loop import fit  # noqa: PLC0415, F401 - as above
 
     torch.set_num_threads(way.threads)
     print(json.dumps({"start_s": time.process_time()}), flush=True)
@@ -97,9 +97,9 @@ def work() -> None:
 
 def train(job: dict[str, Any], seed: int) -> Timing:
     """Train one trial in this thread."""
-    from raysent.artifacts import file_sha256  # noqa: PLC0415 - as above
-    from raysent.run import RunConfig  # noqa: PLC0415 - as above
-    from raysent.trainer import fit  # noqa: PLC0415 - as above
+    from raysent.storage import file_sha256  # noqa: PLC0415 - as above
+    from raysent.training.loop import fit  # noqa: PLC0415 - as above
+    from raysent.training.run import RunConfig  # noqa: PLC0415 - as above
 
     folder = Path(job["folder"]) / f"{threading.get_ident()}-{seed}"
     config = RunConfig.model_validate({**job["run"], "seed": seed})
@@ -265,7 +265,7 @@ def gaps(run: Path) -> list[float]:
 
     A report's own validation comes after the seconds that it tells, so the first one counts as part of the gap.
     """
-    from raysent.sweep import read_events  # noqa: PLC0415 - a worker, whose start is measured, needs no Ray
+    from raysent.sweeps import read_events  # noqa: PLC0415 - a worker, whose start is measured, needs no Ray
 
     ended: list[float] = []
     begun: dict[str, float] = {}

@@ -28,15 +28,17 @@ from typing import Any
 import torch
 
 from benchmarks.papers.table import Block
-from raysent import analyses, report
-from raysent.analyses.efficiency import Curve, Efficiency
-from raysent.artifacts import read_json, write_json
-from raysent.evaluate.costs import costs_of
-from raysent.model import SentenceModel
-from raysent.run import RunConfig
-from raysent.trainer import Report, fit
-from raysent.validation.config import DownstreamConfig
-from raysent.validation.downstream import Downstream
+from raysent import analysis as analyses
+from raysent import report
+from raysent.analysis.efficiency import Curve, Efficiency
+from raysent.evaluation.members import costs_of
+from raysent.models import SentenceModel
+from raysent.storage import read_json, write_json
+from raysent.training.loop import fit
+from raysent.training.outcome import Report
+from raysent.training.run import RunConfig
+from raysent.training.validation.config import DownstreamConfig
+from raysent.training.validation.metrics import Downstream
 
 OBJECTIVES = {"quick_thoughts": "context_prediction", "skip_thoughts": "sentence_decoding"}
 TASKS = ["MR", "SUBJ", "MPQA", "SST-2", "TREC"]

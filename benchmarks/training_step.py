@@ -23,21 +23,21 @@ import numpy as np
 import torch
 
 from benchmarks import textbook
-from raysent.batches import AnyBatch, Batch, BatchStream
-from raysent.corpus import CorpusConfig, prepare
-from raysent.embeddings import EmbeddingConfig
-from raysent.encoders import EncoderConfig
-from raysent.encoders.bag import Config as Bag
-from raysent.encoders.cnn import Config as Cnn
-from raysent.encoders.gru import Config as Gru
-from raysent.encoders.linear import Config as Linear
-from raysent.encoders.lstm import Config as Lstm
-from raysent.matmul import set_matmul_precision
-from raysent.model import ModelConfig, SentenceModel
-from raysent.objectives.context_prediction import Config as ContextPrediction
-from raysent.run import TrainingConfig
-from raysent.trainer.optimization import Optimizer
-from raysent.vocabulary import Vocabulary, VocabularyConfig
+from raysent.data.batches import AnyBatch, Batch, BatchStream
+from raysent.data.corpus import CorpusConfig, prepare
+from raysent.data.vocabulary import Vocabulary, VocabularyConfig
+from raysent.kernels.devices import set_matmul_precision
+from raysent.models import ModelConfig, SentenceModel
+from raysent.models.embeddings import EmbeddingConfig
+from raysent.models.encoders import EncoderConfig
+from raysent.models.encoders.bag import Config as Bag
+from raysent.models.encoders.cnn import Config as Cnn
+from raysent.models.encoders.gru import Config as Gru
+from raysent.models.encoders.linear import Config as Linear
+from raysent.models.encoders.lstm import Config as Lstm
+from raysent.models.objectives.context_prediction import Config as ContextPrediction
+from raysent.training.optimization import Optimizer
+from raysent.training.run import TrainingConfig
 
 Step = Callable[[AnyBatch], float]
 

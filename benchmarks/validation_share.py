@@ -24,12 +24,13 @@ from unittest import mock
 
 import torch
 
-from raysent.run import RunConfig, TrainingConfig
-from raysent.search_space import read_space
-from raysent.trainer import fit, loop, plan
-from raysent.validation import downstream
-from raysent.validation.held_out import HeldOut
-from raysent.validation.pool import ValidationPool
+from raysent.sweeps.space import read_space
+from raysent.training import loop, plan
+from raysent.training.loop import fit
+from raysent.training.run import RunConfig, TrainingConfig
+from raysent.training.validation import metrics as downstream
+from raysent.training.validation.metrics import HeldOut
+from raysent.training.validation.pool import ValidationPool
 
 SPACES = Path(__file__).parents[1] / "search_spaces"
 OTHERS = ("quick_thoughts", "quick_thoughts_bow", "binary", "multichannel", "multiview_discriminative")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from raysent.sentence_encoder import SentenceEncoder
+    from raysent.models.sentence_encoder import SentenceEncoder
 
 __all__ = ["__version__", "load"]
 __version__ = "0.1.0"
@@ -27,7 +27,7 @@ def load(path: str | Path) -> SentenceEncoder:
     """
     # Late, so that `import raysent` and `raysent --help` do not wait for torch; the first teaches the second to
     # read ensembles.
-    import raysent.ensemble  # noqa: F401, PLC0415
-    from raysent.model import load as load_model  # noqa: PLC0415
+    import raysent.ensembles  # noqa: F401, PLC0415
+    from raysent.models import load as load_model  # noqa: PLC0415
 
     return load_model(path)

@@ -21,7 +21,7 @@ from ray._raylet import GcsClient
 from ray.autoscaler._private.fake_multi_node.node_provider import FakeMultiNodeProvider
 from ray.autoscaler.node_launch_exception import NodeLaunchException
 
-from raysent.autoscaling import SCORER, SCORER_VARIABLE, TYPES_VARIABLE, NodeType, format_types
+from raysent.cluster.autoscaling import SCORER, SCORER_VARIABLE, TYPES_VARIABLE, NodeType, format_types
 
 # What Ray's autoscaler asks for although nothing is installed on nodes that are processes.
 _LISTS = (

@@ -11,12 +11,12 @@ import pytest
 import reference
 from command import CommandLine
 
-from raysent.corpus import CorpusConfig
-from raysent.corpus.distinct import distinct_sentences
+from raysent.analysis.neighbours import read_analogies, score_analogies
+from raysent.data.corpus import CorpusConfig
+from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import DataError
-from raysent.evaluate import expand
-from raysent.neighbours import read_analogies, score_analogies
-from raysent.sentence_encoder import HashEncoder
+from raysent.evaluation.evaluate import expand
+from raysent.models.sentence_encoder import HashEncoder
 
 NOUNS = ("king queen", "man woman", "uncle aunt")
 LINES = [

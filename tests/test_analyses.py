@@ -10,18 +10,16 @@ import pytest
 import torch
 from command import CommandLine, write_task
 
-from raysent import analyses
-from raysent.analyses.answers import Answers, on_scale
-from raysent.analyses.disagreements import disagreements
-from raysent.analyses.examples import examples
-from raysent.analyses.parameter_effect import grouped
-from raysent.analyses.projection import Shown, neighbour_map, placed
-from raysent.artifacts import save_tensors, write_json, write_text
+from raysent import analysis as analyses
+from raysent.analysis.parameter_effect import grouped
+from raysent.analysis.predictions import Answers, disagreements, examples, on_scale
+from raysent.analysis.projection import Shown, neighbour_map, placed
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.evaluate.costs import Costs, costs_of
+from raysent.evaluation.members import Costs, costs_of
+from raysent.evaluation.tasks import senteval
+from raysent.models.sentence_encoder import HashEncoder
 from raysent.report import write as write_report
-from raysent.sentence_encoder import HashEncoder
-from raysent.tasks import senteval
+from raysent.storage import save_tensors, write_json, write_text
 
 
 def write_run(folder: Path, *, config: dict | None = None, series: dict[str, list[float]] | None = None) -> Path:

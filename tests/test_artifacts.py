@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from raysent.artifacts import (
+from raysent.errors import ArtifactError
+from raysent.storage import (
     append_json_line,
     content_key,
     load_arrays,
@@ -21,7 +22,6 @@ from raysent.artifacts import (
     write_json,
     written_whole,
 )
-from raysent.errors import ArtifactError
 
 
 def test_written_whole_leaves_the_old_file_when_the_writer_fails(tmp_path):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from command import CommandLine
 
-from raysent.model import average_of_words, load
-from raysent.vocabulary import WordVectors
+from raysent.data.vocabulary import WordVectors
+from raysent.models import average_of_words, load
 
 VECTORS = WordVectors(["the", "cat", "sat"], np.array([[1, 2], [3, -1], [0, 5]], dtype=np.float32))
 

@@ -23,7 +23,7 @@ from filelock import FileLock
 from tiny_run import tiny_run, write_corpus
 
 from raysent.errors import ArtifactError
-from raysent.trainer import fit
+from raysent.training.loop import fit
 
 SWEEP = "sweep space.yaml --yes --run out"
 TRAIN = "train space.yaml --run out"
@@ -342,14 +342,14 @@ def test_file_that_may_not_be_read_is_named(type_, place, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr("raysent.corpus.sources.hashlib.file_digest", refuse)
+    monkeypatch.setattr("raysent.data.corpus.sources.hashlib.file_digest", refuse)
     _refused(type_, *SWEEP.split(), error=r"text.txt: may not be read; change its permissions")
 
 
 @pytest.fixture
 def begun(type_, place, monkeypatch) -> Path:
     """The folder of a sweep that was begun and came to no trial."""
-    monkeypatch.setattr("raysent.sweep.driver._sweep", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("raysent.sweeps.driver._sweep", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     assert type_(*SWEEP.split()).code == 130
     monkeypatch.undo()
     monkeypatch.chdir(place)

@@ -5,10 +5,10 @@ import time
 import numpy as np
 import pytest
 
-from raysent.batches import BatchStream
-from raysent.corpus import CorpusConfig, prepare
+from raysent.data.batches import BatchStream
+from raysent.data.corpus import CorpusConfig, prepare
+from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import DataError
-from raysent.vocabulary import VocabularyConfig
 
 POOLS = ["contiguous", "random", "nearest"]
 

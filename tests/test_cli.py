@@ -20,9 +20,9 @@ from tiny_run import tiny_run, write_corpus
 
 import raysent
 from raysent.cli import encoding, live
-from raysent.run import RunConfig
-from raysent.tasks import senteval
-from raysent.trainer import fit
+from raysent.evaluation.tasks import senteval
+from raysent.training.loop import fit
+from raysent.training.run import RunConfig
 
 COMMANDS = [
     "sweep",

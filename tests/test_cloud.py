@@ -11,13 +11,17 @@ from botocore.stub import ANY, Stubber
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysent.cloud import Simulator, World, aws_prices, estimate, quote, try_cap
-from raysent.cloud.market import make_zones
+from raysent.cluster import aws_prices
+from raysent.cluster.aws_prices import quote
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.errors import ConfigError
-from raysent.search_space import parse_space
-from raysent.sweep import BlindProposals
+from raysent.simulation import Simulator, estimate
+from raysent.simulation.estimate import try_cap
+from raysent.simulation.market import make_zones
+from raysent.simulation.workload import World
+from raysent.sweeps import RandomSampler
+from raysent.sweeps.space import parse_space
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
@@ -129,8 +133,8 @@ def test_zone_bills_each_price_for_its_time():
 def test_blind_proposals_stay_inside_the_space():
     """Every draw is valid, satisfies the constraints, and is the same for the same number."""
     space = _space()
-    drawn = [BlindProposals(space, seed=1).propose(number)[0] for number in range(30)]
-    assert drawn == [BlindProposals(space, seed=1).propose(number)[0] for number in range(30)]
+    drawn = [RandomSampler(space, seed=1).ask(number)[0] for number in range(30)]
+    assert drawn == [RandomSampler(space, seed=1).ask(number)[0] for number in range(30)]
     assert {params["training.batch_size"] for params in drawn} == {10, 20, 30}
     assert all(space.violated(params) is None for params in drawn)
 

@@ -17,10 +17,10 @@ from command import CommandLine
 from moto import mock_aws
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-import raysent.cloud.cluster.doctor as doctoring
-from raysent.cloud.cluster import Account, Launcher, asks_for_token, examine, read_cluster, read_token
-from raysent.cloud.cluster.launcher import make_token, run_process
-from raysent.cloud.cluster.wheel import write_wheel
+import raysent.cluster.doctor as doctoring
+from raysent.cluster import Account, Launcher, asks_for_token, examine, read_cluster, read_token
+from raysent.cluster.launcher import make_token, run_process
+from raysent.cluster.wheel import write_wheel
 from raysent.errors import ArtifactError, CloudError
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"

@@ -11,7 +11,7 @@ import pytest
 from command import CommandLine
 
 from raysent.cli import drilling
-from raysent.cloud.cluster import Drilled
+from raysent.cluster import Drilled
 
 WENT_ON = Drilled("aaa", 1.25, 1.5, 12.0, continued_s=20.0, continued_on="bbb", step=1200, steps_lost=0)
 ENDED = Drilled("aaa", None, None, 12.0)

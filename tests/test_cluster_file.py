@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from raysent.cloud.cluster import head_policy, read_cluster, self_destruct, worker_policy
+from raysent.cluster import head_policy, read_cluster, self_destruct, worker_policy
 from raysent.errors import ConfigError
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
@@ -74,7 +74,7 @@ def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
         ("InstanceType: g5.xlarge", "InstanceType: g5.xlrge", "AWS knows no 'g5.xlrge' here; did you mean 'g5.xlarge'?"),
         ("labels: {market: spot, instance-type: g5.xlarge}", "labels: {market: spot}", "spot-g5.labels: must say instance-type: g5.xlarge, by which its price is known"),
         ("labels: {market: spot, instance-type: g5.xlarge}", "labels: {market: on-demand, instance-type: g5.xlarge}", "spot-g5.labels: must say market: spot, by which"),
-        ("RAY_AUTOSCALER_UTILIZATION_SCORER=raysent.autoscaling.score ", "", "must export RAY_AUTOSCALER_UTILIZATION_SCORER=raysent.autoscaling.score before 'ray start'"),
+        ("RAY_AUTOSCALER_UTILIZATION_SCORER=raysent.cluster.autoscaling.score ", "", "must export RAY_AUTOSCALER_UTILIZATION_SCORER=raysent.cluster.autoscaling.score before 'ray start'"),
         ("{{ node_types }}", "", "must export RAYSENT_NODE_TYPES={{ node_types }} before 'ray start'"),
         ("    max_workers: 0\n", "    max_workers: 2\n", "available_node_types.head.max_workers: must be 0"),
         ("{CPU: 0, raysent_driver: 64}", "{CPU: 4, raysent_driver: 64}", "head.resources: must say CPU: 0"),

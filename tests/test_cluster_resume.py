@@ -14,14 +14,14 @@ from botocore.exceptions import NoCredentialsError
 from command import SPACE, CommandLine
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 
-from raysent.artifacts import open_folder
 from raysent.cli import submitting
-from raysent.cloud.cluster import Ended
-from raysent.cloud.cluster.launcher import make_token
+from raysent.cluster import Ended
+from raysent.cluster.launcher import make_token
 from raysent.config import parse_yaml
-from raysent.search_space import parse_space
-from raysent.sweep import SweepRecord
-from raysent.sweep.record import save_record
+from raysent.storage import open_folder
+from raysent.sweeps import SweepRecord
+from raysent.sweeps.record import save_record
+from raysent.sweeps.space import parse_space
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
 CORPUS = "The cat sat. The dog ran.\n"
@@ -92,7 +92,7 @@ def jobs(monkeypatch, tmp_path):
     with moto_server() as url:
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": url, "RAYSENT_CACHE": str(tmp_path / "c")}.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("raysent.cloud.aws_prices.boto3", SimpleNamespace(client=_no_prices))
+        monkeypatch.setattr("raysent.cluster.aws_prices.boto3", SimpleNamespace(client=_no_prices))
         with empty_bucket(url) as client:
             found.client = client
             yield found

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 
-import raysent.cloud.cluster.saves as measuring
-from raysent.cloud.cluster import read_cluster, saves_in_time
-from raysent.cloud.cluster.saves import Saves, measure_saves
+import raysent.cluster.saves as measuring
+from raysent.cluster import read_cluster, saves_in_time
+from raysent.cluster.saves import Saves, measure_saves
 from raysent.errors import ConfigError
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
@@ -49,7 +49,7 @@ def test_spot_is_refused_where_saving_takes_more_than_half_the_notice(monkeypatc
     """One save in a hundred that is too slow is enough, and what mends it is said; on demand it does not matter."""
     slow = Saves("s3://b", 2**28, (1.0,) * 19 + (60.5,))
     assert (slow.p99_s, slow.fit_into_notice) == (60.5, False)
-    monkeypatch.setattr("raysent.cloud.cluster.doctor.measure_saves", lambda *_, **__: slow)
+    monkeypatch.setattr("raysent.cluster.doctor.measure_saves", lambda *_, **__: slow)
     cluster = read_cluster(SHIPPED)
     found = saves_in_time(cluster, num_bytes=2**28)
     assert found.verdict == "failed"

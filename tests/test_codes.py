@@ -10,20 +10,20 @@ import pytest
 import torch
 from command import CommandLine
 from tiny_run import tiny_run
-from toy_batches import ToyRead, surroundings, toy_batch
+from toy_batches import ToyRead, build_context, toy_batch
 
-from raysent.codes import build_code, known_codes, straight_through
-from raysent.codes.autoencoder import Config as Autoencoder
-from raysent.codes.principal_components import Config as PrincipalComponents
-from raysent.codes.random_projection import Config as RandomProjection
-from raysent.codes.threshold import Config as Threshold
 from raysent.errors import ConfigError, DataError
-from raysent.model import SentenceModel, load
-from raysent.objectives import build_objective
-from raysent.objectives.reconstruction import Config as Reconstruction
-from raysent.objectives.reconstruction import similarity_kept
-from raysent.packed_codes import hamming, pack_bits, unpack_bits
-from raysent.trainer import fit
+from raysent.kernels.hamming import hamming, pack_bits, unpack_bits
+from raysent.models import SentenceModel, load
+from raysent.models.codes import build_code, known_codes, straight_through
+from raysent.models.codes.autoencoder import Config as Autoencoder
+from raysent.models.codes.principal_components import Config as PrincipalComponents
+from raysent.models.codes.random_projection import Config as RandomProjection
+from raysent.models.codes.threshold import Config as Threshold
+from raysent.models.objectives import build_objective
+from raysent.models.objectives.reconstruction import Config as Reconstruction
+from raysent.models.objectives.reconstruction import similarity_kept
+from raysent.training.loop import fit
 
 DIM = 10
 METHODS: dict[str, dict[str, Any]] = {
@@ -120,7 +120,7 @@ def test_stochastic_thresholds_act_in_training_only():
 def test_reconstruction_is_its_restatement(distance, power):
     """Mean squared error of the decoder of +-1 bits, and the hinge of random triples with its sign."""
     config = Reconstruction(lambda_sp=0.3, sp_distance=distance, sp_power=power)
-    given, read, batch = surroundings(), ToyRead(1), toy_batch("context")
+    given, read, batch = build_context(), ToyRead(1), toy_batch("context")
     objective = build_objective(config, given)
     loss = objective(read, batch, generator=generator(5)).item()
     vectors = read(batch.sentences)[0].detach()
@@ -140,7 +140,7 @@ def test_reconstruction_is_its_restatement(distance, power):
 
 def test_semantic_term_has_the_sign_of_all_four_orders():
     """No cost where codes are ordered as the vectors, a cost where they are not, either way round."""
-    objective = build_objective(Reconstruction(), surroundings(dim=2))
+    objective = build_objective(Reconstruction(), build_context(dim=2))
     vectors = torch.tensor([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]])
     right = torch.tensor([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
     wrong = torch.tensor([[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]])

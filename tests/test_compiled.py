@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from raysent.compiled import build, load, load_if_possible
 from raysent.errors import CompilerError
+from raysent.kernels import compiled as build
+from raysent.kernels.compiled import load, load_if_possible
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'
 
@@ -77,10 +78,10 @@ def test_load_mends_a_damaged_library(kernels, compiler):
 def test_load_is_safe_among_processes(kernels, compiler):
     """Several that ask at once build one library between them, and none reads half of it."""
     program = (
-        "from pathlib import Path; from raysent.compiled import build; "
+        "from pathlib import Path; from raysent.kernels.compiled import build; "
         f"build._SOURCES = Path({str(kernels)!r}); assert build.load('toy').answer() == 42"
     )
-    paths = os.pathsep.join([str(Path(build.__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(Path(build.__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
     started = [
         subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}) for _ in range(3)
     ]

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from raysent.config import parse_yaml
 from raysent.cost import Budget, Funds
 from raysent.errors import ArtifactError, ConfigError
-from raysent.search_space import parse_space
-from raysent.sweep.conductor import Conductor
-from raysent.sweep.halving import SuccessiveHalving
-from raysent.sweep.journal import JOURNAL_FILE, Journal
-from raysent.sweep.proposals import Proposals, derived_seed
+from raysent.storage.layout import JOURNAL_FILE
+from raysent.sweeps.controller import SweepController
+from raysent.sweeps.journal import Journal
+from raysent.sweeps.samplers.optuna_samplers import OptunaSampler, derived_seed
+from raysent.sweeps.schedulers.asha import SuccessiveHalving
+from raysent.sweeps.space import parse_space
 
 NUM_REPORTS = 9
 
@@ -34,7 +35,7 @@ limits: {{trials: {trials}, seeds: {seeds}, sampler: {sampler}, scheduler: {{typ
     return parse_space(parse_yaml(text), name="toy")
 
 
-def _train(conductor: Conductor, *, stop_after: int | None = None, log: list | None = None) -> None:
+def _train(controller: SweepController, *, stop_after: int | None = None, log: list | None = None) -> None:
     """Drive every trial to its end in turn; give up after `stop_after` calls, as a killed driver does."""
     calls = 0
 
@@ -43,48 +44,50 @@ def _train(conductor: Conductor, *, stop_after: int | None = None, log: list | N
         calls += 1
         return stop_after is not None and calls > stop_after
 
-    while (trial := conductor.suggest()) is not None:
+    while (trial := controller.suggest()) is not None:
         if called():
             return
         rate = trial.params["training.learning_rate"]
         for index in range(max(1, trial.index), NUM_REPORTS + 1):
             score = random.Random(f"{trial.name}{index}").random() * rate
-            goes_on = conductor.report(
+            should_continue = controller.report(
                 trial.name, index=index, num_reports=NUM_REPORTS, metrics={"context_accuracy": score}, seconds=index
             )
             if log is not None:
-                log.append((trial.name, index, goes_on))
+                log.append((trial.name, index, should_continue))
             if called():
                 return
-            if not goes_on:
-                conductor.end(trial.name, status="stopped")
+            if not should_continue:
+                controller.end(trial.name, status="stopped")
                 break
         else:
-            conductor.end(trial.name, status="finished")
+            controller.end(trial.name, status="finished")
         if called():
             return
 
 
-def _state(conductor: Conductor) -> list:
-    return [(t.name, t.params, t.seed, t.status, t.index, t.metrics, t.decisions) for t in conductor.trials.values()]
+def _state(controller: SweepController) -> list:
+    return [(t.name, t.params, t.seed, t.status, t.index, t.metrics, t.decisions) for t in controller.trials.values()]
 
 
 def test_halving_keeps_the_best_share_at_rungs():
     """At a rung one in three goes on; between rungs everybody does."""
     halving = SuccessiveHalving(mode="max", reduction_factor=3, grace_reports=1)
     assert [index for index in range(1, 30) if halving.is_rung(index)] == [1, 3, 9, 27]
-    answers = [halving.goes_on(name, index=1, score=score)[0] for name, score in zip("abcd", [5, 4, 6, 1], strict=True)]
+    answers = [
+        halving.should_continue(name, index=1, score=score)[0] for name, score in zip("abcd", [5, 4, 6, 1], strict=True)
+    ]
     assert answers == [True, False, True, False]
-    assert halving.goes_on("b", index=2, score=-9.0)[0]
-    assert not halving.goes_on("e", index=2, score=float("nan"))[0]
+    assert halving.should_continue("b", index=2, score=-9.0)[0]
+    assert not halving.should_continue("e", index=2, score=float("nan"))[0]
 
 
 def test_halving_minimises_when_told_to():
     """With mode min the smallest score is the best."""
     halving = SuccessiveHalving(mode="min", reduction_factor=2)
-    assert halving.goes_on("a", index=1, score=2.0)[0]
-    assert not halving.goes_on("b", index=1, score=3.0)[0]
-    assert halving.goes_on("c", index=1, score=1.0)[0]
+    assert halving.should_continue("a", index=1, score=2.0)[0]
+    assert not halving.should_continue("b", index=1, score=3.0)[0]
+    assert halving.should_continue("c", index=1, score=1.0)[0]
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random", "qmc", "gp"])
@@ -92,22 +95,22 @@ def test_proposals_are_a_function_of_seed_and_events(sampler):
     """Every sampler proposes the same again, and stays inside the domains."""
     drawn = []
     for _ in range(2):
-        proposals = Proposals(_space(trials=16, sampler=sampler), seed=3)
+        proposals = OptunaSampler(_space(trials=16, sampler=sampler), seed=3)
         drawn.append([])
         for number in range(6):
-            params, _ = proposals.propose(number)
+            params, _ = proposals.ask(number)
             assert 1e-4 <= params["training.learning_rate"] <= 1e-2
             drawn[-1].append(params)
-            proposals.observe(number, index=1, score=params["training.learning_rate"])
-            proposals.settle(number, status="finished", score=params["training.learning_rate"])
+            proposals.on_report(number, index=1, score=params["training.learning_rate"])
+            proposals.complete(number, status="finished", score=params["training.learning_rate"])
     assert drawn[0] == drawn[1]
     assert len({repr(params) for params in drawn[0]}) == 6
 
 
 def test_proposals_exhaust_a_small_space():
     """A space of six combinations gives six trials, none twice, and then none."""
-    proposals = Proposals(_space(search="  objective.context_size: {choice: [1]}"), seed=0)
-    drawn = [proposals.propose(number) for number in range(7)]
+    proposals = OptunaSampler(_space(search="  objective.context_size: {choice: [1]}"), seed=0)
+    drawn = [proposals.ask(number) for number in range(7)]
     assert drawn[6] is None
     assert len({repr(params) for params, _ in drawn[:6]}) == 6
 
@@ -115,30 +118,30 @@ def test_proposals_exhaust_a_small_space():
 def test_proposals_begin_with_one_trial_of_each_kind():
     """Every value of the name that members are chosen by is tried first, also after a replay."""
     space = _space(search="  training.learning_rate: {loguniform: [1e-4, 1e-2]}\njudge: {each: training.batch_size}\n")
-    proposals, replayed = Proposals(space, seed=0), Proposals(space, seed=0)
-    drawn = [proposals.propose(number) for number in range(4)]
+    proposals, replayed = OptunaSampler(space, seed=0), OptunaSampler(space, seed=0)
+    drawn = [proposals.ask(number) for number in range(4)]
     assert [params["training.batch_size"] for params, _ in drawn[:3]] == [10, 20, 40]
     for number, (params, attempts) in enumerate(drawn[:3]):
         replayed.repeat(number, params, attempts=attempts)
-    assert replayed.propose(3) == drawn[3]
+    assert replayed.ask(3) == drawn[3]
 
 
 def test_proposals_respect_constraints():
     """No proposal breaks a constraint."""
     space = _space(search="constraints: ['training.batch_size < 30']\n")
-    proposals = Proposals(space, seed=0)
-    assert all(proposals.propose(number)[0]["training.batch_size"] < 30 for number in range(4))
+    proposals = OptunaSampler(space, seed=0)
+    assert all(proposals.ask(number)[0]["training.batch_size"] < 30 for number in range(4))
 
 
 def test_conductor_ends_with_every_trial_and_stops_the_poor():
     """A sweep ends with the trials asked for, some of them stopped early."""
-    conductor = Conductor(_space(), seed=1, write=lambda event, **values: None)
-    _train(conductor)
-    statuses = [trial.status for trial in conductor.trials.values()]
+    controller = SweepController(_space(), seed=1, write=lambda event, **values: None)
+    _train(controller)
+    statuses = [trial.status for trial in controller.trials.values()]
     assert len(statuses) == 8
     assert set(statuses) == {"finished", "stopped"}
-    assert conductor.is_complete
-    assert conductor.best.status == "finished"
+    assert controller.is_complete
+    assert controller.best.status == "finished"
 
 
 @settings(max_examples=15, deadline=None)
@@ -146,15 +149,15 @@ def test_conductor_ends_with_every_trial_and_stops_the_poor():
 def test_conductor_killed_at_any_event_goes_on_as_if_it_had_not(tmp_path_factory, kill, sampler, seeds):
     """Whatever call the driver is killed after, resuming gives the trials and decisions of an unbroken sweep."""
     space = _space(sampler=sampler, seeds=seeds)
-    whole = Conductor(space, seed=5, write=lambda event, **values: None)
+    whole = SweepController(space, seed=5, write=lambda event, **values: None)
     _train(whole)
 
     folder = tmp_path_factory.mktemp("run")
     journal = Journal(folder)
-    _train(Conductor(space, seed=5, write=journal.write), stop_after=kill)
+    _train(SweepController(space, seed=5, write=journal.write), stop_after=kill)
     journal.close()
     journal = Journal(folder)
-    resumed = Conductor(space, seed=5, write=journal.write, past=journal.past)
+    resumed = SweepController(space, seed=5, write=journal.write, past=journal.past)
     _train(resumed)
     journal.close()
     assert _state(resumed) == _state(whole)
@@ -162,69 +165,71 @@ def test_conductor_killed_at_any_event_goes_on_as_if_it_had_not(tmp_path_factory
 
 def test_values_are_worth_the_median_of_their_seeds():
     """Three seeds of each, the same values; the searcher hears the median, and the best is the median one."""
-    conductor = Conductor(_space(trials=9, seeds=3, scheduler="none"), seed=1, write=lambda event, **values: None)
-    _train(conductor)
-    trials = list(conductor.trials.values())
+    controller = SweepController(
+        _space(trials=9, seeds=3, scheduler="none"), seed=1, write=lambda event, **values: None
+    )
+    _train(controller)
+    trials = list(controller.trials.values())
     for first in (0, 3, 6):
         same = trials[first : first + 3]
         assert len({repr(trial.params) for trial in same}) == 1
         assert len({trial.seed for trial in same}) == 3
-        middle = sorted(conductor.score(trial) for trial in same)[1]
-        assert {conductor.median(trial) for trial in same} == {middle}
-    told = [trial.value for trial in conductor._proposals._study.trials if trial.value is not None]
-    assert told == [conductor.median(trial) for trial in trials[::3]]
-    best = conductor.best
-    assert conductor.score(best) == conductor.median(best) == max(conductor.median(trial) for trial in trials)
+        middle = sorted(controller.score(trial) for trial in same)[1]
+        assert {controller.median(trial) for trial in same} == {middle}
+    told = [trial.value for trial in controller._proposals._study.trials if trial.value is not None]
+    assert told == [controller.median(trial) for trial in trials[::3]]
+    best = controller.best
+    assert controller.score(best) == controller.median(best) == max(controller.median(trial) for trial in trials)
 
 
 def test_conductor_starts_nothing_that_the_budget_does_not_cover():
     """A refusal is written once with the funds it was made upon, and ends the sweep when what runs has ended."""
     events = []
     write = lambda event, **values: events.append((event, values))  # noqa: E731 - one line says it
-    conductor = Conductor(_space(), seed=1, write=write, budget=Budget(limit_usd=10.0))
-    trial = conductor.suggest(Funds(spent_usd=9.0, commitment_usd=0.4))
-    assert conductor.suggest(Funds(spent_usd=9.2, commitment_usd=0.4)) is None
-    assert conductor.suggest(Funds(spent_usd=9.2, commitment_usd=0.4)) is None
+    controller = SweepController(_space(), seed=1, write=write, budget=Budget(limit_usd=10.0))
+    trial = controller.suggest(Funds(spent_usd=9.0, commitment_usd=0.4))
+    assert controller.suggest(Funds(spent_usd=9.2, commitment_usd=0.4)) is None
+    assert controller.suggest(Funds(spent_usd=9.2, commitment_usd=0.4)) is None
     assert [event for event, _ in events] == ["suggested", "started", "refused"]
     assert events[-1][1]["funds"] == {"spent_usd": 9.2, "commitment_usd": 0.4, "hourly_usd": 0.0, "elapsed_s": 0.0}
-    assert not conductor.is_complete
-    conductor.end(trial.name, status="finished")
-    assert conductor.is_complete
+    assert not controller.is_complete
+    controller.end(trial.name, status="finished")
+    assert controller.is_complete
 
 
 def test_conductor_halts_training_when_the_money_is_gone():
     """What runs is stopped in the middle, said once; the trials that cannot go on are over."""
     events = []
     write = lambda event, **values: events.append(event)  # noqa: E731 - one line says it
-    conductor = Conductor(_space(), seed=1, write=write, budget=Budget(limit_usd=10.0))
-    conductor.suggest(Funds())
-    assert not conductor.is_halted(Funds(spent_usd=9.4))
-    assert conductor.is_halted(Funds(spent_usd=9.6))
-    assert conductor.is_halted(Funds(spent_usd=9.7))
-    conductor.abandon()
+    controller = SweepController(_space(), seed=1, write=write, budget=Budget(limit_usd=10.0))
+    controller.suggest(Funds())
+    assert not controller.is_halted(Funds(spent_usd=9.4))
+    assert controller.is_halted(Funds(spent_usd=9.6))
+    assert controller.is_halted(Funds(spent_usd=9.7))
+    controller.abandon()
     assert events == ["suggested", "started", "halted", "ended"]
-    assert conductor.is_complete
+    assert controller.is_complete
 
 
 def test_conductor_pays_ways_to_rungs_ahead_when_told_to():
     """Under finish-rung a trial at a rung goes on only if its next rung, and those of others, still fit."""
     budget = Budget(limit_usd=10.0, reserve=0.0, on_budget="finish-rung")
-    for spent_usd, goes_on in ((7.4, True), (7.6, False)):
-        conductor = Conductor(_space(), seed=1, write=lambda event, **values: None, budget=budget)
-        trial = conductor.suggest(Funds())
+    for spent_usd, should_continue in ((7.4, True), (7.6, False)):
+        controller = SweepController(_space(), seed=1, write=lambda event, **values: None, budget=budget)
+        trial = controller.suggest(Funds())
         # At one dollar a report, the way from rung 1 to rung 3 needs 2 * 1.25 dollars.
         told = {"index": 1, "num_reports": 9, "metrics": {"context_accuracy": 0.5}, "seconds": 1.0, "usd": 1.0}
-        assert conductor.report(trial.name, **told, funds=Funds(spent_usd=spent_usd)) is goes_on
-        assert (conductor.suggest(Funds(spent_usd=9.5)) is None) is True
+        assert controller.report(trial.name, **told, funds=Funds(spent_usd=spent_usd)) is should_continue
+        assert (controller.suggest(Funds(spent_usd=9.5)) is None) is True
 
 
 def test_conductor_asks_anew_for_money_when_it_is_taken_up_again():
     """A raised budget lets a sweep go on that an old one had closed."""
     events = []
     write = lambda event, **values: events.append({"event": event, **values})  # noqa: E731 - one line says it
-    conductor = Conductor(_space(), seed=1, write=write, budget=Budget(limit_usd=10.0))
-    assert conductor.suggest(Funds(spent_usd=9.9)) is None
-    again = Conductor(_space(), seed=1, write=write, past=events, budget=Budget(limit_usd=20.0))
+    controller = SweepController(_space(), seed=1, write=write, budget=Budget(limit_usd=10.0))
+    assert controller.suggest(Funds(spent_usd=9.9)) is None
+    again = SweepController(_space(), seed=1, write=write, past=events, budget=Budget(limit_usd=20.0))
     assert again.suggest(Funds(spent_usd=9.9)) is not None
 
 
@@ -236,19 +241,19 @@ search: {training.learning_rate: {loguniform: [1e-4, 1e-2]}}
 limits: {trials: 12, rung_unit: usd}
 cost: {usd_per_hour: 1.0, on_budget: finish-rung}
 """
-    conductor = Conductor(parse_space(parse_yaml(text), name="toy"), seed=1, write=lambda event, **values: None)
+    controller = SweepController(parse_space(parse_yaml(text), name="toy"), seed=1, write=lambda event, **values: None)
 
     def tell(trial, index, score, usd):
         told = {"num_reports": 20, "metrics": {"context_accuracy": score}, "seconds": 1.0, "usd": usd}
-        return conductor.report(trial.name, index=index, **told)
+        return controller.report(trial.name, index=index, **told)
 
-    return conductor, tell
+    return controller, tell
 
 
 def test_conductor_shares_rungs_out_in_dollars():
     """Of trials at one rung those go on that a third of its dollars was spent on: a dear one takes more of it."""
-    conductor, tell = _dollar_sweep()
-    dear, cheap, other = (conductor.suggest() for _ in range(3))
+    controller, tell = _dollar_sweep()
+    dear, cheap, other = (controller.suggest() for _ in range(3))
     assert tell(dear, 1, 0.5, 4.0)
     # Four dollars of five went to a better one; by place, nobody would be better than a third of three.
     assert not tell(cheap, 1, 0.4, 1.0)
@@ -258,8 +263,8 @@ def test_conductor_shares_rungs_out_in_dollars():
 
 def test_conductor_asks_again_who_went_on_when_few_had_come():
     """The first at a rung goes on for want of others; it is held against them at its next report."""
-    conductor, tell = _dollar_sweep()
-    first, second = conductor.suggest(), conductor.suggest()
+    controller, tell = _dollar_sweep()
+    first, second = controller.suggest(), controller.suggest()
     assert tell(first, 1, 0.1, 1.0)
     assert tell(second, 1, 0.9, 1.0)
     assert not tell(first, 2, 0.8, 2.0)
@@ -275,20 +280,20 @@ def test_rungs_in_dollars_need_a_price():
 def test_conductor_answers_a_repeated_report_as_before():
     """A resumed trial tells its last report again and is not judged twice."""
     events = []
-    conductor = Conductor(_space(), seed=1, write=lambda event, **values: events.append((event, values)))
-    trial = conductor.suggest()
+    controller = SweepController(_space(), seed=1, write=lambda event, **values: events.append((event, values)))
+    trial = controller.suggest()
     told = {"index": 1, "num_reports": 9, "metrics": {"context_accuracy": 0.5}, "seconds": 1.0}
-    assert conductor.report(trial.name, **told) is conductor.report(trial.name, **told)
+    assert controller.report(trial.name, **told) is controller.report(trial.name, **told)
     assert [event for event, _ in events] == ["suggested", "started", "report", "decision"]
 
 
 def test_conductor_records_a_failure_and_goes_on():
     """One trial's failure neither ends the sweep nor counts as a score."""
-    conductor = Conductor(_space(trials=2, scheduler="none"), seed=1, write=lambda event, **values: None)
-    failed = conductor.suggest()
-    conductor.end(failed.name, status="failed", error="MemoryError")
-    _train(conductor)
-    assert [trial.status for trial in conductor.trials.values()] == ["failed", "finished"]
+    controller = SweepController(_space(trials=2, scheduler="none"), seed=1, write=lambda event, **values: None)
+    failed = controller.suggest()
+    controller.end(failed.name, status="failed", error="MemoryError")
+    _train(controller)
+    assert [trial.status for trial in controller.trials.values()] == ["failed", "finished"]
 
 
 def test_journal_drops_a_torn_line_and_refuses_a_second_driver(tmp_path):

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
 
-from raysent.corpus import CorpusConfig, cache_folder, docs_documents, parallel, prepare
-from raysent.corpus.documents import read_documents
-from raysent.corpus.prose import is_prose, paragraphs, prose_sentences
-from raysent.corpus.sources import Source, find_sources
-from raysent.corpus.splits import choose_splits
-from raysent.corpus.splitting import PARAGRAPH_BREAK, split_sentences
+from raysent.data.corpus import CorpusConfig, cache_folder, docs_documents, prepare
+from raysent.data.corpus import preparation as parallel
+from raysent.data.corpus.documents import PARAGRAPH_BREAK, read_documents, split_sentences
+from raysent.data.corpus.embedded import is_prose, paragraphs, prose_sentences
+from raysent.data.corpus.sources import Source, find_sources
+from raysent.data.corpus.store import choose_splits
+from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import DataError
-from raysent.vocabulary import VocabularyConfig
 
 DOCUMENTS = [[f"Document {d} has sentence {s} ." for s in range(4 + d % 3)] for d in range(30)]
 PARAGRAPHS = (

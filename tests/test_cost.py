@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysent.artifacts import read_json_lines
 from raysent.config import parse_yaml
 from raysent.cost import (
     Budget,
@@ -26,9 +25,11 @@ from raysent.cost import (
 )
 from raysent.cost.config import parse_deadline
 from raysent.errors import ArtifactError, BudgetError, ConfigError
-from raysent.search_space import parse_space
-from raysent.sweep.metering import LEDGER_FILE, Meter, metered, read_ledger, spent_usd
-from raysent.sweep.trial import Trial
+from raysent.storage import read_json_lines
+from raysent.storage.layout import LEDGER_FILE
+from raysent.sweeps.cost_tracker import CostTracker, metered, read_ledger, spent_usd
+from raysent.sweeps.space import parse_space
+from raysent.sweeps.trial import Trial
 
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 
@@ -164,12 +165,12 @@ def test_meter_survives_a_torn_line_and_a_kill(tmp_path):
     """The half line of a killed writer is cut; the open machine is charged for as long as stopping takes."""
     clock = Clock()
     config = CostConfig(usd_per_hour=3600.0, poll="1s", drain="4s", terminate="5s")
-    meter = Meter(tmp_path, config, nodes=lambda: {"here": {}}, clock=clock).__enter__()
+    cost_tracker = CostTracker(tmp_path, config, nodes=lambda: {"here": {}}, clock=clock).__enter__()
     clock.now += 7
-    assert meter.funds().spent_usd == 7
+    assert cost_tracker.funds().spent_usd == 7
     with (tmp_path / LEDGER_FILE).open("a") as stream:
         stream.write('{"entry": "no')
-    with Meter(tmp_path, config, nodes=lambda: {"here": {}}, clock=clock) as again:
+    with CostTracker(tmp_path, config, nodes=lambda: {"here": {}}, clock=clock) as again:
         assert again.funds() == Funds(17.0, 10.0, 3600.0, 0.0)
         clock.now += 3
     assert sum(entry["usd"] for entry in read_json_lines(tmp_path / LEDGER_FILE)) == pytest.approx(20)
@@ -179,19 +180,19 @@ def test_meter_follows_machines_that_come_and_go(tmp_path):
     """Each machine is paid for while it is there, and a trial costs its share of them."""
     clock, there = Clock(), {"a": {}}
     config = CostConfig(usd_per_hour=3600.0, poll="1s")
-    with Meter(tmp_path, config, nodes=lambda: there, clock=clock) as meter:
-        meter.num_slots = 4
+    with CostTracker(tmp_path, config, nodes=lambda: there, clock=clock) as cost_tracker:
+        cost_tracker.num_slots = 4
         clock.now += 10
         there["b"] = {}
-        assert meter.funds().spent_usd == 10
+        assert cost_tracker.funds().spent_usd == 10
         clock.now += 10
         del there["a"]
-        assert meter.funds().spent_usd == 30
+        assert cost_tracker.funds().spent_usd == 30
         trial = Trial("0000", 0, {}, 0, seconds=5.0, usd=1.0)
-        assert meter.trial_usd(trial, 9.0) == 1.0 + 4 / 4
+        assert cost_tracker.trial_usd(trial, 9.0) == 1.0 + 4 / 4
         for index, lost in ((1, 5), (2, 5)):
             report = {"index": index, "seconds": 9.0, "step": 30 * index, "steps_lost": lost, "node": "b"}
-            meter.note_share(trial, report)
+            cost_tracker.note_share(trial, report)
     shares = [entry for entry in read_ledger(tmp_path) if entry["entry"] == "trial"]
     assert [(share["node"], share["steps"], share["steps_lost"]) for share in shares] == [("b", 30, 5), ("b", 30, 0)]
     assert (shares[0]["seconds"], shares[0]["usd"]) == (4.0, 1.0)
@@ -213,15 +214,15 @@ def test_metered_pays_for_what_is_done_after_training(tmp_path):
 def test_metered_ends_what_the_money_does_not_suffice_for(tmp_path):
     """Half a dollar above the budget is the bound, whatever it was spent on."""
     clock, price = Clock(), 3600.0
-    with Meter(tmp_path, CostConfig(usd_per_hour=price), nodes=lambda: {"here": {}}, clock=clock) as meter:
+    with CostTracker(tmp_path, CostConfig(usd_per_hour=price), nodes=lambda: {"here": {}}, clock=clock) as cost_tracker:
         clock.now += 2
-        meter.funds()
+        cost_tracker.funds()
     enough, too_little = (CostConfig(usd_per_hour=price, budget=budget, poll="0.1s") for budget in ("9usd", "1usd"))
-    with metered(tmp_path, enough, what="judging") as afford:
-        afford()
+    with metered(tmp_path, enough, what="judging") as check_budget:
+        check_budget()
     said = r"^judging: must stay within 1\.00 usd; 2\.\d\d are spent$"
-    with metered(tmp_path, too_little, what="judging") as afford, pytest.raises(BudgetError, match=said):
-        afford()
+    with metered(tmp_path, too_little, what="judging") as check_budget, pytest.raises(BudgetError, match=said):
+        check_budget()
 
 
 def test_budget_admits_while_everything_fits():

@@ -15,10 +15,10 @@ import pytest
 import torch
 from tiny_run import tiny_run
 
-from raysent.devices import on_device
-from raysent.material import open_material
-from raysent.trainer.loop import _Training
-from raysent.trainer.workers import Workers
+from raysent.kernels.devices import on_device
+from raysent.training.data import open_training_data
+from raysent.training.loop import _Training
+from raysent.training.workers import Workers
 
 _META = torch.device("meta")
 _WORDS = {"embedding": {"dim": 6}}
@@ -54,7 +54,7 @@ def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def train(**changes: Any) -> None:
         config = tiny_run(tmp_path, **changes)
-        training = _Training(config, open_material(config), device=_META, workers=Workers())
+        training = _Training(config, open_training_data(config), device=_META, workers=Workers())
         for _ in range(2):
             training._step()
 

@@ -11,13 +11,13 @@ import pytest
 from command import CommandLine
 from tiny_run import tiny_run, write_corpus
 
-from raysent.model import load
-from raysent.probes import fit_probe
-from raysent.probes.features import task_features
-from raysent.tasks import TaskData, load_task
-from raysent.trainer import fit
-from raysent.validation.config import DownstreamConfig
-from raysent.validation.downstream import Downstream, cut
+from raysent.evaluation.probes import fit_probe
+from raysent.evaluation.probes.features import task_features
+from raysent.evaluation.tasks import TaskData, load_task
+from raysent.models import load
+from raysent.training.loop import fit
+from raysent.training.validation.config import DownstreamConfig
+from raysent.training.validation.metrics import Downstream, cut
 
 DOWNSTREAM = {"tasks": ["docs-library"], "max_rows": 200}
 

@@ -13,7 +13,7 @@ import raysent
 ENCODER = '''
 """The first word's vector."""
 from typing import Literal
-from raysent.encoders import SentenceReader, WordEncoderConfig
+from raysent.models.encoders import SentenceReader, WordEncoderConfig
 
 class Config(WordEncoderConfig):
     type: Literal["first_word"] = "first_word"
@@ -39,7 +39,7 @@ OBJECTIVE = '''
 from typing import ClassVar, Literal
 import torch
 from torch import nn
-from raysent.objectives import Objective as BaseObjective, ObjectiveConfig
+from raysent.models.objectives import Objective as BaseObjective, ObjectiveConfig
 
 class Config(ObjectiveConfig):
     reads: ClassVar[str] = "pairs"
@@ -74,8 +74,8 @@ class Objective(BaseObjective):
 SCRIPT = """
 import sys
 from pathlib import Path
-from raysent.model import load
-from raysent.run import RunConfig
+from raysent.models import load
+from raysent.training.run import RunConfig
 from raysent.trainer import fit
 folder = Path(sys.argv[1])
 words = "cat dog king bird fish".split()

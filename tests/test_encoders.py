@@ -12,23 +12,24 @@ import pytest
 import reference
 import torch
 
-import raysent.encoders as registry
-from raysent.compiled import build, load
+import raysent.models.encoders as registry
 from raysent.config import Document, StrictModel, validate
-from raysent.embeddings import EmbeddingConfig, Tables
-from raysent.encoders import AnyEncoder, build_encoder, known_encoders
-from raysent.encoders.bag import Config as Bag
-from raysent.encoders.cnn import Config as Cnn
-from raysent.encoders.concat import Config as Concat
-from raysent.encoders.gru import Config as Gru
-from raysent.encoders.linear import Config as Linear
-from raysent.encoders.lstm import Config as Lstm
+from raysent.data.vocabulary import PAD_ID, UNK_ID, Sentences, Vocabulary
 from raysent.errors import CompilerError, ConfigError
-from raysent.packed_gru import cells, recurrence
-from raysent.packing import block_rows, pack, pack_blocks
-from raysent.pooling import word_sums
+from raysent.kernels import compiled as build
+from raysent.kernels.compiled import load
+from raysent.kernels.packed_gru import cells, recurrence
+from raysent.kernels.packing import block_rows, pack, pack_blocks
+from raysent.models.embeddings import EmbeddingConfig, Tables
+from raysent.models.encoders import AnyEncoder, build_encoder, known_encoders
+from raysent.models.encoders.bag import Config as Bag
+from raysent.models.encoders.cnn import Config as Cnn
+from raysent.models.encoders.concat import Config as Concat
+from raysent.models.encoders.gru import Config as Gru
+from raysent.models.encoders.linear import Config as Linear
+from raysent.models.encoders.lstm import Config as Lstm
+from raysent.models.pooling import word_sums
 from raysent.registry import scan, union
-from raysent.vocabulary import PAD_ID, UNK_ID, Sentences, Vocabulary
 
 NUM_WORDS = 40
 WORDS = EmbeddingConfig(dim=5)
@@ -149,7 +150,7 @@ def test_file_dropped_into_the_folder_is_an_encoder(tmp_path, monkeypatch):
     """Configuration and building find it without another line."""
     (tmp_path / "first_word.py").write_text(
         "from typing import Literal\n"
-        "from raysent.encoders import SentenceReader, WordEncoderConfig\n"
+        "from raysent.models.encoders import SentenceReader, WordEncoderConfig\n"
         "class Config(WordEncoderConfig):\n"
         "    type: Literal['first'] = 'first'\n"
         "    @property\n"
@@ -167,7 +168,7 @@ def test_file_dropped_into_the_folder_is_an_encoder(tmp_path, monkeypatch):
     members = pydantic.TypeAdapter(union(modules)).validate_python({"type": "first", "embedding": {"dim": 3}})
     vectors = build_encoder(members, tables())(pack(batch_of([5, 6], [7])))
     assert vectors.shape == (2, 3)
-    sys.modules.pop("raysent.encoders.first_word")
+    sys.modules.pop("raysent.models.encoders.first_word")
 
 
 def skip_without_compiler(implementation):

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysent import ensemble, model
-from raysent.ensemble import fit, pool
-from raysent.ensemble.outcomes import fitted_folds, task_outcome
-from raysent.ensemble.representations import Average, Concatenation
+from raysent import ensembles as ensemble
+from raysent import models as model
+from raysent.ensembles import fit, pool
+from raysent.ensembles.outcomes import fitted_folds, task_outcome
+from raysent.ensembles.representations import Average, Concatenation
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluate import evaluate, records
-from raysent.probes.intervals import mean_interval
-from raysent.sentence_encoder import HashEncoder
-from raysent.tasks import senteval
+from raysent.evaluation.evaluate import evaluate, records
+from raysent.evaluation.probes.intervals import mean_interval
+from raysent.evaluation.tasks import senteval
+from raysent.models.sentence_encoder import HashEncoder
 
 MEMBERS = ["hash:4", "hash:8", "hash:16"]
 

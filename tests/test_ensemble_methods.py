@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import greedy_counts, penalised_nll
 
-from raysent import ensemble
-from raysent.ensemble import METHODS, Truth, cross_fit, fit, linear_pool, pool
-from raysent.ensemble.answers import Answers
-from raysent.ensemble.combinations import read_combination
-from raysent.ensemble.cross_fitting import held_out
-from raysent.ensemble.methods import convex_pool, greedy
+from raysent import ensembles as ensemble
+from raysent.ensembles import METHODS, Truth, cross_fit, fit, linear_pool, pool
+from raysent.ensembles.combination import read_combination
+from raysent.ensembles.cross_fitting import held_out
+from raysent.ensembles.methods import convex_pool, greedy
+from raysent.ensembles.predictions import Answers
 from raysent.errors import ArtifactError, ConfigError, DataError
 
 ALL_METHODS = st.sampled_from(sorted(METHODS))

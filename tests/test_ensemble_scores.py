@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 from reference import calibration_error
 from test_ensemble_methods import SEEDS, drawn
 
-from raysent.ensemble import Truth, pool
-from raysent.ensemble.answers import Answers
-from raysent.ensemble.cost import Cost, best_within, choices, total_cost
-from raysent.ensemble.diversity import ambiguity, diversity, error_correlations
-from raysent.ensemble.measures import NUM_BINS, measure
-from raysent.ensemble.outcomes import task_outcome
-from raysent.ensemble.resampling import Draws
+from raysent.ensembles import Truth, pool
+from raysent.ensembles.cost import Cost, best_within, choices, total_cost
+from raysent.ensembles.cross_fitting import Draws
+from raysent.ensembles.measures import NUM_BINS, ambiguity, diversity, error_correlations, measure
+from raysent.ensembles.outcomes import task_outcome
+from raysent.ensembles.predictions import Answers
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluate import Record
-from raysent.probes import FoldResult
+from raysent.evaluation.evaluate import Record
+from raysent.evaluation.probes import FoldResult
 
 
 def nll(log_probabilities, labels):

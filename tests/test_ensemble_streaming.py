@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from test_ensemble_methods import drawn
 
-from raysent.ensemble import METHODS, answers, fit
-from raysent.ensemble.answers import Answers
-from raysent.ensemble.methods import convex_pool
+from raysent.ensembles import METHODS, fit
+from raysent.ensembles import predictions as answers
+from raysent.ensembles.methods import convex_pool
+from raysent.ensembles.predictions import Answers
 
 MIB = 2**20
 

@@ -10,16 +10,16 @@ import pytest
 import reference
 import torch
 from tiny_run import tiny_run
-from toy_batches import ToyRead, surroundings, toy_batch
+from toy_batches import ToyRead, build_context, toy_batch
 
 from raysent.errors import ConfigError, DataError
-from raysent.model import SentenceModel
-from raysent.objectives import build_objective
-from raysent.objectives.entailment import Config as Entailment
-from raysent.objectives.relatedness import Config as Relatedness
-from raysent.objectives.relatedness import mark_targets
-from raysent.run import RunConfig
-from raysent.trainer import fit
+from raysent.models import SentenceModel
+from raysent.models.objectives import build_objective
+from raysent.models.objectives.entailment import Config as Entailment
+from raysent.models.objectives.relatedness import Config as Relatedness
+from raysent.models.objectives.relatedness import mark_targets
+from raysent.training.loop import fit
+from raysent.training.run import RunConfig
 
 
 def write_labelled(folder: Path) -> Path:
@@ -51,7 +51,7 @@ def labelled_run(folder: Path, kind: str, **changes: Any) -> RunConfig:
 def test_entailment_is_its_restatement(activation):
     """Features, layers and cross-entropy, written out."""
     read, batch = ToyRead(1), toy_batch("pairs", 9)
-    objective = build_objective(Entailment(hidden_size=7, activation=activation), surroundings())
+    objective = build_objective(Entailment(hidden_size=7, activation=activation), build_context())
     u, v = (read(side)[0].detach().double().numpy() for side in batch.parts)
     layers = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in objective.layers]
     expected = reference.entailment(u, v, layers, batch.labels, activation=activation)
@@ -70,7 +70,7 @@ def test_mark_targets_have_the_score_as_their_mean():
 
 def test_relatedness_is_its_restatement_and_its_penalties():
     """KL over marks and pairs, and half the squared ways from the first values."""
-    read, batch, given = ToyRead(1), toy_batch("pairs", 9), surroundings()
+    read, batch, given = ToyRead(1), toy_batch("pairs", 9), build_context()
     batch = type(batch)(batch.first, batch.second, None, np.linspace(1, 5, 9))
     weight = torch.nn.Parameter(torch.ones(3))
     config = Relatedness(hidden_size=6, lambda_w=0.1, lambda_c=0.2, lambda_head=0.0)

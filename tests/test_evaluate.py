@@ -7,10 +7,10 @@ import pytest
 from safetensors.numpy import save
 
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.evaluate import evaluate, expand, features_of, read_record, records
-from raysent.probes import settings
-from raysent.sentence_encoder import HashEncoder
-from raysent.tasks import senteval
+from raysent.evaluation.evaluate import evaluate, expand, features_of, read_record, records
+from raysent.evaluation.probes import settings
+from raysent.evaluation.tasks import senteval
+from raysent.models.sentence_encoder import HashEncoder
 
 
 @pytest.fixture

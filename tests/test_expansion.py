@@ -10,10 +10,10 @@ import torch
 from command import CommandLine
 from tiny_run import tiny_run
 
+from raysent.data.vocabulary import Vocabulary, WordVectors, fit_linear_map, new_words, shared_words
 from raysent.errors import DataError
-from raysent.model import SentenceModel, bag_of_words, expand, load
-from raysent.trainer import fit
-from raysent.vocabulary import Vocabulary, WordVectors, fit_linear_map, new_words, shared_words
+from raysent.models import SentenceModel, bag_of_words, expand, load
+from raysent.training.loop import fit
 
 CONCAT = {
     "type": "concat",

@@ -13,18 +13,17 @@ from botocore.stub import Stubber
 from chaos.prices import ANSWER, price_source
 from object_store import CREDENTIALS
 
-from raysent.artifacts import Lines
-from raysent.autoscaling import NodeType, format_types, read_types, score
-from raysent.cloud import LiveSpot
+from raysent.cluster.autoscaling import NodeType, format_types, read_types, score
+from raysent.cluster.aws_prices import LiveSpot
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig, Funds, Ledger, Prices, num_affordable
 from raysent.errors import ArtifactError, ConfigError
-from raysent.search_space import Limits, parse_space
-from raysent.sweep.fallback import Fallback, training_left_s
-from raysent.sweep.fleet import Workers, num_workers, workers_to_come
-from raysent.sweep.layout import Machines, layout
-from raysent.sweep.metering import Meter, read_ledger, spent_usd
-from raysent.sweep.trial import Trial
+from raysent.storage import Lines
+from raysent.sweeps.cost_tracker import CostTracker, read_ledger, spent_usd
+from raysent.sweeps.driver import Fallback, training_left_s
+from raysent.sweeps.machines import Machines, Workers, layout, num_workers, workers_to_come
+from raysent.sweeps.space import Limits, parse_space
+from raysent.sweeps.trial import Trial
 
 MACHINES = {"g5.xlarge": 1.0, "g4dn.xlarge": 0.5, "m5.xlarge": 0.2}
 TYPES = {"spot-a": NodeType(10, "spot"), "spot-b": NodeType(5, "spot"), "sure": NodeType(0, "on-demand")}
@@ -70,15 +69,15 @@ def test_meter_pays_for_each_node_at_its_own_price(tmp_path):
     now, spot = [0.0], {"g4dn.xlarge": (0.2, "then")}
     there = {"head": _labels("m5.xlarge", "on-demand")}
     config = CostConfig(machines=MACHINES, poll="1s", boot="300s")
-    with Meter(
+    with CostTracker(
         tmp_path, config, nodes=lambda: there, prices=Prices(config, spot=spot.get), clock=lambda: now[0]
-    ) as meter:
+    ) as cost_tracker:
         there["worker"] = _labels("g4dn.xlarge", "spot")
         now[0] = 600.0
-        meter.funds()
+        cost_tracker.funds()
         spot["g4dn.xlarge"] = (0.4, "later")
         now[0] = 1200.0
-        meter.funds()
+        cost_tracker.funds()
         now[0] = 1800.0
     lines = [line for line in read_ledger(tmp_path) if line["entry"] == "node"]
     of = {name: [line for line in lines if line["node"] == name] for name in there}
@@ -93,7 +92,9 @@ def test_meter_bills_the_start_of_a_machine_once(tmp_path):
     """A node that an earlier sitting paid for has started already."""
     config = CostConfig(machines=MACHINES, boot="300s")
     for _ in range(2):
-        with Meter(tmp_path, config, nodes=lambda: {"head": _labels("m5.xlarge", "on-demand")}, clock=lambda: 0.0):
+        with CostTracker(
+            tmp_path, config, nodes=lambda: {"head": _labels("m5.xlarge", "on-demand")}, clock=lambda: 0.0
+        ):
             pass
     seconds = sum(line["seconds"] for line in read_ledger(tmp_path))
     assert seconds == 300 + 60  # the second time, its minute
@@ -109,15 +110,15 @@ def test_meter_that_could_not_write_its_end_settles_it_in_the_next_sitting(tmp_p
     with (
         monkeypatch.context() as gone,
         pytest.raises(ArtifactError, match="runs: gone"),
-        Meter(tmp_path, config, nodes=lambda: {"one": {}}, clock=lambda: now[0]) as meter,
+        CostTracker(tmp_path, config, nodes=lambda: {"one": {}}, clock=lambda: now[0]) as cost_tracker,
     ):
         now[0] = 10.0
-        meter.funds()
+        cost_tracker.funds()
         gone.setattr(Lines, "append", refuse)
         now[0] = 150.0
     assert spent_usd(tmp_path) == 10.0
     for _ in range(2):
-        assert Meter(tmp_path, config, nodes=dict).ledger.spent_usd == 150.0
+        assert CostTracker(tmp_path, config, nodes=dict).ledger.spent_usd == 150.0
     assert not read_ledger(tmp_path)[-1]["is_open"]
 
 
@@ -203,7 +204,7 @@ def test_score_goes_by_priority_among_types_that_are_to_be_had(known_types):
 
 def test_score_puts_machines_on_demand_first_where_a_sweep_wants_them(known_types, monkeypatch):
     """As long as there are any."""
-    monkeypatch.setattr("raysent.autoscaling._wants_on_demand", lambda: True)
+    monkeypatch.setattr("raysent.cluster.autoscaling._wants_on_demand", lambda: True)
     assert max(TYPES, key=_score) == "sure"
     assert max(TYPES, key=lambda name: _score(name, missing=("sure",))) == "spot-a"
 

@@ -10,12 +10,19 @@ import pytest
 
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
-from raysent.search_space import parse_space
-from raysent.sweep.frugal import FrugalProposals, _Gains, _Seen
-from raysent.sweep.places import axis_of
-from raysent.sweep.proposals import Proposals
-from raysent.sweep.regression import NOISE, expected_improvement, fit_costs, fit_scores
-from raysent.sweep.searchers import make_searcher
+from raysent.sweeps.samplers import make_sampler
+from raysent.sweeps.samplers.cost_aware import (
+    NOISE,
+    CostAwareSampler,
+    _Gains,
+    _Seen,
+    axis_of,
+    expected_improvement,
+    fit_costs,
+    fit_scores,
+)
+from raysent.sweeps.samplers.optuna_samplers import OptunaSampler
+from raysent.sweeps.space import parse_space
 
 TEXT = """
 base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}
@@ -30,14 +37,14 @@ SPACE = parse_space(parse_yaml(TEXT), name="toy")
 
 def _searched(num: int, *, usd) -> list[dict]:
     """Return the proposals where the score is best at a learning rate of 1e-3, whatever the width."""
-    proposals = FrugalProposals(SPACE, seed=1)
+    proposals = CostAwareSampler(SPACE, seed=1)
     drawn = []
     for number in range(num):
-        params, attempts = proposals.propose(number)
+        params, attempts = proposals.ask(number)
         assert attempts == 1
         score = -abs(math.log10(params["training.learning_rate"]) + 3)
-        proposals.observe(number, index=1, score=score, usd=usd(params["encoder.hidden_size"]))
-        proposals.settle(number, status="finished", score=score)
+        proposals.on_report(number, index=1, score=score, usd=usd(params["encoder.hidden_size"]))
+        proposals.complete(number, status="finished", score=score)
         drawn.append(params)
     return drawn
 
@@ -141,20 +148,20 @@ def test_frugal_proposals_prefer_what_is_cheap():
 
 def test_frugal_proposals_are_taken_up_as_they_were():
     """Repeating what the journal says gives the next proposal that there would have been."""
-    whole = FrugalProposals(SPACE, seed=2)
-    again = FrugalProposals(SPACE, seed=2)
+    whole = CostAwareSampler(SPACE, seed=2)
+    again = CostAwareSampler(SPACE, seed=2)
     for number in range(14):
-        params, attempts = whole.propose(number)
+        params, attempts = whole.ask(number)
         again.repeat(number, params, attempts=attempts)
         for one in (whole, again):
-            one.observe(number, index=2, score=params["training.learning_rate"], usd=1.0)
-    assert whole.propose(14) == again.propose(14)
+            one.on_report(number, index=2, score=params["training.learning_rate"], usd=1.0)
+    assert whole.ask(14) == again.ask(14)
 
 
 def test_make_searcher_takes_the_space_at_its_word():
     """A sampler of Optuna's, or dollars; and dollars need a price."""
-    assert isinstance(make_searcher(SPACE, seed=0), FrugalProposals)
+    assert isinstance(make_sampler(SPACE, seed=0), CostAwareSampler)
     plain = parse_space(parse_yaml(TEXT.replace("ei_per_usd", "tpe")), name="toy")
-    assert isinstance(make_searcher(plain, seed=0), Proposals)
+    assert isinstance(make_sampler(plain, seed=0), OptunaSampler)
     with pytest.raises(ConfigError, match="limits.sampler: ei_per_usd needs a price; set cost.usd_per_hour"):
         parse_space(parse_yaml(TEXT.replace("cost: {usd_per_hour: 1.0}", "")), name="toy")

@@ -15,7 +15,7 @@ import pytest
 from growing import Growing, growing_cluster
 from tiny_run import write_corpus
 
-from raysent.sweep import Workers, read_ledger
+from raysent.sweeps import Workers, read_ledger
 
 HEAD_USD, WORKER_USD, MAX_HOURLY_USD = 1.0, 2.0, 5.0
 NUM_TRIALS, POLL_S = 4, 1
@@ -52,10 +52,10 @@ def _sweep(cluster: Growing, folder: Path) -> dict[str, Any]:
     (folder / "space.yaml").write_text(SPACE)
     command = [sys.executable, "-c", "from raysent.cli import main; main()", "sweep", "space.yaml", "--run", "run"]
     # As the cluster's: a Ray that another test started in this process has switched tokens on for all that follow.
-    surroundings = {**os.environ, **Workers(4, 1).told(), "RAY_AUTH_MODE": "disabled"}
+    environment = {**os.environ, **Workers(4, 1).told(), "RAY_AUTH_MODE": "disabled"}
     ran = subprocess.run(
         [*command, "--address", cluster.address, "--json", "--yes"],
-        cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=150,
+        cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=150,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)

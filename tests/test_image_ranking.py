@@ -12,10 +12,10 @@ import reference
 import torch
 from command import CommandLine
 
+from raysent.analysis.image_ranking import PROTOCOLS, maps, rank_images, read_ranking_data
+from raysent.analysis.image_ranking.data import both_ways, folds_of
 from raysent.errors import ConfigError, DataError
-from raysent.image_ranking import PROTOCOLS, maps, rank_images, read_ranking_data
-from raysent.image_ranking.recall import both_ways, folds_of
-from raysent.sentence_encoder import HashEncoder
+from raysent.models.sentence_encoder import HashEncoder
 
 WORDS = [f"word{number}" for number in range(60)]
 

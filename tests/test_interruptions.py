@@ -19,10 +19,10 @@ from machines import metadata_service, node_agent
 from tiny_run import tiny_run
 
 from raysent.preemption import drain_node
-from raysent.sweep import load_record, read_events, read_ledger, replay
-from raysent.train import make_trainer, ray_session, trained
-from raysent.trainer import load_reports
-from raysent.trainer.saving import LOOK_S, best_interval_s
+from raysent.sweeps import load_record, read_events, read_ledger, replay
+from raysent.training.checkpoint import LOOK_S, best_interval_s
+from raysent.training.outcome import load_reports
+from raysent.training.ray_train import make_trainer, ray_session, trained
 
 USD_PER_HOUR = 3.6
 INTERRUPTIONS_PER_HOUR = 60
@@ -74,7 +74,7 @@ def test_ray_train_workers_save_twice_before_their_node_is_taken(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two workers hear of the drain together, save at once and again, and go on elsewhere; no failure is allowed."""
-    monkeypatch.setattr("raysent.train.workers._MAX_FAILURES", 0)
+    monkeypatch.setattr("raysent.training.ray_train._MAX_FAILURES", 0)
     run, enough = tmp_path / "run", tmp_path / "enough"
     config = tiny_run(tmp_path, training__epochs=1e6, training__max_steps=10**6, training__num_reports=NUM_SHARES)
     drill = Drill(run, cluster)

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from raysent import matmul
-from raysent.artifacts import load_tensors, read_json, save_tensors, write_json
-from raysent.batches import Batch
 from raysent.config import Document, validate
+from raysent.data.batches import Batch
+from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError, RaysentError
-from raysent.model import ModelConfig, SentenceModel, encoding, load, register_loader
-from raysent.objectives import build_objective
-from raysent.row_adam import RowAdam, gradient_values
-from raysent.sentence_encoder import HashEncoder, encode_blocks
-from raysent.vocabulary import Vocabulary
+from raysent.kernels import devices as matmul
+from raysent.kernels.row_adam import RowAdam, gradient_values
+from raysent.models import ModelConfig, SentenceModel, load, register_loader
+from raysent.models import model as encoding
+from raysent.models.objectives import build_objective
+from raysent.models.sentence_encoder import HashEncoder, encode_blocks
+from raysent.storage import load_tensors, read_json, save_tensors, write_json
 
 WORDS = [f"word{number}" for number in range(40)]
 VOCABULARY = Vocabulary(["<pad>", "<unk>", *WORDS])
@@ -292,7 +293,7 @@ def test_load_says_what_it_looked_for(tmp_path):
 
 def test_load_reads_whatever_has_a_loader(tmp_path, monkeypatch):
     """A kind is known by its file."""
-    monkeypatch.setattr("raysent.sentence_encoder._LOADERS", {})
+    monkeypatch.setattr("raysent.models.sentence_encoder._LOADERS", {})
     register_loader("thing.json", lambda _folder: HashEncoder(7))
     write_json(tmp_path / "thing.json", {})
     assert load(tmp_path).get_sentence_embedding_dimension() == 7

@@ -7,14 +7,14 @@ import json
 import pytest
 from command import SPACE, CommandLine
 
-from raysent.artifacts import write_json
 from raysent.cli.money import score_estimate, world_here
 from raysent.config import parse_yaml
 from raysent.cost import CostConfig, Ledger, own_price
-from raysent.search_space import parse_space
-from raysent.sweep.metering import Meter
-from raysent.sweep.record import SweepRecord, save_record
-from raysent.sweep.trial import Trial
+from raysent.storage import write_json
+from raysent.sweeps.cost_tracker import CostTracker
+from raysent.sweeps.record import SweepRecord, save_record
+from raysent.sweeps.space import parse_space
+from raysent.sweeps.trial import Trial
 
 
 @pytest.fixture
@@ -30,13 +30,13 @@ def _swept(folder) -> None:
     space = parse_space(parse_yaml(text), name="toy")
     save_record(folder, SweepRecord(space, seed=0, started=1.0), facts={})
     now = [0.0]
-    with Meter(
+    with CostTracker(
         folder, CostConfig(usd_per_hour=3600.0, poll="1s"), nodes=lambda: {"a": {}}, clock=lambda: now[0]
-    ) as meter:
+    ) as cost_tracker:
         now[0] = 8.0
         report = {"index": 1, "seconds": 6.0, "step": 12, "steps_lost": 0, "node": "a"}
-        meter.note_share(Trial("0000", 0, {}, 0), report)
-        meter.funds()
+        cost_tracker.note_share(Trial("0000", 0, {}, 0), report)
+        cost_tracker.funds()
 
 
 def test_cost_prices_says_the_day_of_its_list(raysent):

@@ -10,16 +10,16 @@ import pytest
 import reference
 from command import CommandLine
 
-from raysent import neighbours as room
-from raysent.compiled import load_if_possible
-from raysent.corpus import CorpusConfig, distinct
-from raysent.corpus.distinct import distinct_sentences
+from raysent.analysis import neighbours as room
+from raysent.analysis.neighbours import nearest_codes, nearest_vectors, search
+from raysent.analysis.neighbours import search as index_module
+from raysent.data.corpus import CorpusConfig, distinct
+from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.evaluate import expand
-from raysent.neighbours import index as index_module
-from raysent.neighbours import nearest_codes, nearest_vectors, search
-from raysent.packed_codes import pack_bits
-from raysent.sentence_encoder import HashEncoder, SentenceEncoder, normalize_rows
+from raysent.evaluation.evaluate import expand
+from raysent.kernels.compiled import load_if_possible
+from raysent.kernels.hamming import pack_bits
+from raysent.models.sentence_encoder import HashEncoder, SentenceEncoder, normalize_rows
 
 TEXT = "a cat sat on the mat\na dog  sat on the mat\n\na cat sat on the mat\nthe rain fell all night\na cat sat there\n"
 

@@ -10,8 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 
-from raysent import artifacts
-from raysent.artifacts import (
+from raysent import storage
+from raysent.errors import ArtifactError, ConfigError
+from raysent.storage import (
     Lease,
     Lines,
     address_of,
@@ -24,8 +25,7 @@ from raysent.artifacts import (
     save_arrays,
     write_json,
 )
-from raysent.artifacts import lease as leases
-from raysent.errors import ArtifactError, ConfigError
+from raysent.storage import lease as leases
 
 RUN = f"s3://{BUCKET}/a/run"
 
@@ -204,7 +204,7 @@ def test_no_permission_is_told(store, monkeypatch):
         raise ClientError(refusal, "PutObject")
 
     folder = open_folder(RUN)
-    monkeypatch.setattr(artifacts.object_store.s3_client(), "put_object", refuse)
+    monkeypatch.setattr(storage.object_store.s3_client(), "put_object", refuse)
     with pytest.raises(ArtifactError, match=f"^{RUN}/a.json: the credentials that boto3 finds may not do this here; "):
         write_json(folder / "a.json", {})
     assert list(folder.iterdir()) == []
@@ -229,7 +229,7 @@ def test_no_credentials_are_told(monkeypatch):
 
 def test_no_endpoint_is_told(store, monkeypatch):
     """With the address that was tried."""
-    monkeypatch.setattr(artifacts.object_store, "MAX_ATTEMPTS", 1)
+    monkeypatch.setattr(storage.object_store, "MAX_ATTEMPTS", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     with pytest.raises(ArtifactError, match=f"^{RUN}: the object store does not answer: .*127.0.0.1:9.* see AWS_"):
         open_folder(RUN)

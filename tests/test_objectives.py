@@ -7,13 +7,13 @@ import pytest
 import torch
 from reference import context_alternatives
 from reference import context_prediction as reference_loss
-from toy_batches import ToyRead, surroundings, toy_batch
+from toy_batches import ToyRead, build_context, toy_batch
 
 from raysent.config import Document, validate
 from raysent.errors import ConfigError
-from raysent.objectives import AnyObjective, build_objective, known_objectives
-from raysent.objectives.context_prediction import Config
-from raysent.validation import METRICS
+from raysent.models.objectives import AnyObjective, build_objective, known_objectives
+from raysent.models.objectives.context_prediction import Config
+from raysent.training.validation import METRICS
 
 N = 400
 
@@ -40,7 +40,7 @@ def perfect_vectors(count, context_size):
 def test_objective_is_a_scalar_with_a_gradient(name):
     """Every objective of the folder gives a finite number, and a finite gradient to towers and parameters."""
     config = known_objectives()[name]()
-    objective, read = build_objective(config, surroundings()), ToyRead(config.num_towers)
+    objective, read = build_objective(config, build_context()), ToyRead(config.num_towers)
     loss = objective(read, toy_batch(config.reads), generator=torch.Generator().manual_seed(0))
     loss.backward()
     assert loss.shape == ()
@@ -55,7 +55,7 @@ def test_objective_is_a_scalar_with_a_gradient(name):
 def test_objective_keeps_what_its_configuration_declares(name):
     """Values of its own are there only where they are declared, and so are the measures on held-out text."""
     config = known_objectives()[name]()
-    objective, read = build_objective(config, surroundings()), ToyRead(config.num_towers)
+    objective, read = build_objective(config, build_context()), ToyRead(config.num_towers)
     arrays = [value for value in vars(objective).values() if isinstance(value, np.ndarray)]
     assert bool([*objective.parameters(), *objective.buffers(), *arrays]) == config.has_state
     found = objective.scores(read, toy_batch(config.reads))

@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from raysent.batches import PairStream
+from raysent.data.batches import PairStream
+from raysent.data.pairs import PairCorpus, PairsConfig, read_pairs, read_sts, take_rows
+from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import DataError
-from raysent.pairs import PairCorpus, PairsConfig, read_pairs, read_sts, take_rows
-from raysent.vocabulary import VocabularyConfig
 
 LINES = [("a cat", "the cat", "0.5"), ("a dog", "one dog", "1"), ("no", "never", "2"), ("x y", "y x", "3")]
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from reference import paraphrase_margin as reference_loss
 from tiny_run import tiny_run
-from toy_batches import ToyRead, surroundings, toy_batch
+from toy_batches import ToyRead, build_context, toy_batch
 
-from raysent.model import SentenceModel, load
-from raysent.objectives import build_objective
-from raysent.objectives.paraphrase_margin import Config, choose_negatives, scrambled
-from raysent.run import RunConfig
-from raysent.trainer import fit
+from raysent.models import SentenceModel, load
+from raysent.models.objectives import build_objective
+from raysent.models.objectives.paraphrase_margin import Config, choose_negatives, scrambled
+from raysent.training.loop import fit
+from raysent.training.run import RunConfig
 
 MARGIN = {"type": "paraphrase_margin"}
 
@@ -49,7 +49,7 @@ def pairs_run(folder: Path, **changes: Any) -> RunConfig:
 
 def test_loss_is_its_restatement_and_its_penalties():
     """With the most alike negatives; half the squared ways of words and weights, each with its factor."""
-    given, read, batch = surroundings(), ToyRead(1), toy_batch("pairs", 9)
+    given, read, batch = build_context(), ToyRead(1), toy_batch("pairs", 9)
     weights = (torch.nn.Parameter(torch.full((3, 2), 2.0)),)
     objective = build_objective(
         Config(margin=0.6, lambda_w=0.1, lambda_c=0.01), type(given)(**{**vars(given), "parameters": weights})

@@ -6,12 +6,20 @@ import torch
 from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 
-from raysent import probes
 from raysent.errors import ConfigError, DataError
-from raysent.probes import fast, paths
-from raysent.probes.logistic import Point, Problems, Start, log_probabilities, solve
-from raysent.probes.spectrum import ScaledFeatures, Spectrum
-from raysent.tasks import NO_ROWS, TaskData
+from raysent.evaluation import probes
+from raysent.evaluation.probes import fast
+from raysent.evaluation.probes import fast as paths
+from raysent.evaluation.probes.logistic import (
+    Point,
+    Problems,
+    ScaledFeatures,
+    Spectrum,
+    Start,
+    log_probabilities,
+    solve,
+)
+from raysent.evaluation.tasks import NO_ROWS, TaskData
 
 
 def made_up(num_rows: int, dim: int, num_classes: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

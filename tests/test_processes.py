@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from raysent.errors import DataError, RaysentError
-from raysent.processes import choose_num_processes, mapped
+from raysent.parallel import choose_num_processes, mapped
 
 
 class Counter:

@@ -13,16 +13,16 @@ from command import CommandLine
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
-from raysent import probes
 from raysent.errors import ConfigError
-from raysent.evaluate.cosines import cosines
-from raysent.probes import early_stopping, features, kiros, senteval
-from raysent.probes.early_stopping import Recipe, Rows, fit_margins, train_together
-from raysent.probes.features import task_features
-from raysent.probes.pair_features import NaiveBayes, pair_features
-from raysent.probes.relatedness import mark_shares, predicted_scores
-from raysent.sentence_encoder import HashEncoder
-from raysent.tasks import TaskData, load_task
+from raysent.evaluation import probes
+from raysent.evaluation.probes import features, kiros, senteval
+from raysent.evaluation.probes import senteval as early_stopping
+from raysent.evaluation.probes.features import NaiveBayes, pair_features, task_features
+from raysent.evaluation.probes.relatedness import mark_shares, predicted_scores
+from raysent.evaluation.probes.senteval import Recipe, Rows, fit_margins, train_together
+from raysent.evaluation.similarity import cosines
+from raysent.evaluation.tasks import TaskData, load_task
+from raysent.models.sentence_encoder import HashEncoder
 
 # SentEval's own figures for the hash-seeded bag of words of 50 dimensions: validation, test, and F1 where it has one.
 PROTOTYPING = {

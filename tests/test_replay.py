@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysent.cloud import Simulator, World
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
-from raysent.search_space import parse_space
-from raysent.sweep import BlindProposals, budget_values, replay
-from raysent.sweep.searchers import make_searcher
+from raysent.simulation import Simulator
+from raysent.simulation.workload import World
+from raysent.sweeps import RandomSampler, budget_values, replay
+from raysent.sweeps.samplers import make_sampler
+from raysent.sweeps.space import parse_space
 
 TEXT = """
 base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}
@@ -56,7 +57,7 @@ def test_replay_derives_every_decision_of_a_simulated_sweep(seed, limit_usd, on_
     budget = Budget(limit_usd=limit_usd, on_budget=on_budget)
     swept = Simulator(SPACE, _world(), budget, seed=seed, kill_at=kill_at).run()
     events = json.loads(json.dumps(swept.events))
-    found = replay(SPACE, seed=seed, events=events, searcher=lambda: BlindProposals(SPACE, seed=seed))
+    found = replay(SPACE, seed=seed, events=events, searcher=lambda: RandomSampler(SPACE, seed=seed))
     assert found.difference == ""
     assert found.num_derived == sum(event["event"] != "session" for event in events)
 
@@ -71,7 +72,7 @@ def _space_of(*, sampler: str, scheduler: str, unit: str, seeds: int = 1):
 def _swept(space, *, kill_at: int | None) -> list[dict]:
     """Return the journal of a simulated sweep by one machine, with the space's own searcher."""
     world = _world(num_machines=1, market="own")
-    searcher = lambda: make_searcher(space, seed=7)  # noqa: E731 - one line says it
+    searcher = lambda: make_sampler(space, seed=7)  # noqa: E731 - one line says it
     return Simulator(space, world, Budget(), seed=7, searcher=searcher, kill_at=kill_at).run().events
 
 
@@ -114,7 +115,7 @@ def test_replay_names_the_first_event_that_comes_out_otherwise():
     events = Simulator(SPACE, _world(), Budget(), seed=3).run().events
     at = next(place for place, event in enumerate(events) if event["event"] == "decision")
     events[at] = {**events[at], "decision": "stop"}
-    found = replay(SPACE, seed=3, events=events, searcher=lambda: BlindProposals(SPACE, seed=3))
+    found = replay(SPACE, seed=3, events=events, searcher=lambda: RandomSampler(SPACE, seed=3))
     assert found.difference.startswith(f"event {at + 1}: {{'event': 'decision'")
     assert "'decision': 'continue'" in found.difference
 
@@ -124,7 +125,7 @@ def test_replay_takes_the_budget_of_each_sitting():
     first = Simulator(SPACE, _world(), Budget(limit_usd=1.0), seed=3).run().events
     ended = [event for event in first if event["event"] != "ended"]
     raised = {"event": "session", "budget": budget_values(Budget(limit_usd=100.0))}
-    found = replay(SPACE, seed=3, events=[*ended, raised], searcher=lambda: BlindProposals(SPACE, seed=3))
+    found = replay(SPACE, seed=3, events=[*ended, raised], searcher=lambda: RandomSampler(SPACE, seed=3))
     assert any(event["event"] in ("refused", "halted") for event in first)
     assert (found.difference, found.num_sittings) == ("", 2)
 
@@ -136,5 +137,5 @@ def test_replay_notices_what_was_drawn_otherwise(lost):
     at = next(place for place, event in enumerate(events) if event["event"] == "suggested")
     changed = {"seed": 1, "params": {**events[at]["params"], "training.learning_rate": 5e-4}}
     events[at] = {**events[at], lost: changed[lost]}
-    found = replay(SPACE, seed=3, events=events, searcher=lambda: BlindProposals(SPACE, seed=3))
+    found = replay(SPACE, seed=3, events=events, searcher=lambda: RandomSampler(SPACE, seed=3))
     assert found.difference.startswith(f"event {at + 1}:")

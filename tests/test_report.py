@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raysent.analysis.neighbours import Column, Comparison, Neighbour, save_comparison
 from raysent.config import parse_yaml
-from raysent.ensemble import combine
+from raysent.ensembles import combine
 from raysent.errors import ArtifactError
-from raysent.neighbours import Column, Comparison, Neighbour, save_comparison
+from raysent.evaluation.tasks import senteval
 from raysent.report import write
 from raysent.report.blocks import duration, fixed, number, significant
 from raysent.report.parameters import Parameter, short_names
 from raysent.report.run_files import read_run
 from raysent.report.sections.importance import comparable, importance
-from raysent.search_space import parse_space
-from raysent.sweep.conductor import Conductor
-from raysent.sweep.journal import Journal
-from raysent.sweep.record import SweepRecord, save_record, write_trials_table
-from raysent.tasks import senteval
+from raysent.sweeps.controller import SweepController
+from raysent.sweeps.journal import Journal
+from raysent.sweeps.record import SweepRecord, save_record, write_trials_table
+from raysent.sweeps.space import parse_space
 
 CHANCE = 0.002
 NUM_REPORTS = 10
@@ -360,16 +360,16 @@ def written_by_raysent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     facts = {"corpus": {"path": "docs", "key": "k" * 16}, "pool": SWEEP["pool"]}
     save_record(tmp_path, SweepRecord(space, seed=3, command=["raysent", "sweep", "toy.yaml"]), facts=facts)
     journal = Journal(tmp_path)
-    conductor = Conductor(space, seed=3, write=journal.write)
-    while (trial := conductor.suggest()) is not None:
+    controller = SweepController(space, seed=3, write=journal.write)
+    while (trial := controller.suggest()) is not None:
         for index in (1, 2):
             metrics = {"context_accuracy": 0.01 * index + 0.001 * trial.number, "context_nll": 4.0}
-            conductor.report(
+            controller.report(
                 trial.name, index=index, num_reports=2, metrics=metrics, seconds=1.5 * index, usd=1.5 * index
             )
-        conductor.end(trial.name, status="finished")
+        controller.end(trial.name, status="finished")
     journal.close()
-    write_trials_table(tmp_path, conductor)
+    write_trials_table(tmp_path, controller)
     monkeypatch.setattr(senteval, "NUM_ROWS", senteval.NUM_ROWS | {"CR/custrev.pos": 30, "CR/custrev.neg": 30})
     for name, word in (("pos", "good"), ("neg", "bad")):
         path = tmp_path / "data" / "CR" / f"custrev.{name}"

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from raysent.compiled import load
 from raysent.errors import ArtifactError, CompilerError
-from raysent.row_adam import RowAdam, gradient_values
+from raysent.kernels.compiled import load
+from raysent.kernels.row_adam import RowAdam, gradient_values
 
 ROWS, DIM = 120, 6
 

@@ -9,7 +9,8 @@ from tiny_run import tiny_run
 
 from raysent.config import parse_yaml, validate
 from raysent.errors import ArtifactError, ConfigError
-from raysent.run import RUN_FILE, RunConfig, describe, load_run, save_run
+from raysent.storage.layout import RUN_FILE
+from raysent.training.run import RunConfig, describe, load_run, save_run
 
 
 def test_run_config_reads_a_base_of_yaml() -> None:

@@ -16,8 +16,8 @@ from tiny_run import write_corpus
 from typed import begin, typed, wait_for
 
 import raysent
-from raysent.artifacts import open_folder
-from raysent.sweep import read_events, read_ledger
+from raysent.storage import open_folder
+from raysent.sweeps import read_events, read_ledger
 
 RUN = f"s3://{BUCKET}/sweeps/toy"
 NUM_TRIALS = 4

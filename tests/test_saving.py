@@ -10,11 +10,19 @@ import pytest
 import torch
 from tiny_run import tiny_run
 
-from raysent.artifacts import load_tensors, mirror, read_json
 from raysent.errors import ArtifactError
-from raysent.trainer import Interruptions, fit, load_reports
-from raysent.trainer.checkpoint import Progress, Pulse, steps_lost
-from raysent.trainer.saving import LOOK_S, SaveTimer, best_interval_s
+from raysent.storage import load_tensors, mirror, read_json
+from raysent.training.checkpoint import (
+    LOOK_S,
+    Heartbeat,
+    Interruptions,
+    Progress,
+    SaveTimer,
+    best_interval_s,
+    steps_lost,
+)
+from raysent.training.loop import fit
+from raysent.training.outcome import load_reports
 
 
 class KilledError(Exception):
@@ -96,7 +104,7 @@ def test_fit_killed_between_reports_goes_on_from_the_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]
 ) -> None:
     """The same weights and losses as without an interruption, and the steps since the checkpoint are counted as lost."""
-    monkeypatch.setattr("raysent.trainer.lookout.LOOK_S", 0.0)  # at every step
+    monkeypatch.setattr("raysent.training.outcome.LOOK_S", 0.0)  # at every step
     config = tiny_run(tmp_path, training__num_reports=2, **changes)
     fit(config, tmp_path / "straight")
     with pytest.raises(KilledError):
@@ -114,7 +122,7 @@ def test_fit_killed_between_reports_goes_on_from_the_notice(
 
 def test_fit_counts_what_two_kills_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost steps add up, also where the second machine dies before its first checkpoint."""
-    monkeypatch.setattr("raysent.trainer.lookout.LOOK_S", 0.0)
+    monkeypatch.setattr("raysent.training.outcome.LOOK_S", 0.0)
     config = tiny_run(tmp_path, training__num_reports=1)
     for number in (4, 3):
         with pytest.raises(KilledError):
@@ -125,10 +133,10 @@ def test_fit_counts_what_two_kills_lost(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_fit_saves_now_and_then_where_interruptions_are_likely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With an interruption a millisecond every look saves; a run that ends leaves none of it."""
-    monkeypatch.setattr("raysent.trainer.lookout.LOOK_S", 0.0)
+    monkeypatch.setattr("raysent.training.outcome.LOOK_S", 0.0)
     saved: list[int] = []
     monkeypatch.setattr(
-        "raysent.trainer.loop.save_checkpoint", lambda folder, tensors, progress, *, key: saved.append(progress.step)
+        "raysent.training.loop.save_checkpoint", lambda folder, tensors, progress, *, key: saved.append(progress.step)
     )
     config = tiny_run(tmp_path, training__num_reports=1)
     outcome = fit(config, tmp_path / "run", interruptions=Interruptions(per_hour=1e12))
@@ -137,7 +145,7 @@ def test_fit_saves_now_and_then_where_interruptions_are_likely(tmp_path: Path, m
 
 def test_pulse_of_a_run_on_a_disk_is_one_file(tmp_path: Path) -> None:
     """Nothing is kept for other machines where there is no bucket."""
-    pulse = Pulse(tmp_path, clock=iter(range(1000)).__next__)
+    pulse = Heartbeat(tmp_path, clock=iter(range(1000)).__next__)
     for step in range(200):
         pulse.leave(Progress(step=step))
     assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == [".pulse.json"]
@@ -151,7 +159,7 @@ def test_pulse_asks_a_bucket_once_a_minute(tmp_path: Path, monkeypatch: pytest.M
     sent: list[str] = []
     monkeypatch.setattr(mirror, "put_file", lambda address, file: sent.append(address))
     now_s = [0.0]
-    pulse = Pulse(folder, clock=lambda: now_s[0])
+    pulse = Heartbeat(folder, clock=lambda: now_s[0])
     for second in range(130):
         now_s[0] = float(second)
         pulse.leave(Progress(step=10 * second, steps_lost=3))
@@ -169,5 +177,5 @@ def test_pulse_ends_no_run_where_the_bucket_refuses(tmp_path: Path, monkeypatch:
         raise ArtifactError(f"{address}: no")
 
     monkeypatch.setattr(mirror, "put_file", refuse)
-    Pulse(folder).leave(Progress(step=5))
+    Heartbeat(folder).leave(Progress(step=5))
     assert steps_lost(folder, Progress()) == 5

@@ -8,7 +8,7 @@ import pytest
 
 from raysent.config import Override, parse_yaml
 from raysent.errors import ConfigError, DataError
-from raysent.search_space import Choice, Interval, find_space, parse_space, read_space, schema
+from raysent.sweeps.space import Choice, Interval, find_space, parse_space, read_space, schema
 
 SPACES = sorted((Path(__file__).parent.parent / "search_spaces").glob("*.yaml"))
 BASE = """

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from raysent.cloud.cluster import asks_for_token
+from raysent.cluster import asks_for_token
 from raysent.config import parse_yaml, read_yaml
 from raysent.errors import ConfigError
-from raysent.search_space import parse_space
+from raysent.sweeps.space import parse_space
 
 ROOT = Path(__file__).resolve().parent.parent
 # What runs code that a file holds, or writes where an archive says.

@@ -7,19 +7,19 @@ import pytest
 import reference
 import torch
 from tiny_run import tiny_run
-from toy_batches import NUM_WORDS, ToyRead, surroundings, toy_batch
+from toy_batches import NUM_WORDS, ToyRead, build_context, toy_batch
 
-from raysent.batches import Sentences, Triplets
-from raysent.compiled import build
-from raysent.compiled import load as kernel
 from raysent.config import Document, validate
+from raysent.data.batches import Sentences, Triplets
+from raysent.data.vocabulary import Vocabulary
 from raysent.errors import CompilerError, ConfigError
-from raysent.model import ModelConfig, SentenceModel, load
-from raysent.objectives import build_objective
-from raysent.objectives.sentence_decoding import Config
-from raysent.run import RunConfig, TrainingConfig
-from raysent.trainer import fit
-from raysent.vocabulary import Vocabulary
+from raysent.kernels import compiled as build
+from raysent.kernels.compiled import load as kernel
+from raysent.models import ModelConfig, SentenceModel, load
+from raysent.models.objectives import build_objective
+from raysent.models.objectives.sentence_decoding import Config
+from raysent.training.loop import fit
+from raysent.training.run import RunConfig, TrainingConfig
 
 SKIP = {"type": "sentence_decoding"}
 
@@ -48,7 +48,7 @@ def skip_without_compiler(implementation):
 
 def gradients(batch, *, is_low=False, **config):
     """The loss of random values, and its gradients by all parameters and by the sentences' vectors."""
-    objective, read = build_objective(Config(**config), surroundings()), ToyRead(1)
+    objective, read = build_objective(Config(**config), build_context()), ToyRead(1)
     generator = torch.Generator().manual_seed(3)
     for parameter in objective.parameters():
         torch.nn.init.normal_(parameter, std=0.5, generator=generator)
@@ -66,7 +66,7 @@ def test_loss_is_its_restatement(decoder, shared_output, implementation):
     """Both decoders, edges and ends, against loops over sentences and words."""
     skip_without_compiler(implementation)
     config = Config(decoder=decoder, shared_output=shared_output, implementation=implementation)
-    objective = build_objective(config, surroundings())
+    objective = build_objective(config, build_context())
     for layer in objective.outputs:
         torch.nn.init.normal_(layer.bias, generator=torch.Generator().manual_seed(3))
     read, batch = ToyRead(1), toy_batch("triplets", 7)
@@ -119,7 +119,7 @@ def test_gradients_in_bfloat16_stay_near(decoder, implementation):
 def test_scores_without_gradient_are_the_loss(decoder, implementation):
     """Validation keeps nothing and says the same."""
     skip_without_compiler(implementation)
-    objective = build_objective(Config(decoder=decoder, implementation=implementation), surroundings())
+    objective = build_objective(Config(decoder=decoder, implementation=implementation), build_context())
     read, batch = ToyRead(1), toy_batch("triplets", 9)
     with torch.no_grad():
         found = objective.scores(read, batch)["nll"][0]
@@ -132,12 +132,12 @@ def test_decoders_that_must_be_compiled_say_what_is_missing(monkeypatch):
         build, "_outcome", lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler")
     )
     with pytest.raises(CompilerError, match=r"^compiled kernel 'gru': must have a compiler"):
-        build_objective(Config(implementation="compiled"), surroundings())
+        build_objective(Config(implementation="compiled"), build_context())
 
 
 def test_loss_of_scores_that_are_all_equal_counts_every_word_and_every_end():
     """(words + sentences) * ln of the vocabulary, summed over both decoders."""
-    objective, read, batch = build_objective(Config(), surroundings()), ToyRead(1), toy_batch("triplets")
+    objective, read, batch = build_objective(Config(), build_context()), ToyRead(1), toy_batch("triplets")
     torch.nn.init.zeros_(objective.outputs[0].weight)
     num_steps = sum(int(side.lengths.sum()) + len(side.lengths) for side in (batch.before, batch.after))
     assert objective(read, batch).item() == pytest.approx(num_steps * np.log(NUM_WORDS), rel=1e-5)
@@ -146,7 +146,7 @@ def test_loss_of_scores_that_are_all_equal_counts_every_word_and_every_end():
 
 def test_cond_decoder_has_no_first_state_and_init_no_matrix_for_the_vector():
     """The two ways to know the sentence exclude each other."""
-    cond, init = (build_objective(Config(decoder=word), surroundings()).decoders[0] for word in ("cond", "init"))
+    cond, init = (build_objective(Config(decoder=word), build_context()).decoders[0] for word in ("cond", "init"))
     assert cond.weight_vh.shape == (24, 8)
     assert init.weight_vh is None
     assert Config(variant="authors").resolved_decoder == "init"
@@ -154,7 +154,7 @@ def test_cond_decoder_has_no_first_state_and_init_no_matrix_for_the_vector():
 
 def test_first_values_are_orthogonal_and_uniform():
     """Every recurrent block is orthogonal, the rest within 0.1."""
-    objective = build_objective(Config(), surroundings())
+    objective = build_objective(Config(), build_context())
     for block in objective.decoders[1].weight_hh.detach().split(8):
         torch.testing.assert_close(block @ block.T, torch.eye(8), atol=1e-5, rtol=0)
     assert objective.outputs[0].weight.abs().max() <= 0.1
@@ -164,7 +164,7 @@ def test_first_values_are_orthogonal_and_uniform():
 def test_init_decoder_of_another_size_is_one_clear_line():
     """Its first state is the vector itself."""
     with pytest.raises(ConfigError, match=r"^objective\.hidden_size: must be 8, .* with decoder: init; given 5"):
-        build_objective(Config(decoder="init", hidden_size=5), surroundings())
+        build_objective(Config(decoder="init", hidden_size=5), build_context())
 
 
 def test_number_of_values_is_that_of_the_papers():
@@ -230,5 +230,5 @@ def test_row_exact_adam_follows_dense_adam_with_decoders(tmp_path):
 def test_one_sentence_batch_decodes():
     """A batch of one sentence of one word is enough."""
     word = Sentences(np.array([3], dtype=np.int32), np.array([1]))
-    objective = build_objective(Config(), surroundings())
+    objective = build_objective(Config(), build_context())
     assert torch.isfinite(objective(ToyRead(1), Triplets(word, word, word, np.array([1]))))

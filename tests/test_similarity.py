@@ -11,11 +11,11 @@ import pytest
 from command import CommandLine
 
 from raysent.errors import DataError
-from raysent.evaluate import evaluate_similarity
-from raysent.evaluate.similarity import score_sets
-from raysent.sentence_encoder import HashEncoder
-from raysent.tasks import similarity
-from raysent.tasks.similarity import SIMILARITY_TASKS, ScoredSet
+from raysent.evaluation.evaluate import evaluate_similarity
+from raysent.evaluation.similarity import score_sets
+from raysent.evaluation.tasks import similarity
+from raysent.evaluation.tasks.similarity import SIMILARITY_TASKS, ScoredSet
+from raysent.models.sentence_encoder import HashEncoder
 
 # SentEval's own figures for the hash-seeded bag of words of 50 dimensions: Pearson's mean and weighted mean, Spearman's.
 PUBLISHED = {

@@ -23,13 +23,13 @@ from moto import mock_aws
 from raysent.cli import submitting
 from raysent.cli.live import EVENT_MARK
 from raysent.cli.submitting import Submission, run_on, submit
-from raysent.cloud.cluster import Ended, Jobs, asks_for_token, bring_home, ship
-from raysent.cloud.cluster.launcher import make_token
+from raysent.cluster import Ended, Jobs, asks_for_token, download, ship
+from raysent.cluster.launcher import make_token
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError, CloudError, ConfigError
-from raysent.search_space import parse_space, read_space, with_absolute_paths
-from raysent.sweep import Workers
-from raysent.sweep.ray_tune import _driver_place
+from raysent.sweeps import Workers
+from raysent.sweeps.ray_tune import _driver_place
+from raysent.sweeps.space import parse_space, read_space, with_absolute_paths
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
 CANARY = "AKIACANARYCANARYCANA"
@@ -177,8 +177,8 @@ def test_doctor_sees_that_a_dashboard_asks_for_its_token(head):
 def _sweep_at(head: Head, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     options = ["--run", "run", "--address", head.address, "--yes"]
     command = [sys.executable, "-m", "raysent", "sweep", str(_space(folder)), *options]
-    surroundings = _environment(**{"HOME": str(folder), **environment})
-    return subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False)
+    environment = _environment(**{"HOME": str(folder), **environment})
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.cluster
@@ -219,7 +219,7 @@ def test_submit_waits_for_a_head_that_has_only_just_come(tmp_path, monkeypatch):
                 raise RuntimeError(answer)
             return "job"
 
-    monkeypatch.setattr("raysent.cloud.cluster.jobs._POLL_S", 0.0)
+    monkeypatch.setattr("raysent.cluster.jobs._POLL_S", 0.0)
     jobs = Jobs.__new__(Jobs)
     jobs._client = Client()
     assert jobs.submit(["true"], folder=tmp_path, environment={}) == "job"
@@ -396,7 +396,7 @@ def test_ship_leaves_what_is_no_local_file(tmp_path, monkeypatch):
     values = {"path": "s3://bucket/a.txt", "name": "docs", "rate": 0.5, "none": "missing/file.txt"}
     assert ship(values, tmp_path / "out") == values
     (tmp_path / "big.txt").write_text("x" * 100)
-    monkeypatch.setattr("raysent.cloud.cluster.jobs.MAX_SHIPPED_BYTES", 50)
+    monkeypatch.setattr("raysent.cluster.jobs.MAX_SHIPPED_BYTES", 50)
     with pytest.raises(ConfigError, match="--cluster: local files must be at most 0 MiB together"):
         ship({"path": "big.txt"}, tmp_path / "out")
 
@@ -438,11 +438,11 @@ def test_bring_home_reads_a_bucket_and_lets_nothing_out_of_the_folder(tmp_path, 
         client.create_bucket(Bucket="runs")
         client.put_object(Bucket="runs", Key="mine/run/trials/0000/model.json", Body=b"{}")
         client.put_object(Bucket="runs", Key="mine/run-2/other.json", Body=b"{}")
-        bring_home("s3://runs/mine/run", tmp_path / "run")
+        download("s3://runs/mine/run", tmp_path / "run")
         assert [path.name for path in (tmp_path / "run").rglob("*.json")] == ["model.json"]
         client.put_object(Bucket="runs", Key="mine/run/../../escaped", Body=b"")
         with pytest.raises(ArtifactError, match="its name leaves its folder"):
-            bring_home("s3://runs/mine/run", tmp_path / "run")
+            download("s3://runs/mine/run", tmp_path / "run")
     assert not (tmp_path / "escaped").exists()
 
 
@@ -555,8 +555,8 @@ def _agent_says(head, url: str, *, until: str, **environment: str) -> str:
         "--node-id",
         node_id,
     ]
-    surroundings = _environment(AWS_EC2_METADATA_SERVICE_ENDPOINT=url, **environment)
-    with subprocess.Popen(command, env=surroundings, stderr=subprocess.PIPE, text=True) as agent:
+    environment = _environment(AWS_EC2_METADATA_SERVICE_ENDPOINT=url, **environment)
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as agent:
         said = ""
         while until not in said:
             line = agent.stderr.readline()

@@ -16,14 +16,14 @@ from typed import begin, typed, wait_for
 
 import raysent
 from raysent.config import parse_yaml
+from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import ConfigError
-from raysent.search_space import Limits, parse_space
-from raysent.sweep import load_record, prepare_space, read_events, read_ledger, replay
-from raysent.sweep.conductor import Trial
-from raysent.sweep.layout import Machines, layout
-from raysent.sweep.selection import select_members
-from raysent.sweep.sharing import share_gpu, trial_bytes, trials_per_gpu
-from raysent.vocabulary import VocabularyConfig
+from raysent.sweeps import load_record, prepare_space, read_events, read_ledger, replay
+from raysent.sweeps.gpu_sharing import share_gpu, trial_bytes, trials_per_gpu
+from raysent.sweeps.machines import Machines, layout
+from raysent.sweeps.ranking import select_members
+from raysent.sweeps.space import Limits, parse_space
+from raysent.sweeps.trial import Trial
 
 SPACE = """
 metric: context_accuracy

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from raysent import tasks
-from raysent.corpus import DocsDocument
+from raysent.data.corpus import DocsDocument
 from raysent.errors import ConfigError, DataError
-from raysent.tasks import documentation, senteval
+from raysent.evaluation import tasks
+from raysent.evaluation.tasks import embedded as documentation
+from raysent.evaluation.tasks import senteval
 
 
 def write_two_files(data_dir, positive: bytes, negative: bytes) -> None:

@@ -14,9 +14,10 @@ import torch
 from tiny_run import tiny_run
 
 from raysent.errors import ArtifactError, DataError, TrainingError
-from raysent.model import SentenceModel
-from raysent.train import ray_session, train, trained
-from raysent.trainer import Report, fit, load_reports
+from raysent.models import SentenceModel
+from raysent.training.loop import fit
+from raysent.training.outcome import Report, load_reports
+from raysent.training.ray_train import ray_session, train, trained
 
 
 def same_weights(one: Path, other: Path, *, atol: float) -> None:
@@ -28,14 +29,14 @@ def same_weights(one: Path, other: Path, *, atol: float) -> None:
 
 def test_train_tells_a_mistake_in_the_corpus_before_ray_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No seconds of start-up before the one clear line."""
-    monkeypatch.setattr("raysent.train.whole.ray_session", lambda _: pytest.fail("Ray was started"))
+    monkeypatch.setattr("raysent.training.ray_train.ray_session", lambda _: pytest.fail("Ray was started"))
     with pytest.raises(DataError, match="nowhere"):
         train(tiny_run(tmp_path, corpus__path=str(tmp_path / "nowhere.txt")), tmp_path / "run")
 
 
 def test_train_does_not_start_ray_for_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The outcome is read from the folder."""
-    monkeypatch.setattr("raysent.train.whole.ray_session", lambda _: pytest.fail("Ray was started"))
+    monkeypatch.setattr("raysent.training.ray_train.ray_session", lambda _: pytest.fail("Ray was started"))
     outcome = fit(tiny_run(tmp_path), tmp_path / "run")
     assert train(tiny_run(tmp_path), tmp_path / "run") == outcome
 

@@ -17,11 +17,13 @@ from machines import free_ports
 from tiny_run import tiny_run
 
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.model import SentenceModel, load
-from raysent.run import RunConfig, TrainingConfig, load_run
-from raysent.trainer import Report, Workers, fit, load_outcome, load_reports
-from raysent.trainer.optimization import DenseAdam, clip_gradients, learning_rate
-from raysent.trainer.plan import count_steps, report_index
+from raysent.models import SentenceModel, load
+from raysent.training.loop import fit
+from raysent.training.optimization import DenseAdam, clip_gradients, learning_rate
+from raysent.training.outcome import Report, load_outcome, load_reports
+from raysent.training.plan import count_steps, report_index
+from raysent.training.run import RunConfig, TrainingConfig, load_run
+from raysent.training.workers import Workers
 
 
 class KilledError(Exception):

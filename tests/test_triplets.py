@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from raysent.batches import TripletStream
-from raysent.corpus import CorpusConfig, prepare
+from raysent.data.batches import TripletStream
+from raysent.data.corpus import CorpusConfig, prepare
+from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import DataError
-from raysent.vocabulary import VocabularyConfig
 
 
 @pytest.fixture(scope="module")

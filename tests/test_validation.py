@@ -11,10 +11,10 @@ import torch
 from tiny_run import tiny_run, write_corpus
 from torch import Tensor
 
-from raysent.batches import Sentences
-from raysent.corpus import prepare
+from raysent.data.batches import Sentences
+from raysent.data.corpus import prepare
 from raysent.errors import DataError
-from raysent.validation import ValidationConfig, ValidationPool, block_scores, block_starts, neighbours
+from raysent.training.validation import ValidationConfig, ValidationPool, block_scores, block_starts, neighbours
 
 
 def test_block_starts_lie_apart_and_depend_on_the_seed_alone() -> None:
@@ -77,7 +77,7 @@ def test_pool_scores_do_not_depend_on_chunks(tmp_path: Path, monkeypatch: pytest
         return vectors, vectors
 
     whole = pool.scores(encode)
-    monkeypatch.setattr("raysent.validation.pool._CHUNK", 3)
+    monkeypatch.setattr("raysent.training.validation.pool._CHUNK", 3)
     assert pool.scores(encode) == whole
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from command import CommandLine
 
-from raysent.codes import known_codes
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.packed_codes import hamming, unpack_bits
-from raysent.vector_codes import VectorCodeConfig, load_code, make_code
+from raysent.kernels.hamming import hamming, unpack_bits
+from raysent.models.codes import known_codes
+from raysent.models.vector_codes import VectorCodeConfig, load_code, make_code
 
 
 def made_up(rows: int = 400, dim: int = 24) -> np.ndarray:

@@ -10,23 +10,23 @@ import pytest
 import reference
 import torch
 from tiny_run import tiny_run
-from toy_batches import ToyRead, surroundings, toy_batch
+from toy_batches import ToyRead, build_context, toy_batch
 
-from raysent.components import top_direction
-from raysent.embeddings import EmbeddingConfig, EmptyTables, Tables, WordTable
-from raysent.encoders import build_encoder
-from raysent.encoders.gru import Config as Gru
-from raysent.encoders.linear import Config as Linear
-from raysent.model import ModelConfig, SentenceModel
-from raysent.objectives import build_objective
-from raysent.objectives.self_agreement import Config as SelfAgreement
-from raysent.objectives.view_agreement import Config as Agreement
-from raysent.objectives.view_generation import Config as Generation
-from raysent.objectives.view_generation import next_words, orthonormalize
-from raysent.packing import pack
-from raysent.run import RunConfig
-from raysent.trainer import fit
-from raysent.vocabulary import Sentences, Vocabulary
+from raysent.data.vocabulary import Sentences, Vocabulary
+from raysent.kernels.packing import pack
+from raysent.models import ModelConfig, SentenceModel
+from raysent.models.embeddings import EmbeddingConfig, EmptyTables, Tables, WordTable
+from raysent.models.encoders import build_encoder
+from raysent.models.encoders.gru import Config as Gru
+from raysent.models.encoders.linear import Config as Linear
+from raysent.models.objectives import build_objective
+from raysent.models.objectives.self_agreement import Config as SelfAgreement
+from raysent.models.objectives.view_agreement import Config as Agreement
+from raysent.models.objectives.view_generation import Config as Generation
+from raysent.models.objectives.view_generation import next_words, orthonormalize
+from raysent.models.postprocessing import first_singular_vector
+from raysent.training.loop import fit
+from raysent.training.run import RunConfig
 
 FIXED = {"dim": 6, "vectors": "ppmi", "trained": False, "unknown": "zero"}
 POOLINGS = ["max", "mean", "min", "last"]
@@ -108,7 +108,7 @@ def test_top_direction_is_the_same_with_and_without_a_second_moment_matrix(shape
     vectors = torch.randn(shape, dtype=torch.float64) + 2
     start = torch.nn.functional.normalize(vectors.mean(dim=0), dim=0)
     few, many, ended = (
-        top_direction(vectors, start, num_iterations=count, tolerance=tolerance)
+        first_singular_vector(vectors, start, num_iterations=count, tolerance=tolerance)
         for count, tolerance in ((10, 0.0), (40, 0.0), (4000, 1e-14))
     )
     assert torch.allclose(few, many, atol=1e-8)
@@ -122,10 +122,10 @@ def test_top_direction_is_the_first_singular_vector(shape):
     strong = torch.outer(torch.randn(shape[0], generator=generator), torch.randn(shape[1], generator=generator))
     vectors = 3 * strong + torch.randn(shape, generator=generator)
     start = torch.nn.functional.normalize(torch.randn(shape[1], generator=generator), dim=0)
-    found = top_direction(vectors, start, num_iterations=5)
+    found = first_singular_vector(vectors, start, num_iterations=5)
     expected = torch.linalg.svd(vectors, full_matrices=False).Vh[0]
     assert abs(found @ expected).item() > 0.999
-    assert torch.equal(top_direction(torch.zeros(shape), start, num_iterations=5), start)
+    assert torch.equal(first_singular_vector(torch.zeros(shape), start, num_iterations=5), start)
 
 
 @pytest.mark.parametrize("includes_itself", [True, False])
@@ -133,7 +133,7 @@ def test_agreement_is_its_restatement(includes_itself):
     """Cosines of both ways, a softmax at the temperature, neighbours in the same document."""
     config = Agreement(context_size=2, temperature=0.5, power_iterations=0, includes_itself=includes_itself)
     read, batch = ToyRead(2), toy_batch("context")
-    loss = build_objective(config, surroundings())(read, batch)
+    loss = build_objective(config, build_context())(read, batch)
     f, g = (tower.detach().double().numpy() for tower in read(batch.sentences))
     expected = reference.view_agreement(
         f, g, batch.positions, batch.documents, context_size=2, temperature=0.5, includes_itself=includes_itself
@@ -144,7 +144,7 @@ def test_agreement_is_its_restatement(includes_itself):
 def test_self_agreement_leaves_the_sentence_itself_out():
     """One view, the diagonal no candidate; the temperature has a gradient."""
     read, batch = ToyRead(1), toy_batch("context")
-    objective = build_objective(SelfAgreement(context_size=1, power_iterations=0), surroundings())
+    objective = build_objective(SelfAgreement(context_size=1, power_iterations=0), build_context())
     loss = objective(read, batch)
     (f,) = (tower.detach().double().numpy() for tower in read(batch.sentences))
     expected = reference.self_agreement(f, batch.positions, batch.documents, context_size=1)
@@ -155,7 +155,7 @@ def test_self_agreement_leaves_the_sentence_itself_out():
 
 def test_agreement_does_not_change_with_the_component_that_it_removes():
     """Vectors along one strong direction: the loss is that of what remains."""
-    objective = build_objective(Agreement(power_iterations=30, context_size=1), surroundings())
+    objective = build_objective(Agreement(power_iterations=30, context_size=1), build_context())
     vectors = torch.randn(12, 8, generator=torch.Generator().manual_seed(3))
     strong = torch.zeros(8)
     strong[0] = 100.0
@@ -168,7 +168,7 @@ def test_agreement_does_not_change_with_the_component_that_it_removes():
 
 def _generation(**changes: Any):
     """An objective over 30 words that occur equally often, its read, and its map."""
-    given = surroundings(word_dim=5)
+    given = build_context(word_dim=5)
     table = WordTable(given.words.weight.detach().clone(), trained=False)
     weight = torch.nn.Parameter(torch.randn(8, 5, generator=torch.Generator().manual_seed(4)))
     counts = torch.ones(30)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysent.corpus import CorpusConfig, prepare
-from raysent.errors import ArtifactError, DataError
-from raysent.vocabulary import (
+from raysent.data.corpus import CorpusConfig, prepare
+from raysent.data.vocabulary import (
     PAD_ID,
     UNK_ID,
     ChunkTable,
@@ -25,7 +24,8 @@ from raysent.vocabulary import (
     ragged_sums,
     read_word_vectors,
 )
-from raysent.vocabulary import tokens as tokens_module
+from raysent.data.vocabulary import tokens as tokens_module
+from raysent.errors import ArtifactError, DataError
 
 WORDS = Vocabulary(["<pad>", "<unk>", "the", "cat", "sat", "."])
 

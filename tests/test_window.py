@@ -6,7 +6,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from raysent.sweep.window import NUM_BEST, NUM_LATEST, Window
+from raysent.sweeps.samplers.window import NUM_BEST, NUM_LATEST, Window
 
 
 def _study(direction: str = "maximize") -> optuna.Study:

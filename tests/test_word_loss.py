@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from raysent import word_loss as module
-from raysent.compiled import load
 from raysent.errors import CompilerError
-from raysent.word_loss import word_loss
+from raysent.kernels import fused_softmax as module
+from raysent.kernels.compiled import load
+from raysent.kernels.fused_softmax import word_loss
 
 WORDS, HIDDEN, BLOCK = 150, 7, 16
 

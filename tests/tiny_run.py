@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from raysent.config import set_dotted
-from raysent.run import RunConfig
+from raysent.training.run import RunConfig
 
 
 def write_corpus(folder: Path, *, num_documents: int = 12, num_sentences: int = 30, seed: int = 0) -> Path:

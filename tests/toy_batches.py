@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from raysent.batches import Batch, Pairs, Sentences, Triplets
-from raysent.codes import build_code
-from raysent.codes.autoencoder import Config as Autoencoder
-from raysent.embeddings import WordTable
-from raysent.objectives import Surroundings
+from raysent.data.batches import Batch, Pairs, Sentences, Triplets
+from raysent.models.codes import build_code
+from raysent.models.codes.autoencoder import Config as Autoencoder
+from raysent.models.embeddings import WordTable
+from raysent.models.objectives import BuildContext
 
 NUM_WORDS = 30
 
@@ -32,12 +32,12 @@ def toy_batch(reads, size=12, seed=0):
     return Pairs(sentences(lengths[0], seed), sentences(lengths[1], seed + 1), labels, scores)
 
 
-def surroundings(dim=8, seed=0, num_classes=3, word_dim=5):
+def build_context(dim=8, seed=0, num_classes=3, word_dim=5):
     """What an objective with parameters is built with."""
     generator = torch.Generator().manual_seed(seed)
     table = WordTable(torch.randn(NUM_WORDS, word_dim, generator=generator), trained=True)
     decoder = torch.nn.Parameter(torch.randn(dim, word_dim, generator=generator))
-    return Surroundings(
+    return BuildContext(
         dim=dim,
         num_words=NUM_WORDS,
         words=table,

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.rows import Row
-from raysent.artifacts import read_json, write_json
-from raysent.run import RunConfig
-from raysent.trainer import fit
+from raysent.storage import read_json, write_json
+from raysent.training.loop import fit
+from raysent.training.run import RunConfig
 
 TIME_FILE = "time.json"
 # A difference of two runs is trusted from here on.

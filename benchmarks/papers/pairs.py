@@ -6,7 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
-from raysent.artifacts import write_text
+from raysent.storage import write_text
 
 
 def write_caption_pairs(data: Path, path: Path) -> None:

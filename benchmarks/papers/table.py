@@ -10,10 +10,10 @@ import numpy as np
 
 from benchmarks.papers.making import TIME_FILE
 from benchmarks.papers.rows import Row
-from raysent.artifacts import read_json, write_json, write_text
-from raysent.evaluate import evaluate, evaluate_similarity
-from raysent.model import SentenceModel
-from raysent.sentence_encoder import Float32, SentenceEncoder
+from raysent.evaluation.evaluate import evaluate, evaluate_similarity
+from raysent.models import SentenceModel
+from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.storage import read_json, write_json, write_text
 
 SCORES_FILE = "scores.json"
 _YEARS = ("STS12", "STS13", "STS14", "STS15")

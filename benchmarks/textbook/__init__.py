@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from raysent.batches import Batch
+from raysent.data.batches import Batch
 
 
 class Tower(nn.Module):

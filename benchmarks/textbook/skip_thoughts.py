@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.textbook import Gru
-from raysent.batches import Sentences, Triplets
+from raysent.data.batches import Sentences, Triplets
 
 NOTHING = -100  # what cross-entropy leaves out
 

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from raysent import analyses
-from raysent.analyses.answers import SIMILARITY, Judging, similarity_name
-from raysent.analyses.parameter_effect import grouped
-from raysent.artifacts import address_of
+from raysent import analysis as analyses
+from raysent.analysis.parameter_effect import grouped
+from raysent.analysis.predictions import SIMILARITY, Judging, similarity_name
 from raysent.cli.console import ProgressLines, print_json, print_table, results
-from raysent.cli.judging import EVALUATION_FOLDER, home
+from raysent.cli.judging import home
 from raysent.errors import ConfigError
-from raysent.probes import check_protocol
-from raysent.tasks import default_tasks, find_task
+from raysent.evaluation.probes import check_protocol
+from raysent.evaluation.tasks import default_tasks, find_task
+from raysent.storage import address_of
+from raysent.storage.layout import EVALUATION_FOLDER
 
 DASH = "–"
 # Sentences in a window's table; the file and the report hold them whole.

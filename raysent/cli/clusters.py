@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from raysent.cli.console import messages, print_json, print_table, results
-from raysent.cloud.cluster import (
+from raysent.cluster import (
     Account,
     Launcher,
     Machine,

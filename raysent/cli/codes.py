@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from raysent.artifacts import storage_errors, written_whole
 from raysent.cli.console import ProgressLines, messages, print_json, results
 from raysent.config import Document, Override, set_dotted, validate
 from raysent.errors import DataError
-from raysent.vector_codes import VectorCodeConfig, load_code, make_code
+from raysent.models.vector_codes import VectorCodeConfig, load_code, make_code
+from raysent.storage import storage_errors, written_whole
 
 
 def binarize(

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import typer
 
-from raysent.artifacts import address_of
 from raysent.cli.console import messages, print_json, print_table
-from raysent.cloud.cluster import Drilled, Jobs, Launcher, drill, local_cluster, read_cluster, read_token
+from raysent.cluster import Drilled, Jobs, Launcher, drill, local_cluster, read_cluster, read_token
 from raysent.errors import ConfigError
+from raysent.storage import address_of
 
 FAILED = 1
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 import raysent
-from raysent.artifacts import storage_errors, written_whole
 from raysent.cli.console import ProgressLines, messages
 from raysent.cli.reading import read_lines
 from raysent.errors import ConfigError
-from raysent.model import SentenceModel
-from raysent.packed_codes import pack_bits
-from raysent.processes import choose_num_processes
-from raysent.sentence_encoder import SentenceEncoder, encode_blocks
+from raysent.kernels.hamming import pack_bits
+from raysent.models import SentenceModel
+from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
+from raysent.parallel import choose_num_processes
+from raysent.storage import storage_errors, written_whole
 
 # Sentences between two signs of life.
 ENCODED_AT_ONCE = 8192

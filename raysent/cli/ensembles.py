@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from raysent.artifacts import address_of
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
-from raysent.ensemble import ALL, Combined, Outcome, check_method, combine
-from raysent.ensemble.combined import ENSEMBLE, plain_means
-from raysent.ensemble.cost import Choice, Cost, total_cost
+from raysent.ensembles import ALL, EnsembleResult, Outcome, check_method, combine
+from raysent.ensembles.combined import ENSEMBLE, plain_means
+from raysent.ensembles.cost import Choice, Cost, total_cost
+from raysent.storage import address_of
 
 DASH = "–"
 
@@ -59,7 +59,7 @@ def check_options(method: str) -> None:
     check_method(method, others=[ALL])
 
 
-def ensemble_values(combined: Combined) -> dict[str, Any]:
+def ensemble_values(combined: EnsembleResult) -> dict[str, Any]:
     """Return an ensemble's outcome as plain values; `results` holds a row per model and task."""
     about = combined.plain()
     scores = {task: found.pop("scores") for task, found in about["tasks"].items()}
@@ -77,7 +77,7 @@ def ensemble_values(combined: Combined) -> dict[str, Any]:
     }
 
 
-def print_ensemble(combined: Combined) -> None:
+def print_ensemble(combined: EnsembleResult) -> None:
     """Print test scores of members, other methods and the ensemble, and what the ensemble adds."""
     outcomes = combined.outcomes()
     order = [*combined.names, *(name for name in outcomes if name not in (ENSEMBLE, *combined.names)), ENSEMBLE]
@@ -98,7 +98,7 @@ def print_ensemble(combined: Combined) -> None:
         )
 
 
-def _title(name: str, combined: Combined) -> str:
+def _title(name: str, combined: EnsembleResult) -> str:
     return f"{ENSEMBLE} ({combined.method})" if name == ENSEMBLE else name
 
 
@@ -107,7 +107,7 @@ def _test_scores(outcomes: Sequence[Outcome]) -> list[str]:
     return [f"{outcome.test.value:.2f}" for outcome in outcomes] + [f"{mean:.2f}"]
 
 
-def _print_methods(combined: Combined) -> None:
+def _print_methods(combined: EnsembleResult) -> None:
     """Print the honest scores of all methods, means over tasks, and how well their probabilities are calibrated."""
     rows = []
     for name, outcomes in combined.outcomes().items():
@@ -136,13 +136,13 @@ def _with_interval(value: float, interval: Sequence[float]) -> str:
     return f"{value:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]"
 
 
-def _replaced(outcomes: Sequence[Outcome], combined: Combined) -> str:
+def _replaced(outcomes: Sequence[Outcome], combined: EnsembleResult) -> str:
     """Return in how many of all tasks' folds the best member stood in."""
     num_folds = sum(task.num_folds for task in combined.tasks)
     return f"{sum(outcome.num_replaced for outcome in outcomes)} of {num_folds}"
 
 
-def _print_costs(combined: Combined) -> None:
+def _print_costs(combined: EnsembleResult) -> None:
     """Print what the sets of members cost that no other equals at their price."""
     rows = [_cost_row(choice, combined.names) for choice in combined.choices if choice.fronts]
     rows.append((f"all {len(combined.members)}", *_prices(total_cost(combined.costs)), DASH, ""))

@@ -10,34 +10,34 @@ from typing import Any
 
 import numpy as np
 
-from raysent.artifacts import address_of
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
 from raysent.cli.ensembles import ensemble_values, print_ensemble
 from raysent.cli.reporting import print_reported, reported_values
 from raysent.cli.spreading import Over
-from raysent.ensemble import Combined, combine
+from raysent.ensembles import EnsembleResult, combine
 from raysent.errors import BudgetError, ConfigError
-from raysent.evaluate import Score, SimilarityScore, evaluate_similarity, expand
-from raysent.evaluate import evaluate as evaluate_models
-from raysent.evaluate.costs import Costs, costs_of
-from raysent.evaluate.inventory import check_data as check_tasks
-from raysent.evaluate.records import library_versions
-from raysent.probes import protocol_name, settings
+from raysent.evaluation.evaluate import Score, SimilarityScore, evaluate_similarity, expand
+from raysent.evaluation.evaluate import evaluate as evaluate_models
+from raysent.evaluation.inventory import check_data as check_tasks
+from raysent.evaluation.members import Costs, costs_of
+from raysent.evaluation.probes import protocol_name, settings
+from raysent.evaluation.records import library_versions
+from raysent.evaluation.tasks import absent_tasks, default_tasks, find_task, known_tasks
+from raysent.evaluation.tasks.similarity import SIMILARITY_TASKS
 from raysent.report import write as write_report
-from raysent.sweep import Afford, SweepRecord, SweepResult, trial_folder
-from raysent.sweep.selection import select_members
-from raysent.tasks import absent_tasks, default_tasks, find_task, known_tasks
-from raysent.tasks.similarity import SIMILARITY_TASKS
+from raysent.storage import address_of
+from raysent.storage.layout import EVALUATION_FOLDER
+from raysent.sweeps import CheckBudget, SweepRecord, SweepResult, trial_folder
+from raysent.sweeps.ranking import select_members
 
-EVALUATION_FOLDER = "evaluation"
 ELSEWHERE = Path("runs") / "judged"
 
 
 @dataclass(frozen=True)
-class Judgement:
+class SweepEvaluation:
     """What was found after a sweep: scores of its members, their ensemble, and the page about it all."""
 
-    combined: Combined | None
+    combined: EnsembleResult | None
     report: Path
     stopped: str = ""
 
@@ -158,7 +158,9 @@ def report(run: Path) -> int:
     return 0
 
 
-def judge_sweep(result: SweepResult, record: SweepRecord, *, afford: Afford, is_quiet: bool) -> Judgement:
+def evaluate_sweep(
+    result: SweepResult, record: SweepRecord, *, check_budget: CheckBudget, is_quiet: bool
+) -> SweepEvaluation:
     """Evaluate a sweep's best trials, combine them and write its report; where the money ends, what is done is kept."""
     space, judging = record.space, record.judging or {}
     members = select_members(space, result.trials)
@@ -168,7 +170,7 @@ def judge_sweep(result: SweepResult, record: SweepRecord, *, afford: Afford, is_
         with ProgressLines(prefix="judging ", is_quiet=is_quiet) as progress:
 
             def hear(what: str, done: int, of: int) -> None:
-                afford()
+                check_budget()
                 progress(what, done, of)
 
             try:
@@ -182,10 +184,10 @@ def judge_sweep(result: SweepResult, record: SweepRecord, *, afford: Afford, is_
             except BudgetError as error:
                 run = shlex.quote(address_of(result.folder))
                 stopped = f"{error}; 'raysent resume {run} --budget …' raises it and goes on"
-    return Judgement(combined, write_report(result.folder), stopped)
+    return SweepEvaluation(combined, write_report(result.folder), stopped)
 
 
-def print_judgement(judgement: Judgement) -> None:
+def print_judgement(judgement: SweepEvaluation) -> None:
     """Print an ensemble beside its members, and where the page is."""
     if judgement.stopped:
         messages.print(judgement.stopped, soft_wrap=True)

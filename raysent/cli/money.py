@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from raysent.artifacts import address_of, read_json, write_json
 from raysent.cli.console import messages, print_json, print_table, results
 from raysent.cli.live import format_duration
-from raysent.cloud import CapTest, Estimate, MarketChoice, Quote, World, estimate, quote, try_cap, world_of
+from raysent.cluster.aws_prices import Quote, quote
 from raysent.config import Override
 from raysent.cost import Budget, Entry, bill_of, snapshot, verdict
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
-from raysent.search_space import SearchSpace, find_space, read_space
-from raysent.sweep import LEDGER_FILE, load_record, read_events, read_ledger
+from raysent.simulation.estimate import CapTest, Estimate, estimate, try_cap
+from raysent.simulation.workload import MarketChoice, World, world_of
+from raysent.storage import address_of, read_json, write_json
+from raysent.storage.layout import ESTIMATE_FILE, LEDGER_FILE
+from raysent.sweeps import load_record, read_events, read_ledger
+from raysent.sweeps.space import SearchSpace, find_space, read_space
 
-ESTIMATE_FILE = "estimate.json"
 MARKETS: tuple[MarketChoice, ...] = ("auto", "spot", "on-demand", "own")
 
 

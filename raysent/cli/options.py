@@ -10,7 +10,7 @@ import typer
 
 def opened(name: str) -> Path:
     """Return the local folder of what is named; one in a bucket is brought home first."""
-    from raysent.artifacts import open_folder  # torch comes with it
+    from raysent.storage import open_folder  # torch comes with it
 
     return open_folder(name)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from raysent import analyses
-from raysent.analyses.reported import COSTS
+from raysent import analysis as analyses
+from raysent.analysis.reported import COSTS
 from raysent.cli.console import print_table, results
 
 DASH = "–"

@@ -9,18 +9,26 @@ from pathlib import Path
 from rich.table import Table
 
 import raysent
-from raysent.artifacts import address_of
+from raysent.analysis.image_ranking import RankingScore, rank_images, read_ranking_data
+from raysent.analysis.neighbours import (
+    AnalogyScore,
+    Comparison,
+    Neighbour,
+    read_analogies,
+    save_comparison,
+    score_analogies,
+)
+from raysent.analysis.neighbours import neighbours as find_neighbours
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
 from raysent.cli.reading import read_lines
-from raysent.corpus import CorpusConfig
-from raysent.corpus.distinct import distinct_sentences
+from raysent.data.corpus import CorpusConfig
+from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import ConfigError
-from raysent.evaluate import expand
-from raysent.evaluate.members import REFERENCE, TRIALS_FOLDER, model_folder
-from raysent.image_ranking import RankingScore, rank_images, read_ranking_data
-from raysent.matmul import set_matmul_precision
-from raysent.neighbours import AnalogyScore, Comparison, Neighbour, read_analogies, save_comparison, score_analogies
-from raysent.neighbours import neighbours as find_neighbours
+from raysent.evaluation.evaluate import expand
+from raysent.evaluation.members import REFERENCE, model_folder
+from raysent.kernels.devices import set_matmul_precision
+from raysent.storage import address_of
+from raysent.storage.layout import TRIALS_FOLDER
 
 
 def neighbours(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-import raysent.ensemble  # noqa: F401 - lets models be ensembles, in processes of their own too
+import raysent.ensembles  # noqa: F401 - lets models be ensembles, in processes of their own too
 from raysent.errors import ConfigError
-from raysent.evaluate.jobs import Job, Spread, judge
-from raysent.evaluate.records import Record
-from raysent.spread import over_cluster
+from raysent.evaluation.jobs import Job, Spread, judge
+from raysent.evaluation.records import Record
+from raysent.training.spread import map_on_ray
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Over:
             raise ConfigError("--processes and --address: must not both be given; a cluster has its own cores")
         if self.processes in (None, 1) and self.address is None:
             return None
-        return partial(over_cluster, _judge_anything, num_cpus=self.processes, address=self.address)
+        return partial(map_on_ray, _judge_anything, num_cpus=self.processes, address=self.address)
 
 
 def _judge_anything(job: Job) -> Record:

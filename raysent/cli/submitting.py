@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from raysent.artifacts import address_of, is_remote, open_folder, read_json, write_json, written_whole
 from raysent.cli.console import default_folder, messages, print_json, results
 from raysent.cli.live import EVENT_MARK, EVENTS_VARIABLE, SweepView
-from raysent.cloud.cluster import (
+from raysent.cluster import (
     SHIPPED_FOLDER,
     Ended,
     Jobs,
     Launcher,
-    bring_home,
+    download,
     price_space,
     read_cluster,
     read_token,
@@ -31,12 +30,13 @@ from raysent.cloud.cluster import (
 )
 from raysent.config import Override
 from raysent.errors import ConfigError
-from raysent.search_space import SearchSpace, apply_overrides, find_space, parse_space
-from raysent.sweep import Workers, load_record
+from raysent.storage import address_of, is_remote, open_folder, read_json, write_json, written_whole
+from raysent.storage.layout import REMOTE_FILE
+from raysent.sweeps import Workers, load_record
+from raysent.sweeps.space import SearchSpace, apply_overrides, find_space, parse_space
 
 INTERRUPTED = 130
 # In the folder here of a cluster's run: where the cluster keeps it.
-REMOTE_FILE = "remote.json"
 _SPACE_FOLDER = "space"
 
 
@@ -202,8 +202,8 @@ def submit(address: str, token: str, submission: Submission, *, as_json: bool = 
     jobs = Jobs(address, token=token)
     with tempfile.TemporaryDirectory(prefix="raysent-submit-") as scratch:
         command = _packed(submission, Path(scratch))
-        surroundings = {EVENTS_VARIABLE: "1", **submission.workers.told()}
-        job = jobs.submit(command, folder=Path(scratch), environment=surroundings)
+        environment = {EVENTS_VARIABLE: "1", **submission.workers.told()}
+        job = jobs.submit(command, folder=Path(scratch), environment=environment)
     said: list[str] = []
     try:
         ended = _follow(jobs, job, submission.space, said, as_json=as_json)
@@ -213,7 +213,7 @@ def submit(address: str, token: str, submission: Submission, *, as_json: bool = 
             jobs.stop(job)
             ended = Ended(INTERRUPTED)
     with _uninterrupted():
-        bring_home(submission.remote, submission.run)
+        download(submission.remote, submission.run)
     _tell(said, ended, submission, as_json=as_json)
     return ended.code
 

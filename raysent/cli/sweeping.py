@@ -12,32 +12,24 @@ from typing import Any
 
 import typer
 
-from raysent.artifacts import address_of
 from raysent.cli import money
 from raysent.cli.console import ProgressLines, default_folder, messages, print_json, print_table, results
-from raysent.cli.judging import Judgement, judge_sweep, print_judgement, task_names
+from raysent.cli.judging import evaluate_sweep, print_judgement, task_names
 from raysent.cli.live import EVENTS_VARIABLE, EventLines, SweepView, format_duration, format_value
-from raysent.cloud import LiveSpot
+from raysent.cluster.autoscaling import want_on_demand
+from raysent.cluster.aws_prices import LiveSpot
 from raysent.config import Override
 from raysent.errors import RaysentError
-from raysent.run import describe
-from raysent.search_space import SearchSpace, find_space, read_space, schema, with_absolute_paths
-from raysent.sweep import (
-    JOURNAL_FILE,
-    Event,
-    SweepRecord,
-    SweepResult,
-    judged,
-    load_record,
-    prepare_space,
-    read_events,
-    spent_usd,
-)
-from raysent.sweep import replay as replay_sweep
-from raysent.sweep import resume as resume_sweep
-from raysent.sweep import start as start_sweep
-from raysent.tasks import find_task
-from raysent.validation import CONTEXT_METRICS
+from raysent.evaluation.tasks import find_task
+from raysent.storage import address_of
+from raysent.storage.layout import JOURNAL_FILE
+from raysent.sweeps import Event, SweepRecord, SweepResult, judged, load_record, prepare_space, read_events, spent_usd
+from raysent.sweeps import replay as replay_sweep
+from raysent.sweeps import resume as resume_sweep
+from raysent.sweeps import start as start_sweep
+from raysent.sweeps.space import SearchSpace, find_space, read_space, schema, with_absolute_paths
+from raysent.training.run import describe
+from raysent.training.validation import CONTEXT_METRICS
 
 SOME_TRIALS_FAILED, INTERRUPTED = 5, 130
 
@@ -81,7 +73,9 @@ def sweep(
                 money.save_estimate(folder, forecast)
             view.hear(event)
 
-        result = start_sweep(record, folder, listener=hear, progress=progress, spot=_spot(space))
+        result = start_sweep(
+            record, folder, listener=hear, progress=progress, spot=_spot(space), request_on_demand=want_on_demand
+        )
     return _conclude(result, record, as_json=as_json)
 
 
@@ -91,7 +85,9 @@ def resume(folder: Path, *, limits: Sequence[Override], as_json: bool) -> int:
     with ProgressLines(is_quiet=as_json) as progress, _view(record.space, as_json=as_json) as view:
         view.recall(list(read_events(folder)))
         spot = _spot(record.space)
-        result = resume_sweep(folder, limits=limits, listener=view.hear, progress=progress, spot=spot)
+        result = resume_sweep(
+            folder, limits=limits, listener=view.hear, progress=progress, spot=spot, request_on_demand=want_on_demand
+        )
     return _conclude(result, record, as_json=as_json)
 
 
@@ -225,8 +221,8 @@ def _conclude(result: SweepResult, record: SweepRecord, *, as_json: bool) -> int
         return INTERRUPTED
     if result.closed and not as_json:
         messages.print(f"no more training: {result.closed}", soft_wrap=True)
-    with judged(record, result.folder, spot=_spot(record.space)) as afford:
-        judgement = judge_sweep(result, record, afford=afford, is_quiet=as_json)
+    with judged(record, result.folder, spot=_spot(record.space)) as check_budget:
+        judgement = evaluate_sweep(result, record, check_budget=check_budget, is_quiet=as_json)
     result = replace(result, spent_usd=spent_usd(result.folder))
     if as_json:
         print_json({**_summary(result), **judgement.values()})
@@ -276,4 +272,4 @@ def _print_leaderboard(result: SweepResult, space: SearchSpace) -> None:
             messages.print(f"trial {trial.name} {trial.status}: {trial.error}", style="red", soft_wrap=True)
 
 
-__all__ = ["Judgement", "lint", "print_schema", "replay", "resume", "sweep"]
+__all__ = ["lint", "print_schema", "replay", "resume", "sweep"]

@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from raysent.artifacts import address_of
 from raysent.cli.console import ProgressLines, default_folder, messages, print_json, results
 from raysent.cli.live import format_duration, format_value
 from raysent.config import Override
 from raysent.errors import ArtifactError, RaysentError
-from raysent.material import open_material
 from raysent.report import write as write_report
-from raysent.run import RUN_FILE, RunConfig, describe, load_run
-from raysent.search_space import find_space, read_space, with_absolute_paths
-from raysent.sweep import SWEEP_FILE
-from raysent.train import train as train_run
-from raysent.trainer import Report, check_run, load_outcome, load_reports
+from raysent.storage import address_of
+from raysent.storage.layout import RUN_FILE, SWEEP_FILE
+from raysent.sweeps.space import find_space, read_space, with_absolute_paths
+from raysent.training.data import open_training_data
+from raysent.training.outcome import Report, load_outcome, load_reports
+from raysent.training.plan import check_run
+from raysent.training.ray_train import train as train_run
+from raysent.training.run import RunConfig, describe, load_run
 
 NOT_FINITE = 5
 
@@ -42,7 +43,7 @@ def train(
     _check_free(folder, config)
     try:
         with ProgressLines(is_quiet=as_json) as progress:
-            check_run(config, open_material(config, progress=progress), num_workers=num_workers)
+            check_run(config, open_training_data(config, progress=progress), num_workers=num_workers)
         if not as_json:
             _announce(config, folder)
         outcome = train_run(

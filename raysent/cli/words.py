@@ -6,10 +6,11 @@ from pathlib import Path
 
 from raysent.cli.console import print_json, results
 from raysent.cli.reading import read_counts, read_lines
+from raysent.data.vocabulary import read_word_vectors
 from raysent.errors import ArtifactError, ConfigError
-from raysent.model import MODEL_FILE, SentenceModel, average_of_words, bag_of_words, check_weighting, load
-from raysent.model import expand as expand_model
-from raysent.vocabulary import read_word_vectors
+from raysent.models import SentenceModel, average_of_words, bag_of_words, check_weighting, load
+from raysent.models import expand as expand_model
+from raysent.storage.layout import MODEL_FILE
 
 
 def expand(model: str, vectors: Path, *, output: Path, has_intercept: bool, as_json: bool) -> int:

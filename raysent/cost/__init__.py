@@ -8,12 +8,23 @@ config.py   the section `cost` of a search space
 machines.py what each node of a cluster costs, from its labels
 """
 
-from raysent.cost.bill import Bill, Share, bill_of, verdict
 from raysent.cost.budget import Budget, Funds
 from raysent.cost.config import CostConfig, Duration, parse_duration, parse_money
-from raysent.cost.ledger import Entry, Ledger
-from raysent.cost.machines import MACHINES, MARKET_LABEL, TYPE_LABEL, Prices, SpotUsd, num_affordable
-from raysent.cost.prices import Price, Snapshot, on_demand_price, own_price, snapshot, spot_price
+from raysent.cost.ledger import Bill, Entry, Ledger, Share, bill_of, verdict
+from raysent.cost.prices import (
+    MACHINES,
+    MARKET_LABEL,
+    TYPE_LABEL,
+    Price,
+    Prices,
+    Snapshot,
+    SpotUsd,
+    num_affordable,
+    on_demand_price,
+    own_price,
+    snapshot,
+    spot_price,
+)
 
 __all__ = [
     "MACHINES",

@@ -90,7 +90,7 @@ class CostConfig(StrictModel):
 
     Attributes:
         usd_per_hour: Dollars an hour of each machine; None for one's own that cost nothing.
-        machines: Where they are of several types: type -> dollars an hour on demand (`raysent.cost.machines`).
+        machines: Where they are of several types: type -> dollars an hour on demand (`raysent.cost.prices`).
         region: Where spot prices are asked for, as in us-east-1; None where nobody asks.
         market: Of which market machines come: `spot`, `on-demand`, or `auto`, spot as long as the deadline allows.
         budget: Dollars for everything, such as `40usd`; None for no limit.

@@ -10,8 +10,7 @@ It stands below the training, and apart from `cloud`, because the agent has to s
 
 from raysent.preemption.agent import NodeAgent
 from raysent.preemption.metadata import InstanceMetadata, MetadataError, Notice
-from raysent.preemption.overhearing import REFUSED_TOKEN, overheard
-from raysent.preemption.ray_nodes import drain_node, node_at, node_notice, worker_notice
+from raysent.preemption.ray_nodes import REFUSED_TOKEN, capture_stderr, drain_node, node_at, node_notice, worker_notice
 
 __all__ = [
     "REFUSED_TOKEN",
@@ -19,9 +18,9 @@ __all__ = [
     "MetadataError",
     "NodeAgent",
     "Notice",
+    "capture_stderr",
     "drain_node",
     "node_at",
     "node_notice",
-    "overheard",
     "worker_notice",
 ]

@@ -1,4 +1,6 @@
-"""All that is asked of Ray about nodes that go: to drain one, and whether one is being drained.
+"""What Ray's native code writes to standard error, past Python's own: it says there what its exceptions leave out.
+
+All that is asked of Ray about nodes that go: to drain one, and whether one is being drained.
 
 None of it is in Ray's stable interface, so it is used nowhere else, and each call says what becomes of it where a
 version of Ray has it not: draining is refused in one line, notices are never given, and a run is left with its
@@ -7,14 +9,40 @@ checkpoints at reports and now and then.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import socket
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from raysent.errors import RaysentError
-from raysent.preemption.overhearing import REFUSED_TOKEN, overheard
+
+# How it names a token that is missing or wrong, over and over.
+REFUSED_TOKEN = "InvalidAuthToken"
+_MAX_SAID_BYTES = 100_000
+
+
+@contextlib.contextmanager
+def capture_stderr() -> Iterator[Callable[[], str]]:
+    """Keep what is written to standard error inside the block from the screen; yields a way to read it."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as kept:
+        screen = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+
+        def said() -> str:
+            return os.pread(kept.fileno(), _MAX_SAID_BYTES, 0).decode(errors="replace")
+
+        try:
+            yield said
+        finally:
+            os.dup2(screen, 2)
+            os.close(screen)
+
 
 # What AWS gives; assumed where a drain tells no deadline.
 USUAL_NOTICE_S = 120.0
@@ -131,7 +159,7 @@ def _control_service(address: str) -> tuple[Any, Any]:
         # Late, as above, and gone in some version to come.
         client = importlib.import_module("ray._raylet").GcsClient
         reasons = importlib.import_module("ray.core.generated.autoscaler_pb2").DrainNodeReason
-        with overheard():
+        with capture_stderr():
             return client(address=address), reasons
     except Exception as error:  # as above
         raise _refused(address, error) from None

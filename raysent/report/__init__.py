@@ -14,7 +14,6 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from raysent import __version__
-from raysent.artifacts import write_text
 from raysent.report.blocks import Section, kind_of
 from raysent.report.run import Run
 from raysent.report.run_files import read_run
@@ -43,10 +42,11 @@ from raysent.report.sections import (
     task_scores,
     trial_costs,
 )
+from raysent.storage import write_text
+from raysent.storage.layout import REPORT_FILE
 
 __all__ = ["REPORT_FILE", "write"]
 
-REPORT_FILE = "report.html"
 
 # In the order of reading.
 SECTIONS: tuple[Callable[[Run], Section | None], ...] = (

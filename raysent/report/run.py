@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from raysent.analyses import Analysis
+from raysent.analysis import Analysis
+from raysent.analysis.neighbours import Comparison
 from raysent.cost import Bill
-from raysent.evaluate.costs import Costs
-from raysent.neighbours import Comparison
+from raysent.evaluation.members import Costs
 from raysent.report.blocks import number
 from raysent.report.score_files import Ensemble, Score
 

@@ -13,18 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from raysent.analyses import KINDS, Analysis, read_analyses
-from raysent.analyses.files import ANALYSES_FOLDER
-from raysent.artifacts import address_of, read_json, read_json_lines
+from raysent.analysis import KINDS, Analysis, read_analyses
+from raysent.analysis.neighbours import read_comparison
 from raysent.cost import Bill, bill_of
 from raysent.errors import ArtifactError
-from raysent.evaluate.costs import costs_of
-from raysent.neighbours import NEIGHBOURS_FILE, read_comparison
+from raysent.evaluation.members import costs_of
 from raysent.report.blocks import number
 from raysent.report.ensemble_files import mapping
 from raysent.report.run import Point, Run, Trial
 from raysent.report.score_files import read_ensemble, read_scores
-from raysent.validation import METRICS
+from raysent.storage import address_of, read_json, read_json_lines
+from raysent.storage.layout import ANALYSES_FOLDER, NEIGHBOURS_FILE
+from raysent.training.validation import METRICS
 
 DEFAULT_METRIC = "context_accuracy"
 

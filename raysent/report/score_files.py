@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from raysent.artifacts import read_json
-from raysent.evaluate.costs import Costs
+from raysent.evaluation.members import Costs
 from raysent.report.blocks import number
 from raysent.report.ensemble_files import Details, details_of, interval, mapping
+from raysent.storage import read_json
 
 MEAN = "mean"
 """The name under which the scores over all tasks stand beside the tasks."""

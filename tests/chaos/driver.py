@@ -19,19 +19,20 @@ from typing import Any
 import sklearn.linear_model  # noqa: F401 - read once, by the process that drivers are forked from
 import torch
 
-import raysent.artifacts.files
 import raysent.cli
 import raysent.cloud
-import raysent.ensemble
+import raysent.ensembles
 import raysent.report
-import raysent.sweep
+import raysent.storage.files
+import raysent.sweeps
 from chaos.moments import MOMENTS, Sight
-from raysent.analyses.reported import reported_tables
-from raysent.artifacts import Lines, lines
-from raysent.artifacts import files as artifact_files
+from raysent.analysis.reported import reported_tables
 from raysent.cli import money
-from raysent.sweep.metering import Meter
-from raysent.tasks import senteval
+from raysent.evaluation.tasks import senteval
+from raysent.storage import Lines
+from raysent.storage import files as artifact_files
+from raysent.storage import files as lines
+from raysent.sweeps.cost_tracker import CostTracker
 
 reported_tables()  # kept by the process that drivers are forked from
 
@@ -93,7 +94,7 @@ class Watch:
         self._dies_in = 0
         self._times: list[float] = []
         self.machine = ""
-        _before(Meter, "__exit__", lambda *_: self._note())
+        _before(CostTracker, "__exit__", lambda *_: self._note())
         _before(artifact_files, "commit", lambda _, path: self.see(Sight("file", path, {})))
         _after(Lines, "append", lambda lines, value: self.see(Sight("line", lines.path, value)))
 

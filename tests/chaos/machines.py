@@ -23,12 +23,15 @@ from botocore.retries.standard import ExponentialBackoff
 
 from chaos.driver import Watch
 from chaos.moments import Sight
-from raysent.cloud import aws_prices
+from raysent.cluster import aws_prices
 from raysent.cost import prices
 from raysent.errors import ArtifactError
 from raysent.preemption.ray_nodes import _Deadline
-from raysent.sweep import driver, fleet, ray_tune, trainables
-from raysent.trainer import Report, loop, saving
+from raysent.sweeps import driver, ray_tune, trainables
+from raysent.sweeps import machines as fleet
+from raysent.training import checkpoint as saving
+from raysent.training import loop
+from raysent.training.outcome import Report
 
 # A machine of which the end is known trains slowly, so that the end comes while it trains.
 _SLOW_S = 0.03
@@ -116,13 +119,13 @@ class Cluster:
                 found.append({**facts, "Alive": True})
         return found
 
-    def run_trials(self, conductor: Any, plan: Any, *, describe: Any, is_over: Any, meter: Any) -> bool:
+    def run_trials(self, controller: Any, plan: Any, *, describe: Any, is_over: Any, cost_tracker: Any) -> bool:
         """Train all trials in turn; has the form of `ray_tune.run_trials`."""
-        meter.num_slots = plan.concurrent
+        cost_tracker.num_slots = plan.concurrent
         troubles = ray_tune.Troubles()
-        search = ray_tune._Search(conductor, describe, is_over, meter, troubles)
-        scheduler = ray_tune._Scheduler(conductor, is_over, None, meter, troubles)
-        interrupt = ray_tune._Interrupt(conductor, meter, troubles)
+        search = ray_tune._Search(controller, describe, is_over, cost_tracker, troubles)
+        scheduler = ray_tune._Scheduler(controller, is_over, None, cost_tracker, troubles)
+        interrupt = ray_tune._Interrupt(controller, cost_tracker, troubles)
         number = 0
         while not interrupt.stop_all():
             config = search.suggest(str(number))
@@ -188,7 +191,7 @@ def install(stage: Path, watch: Watch) -> None:
     """Put the stage's machines in Ray's place, in this process."""
     cluster = Cluster(stage, watch)
     fleet.ray = SimpleNamespace(nodes=cluster.nodes, cluster_resources=lambda: {"CPU": 1.0})
-    driver.check_files = driver.want_on_demand = lambda *_: None
+    driver.check_files = lambda *_: None
     driver.ray_session = lambda _: contextlib.nullcontext()
     fleet.cpus_of_largest_node = lambda: 1
     driver.run_trials = cluster.run_trials

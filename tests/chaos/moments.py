@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raysent.sweep.halving import SuccessiveHalving
+from raysent.sweeps.schedulers.asha import SuccessiveHalving
 
 REDUCTION_FACTOR, NUM_REPORTS = 2, 4
 _HALVING = SuccessiveHalving(mode="max", reduction_factor=REDUCTION_FACTOR)

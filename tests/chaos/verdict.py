@@ -11,9 +11,9 @@ from typing import Any
 
 from chaos.moments import NUM_REPORTS
 from chaos.stage import NUM_TRIALS, Ending, Stage
-from raysent.artifacts import open_folder, read_json
 from raysent.cost import Entry
-from raysent.sweep import load_record, read_events, read_ledger, replay
+from raysent.storage import open_folder, read_json
+from raysent.sweeps import load_record, read_events, read_ledger, replay
 
 KILLED, MISTAKE = -9, 2
 HOW = {0: "finished", KILLED: "killed, resumed", MISTAKE: "one line, resumed"}

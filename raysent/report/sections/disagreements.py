@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from raysent.analyses import Disagreements
-from raysent.analyses.disagreements import Disagreement
+from raysent.analysis import Disagreements
+from raysent.analysis.predictions import Disagreement
 from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, fixed, number
 from raysent.report.run import Run
 from raysent.report.sections.examples import sentence_columns

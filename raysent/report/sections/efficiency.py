@@ -6,8 +6,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from raysent.analyses import Efficiency
-from raysent.analyses.efficiency import Curve
+from raysent.analysis import Efficiency
+from raysent.analysis.efficiency import Curve
 from raysent.report.blocks import (
     Block,
     Cell,

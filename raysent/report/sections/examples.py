@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raysent.analyses import Examples
-from raysent.analyses.examples import Example
+from raysent.analysis import Examples
+from raysent.analysis.predictions import Example
 from raysent.report.blocks import Cell, Column, Section, Table, fixed, number
 from raysent.report.run import Run
 

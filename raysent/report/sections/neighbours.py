@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raysent.neighbours import Comparison, Neighbour
+from raysent.analysis.neighbours import Comparison, Neighbour
 from raysent.report.blocks import Cell, Column, Section, Table, counted, fixed
 from raysent.report.run import Run
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from raysent.analyses import ParameterEffect
-from raysent.analyses.parameter_effect import Group, grouped
+from raysent.analysis import ParameterEffect
+from raysent.analysis.parameter_effect import Group, grouped
 from raysent.report.blocks import (
     Block,
     Cell,

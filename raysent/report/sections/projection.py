@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from raysent.analyses import Projection
+from raysent.analysis import Projection
 from raysent.report.blocks import Figure, Section, label
 from raysent.report.figures import PALETTE, QUIET, drawn
 from raysent.report.run import Run

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raysent.analyses import ReportedModel, notes_on, reported_for
-from raysent.analyses.reported import COSTS, F1
+from raysent.analysis import ReportedModel, notes_on, reported_for
+from raysent.analysis.reported import COSTS, F1
 from raysent.report.blocks import DASH, Block, Cell, Column, Note, Section, Table
 from raysent.report.run import Run
 

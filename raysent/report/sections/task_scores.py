@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from raysent.evaluate.costs import Costs
+from raysent.evaluation.members import Costs
+from raysent.evaluation.tasks import known_tasks
 from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, duration, fixed, whole
 from raysent.report.run import Run
 from raysent.report.score_files import SIMILARITY, Score
-from raysent.tasks import known_tasks
 
 _SECONDS_PER_HOUR = 3600.0
 EVALUATE = "raysent evaluate"

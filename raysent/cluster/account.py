@@ -1,0 +1,251 @@
+"""What of a cluster stands in the AWS account: its security group, roles and machines. Credentials are boto3's own."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import json
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+
+from raysent.cluster.cluster_file import CLUSTER_TAG, EXPIRES_TAG, SWEEP_TAG, TIME_FORM, ClusterFile
+from raysent.cluster.policies import TRUST, head_policy, head_role, worker_policy, worker_role
+from raysent.errors import CloudError, ConfigError
+
+_WHO_AM_I = "https://checkip.amazonaws.com"
+_ALIVE = ["pending", "running", "stopping", "stopped"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One instance that bears our tag.
+
+    Attributes:
+        name: Its id at AWS.
+        cluster: Whose it is.
+        sweep: What it was started for.
+        instance_type: As in g5.xlarge.
+        market: `spot` or `on-demand`.
+        state: As AWS names it.
+        zone: As in us-east-1a.
+        address: Its public address; empty where it has none.
+        launched: When it was started.
+        expires: When it should have ended itself; None where its tag cannot be read.
+    """
+
+    name: str
+    cluster: str
+    sweep: str
+    instance_type: str
+    market: str
+    state: str
+    zone: str
+    address: str
+    launched: datetime.datetime
+    expires: datetime.datetime | None
+
+    def is_orphan(self, now: datetime.datetime) -> bool:
+        """Whether it has outlived its time to live; one whose time nobody can tell has."""
+        return self.expires is None or self.expires <= now
+
+
+@contextlib.contextmanager
+def aws_errors(what: str) -> Iterator[None]:
+    """Turn AWS's refusals inside the block into one clear line about `what`."""
+    try:
+        yield
+    except (BotoCoreError, ClientError, ResponseParserError) as error:
+        raise CloudError(f"{what}: {' '.join(str(error).split())}") from None
+
+
+def public_address() -> str:
+    """Return this machine's public address, as AWS sees it.
+
+    Raises:
+        CloudError: If nobody tells it.
+    """
+    try:
+        with urllib.request.urlopen(_WHO_AM_I, timeout=10) as answer:
+            told = answer.read(64).decode().strip()
+        return f"{ipaddress.IPv4Address(told)}/32"
+    except (OSError, ValueError) as error:
+        reason = f"this machine's public address cannot be found out ({error})"
+        raise CloudError(f"metadata.raysent.operator: {reason}; name it in the file") from None
+
+
+class Account:
+    """The AWS account of a cluster, in its region."""
+
+    def __init__(self, region: str) -> None:
+        """Make the clients, with the credentials that boto3 finds; nothing is asked yet."""
+        self.region = region
+        with aws_errors("AWS"):
+            self.ec2, self.iam, self.sts, self.ssm = (
+                boto3.client(service, region_name=region) for service in ("ec2", "iam", "sts", "ssm")
+            )
+
+    def number(self) -> str:
+        """Return the account's number.
+
+        Raises:
+            CloudError: If there are no credentials, or they are refused.
+        """
+        with aws_errors("AWS credentials"):
+            return str(self.sts.get_caller_identity()["Account"])
+
+    def prepare(self, cluster: ClusterFile) -> dict[str, str]:
+        """Make what machines of a cluster need before the first is started, or bring it up to date.
+
+        Returns:
+            What stands for ``{{ image }}``, ``{{ security_group }}``, ``{{ head_profile }}`` and
+            ``{{ worker_profile }}``.
+
+        Raises:
+            CloudError: If AWS refuses.
+        """
+        number = self.number()
+        operator = cluster.settings.operator
+        group = self._security_group(cluster, public_address() if operator == "auto" else operator)
+        head, worker = head_role(cluster), worker_role(cluster)
+        self._role(worker, worker_policy(cluster), cluster)
+        self._role(head, head_policy(cluster, account=number), cluster)
+        return {
+            "image": self._image(cluster),
+            "security_group": group,
+            "head_profile": head,
+            "worker_profile": worker,
+        }
+
+    def machines(self, cluster: str | None = None) -> list[Machine]:
+        """Return the machines that bear our tag and are not gone, oldest first.
+
+        Args:
+            cluster: Only this cluster's; None for every cluster's.
+        """
+        filters = [{"Name": "instance-state-name", "Values": _ALIVE}]
+        tag = {"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster]} if cluster else None
+        filters.append(tag or {"Name": "tag-key", "Values": [CLUSTER_TAG]})
+        with aws_errors(f"machines in {self.region}"):
+            pages = list(self.ec2.get_paginator("describe_instances").paginate(Filters=filters))
+        found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
+        return sorted(map(_machine, found), key=lambda machine: (machine.launched, machine.name))
+
+    def end(self, machines: Sequence[Machine]) -> None:
+        """Terminate machines.
+
+        Raises:
+            CloudError: If AWS refuses.
+        """
+        if machines:
+            with aws_errors(f"ending machines in {self.region}"):
+                self.ec2.terminate_instances(InstanceIds=[machine.name for machine in machines])
+
+    def open_doors(self, cluster: ClusterFile) -> list[str]:
+        """Return what of a cluster's security group lets in more than SSH from a few addresses, in words."""
+        group = self._found_group(cluster)
+        return [] if group is None else [text for rule in group["IpPermissions"] for text in _too_open(rule)]
+
+    def _image(self, cluster: ClusterFile) -> str:
+        """Return the machine image's id; a public parameter's value where the file names one."""
+        named = cluster.settings.image
+        if named.startswith("ami-"):
+            return named
+        with aws_errors(f"{cluster.path}: metadata.raysent.image: {named}"):
+            return str(self.ssm.get_parameter(Name=named)["Parameter"]["Value"])
+
+    def _found_group(self, cluster: ClusterFile) -> dict[str, Any] | None:
+        filters = [
+            {"Name": "group-name", "Values": [_group_name(cluster)]},
+            {"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster.name]},
+        ]
+        with aws_errors(f"security group {_group_name(cluster)}"):
+            found = self.ec2.describe_security_groups(Filters=filters)["SecurityGroups"]
+        return found[0] if found else None
+
+    def _security_group(self, cluster: ClusterFile, operator: str) -> str:
+        """Return the id of a group that lets in SSH from the operator and the cluster's own machines, nothing else."""
+        group = self._found_group(cluster)
+        with aws_errors(f"security group {_group_name(cluster)}"):
+            if group is None:
+                group = {"IpPermissions": [], **self.ec2.create_security_group(**self._new_group(cluster))}
+            name = str(group["GroupId"])
+            if group["IpPermissions"]:
+                self.ec2.revoke_security_group_ingress(GroupId=name, IpPermissions=group["IpPermissions"])
+            self.ec2.authorize_security_group_ingress(
+                GroupId=name,
+                IpPermissions=[
+                    {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": operator}]},
+                    {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": name}]},
+                ],
+            )
+        return name
+
+    def _new_group(self, cluster: ClusterFile) -> dict[str, Any]:
+        """Return what makes a cluster's group, in the default network."""
+        networks = self.ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
+        if not networks:
+            fix = "make one with 'aws ec2 create-default-vpc'"
+            raise ConfigError(f"{cluster.path}: provider.region: {self.region} has no default network; {fix}")
+        return {
+            "GroupName": _group_name(cluster),
+            "Description": f"raysent {cluster.name}: SSH from its operator",
+            "VpcId": networks[0]["VpcId"],
+            "TagSpecifications": [
+                {"ResourceType": "security-group", "Tags": [{"Key": CLUSTER_TAG, "Value": cluster.name}]}
+            ],
+        }
+
+    def _role(self, name: str, policy: Mapping[str, Any], cluster: ClusterFile) -> None:
+        """Make a role and an instance profile of one name, or put the policy of one that is there in order."""
+        with aws_errors(f"role {name}"):
+            tags = [{"Key": CLUSTER_TAG, "Value": cluster.name}]
+            with contextlib.suppress(self.iam.exceptions.EntityAlreadyExistsException):
+                self.iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(TRUST), Tags=tags)
+            self.iam.put_role_policy(RoleName=name, PolicyName="raysent", PolicyDocument=json.dumps(policy))
+            with contextlib.suppress(self.iam.exceptions.EntityAlreadyExistsException):
+                self.iam.create_instance_profile(InstanceProfileName=name, Tags=tags)
+                self.iam.get_waiter("instance_profile_exists").wait(InstanceProfileName=name)
+            held = self.iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Roles"]
+            if not held:
+                self.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+
+
+def _group_name(cluster: ClusterFile) -> str:
+    return f"raysent-{cluster.name}"
+
+
+def _machine(told: Mapping[str, Any]) -> Machine:
+    """Return a machine as AWS tells of it."""
+    tags = {tag["Key"]: tag["Value"] for tag in told.get("Tags", [])}
+    expires = None
+    with contextlib.suppress(ValueError):
+        expires = datetime.datetime.strptime(tags.get(EXPIRES_TAG, ""), TIME_FORM).replace(tzinfo=datetime.UTC)
+    return Machine(
+        name=told["InstanceId"],
+        cluster=tags[CLUSTER_TAG],
+        sweep=tags.get(SWEEP_TAG, ""),
+        instance_type=told["InstanceType"],
+        market=told.get("InstanceLifecycle", "on-demand"),
+        state=told["State"]["Name"],
+        zone=told["Placement"]["AvailabilityZone"],
+        address=told.get("PublicIpAddress", ""),
+        launched=told["LaunchTime"],
+        expires=expires,
+    )
+
+
+def _too_open(rule: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what of a rule goes beyond SSH from at most 256 addresses, or the group itself."""
+    for entry in rule.get("IpRanges", []):
+        network = ipaddress.ip_network(entry["CidrIp"])
+        ports = (rule.get("FromPort"), rule.get("ToPort"))
+        if ports != (22, 22) or network.num_addresses > 256:
+            yield f"{network} reaches " + ("all" if ports[0] is None else f"ports {ports[0]} to {ports[1]}")
+    yield from (f"{entry['CidrIpv6']} is let in" for entry in rule.get("Ipv6Ranges", []))

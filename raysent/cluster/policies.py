@@ -1,0 +1,124 @@
+"""What the machines of a cluster may do in the account: least-privilege IAM policies as plain JSON values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raysent.cluster.cluster_file import CLUSTER_TAG, ClusterFile
+
+Policy = dict[str, Any]
+
+TRUST: Policy = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+}
+
+
+def head_role(cluster: ClusterFile) -> str:
+    """Return the name of the head's role and instance profile."""
+    return f"{cluster.name}-raysent-head"
+
+
+def worker_role(cluster: ClusterFile) -> str:
+    """Return the name of the workers' role and instance profile."""
+    return f"{cluster.name}-raysent-worker"
+
+
+def head_policy(cluster: ClusterFile, *, account: str) -> Policy:
+    """Return what the head may do: start listed machines with our tag, end those that bear it, and keep runs.
+
+    Args:
+        cluster: The cluster.
+        account: The account's number.
+    """
+    return _policy(
+        *_run_instances(cluster, account),
+        *_tag_and_end(cluster, account),
+        # These know no finer grain than the account.
+        _allow("Look", "ec2:Describe*", "*", {"StringEquals": {"aws:RequestedRegion": cluster.region}}),
+        _allow(
+            "HandToWorkers",
+            "iam:PassRole",
+            f"arn:aws:iam::{account}:role/{worker_role(cluster)}",
+            {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+        ),
+        *_storage(cluster),
+    )
+
+
+def worker_policy(cluster: ClusterFile) -> Policy:
+    """Return what a worker may do: read and write runs below the storage's prefix, nothing else."""
+    return _policy(*_storage(cluster))
+
+
+def _run_instances(cluster: ClusterFile, account: str) -> list[Policy]:
+    """Allow to start machines of the listed types with our tag, and what they are made from."""
+    arn = f"arn:aws:ec2:{cluster.region}:{account}"
+    tag = {f"aws:RequestTag/{CLUSTER_TAG}": cluster.name}
+    return [
+        _allow(
+            "StartListedTypesWithOurTag",
+            "ec2:RunInstances",
+            f"{arn}:instance/*",
+            {"StringEquals": {**tag, "ec2:InstanceType": cluster.instance_types, "ec2:MetadataHttpTokens": "required"}},
+        ),
+        _allow("DisksWithOurTag", "ec2:RunInstances", f"{arn}:volume/*", {"StringEquals": tag}),
+        _allow(
+            "InOurGroup",
+            "ec2:RunInstances",
+            f"{arn}:security-group/*",
+            {"StringEquals": {f"aws:ResourceTag/{CLUSTER_TAG}": cluster.name}},
+        ),
+        _allow(
+            "FromWhatIsThere",
+            "ec2:RunInstances",
+            [
+                f"arn:aws:ec2:{cluster.region}::image/*",
+                *(f"{arn}:{kind}/*" for kind in ("subnet", "network-interface", "key-pair", "spot-instances-request")),
+            ],
+        ),
+    ]
+
+
+def _tag_and_end(cluster: ClusterFile, account: str) -> list[Policy]:
+    """Allow to tag what is being started or bears our tag, and to end what bears it; the tag itself stays as it is."""
+    arn = f"arn:aws:ec2:{cluster.region}:{account}"
+    ours = {"StringEquals": {f"aws:ResourceTag/{CLUSTER_TAG}": cluster.name}}
+    return [
+        _allow(
+            "TagWhatIsStarted",
+            "ec2:CreateTags",
+            [f"{arn}:instance/*", f"{arn}:volume/*"],
+            {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
+        ),
+        _allow(
+            "TagOurs",
+            "ec2:CreateTags",
+            f"{arn}:instance/*",
+            # Ray keeps the state of a machine in tags of its own.
+            {**ours, "ForAllValues:StringLike": {"aws:TagKeys": ["ray-*", "Name"]}},
+        ),
+        _allow("EndOurs", "ec2:TerminateInstances", f"{arn}:instance/*", ours),
+    ]
+
+
+def _storage(cluster: ClusterFile) -> list[Policy]:
+    """Allow to read, write and list below the storage's prefix."""
+    bucket, prefix = f"arn:aws:s3:::{cluster.settings.bucket}", cluster.settings.prefix
+    below = f"{prefix}/*" if prefix else "*"
+    actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+    listed = {"StringLike": {"s3:prefix": [prefix, below] if prefix else ["*"]}}
+    return [
+        _allow("Runs", actions, f"{bucket}/{below}"),
+        _allow("ListRuns", "s3:ListBucket", bucket, listed),
+    ]
+
+
+def _policy(*statements: Policy) -> Policy:
+    return {"Version": "2012-10-17", "Statement": list(statements)}
+
+
+def _allow(sid: str, actions: str | list[str], resources: str | list[str], condition: Policy | None = None) -> Policy:
+    """Return one statement."""
+    statement: Policy = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
+    return {**statement, "Condition": condition} if condition else statement

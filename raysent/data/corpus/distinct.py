@@ -1,0 +1,168 @@
+"""Text -> its distinct sentences as they were written, memory-mapped, in order of first appearance.
+
+A folder ``distinct/<key>/`` of the cache: ``text.bin`` (UTF-8, no separators) and ``offsets.bin`` (int64
+[sentences + 1], bytes). Two sentences are the same where they differ in white space alone. Memory holds a block of
+text and 16 bytes a sentence, whatever the size of the corpus.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from raysent import storage
+from raysent.data.corpus.cache import built
+from raysent.data.corpus.config import CorpusConfig
+from raysent.data.corpus.documents import SPLITTING_VERSION, Passage, read_passage
+from raysent.data.corpus.embedded import docs_source
+from raysent.data.corpus.preparation import in_processes
+from raysent.data.corpus.sources import find_sources
+from raysent.data.corpus.store import Progress
+from raysent.errors import DataError
+from raysent.storage import cache_folder
+
+_FORMAT_VERSION = 1
+_BLOCK_SENTENCES = 20_000
+_DIGEST_BYTES = 16  # among 10⁹ sentences two share a digest with a probability of 10⁻²¹
+
+
+class DistinctSentences:
+    """The sentences of a text, each once.
+
+    Attributes:
+        key: Names the sentences and their order.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.key = folder.name
+        self._folder = folder
+
+    def __len__(self) -> int:
+        """Return the number of sentences."""
+        return len(self._offsets) - 1
+
+    def texts(self, rows: Iterable[int]) -> list[str]:
+        """Return the sentences of these rows."""
+        text, offsets = self._text, self._offsets
+        return [text[offsets[row] : offsets[row + 1]].tobytes().decode("utf-8") for row in rows]
+
+    @cached_property
+    def _text(self) -> np.ndarray:
+        """Bytes of all sentences, uint8, memory-mapped."""
+        return np.asarray(np.memmap(self._folder / "text.bin", dtype=np.uint8, mode="r"))
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        """First byte of each sentence and the end of the last, int64 [sentences + 1], memory-mapped."""
+        return np.asarray(np.memmap(self._folder / "offsets.bin", dtype=np.int64, mode="r"))
+
+
+def plain(sentence: str) -> str:
+    """Return a sentence with single blanks for its white space: what two of them are compared by."""
+    return " ".join(sentence.split())
+
+
+def distinct_sentences(config: CorpusConfig, *, progress: Progress | None = None) -> DistinctSentences:
+    """Return the sentences of a text, written into the cache if they are not there yet.
+
+    Args:
+        config: Which text and how it is read; a vocabulary, splits and lengths have no part in it.
+        progress: Told ``reading``, the sentences so far and the most there can be.
+
+    Raises:
+        DataError: If the text cannot be read or holds no sentence.
+        ArtifactError: If the cache cannot be written.
+    """
+    cache = cache_folder(config.cache_dir)
+    sources = [docs_source(cache, progress)] if config.path == "docs" else find_sources(config.path)
+    contents = [[source.is_json, source.fingerprint()] for source in sources]
+    reading = config.model_dump(include={"format", "text_field", "max_sentences"})
+    key = storage.content_key(_FORMAT_VERSION, SPLITTING_VERSION, contents, reading)
+
+    def build(folder: Path) -> dict[str, Any]:
+        with closing(in_processes(_read, sources, config)) as blocks:
+            _write_all(folder, blocks, config.max_sentences, progress)
+        num_distinct = _keep_first(folder)
+        if num_distinct == 0:
+            name = config.path if isinstance(config.path, str) else ", ".join(config.path)
+            raise DataError(f"corpus.path: {name}: must hold sentences; given none")
+        return {"num_sentences": num_distinct}
+
+    return DistinctSentences(built(cache, f"distinct/{key}", build))
+
+
+class _Block(NamedTuple):
+    """Some sentences in UTF-8, and the digest of each."""
+
+    sentences: list[bytes]
+    digests: list[bytes]
+
+
+def _read(passages: Sequence[Passage]) -> _Block:
+    """Return the sentences of passages."""
+    pieces = chain.from_iterable(map(read_passage, passages))
+    sentences = chain.from_iterable(piece.sentences for piece in pieces)
+    data = [sentence.encode("utf-8") for sentence in map(plain, sentences) if sentence]
+    return _Block(data, [hashlib.blake2b(one, digest_size=_DIGEST_BYTES).digest() for one in data])
+
+
+def _write_all(folder: Path, blocks: Iterable[_Block], most: int | None, progress: Progress | None) -> None:
+    """Write every sentence, `most` of them at most: its bytes, its length and its digest."""
+    num_sentences = 0
+    with (
+        storage.storage_errors(folder),
+        (folder / "all.bin").open("wb") as text,
+        (folder / "lengths.bin").open("wb") as lengths,
+        (folder / "digests.bin").open("wb") as digests,
+    ):
+        for block in blocks:
+            left = None if most is None else most - num_sentences
+            data = block.sentences[:left]
+            text.write(b"".join(data))
+            lengths.write(np.array([len(one) for one in data], dtype=np.int64).data)
+            digests.write(b"".join(block.digests[:left]))
+            num_sentences += len(data)
+            if progress:
+                progress("reading", num_sentences, None)
+            if num_sentences == most:
+                break
+
+
+def _keep_first(folder: Path) -> int:
+    """Write the first of equal sentences into the final files, take the others away, and return what is left."""
+    digests = np.fromfile(folder / "digests.bin", dtype=np.uint64).reshape(-1, 2)
+    lengths = np.fromfile(folder / "lengths.bin", dtype=np.int64)
+    kept = _is_first(digests)
+    with (
+        storage.storage_errors(folder),
+        (folder / "all.bin").open("rb") as source,
+        (folder / "text.bin").open("wb") as text,
+    ):
+        for first in range(0, len(lengths), _BLOCK_SENTENCES):
+            block = slice(first, first + _BLOCK_SENTENCES)
+            _copy_kept(source, text, lengths[block], kept[block])
+        np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int64).tofile(folder / "offsets.bin")
+    for name in ("all.bin", "lengths.bin", "digests.bin"):
+        (folder / name).unlink()
+    return int(kept.sum())
+
+
+def _copy_kept(source: IO[bytes], target: IO[bytes], lengths: np.ndarray, kept: np.ndarray) -> None:
+    """Copy the bytes of the kept sentences of a block."""
+    data = np.frombuffer(source.read(int(lengths.sum())), dtype=np.uint8)
+    target.write(data[np.repeat(kept, lengths)].data)
+
+
+def _is_first(digests: np.ndarray) -> np.ndarray:
+    """Return whether no earlier row is the same, bool [rows], of digests uint64 [rows, 2]."""
+    order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: among equal ones the earliest stands first
+    found = np.ones(len(digests), dtype=bool)
+    found[order[1:]] = (digests[order[1:]] != digests[order[:-1]]).any(axis=1)
+    return found

@@ -1,0 +1,381 @@
+"""Docstrings -> English sentences, without the markup of reStructuredText, numpydoc and Google style.
+
+In: a cleaned docstring. Out: its paragraphs, then the sentences of each. Left out: doctests, code, tables,
+signatures, references, formulas, headings, and any sentence that does not read as one (`is_prose`).
+
+The embedded corpus `docs`: English prose from the documentation that comes with raysent's own dependencies.
+
+It is read from the source files with `ast` (nothing is imported), in a fixed order, filtered to sentences, and kept
+in the cache as JSON lines. Every document is a module, or a topic of Python's own help, so that a sentence is known by
+its library. The text depends on the versions that are installed, and so does its key.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import gc
+import inspect
+import json
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from raysent import storage
+from raysent.data.corpus.cache import locked
+from raysent.data.corpus.documents import SPLITTING_VERSION, split_sentences
+from raysent.data.corpus.sources import Source
+from raysent.data.corpus.store import Progress
+from raysent.errors import DataError, did_you_mean
+from raysent.storage import cache_folder
+
+_UNDERLINE = re.compile(r"([-=~^\"'*+#`_.])\1{2,}\s*$")
+_TABLE = re.compile(r"\s*(?:[=+|-]{2,}(?:\s+[=+|-]{2,})+\s*$|\+[-=+]+\+|\|)")
+_DIRECTIVE = re.compile(r"\s*\.\.(?:\s|$)")
+_KEPT_DIRECTIVE = re.compile(r"\s*\.\. (?:note|warning|tip|important|attention|caution|hint)::\s*")
+_BULLET = re.compile(r"^\s*(?:[-*+•]|\(?(?:\d{1,2}|[a-z])[.)])\s+")
+_FIELD = re.compile(r"^\s*:(?:param|return|raise|type|rtype|arg|keyword|key|ivar|var|yield)s?\b[^:]*:\s*")
+# "name (type): ", "name : type", "*args:" and the like, up to the words that describe it.
+_ENTRY = re.compile(r"[*`\w.\[\]'\"]+(?:, [*`\w.]+)*(?:\s*\([^()]*(?:\([^()]*\)[^()]*)*\))?:\s+(?=[A-Z`])")
+_SKIPPED_SECTIONS = frozenset({"see also", "references", "reference", "methods", "signature", "usage", "copyright"})
+
+_MARKUP = (
+    (re.compile(r"\\ "), ""),
+    (re.compile(r":math:`[^`]*`|\$[^$]+\$"), "\\\\"),  # A formula: `is_prose` refuses the sentence by its backslash.
+    (re.compile(r"\s?\[[\w.#*-]+\]_"), ""),
+    (re.compile(r"(?::[\w+:-]+:)?`([^`<]+?)\s*<[^`>]*>`_{0,2}"), r"\1"),
+    (re.compile(r":[\w+:-]+:`(?:~(?:[\w.]*\.)?|_\w+\.|[!.])?([^`]+)`"), r"\1"),
+    (re.compile(r"\[([^\]]+)\]\([^)]*\)"), r"\1"),
+    (re.compile(r"``(.+?)``"), r"\1"),
+    (re.compile(r"`([^`]+)`_{0,2}"), r"\1"),
+    (re.compile(r"\*\*(\S(?:[^*]*\S)?)\*\*"), r"\1"),
+    (re.compile(r"(?<![\w*])\*(\S(?:[^*]*\S)?)\*(?![\w*])"), r"\1"),
+    (re.compile(r"::(?=\s|$)"), ":"),
+)  # fmt: skip
+
+_MARKED = re.compile(r"[`*$\[\\]|::")
+_END = re.compile(r"[.!?][\"')\]]*$")
+_START = re.compile(r"[\"'(]?[A-Z]")
+_WORD = re.compile(r"[A-Za-z]+(?:[-'][A-Za-z]+)*[,;:.!?)\"']*$")
+_NOT_PROSE = re.compile(
+    r"https?:|www\.|[\\{}<>|=@~^]|>>>|\.\.\.|--\w|\w\(\w|::|%\w|%\(|`|\[[^\]]*[,:][^\]]*\]|[^\x00-\x7f‘’“”–—é]|Copyright"
+)
+# A sentence of English has some of these; a list of names has not.
+_FUNCTION_WORDS = """
+the a an of to in on at for from by with as is are was were be been has have had do does can may must should will would
+and or but not if when that which this these it its you we they there so than then into all any each no only such where
+while because
+"""
+_IS_FUNCTION_WORD = frozenset(_FUNCTION_WORDS.split()).__contains__
+_MIN_CHARACTERS = 20
+_MIN_WORDS, _MAX_WORDS = 5, 60
+
+
+def paragraphs(docstring: str) -> Iterator[str]:
+    """Yield the paragraphs of a docstring that may be prose, each as one line with its markup."""
+    if len(docstring) < _MIN_CHARACTERS:
+        return
+    yield from (block for block in _blocks(docstring.expandtabs().split("\n")) if len(block) >= _MIN_CHARACTERS)
+
+
+def prose_sentences(paragraph: str) -> list[str]:
+    """Return the sentences of a paragraph that are prose, in order, without markup."""
+    if _MARKED.search(paragraph):
+        for pattern, replacement in _MARKUP:
+            paragraph = pattern.sub(replacement, paragraph)
+    return [sentence for sentence in split_sentences(" ".join(paragraph.split())) if is_prose(sentence)]
+
+
+def is_prose(sentence: str) -> bool:
+    """Whether a line reads as a sentence of English rather than as code, a heading or a list of names."""
+    words = sentence.split()
+    if not _MIN_WORDS <= len(words) <= _MAX_WORDS or not _END.search(sentence) or not _START.match(sentence):
+        return False
+    if _NOT_PROSE.search(sentence):
+        return False
+    num_function_words = sum(_IS_FUNCTION_WORD(word.strip("(,;:").lower()) for word in words)
+    num_plain = sum(bool(_WORD.match(word.lstrip("(\"'"))) for word in words)
+    return num_function_words >= max(2, 0.15 * len(words)) and num_plain >= 0.8 * len(words)
+
+
+def _blocks(lines: list[str]) -> Iterator[str]:
+    """Yield each paragraph as one line."""
+    block: list[str] = []
+    for line in [*_text_lines(lines), ""]:
+        starts_item = bool(_BULLET.match(line) or _FIELD.match(line) or _ENTRY.match(line.strip()))
+        # An entry's description is indented below its name, so another margin is another paragraph.
+        moves = bool(block) and abs(_indent(line) - _indent(block[-1])) > 0 and not _BULLET.match(block[0])
+        if block and (not line.strip() or starts_item or moves):
+            yield _joined(block)
+            block = []
+        if line.strip():
+            block.append(line)
+
+
+def _joined(block: list[str]) -> str:
+    first = _FIELD.sub("", _BULLET.sub("", block[0], count=1), count=1).strip()
+    first = _ENTRY.sub("", first, count=1) if _ENTRY.match(first) else first
+    return " ".join([first, *(line.strip() for line in block[1:])])
+
+
+def _text_lines(lines: list[str]) -> Iterator[str]:
+    """Yield the lines outside of code, tables, directives, headings and the sections that hold no prose."""
+    skip_deeper: int | None = None  # Lines deeper than this margin belong to a block that is left out.
+    in_doctest = in_skipped_section = False
+    for index, line in enumerate(lines):
+        following = lines[index + 1] if index + 1 < len(lines) else ""
+        if not line.strip():
+            in_doctest = False
+            yield ""
+            continue
+        if skip_deeper is not None and _indent(line) > skip_deeper:
+            continue
+        skip_deeper = None
+        if _is_heading(line, following):
+            in_skipped_section = line.strip().rstrip(":").lower() in _SKIPPED_SECTIONS
+            yield ""
+            continue
+        in_doctest = in_doctest or line.lstrip().startswith((">>>", "In [", "$ "))
+        if in_doctest or in_skipped_section or _UNDERLINE.match(line.strip()) or _TABLE.match(line):
+            continue
+        if _DIRECTIVE.match(line):
+            kept = _KEPT_DIRECTIVE.match(line)
+            if not kept:
+                skip_deeper = _indent(line)
+                continue
+            yield line[kept.end() :]
+            continue
+        if line.rstrip().endswith("::"):
+            skip_deeper = _indent(line)
+        yield line
+
+
+def _is_heading(line: str, following: str) -> bool:
+    """Whether a line is underlined, or is a Google-style heading such as ``Args:``."""
+    text = line.strip()
+    underlined = bool(_UNDERLINE.match(following.strip())) and len(following.strip()) >= min(len(text), 4)
+    return underlined or (text.endswith(":") and text[:-1].replace(" ", "").isalpha() and len(text.split()) <= 2)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+# Distribution -> package, in the order of the corpus. All of them come with raysent or with what it needs.
+LIBRARIES = {
+    "python": "",
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "pandas": "pandas",
+    "scikit-learn": "sklearn",
+    "networkx": "networkx",
+    "torch": "torch",
+    "ray": "ray",
+    "optuna": "optuna",
+    "sqlalchemy": "sqlalchemy",
+    "pydantic": "pydantic",
+    "plotly": "plotly",
+}
+# Changes whenever the same sources may give other sentences.
+_EXTRACTION_VERSION = 1
+# Folders of tests, generated or borrowed code; those whose name begins with an underscore go too, but for NumPy's core.
+_SKIPPED_FOLDERS = frozenset(
+    {"tests", "test", "testing", "site-packages", "dist-packages", "idlelib", "lib2to3", "turtledemo", "encodings",
+     "benchmarks", "pydoc_data", "thirdparty_files", "third_party", "externals", "generated", "validators",
+     "package_data"}
+)  # fmt: skip
+_MIN_DOCUMENT_CHARACTERS = 40
+_EMPTY = ast.Module(body=[], type_ignores=[])
+
+
+class DocsDocument(NamedTuple):
+    """The prose of one module.
+
+    Attributes:
+        library: The library that it documents.
+        module: The module's dotted name, or the name of a topic of Python's help.
+        sentences: Its sentences in order.
+    """
+
+    library: str
+    module: str
+    sentences: list[str]
+
+
+def docs_documents(
+    *, cache: Path | None = None, libraries: Sequence[str] = tuple(LIBRARIES), progress: Progress | None = None
+) -> Iterator[DocsDocument]:
+    """Yield the documents of the corpus `docs`, in order; extracted the first time, read from the cache after it.
+
+    Args:
+        cache: Where it is kept; default `cache_folder()`.
+        libraries: Which of `LIBRARIES` to read.
+        progress: Told ``"docs"`` and the sentences so far, while they are extracted.
+
+    Raises:
+        DataError: If a library is none of `LIBRARIES`.
+    """
+    with _docs_file(cache or cache_folder(), libraries, progress).open(encoding="utf-8") as stream:
+        for line in stream:
+            yield DocsDocument(**json.loads(line))
+
+
+def docs_source(cache: Path, progress: Progress | None) -> Source:
+    """Return the corpus `docs` as a file like any other."""
+    return Source(str(_docs_file(cache, tuple(LIBRARIES), progress)))
+
+
+def _docs_file(cache: Path, libraries: Sequence[str], progress: Progress | None) -> Path:
+    """Return the file of documents, written if it is not there yet."""
+    unknown = next((name for name in libraries if name not in LIBRARIES), None)
+    if unknown is not None:
+        raise DataError(f"docs: unknown library '{unknown}'{did_you_mean(unknown, LIBRARIES)}")
+    versions = [[name, _version(name)] for name in libraries]
+    key = storage.content_key(_EXTRACTION_VERSION, SPLITTING_VERSION, versions)
+    file = cache / "docs" / f"{key}.jsonl"
+    if not file.is_file():
+        with locked(cache, f"docs/{key}"):
+            if not file.is_file():
+                _write(file, extract(libraries), progress)
+    return file
+
+
+def _version(library: str) -> str:
+    if library == "python":
+        return sysconfig.get_python_version()
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return ""
+
+
+def _write(file: Path, documents: Iterable[DocsDocument], progress: Progress | None) -> None:
+    num_sentences = 0
+    with storage.written_whole(file) as temporary, temporary.open("w", encoding="utf-8") as stream:
+        for document in documents:
+            stream.write(json.dumps(document._asdict(), ensure_ascii=False) + "\n")
+            num_sentences += len(document.sentences)
+            if progress:
+                progress("docs", num_sentences, None)
+
+
+def extract(libraries: Iterable[str]) -> Iterator[DocsDocument]:
+    """Yield the documents of libraries straight from their sources; a paragraph that comes again is left out."""
+    seen: set[str] = set()
+
+    def is_new(text: str) -> bool:
+        if text in seen:
+            return False
+        seen.add(text)
+        return True
+
+    for library in libraries:
+        for module, texts in _modules(library):
+            fresh = (
+                paragraph
+                for text in texts
+                if is_new(text)
+                for paragraph in paragraphs(inspect.cleandoc(text))
+                if is_new(paragraph)
+            )
+            sentences = [sentence for paragraph in fresh for sentence in prose_sentences(paragraph)]
+            if sentences:
+                yield DocsDocument(library, module, sentences)
+
+
+def _modules(library: str) -> Iterator[tuple[str, Iterator[str]]]:
+    """Yield each module's name and its texts, by path."""
+    if library == "python":
+        folder = Path(sysconfig.get_paths()["stdlib"])
+        yield from _topics(folder / "pydoc_data" / "topics.py")
+        parent = folder
+    else:
+        spec = find_spec(LIBRARIES[library])
+        if spec is None or not spec.submodule_search_locations:
+            return
+        folder = Path(spec.submodule_search_locations[0])
+        parent = folder.parent
+    for file in sorted(folder.rglob("*.py")):
+        path = file.relative_to(parent)
+        if not any(_is_skipped(part) for part in path.parts[:-1]):
+            yield ".".join(path.with_suffix("").parts).removesuffix(".__init__"), _docstrings(file)
+
+
+def _is_skipped(part: str) -> bool:
+    return part in _SKIPPED_FOLDERS or (part.startswith("_") and part != "_core")
+
+
+def _topics(file: Path) -> Iterator[tuple[str, Iterator[str]]]:
+    """Yield the topics of Python's own help."""
+    if not file.is_file():
+        return
+    for node in ast.walk(_parse(file)):
+        if isinstance(node, ast.Dict):
+            for name, text in zip(node.keys, node.values, strict=True):
+                if isinstance(name, ast.Constant) and isinstance(text, ast.Constant):
+                    yield f"topics.{name.value!s}", iter([str(text.value)])
+
+
+def _parse(file: Path) -> ast.Module:
+    """Return a file's syntax tree, empty where it is not Python of this version."""
+    try:
+        source = file.read_bytes()
+        if b'"""' not in source and b"'''" not in source:
+            return _EMPTY
+        with warnings.catch_warnings(), _no_garbage_collection():
+            warnings.simplefilter("ignore")  # A library's odd escape is no concern of the user's.
+            return ast.parse(source)
+    except (SyntaxError, ValueError, OSError):
+        return _EMPTY
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Hold the collector back: it would go through each growing syntax tree again and again, for nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _docstrings(file: Path) -> Iterator[str]:
+    """Yield the longer texts of a file in order: docstrings, and those that are assigned or handed to a call."""
+    for text in _texts(_parse(file).body):
+        if len(text) >= _MIN_DOCUMENT_CHARACTERS and " " in text:
+            yield text
+
+
+def _texts(body: Iterable[ast.stmt]) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.Expr | ast.Assign):
+            yield from _constants(node.value)
+        for name in ("body", "orelse", "finalbody"):
+            yield from _texts(getattr(node, name, ()))
+
+
+def _constants(value: ast.expr) -> Iterator[str]:
+    """Yield the texts of an expression: itself, or the arguments of a call, which is how C functions get theirs."""
+    match value:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.Call(args=arguments):
+            for argument in arguments:
+                yield from _constants(argument)
+        case ast.Tuple(elts=elements):
+            for element in elements:
+                yield from _constants(element)
+        case (
+            ast.Attribute(value=ast.Constant(value=str(text)))
+            | ast.Attribute(value=ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)))))
+        ):
+            yield text
+        case ast.BinOp(left=left):
+            yield from _constants(left)

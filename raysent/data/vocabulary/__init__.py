@@ -1,0 +1,47 @@
+"""Tokens <-> ids, and vectors for words.
+
+In: sentences as text, a corpus' counts, files of word vectors. Out: ragged int32 ids and the words they stand for.
+"""
+
+from raysent.data.vocabulary.expansion import LinearMap, fit_linear_map, new_words, shared_words
+from raysent.data.vocabulary.tokens import (
+    PAD_ID,
+    PAD_WORD,
+    TOKENIZER_VERSION,
+    UNK_ID,
+    UNK_WORD,
+    ChunkTable,
+    Numbering,
+    Sentences,
+    as_rows,
+    ragged_indices,
+    ragged_sums,
+    tokenize_chunks,
+)
+from raysent.data.vocabulary.vectors import WordVectors, corpus_word_vectors, read_word_vectors
+from raysent.data.vocabulary.words import Vocabulary, VocabularyConfig, build_vocabulary
+
+__all__ = [
+    "PAD_ID",
+    "PAD_WORD",
+    "TOKENIZER_VERSION",
+    "UNK_ID",
+    "UNK_WORD",
+    "ChunkTable",
+    "LinearMap",
+    "Numbering",
+    "Sentences",
+    "Vocabulary",
+    "VocabularyConfig",
+    "WordVectors",
+    "as_rows",
+    "build_vocabulary",
+    "corpus_word_vectors",
+    "fit_linear_map",
+    "new_words",
+    "ragged_indices",
+    "ragged_sums",
+    "read_word_vectors",
+    "shared_words",
+    "tokenize_chunks",
+]

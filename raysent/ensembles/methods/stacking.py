@@ -1,0 +1,72 @@
+"""Logistic regression on all members' log-probabilities: the super learner.
+
+The strength of its L2 penalty is chosen by cross-fitted NLL, the strongest of equals. -inf counts as -30.
+
+Source: Wolpert, 1992; van der Laan, Polley and Hubbard, 2007.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from raysent.ensembles.combination import LOG_OF_NOUGHT, LOWEST_FEATURE, Regression
+from raysent.ensembles.folds import divisions
+from raysent.ensembles.methods import Diagnostics
+from raysent.ensembles.predictions import Answers, Float64, Truth
+from raysent.errors import ConfigError
+
+COSTS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+MAX_STEPS = 100
+# A Newton step solves a system of so many unknowns.
+MAX_COEFFICIENTS = 4000
+SEED = 3333
+
+
+def stack(answers: Answers, truth: Truth) -> tuple[Regression, Diagnostics]:
+    """Return the regression of the classes on members' log-probabilities.
+
+    Raises:
+        ConfigError: If members x classes x classes coefficients are too many to fit.
+    """
+    members, rows, classes = answers.shape
+    if members * classes**2 > MAX_COEFFICIENTS:
+        raise ConfigError(
+            f"--method stack: must fit members x classes x classes coefficients, at most {MAX_COEFFICIENTS:,}; given "
+            f"{members} x {classes} x {classes}; use --method pool"
+        )
+    features = np.stack([np.maximum(member, LOWEST_FEATURE) for member in answers.members()], axis=1)
+    flat = features.reshape(rows, members * classes)
+    cost = _choose_cost(flat, truth.labels, classes)
+    coefficients, intercepts = _regression(flat, truth.labels, classes, cost)
+    return Regression(coefficients.reshape(members, classes, classes), intercepts), {"cost": cost}
+
+
+METHODS = {"stack": stack}
+
+
+def _choose_cost(features: Float64, labels: np.ndarray, classes: int) -> float:
+    """Return the cost C of least cross-fitted NLL, the smallest of equals."""
+    totals = np.zeros(len(COSTS))
+    for fitted, held_out in divisions(labels, seed=SEED):
+        for index, cost in enumerate(COSTS):
+            coefficients, intercepts = _regression(features[fitted], labels[fitted], classes, cost)
+            scores = features[held_out] @ coefficients + intercepts
+            right = scores[np.arange(len(held_out)), labels[held_out]]
+            totals[index] += float((np.logaddexp.reduce(scores, axis=1) - right).sum())
+    return COSTS[int(totals.argmin())]
+
+
+def _regression(features: Float64, labels: np.ndarray, classes: int, cost: float) -> tuple[Float64, Float64]:
+    """Return coefficients [features, classes] and intercepts [classes]; a class without rows is all but ruled out."""
+    present = np.unique(labels)
+    coefficients, intercepts = np.zeros((features.shape[1], classes)), np.full(classes, LOG_OF_NOUGHT)
+    intercepts[present] = 0.0
+    if len(present) == 1:
+        return coefficients, intercepts
+    fitted = LogisticRegression(C=cost, max_iter=MAX_STEPS, solver="newton-cholesky").fit(features, labels)
+    if len(present) == 2:  # one output, the second class's
+        coefficients[:, present[1]], intercepts[present[1]] = fitted.coef_[0], fitted.intercept_[0]
+    else:
+        coefficients[:, present], intercepts[present] = fitted.coef_.T, fitted.intercept_
+    return coefficients, intercepts

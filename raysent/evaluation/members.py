@@ -1,0 +1,213 @@
+"""Names on the command line -> models: their folders, short names, and a key of what they hold.
+
+What a model costs: its parameters, counted in its file, the bytes of its files, and the hours its run trained.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+from raysent.errors import ArtifactError
+from raysent.models import TENSORS_FILE
+from raysent.models.sentence_encoder import HashEncoder
+from raysent.storage import address_of, content_key, open_folder, read_json
+from raysent.storage.layout import ENSEMBLE_FILE, MODEL_FILE, OUTCOME_FILE, TRIALS_FOLDER, VOCABULARY_FILE
+
+REFERENCE = "hash:"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A model to judge.
+
+    Attributes:
+        name: Short and unique among its fellows.
+        path: What `load` takes.
+        key: Names the model's content: the same key, the same vectors.
+    """
+
+    name: str
+    path: str
+    key: str
+
+    @property
+    def folder(self) -> str:
+        """Return the name of its folder of records."""
+        return folder_name(self.name)
+
+
+def folder_name(name: str) -> str:
+    """Return a member's name as a folder may be called on every system."""
+    return name.replace(":", "-")
+
+
+def expand(models: Sequence[str | Path]) -> list[Member]:
+    """Return the models behind the names: a sweep's folder stands for its trials that have a model.
+
+    Raises:
+        ArtifactError: If a name is no model and no sweep with a trained trial, or none is given.
+    """
+    paths = [path for name in models for path in _paths(str(open_folder(name)))]
+    if not paths:
+        raise ArtifactError("MODEL: needs at least one run, model or hash:DIM; given none")
+    paths = list(dict.fromkeys(paths))
+    return [Member(name, path, model_key(path)) for name, path in zip(_names(paths), paths, strict=True)]
+
+
+def model_key(path: str) -> str:
+    """Return the key of a model's content: its configuration, values and vocabulary; an ensemble's, its members'."""
+    if path.startswith(REFERENCE):
+        return content_key(path)
+    folder = model_folder(Path(path))
+    if folder is None:
+        base = Path(path)
+        return content_key([model_key(member) for member in ensemble_members(base)])
+    return content_key(*(_digest(folder / name) for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)))
+
+
+def model_folder(path: Path) -> Path | None:
+    """Return the folder that holds the model's files, the path itself or `model` in it; None if there is none."""
+    return next((place for place in (path, path / "model") if (place / MODEL_FILE).is_file()), None)
+
+
+def ensemble_members(folder: Path) -> list[str]:
+    """Return the paths of an ensemble's members, as `load` takes them.
+
+    Raises:
+        ArtifactError: If the ensemble's file is missing or of another kind.
+    """
+    about = read_json(folder / ENSEMBLE_FILE)
+    try:
+        paths = [str(about["paths"][name]) for name in about["members"]]
+    except (KeyError, TypeError):
+        raise ArtifactError(f"{folder / ENSEMBLE_FILE}: not an ensemble of this version; make it again") from None
+    return [path if path.startswith(REFERENCE) else str((folder / path).resolve()) for path in paths]
+
+
+def _paths(name: str) -> list[str]:
+    """Return the models behind one name."""
+    path = Path(name)
+    if name.startswith(REFERENCE):
+        HashEncoder.parse(name)  # a wrong size is told before any task is read
+        return [name]
+    if model_folder(path) is not None:
+        return [name]
+    if (path / TRIALS_FOLDER).is_dir():
+        trials = sorted(trial for trial in (path / TRIALS_FOLDER).iterdir() if model_folder(trial) is not None)
+        if not trials:
+            raise ArtifactError(
+                f"{address_of(path / TRIALS_FOLDER)}: must hold a trained trial; found none; finish the sweep first"
+            )
+        return [str(trial) for trial in trials]
+    if (path / ENSEMBLE_FILE).is_file():
+        return [name]
+    if not path.exists():
+        raise ArtifactError(
+            f"{address_of(path)}: no such run or model; name a run, a trial, a model, an ensemble or hash:DIM"
+        )
+    raise ArtifactError(
+        f"{address_of(path)}: holds no {MODEL_FILE}, {TRIALS_FOLDER} or {ENSEMBLE_FILE}; name a run or a model"
+    )
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """Return short unique names: the folder's; with its sweep's where two would be the same; numbered if still."""
+    names = [path if path.startswith(REFERENCE) else Path(path).resolve().name for path in paths]
+    counts = Counter(names)
+    for index, path in enumerate(paths):
+        if counts[names[index]] > 1:
+            folder = Path(path).resolve()
+            above = folder.parent.parent if folder.parent.name == TRIALS_FOLDER else folder.parent
+            names[index] = f"{above.name}-{names[index]}"
+    seen: Counter[str] = Counter()
+    for index, name in enumerate(names):
+        seen[name] += 1
+        if seen[name] > 1:
+            names[index] = f"{name}-{seen[name]}"
+    return names
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{address_of(path)}: no such file; the model is not whole, restore it or train again"
+        ) from None
+
+
+# A safetensors file begins with the length of its JSON header, eight bytes little-endian.
+_LENGTH_BYTES = 8
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A model's costs; what nobody wrote down is None.
+
+    Attributes:
+        num_parameters: Numbers in the model's file: of all towers, word vectors among them.
+        num_bytes: Size of the files that the model is loaded from.
+        training_hours: Wall clock spent in training and validation.
+    """
+
+    num_parameters: int | None = None
+    num_bytes: int | None = None
+    training_hours: float | None = None
+
+    def __add__(self, other: Costs) -> Costs:
+        """Return the costs of both together; unknown where either's are."""
+        return Costs(*(None if None in pair else sum(pair) for pair in zip(astuple(self), astuple(other), strict=True)))
+
+
+def costs_of(path: Path) -> Costs:
+    """Return the costs of a run, a trial, a model, or an ensemble: those of its members together.
+
+    Raises:
+        ArtifactError: If a file of it is torn.
+    """
+    folder = model_folder(path)
+    if folder is not None:
+        # A model within a run's folder has no outcome of its own.
+        hours = (_training_hours(place / OUTCOME_FILE) for place in (folder, folder.parent))
+        known = next((value for value in hours if value is not None), None)
+        return Costs(_num_parameters(folder / TENSORS_FILE), _num_bytes(folder), known)
+    if (path / ENSEMBLE_FILE).is_file():
+        return sum((costs_of(Path(member)) for member in ensemble_members(path)), Costs(0, 0, 0.0))
+    return Costs()
+
+
+def _num_bytes(folder: Path) -> int:
+    """Return the size of a model's weights, description and words."""
+    parts = (file for file in folder.iterdir() if file.name.startswith(("model.", "vocabulary.")) and file.is_file())
+    return sum(file.stat().st_size for file in parts)
+
+
+def _num_parameters(path: Path) -> int | None:
+    """Return how many numbers a file of tensors holds; its header alone is read."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
+        header = stream.read(min(length, path.stat().st_size))
+    try:
+        tensors: dict[str, dict[str, Any]] = json.loads(header)
+        return sum(int(math.prod(about["shape"])) for name, about in tensors.items() if name != "__metadata__")
+    except (ValueError, TypeError, KeyError):
+        raise ArtifactError(f"{path}: truncated or not a file of tensors; restore it or train again") from None
+
+
+def _training_hours(path: Path) -> float | None:
+    if not path.is_file():
+        return None
+    values = read_json(path)
+    seconds = values.get("seconds") if isinstance(values, dict) else None
+    return seconds / _SECONDS_PER_HOUR if isinstance(seconds, int | float) else None

@@ -1,0 +1,267 @@
+r"""The transfer tasks of SentEval's folder layout. In: `data_dir/MR/rt-polarity.pos`, ... Out: `TaskData`.
+
+Lines end at "\n" only: `str.splitlines` also breaks at U+0085 and the like, which gives MR and SUBJ phantom rows.
+The number of rows is checked against the published one. Empty lines are rows too (MPQA has three, and its
+published count includes them).
+
+Source: Conneau and Kiela, 2018, SentEval, https://github.com/facebookresearch/SentEval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from raysent.errors import DataError
+from raysent.evaluation.tasks import Split, Task, TaskData
+
+SENTEVAL = "https://github.com/facebookresearch/SentEval, data/downstream"
+NUM_MARKS = 5
+
+# Lines of every file as published; MRPC's and SICK's begin with a header.
+NUM_ROWS = {
+    "MR/rt-polarity.pos": 5331,
+    "MR/rt-polarity.neg": 5331,
+    "CR/custrev.pos": 2407,
+    "CR/custrev.neg": 1368,
+    "SUBJ/subj.subjective": 5000,
+    "SUBJ/subj.objective": 5000,
+    "MPQA/mpqa.pos": 3312,
+    "MPQA/mpqa.neg": 7294,
+    "SST/binary/sentiment-train": 67349,
+    "SST/binary/sentiment-dev": 872,
+    "SST/binary/sentiment-test": 1821,
+    "SST/fine/sentiment-train": 8544,
+    "SST/fine/sentiment-dev": 1101,
+    "SST/fine/sentiment-test": 2210,
+    "MRPC/msr_paraphrase_train.txt": 4077,
+    "MRPC/msr_paraphrase_test.txt": 1726,
+    "SICK/SICK_train.txt": 4501,
+    "SICK/SICK_trial.txt": 501,
+    "SICK/SICK_test_annotated.txt": 4928,
+    "STS/STSBenchmark/sts-train.csv": 5749,
+    "STS/STSBenchmark/sts-dev.csv": 1500,
+    "STS/STSBenchmark/sts-test.csv": 1379,
+    "TREC/train_5500.label": 5452,
+    "TREC/TREC_10.label": 500,
+}
+
+
+def read_lines(task: Task, data_dir: Path, name: str, *, encoding: str) -> list[str]:
+    """Return a file's lines without surrounding blanks, checked against the published number.
+
+    Args:
+        task: The task, for messages.
+        data_dir: The data folder.
+        name: The file, relative to the folder.
+        encoding: The file's encoding.
+
+    Raises:
+        DataError: If the file is missing, unreadable, or holds another number of lines.
+    """
+    path = data_dir / name
+    try:
+        text = path.read_bytes().decode(encoding)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file; {task.name} needs it, published at {task.source}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path}: cannot be read as {encoding} text ({error}); fetch it again for {task.name}"
+        ) from None
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if len(lines) != NUM_ROWS[name]:
+        raise DataError(
+            f"{path}: {task.name} must have {NUM_ROWS[name]} lines as published; given {len(lines)}; "
+            f"fetch it again from {task.source}"
+        )
+    return [line.strip(" \t\r") for line in lines]
+
+
+def read_two_files(task: Task, data_dir: Path | None) -> TaskData:
+    """Read a binary task of one sentence a line and one file a class, the positive class first."""
+    assert data_dir is not None
+    positive, negative = (read_lines(task, data_dir, name, encoding="latin-1") for name in task.files)
+    names = tuple(Path(name).name.rpartition(".")[2] for name in task.files)
+    labels = np.repeat(np.array([1, 0], dtype=np.int64), [len(positive), len(negative)])
+    return TaskData(
+        task=task.name,
+        kind=task.kind,
+        split=task.split,
+        label_names=(names[1], names[0]),
+        sentences=(positive + negative,),
+        labels=labels,
+    )
+
+
+def read_sst2(task: Task, data_dir: Path | None) -> TaskData:
+    """Read three files of `sentence<TAB>label`: train (phrases), validation, test (sentences)."""
+    assert data_dir is not None
+    parts = [_labelled(task, data_dir, name, "\t", encoding="utf-8", last=True) for name in task.files]
+    return _divided(task, parts, label_names=("0", "1"), shown=("negative", "positive"))
+
+
+def read_trec(task: Task, data_dir: Path | None) -> TaskData:
+    """Read two files of `COARSE:fine question`; the coarse class is the label."""
+    assert data_dir is not None
+    parts = [_labelled(task, data_dir, name, " ", encoding="latin-1") for name in task.files]
+    coarse = [[(label.partition(":")[0], text) for label, text in part] for part in parts]
+    names = tuple(sorted({label for label, _ in coarse[0]}))
+    return _divided(task, coarse, label_names=names, shown=names)
+
+
+def read_sst5(task: Task, data_dir: Path | None) -> TaskData:
+    """Read three files of `label sentence`: train, validation, test."""
+    assert data_dir is not None
+    parts = [_labelled(task, data_dir, name, " ", encoding="utf-8") for name in task.files]
+    names = ("0", "1", "2", "3", "4")
+    return _divided(
+        task, parts, label_names=names, shown=("very negative", "negative", "neutral", "positive", "very positive")
+    )
+
+
+def read_mrpc(task: Task, data_dir: Path | None) -> TaskData:
+    """Read two files with a header: quality, two numbers, two sentences."""
+    assert data_dir is not None
+    parts = [_columns(task, data_dir, name, label=0, first=3, second=4) for name in task.files]
+    return _divided_pairs(task, parts, label_names=("0", "1"), shown=("other", "paraphrase"))
+
+
+def read_sick_entailment(task: Task, data_dir: Path | None) -> TaskData:
+    """Read three files with a header: number, two sentences, relatedness, entailment."""
+    assert data_dir is not None
+    parts = [_columns(task, data_dir, name, label=4, first=1, second=2) for name in task.files]
+    names = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
+    return _divided_pairs(task, parts, label_names=names, shown=tuple(name.lower() for name in names))
+
+
+def read_sick_relatedness(task: Task, data_dir: Path | None) -> TaskData:
+    """Read three files with a header: number, two sentences, relatedness, entailment."""
+    assert data_dir is not None
+    return _scored_pairs(task, [_columns(task, data_dir, name, label=3, first=1, second=2) for name in task.files])
+
+
+def read_sts_benchmark(task: Task, data_dir: Path | None) -> TaskData:
+    """Read three files: genre, file, year, number, score, two sentences."""
+    assert data_dir is not None
+    parts = [_columns(task, data_dir, name, label=4, first=5, second=6, header=False) for name in task.files]
+    return _scored_pairs(task, parts)
+
+
+def _scored_pairs(task: Task, parts: list[list[tuple[str, ...]]]) -> TaskData:
+    """Join the files of a task of pairs whose first field is a score."""
+    try:
+        scores = np.array([float(row[0]) for part in parts for row in part])
+    except ValueError as error:
+        raise DataError(f"{task.files[0]}: scores of {task.name} must be numbers ({error})") from None
+    if not np.isfinite(scores).all():
+        raise DataError(f"{task.files[0]}: scores of {task.name} must be finite; given NaN or infinity")
+    nearest = np.clip(np.rint(scores), 1, NUM_MARKS).astype(int).tolist()
+    marks = iter(nearest)
+    marked = [[(str(next(marks)), *row[1:]) for row in part] for part in parts]
+    names = tuple(str(mark) for mark in range(1, NUM_MARKS + 1))
+    return replace(_divided_pairs(task, marked, label_names=names, shown=names), scores=scores)
+
+
+def _columns(
+    task: Task, data_dir: Path, name: str, *, label: int, first: int, second: int, header: bool = True
+) -> list[tuple[str, ...]]:
+    """Return a file's (label, first, second) rows, below its header if it has one."""
+    rows: list[tuple[str, ...]] = []
+    for number, line in enumerate(read_lines(task, data_dir, name, encoding="utf-8"), start=1):
+        fields = line.split("\t")
+        if header and number == 1:
+            continue
+        if len(fields) <= max(label, first, second):
+            raise DataError(
+                f"{data_dir / name}:{number}: {task.name} needs {max(label, first, second) + 1} columns; "
+                f"given {len(fields)}"
+            )
+        rows.append((fields[label], fields[first], fields[second]))
+    return rows
+
+
+def _divided_pairs(
+    task: Task, parts: list[list[tuple[str, ...]]], *, label_names: tuple[str, ...], shown: tuple[str, ...]
+) -> TaskData:
+    """Join the files of a task of pairs."""
+    data = _divided(task, [[(row[0], row[1]) for row in part] for part in parts], label_names=label_names, shown=shown)
+    seconds = [row[2] for part in parts for row in part]
+    return replace(data, sentences=(data.sentences[0], seconds))
+
+
+def _labelled(
+    task: Task, data_dir: Path, name: str, separator: str, *, encoding: str, last: bool = False
+) -> list[tuple[str, str]]:
+    """Return a file's (label, sentence) rows; the label is the first field of a line, or the last."""
+    rows = []
+    for number, line in enumerate(read_lines(task, data_dir, name, encoding=encoding), start=1):
+        before, found, after = line.rpartition(separator) if last else line.partition(separator)
+        if not found:
+            raise DataError(
+                f"{data_dir / name}:{number}: {task.name} needs a label and a sentence; given {line[:40]!r}"
+            )
+        rows.append((after, before) if last else (before, after))
+    return [(label, text.strip(" \t")) for label, text in rows]
+
+
+def _divided(
+    task: Task, parts: list[list[tuple[str, str]]], *, label_names: tuple[str, ...], shown: tuple[str, ...]
+) -> TaskData:
+    """Join the files of a task that comes divided: train and test, or train, validation and test."""
+    rows = [row for part in parts for row in part]
+    numbers = {name: number for number, name in enumerate(label_names)}
+    unknown = next((label for label, _ in rows if label not in numbers), None)
+    if unknown is not None:
+        raise DataError(
+            f"{task.files[0]}: the labels of {task.name} must be {', '.join(label_names)}; given {unknown!r}"
+        )
+    ends = np.cumsum([len(part) for part in parts])
+    ranges = np.split(np.arange(len(rows), dtype=np.int64), ends[:-1])
+    return TaskData(
+        task=task.name,
+        kind=task.kind,
+        split=task.split,
+        label_names=shown,
+        sentences=([text for _, text in rows],),
+        labels=np.array([numbers[label] for label, _ in rows], dtype=np.int64),
+        train=ranges[0],
+        validation=ranges[1] if len(parts) == 3 else np.empty(0, dtype=np.int64),
+        test=ranges[-1],
+    )
+
+
+_sentences = partial(Task, kind="sentence", needs_data=True, source=SENTEVAL)
+_pairs = partial(Task, kind="pair", needs_data=True, source=SENTEVAL)
+_GIVEN: Split = "train-validation-test"
+_PARTS = ("train", "dev", "test")
+_SICK = tuple(f"SICK/SICK_{part}.txt" for part in ("train", "trial", "test_annotated"))
+_STS_B = tuple(f"STS/STSBenchmark/sts-{part}.csv" for part in _PARTS)
+
+
+def _sst(grain: str) -> tuple[str, ...]:
+    return tuple(f"SST/{grain}/sentiment-{part}" for part in _PARTS)
+
+
+TASKS = (
+    _sentences("MR", split="nested", reader=read_two_files, files=("MR/rt-polarity.pos", "MR/rt-polarity.neg")),
+    _sentences("CR", split="nested", reader=read_two_files, files=("CR/custrev.pos", "CR/custrev.neg")),
+    _sentences("SUBJ", split="nested", reader=read_two_files, files=("SUBJ/subj.objective", "SUBJ/subj.subjective")),
+    _sentences("MPQA", split="nested", reader=read_two_files, files=("MPQA/mpqa.pos", "MPQA/mpqa.neg")),
+    _sentences("SST-2", split=_GIVEN, reader=read_sst2, files=_sst("binary")),
+    _sentences("TREC", split="train-test", reader=read_trec, files=("TREC/train_5500.label", "TREC/TREC_10.label")),
+    _sentences("SST-5", split=_GIVEN, reader=read_sst5, files=_sst("fine")),
+    _pairs(
+        "MRPC",
+        split="train-test",
+        reader=read_mrpc,
+        files=("MRPC/msr_paraphrase_train.txt", "MRPC/msr_paraphrase_test.txt"),
+    ),
+    _pairs("SICK-E", split=_GIVEN, reader=read_sick_entailment, files=_SICK),
+    _pairs("SICK-R", split=_GIVEN, reader=read_sick_relatedness, files=_SICK, is_scored=True),
+    _pairs("STS-B", split=_GIVEN, reader=read_sts_benchmark, files=_STS_B, is_scored=True),
+)

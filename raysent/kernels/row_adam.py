@@ -1,0 +1,211 @@
+"""Dense Adam on a word table at the price of the rows in use: the same weights, without touching the others.
+
+Dense Adam moves every row at every step, as its moments fade after a gradient. Between two gradients of a row, at
+steps l and l + k, nothing new enters, so the whole way is known in closed form:
+
+    w -= m * S / (sqrt(v) + eps'),   m *= beta1^k,   v *= beta2^k
+    S     = sum_{j=1..k} c_{l+j} rho^j,   rho = beta1 / sqrt(beta2),   c_s = lr_s sqrt(1 - beta2^s) / (1 - beta1^s)
+    eps'  = eps * the mean of sqrt(1 - beta2^{l+j}) / beta2^{j/2} under the same weights c_{l+j} rho^j
+
+S and eps' depend on l alone, so two numbers per step serve all rows, under any learning rate schedule. A row is
+caught up when it is about to be read; `flush` catches up all rows.
+
+Source: Kingma and Ba, 2015, algorithm 1, summed over the steps without a gradient.
+Differs: eps is replaced by its weighted mean between two gradients; the sum ends after 320 steps (rho^320 < 1e-14).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from raysent.errors import ArtifactError
+from raysent.kernels.compiled import load_if_possible
+
+_WINDOW = 320
+_FIRST_ROOM = 1024
+_TINY = 1e-30  # stands for zero below a fraction, in float32 as well
+
+
+class RowAdam:
+    """Adam for one table whose gradient is sparse; call `catch_up`, backward, `step`, and `flush` before reading all.
+
+    Attributes:
+        learning_rate: May be set anew before every step.
+        num_steps: Steps done.
+    """
+
+    def __init__(
+        self,
+        weight: nn.Parameter,
+        *,
+        learning_rate: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        is_compiled: bool = True,
+    ) -> None:
+        """Begin with moments of zero.
+
+        Args:
+            weight: The table [rows, dim].
+            learning_rate: Step size.
+            betas: How much of the first and second moment stays at each step.
+            eps: Added to the root of the second moment.
+            is_compiled: Whether a compiled kernel goes through the rows of a table on a CPU, where there is a compiler.
+        """
+        self.weight = weight
+        self.learning_rate = learning_rate
+        self.num_steps = 0
+        self._betas, self._eps = betas, eps
+        self._rho = betas[0] / math.sqrt(betas[1])
+        self._mean = torch.zeros_like(weight.data)
+        self._square = torch.zeros_like(weight.data)
+        self._last = torch.zeros(len(weight), dtype=torch.int64, device=weight.device)
+        # By the step of a row's last gradient: S, and S weighted by eps' / eps.
+        self._drift = torch.zeros(2, _FIRST_ROOM, dtype=torch.float64, device=weight.device)
+        lags = torch.arange(_WINDOW, 0, -1, dtype=torch.float64, device=weight.device)
+        self._fading = torch.stack([self._rho**lags, self._rho**lags * betas[1] ** (-lags / 2)])
+        can_compile = weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.data.is_contiguous()
+        self._kernel = load_if_possible("row_adam") if is_compiled and can_compile else None
+
+    @torch.no_grad()
+    def catch_up(self, rows: Tensor) -> None:
+        """Bring rows to where dense Adam has them now; needed before they are read.
+
+        Args:
+            rows: Row numbers, int64 [rows]; repeats do no harm.
+        """
+        rows = rows.contiguous()
+        if self._kernel is not None:
+            drift, (beta1, beta2) = self._drift, map(ctypes.c_double, self._betas)
+            arguments = (ctypes.c_int64(self.num_steps), _pointer(drift), ctypes.c_int64(drift.shape[1]))
+            self._kernel.row_adam_catch_up(*self._table(rows), *arguments, beta1, beta2, ctypes.c_double(self._eps))
+            return
+        if rows.device.type == "cpu":
+            # For a row that is up to date all that follows changes nothing; on a GPU to look would be to wait.
+            rows = rows[self._last.index_select(0, rows) < self.num_steps]
+            if len(rows) == 0:
+                return
+        last = self._last.index_select(0, rows)
+        lag = (self.num_steps - last).double()
+        size, size_of_eps = self._drift.index_select(1, last)
+        eps = self._eps * size_of_eps / size.clamp(min=_TINY)
+        mean, square = self._mean.index_select(0, rows), self._square.index_select(0, rows)
+        root = square.sqrt().add_(eps.clamp(min=_TINY).to(mean.dtype)[:, None])
+        weight = self.weight.data.index_select(0, rows)
+        weight.sub_(mean.div(root).mul_(size.to(mean.dtype)[:, None]))
+        self.weight.data.index_copy_(0, rows, weight)
+        self._mean.index_copy_(0, rows, mean.mul_((self._betas[0] ** lag).to(mean.dtype)[:, None]))
+        self._square.index_copy_(0, rows, square.mul_((self._betas[1] ** lag).to(mean.dtype)[:, None]))
+        self._last.index_fill_(0, rows, self.num_steps)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take one step with the table's gradient, sparse or none; the gradient is left as it is."""
+        rows, gradient = (part.contiguous() for part in self._rows_and_gradient())
+        self.catch_up(rows)
+        self.num_steps += 1
+        beta1, beta2 = self._betas
+        correction1 = 1 - beta1**self.num_steps
+        correction2 = math.sqrt(1 - beta2**self.num_steps)
+        self._extend_drift(self.learning_rate * correction2 / correction1, correction2)
+        rate = self.learning_rate / correction1
+        if self._kernel is None:
+            self._move(rows, gradient, rate=rate, correction=correction2)
+            return
+        numbers = map(ctypes.c_double, (rate, correction2, beta1, beta2, self._eps))
+        step = ctypes.c_int64(self.num_steps)
+        self._kernel.row_adam_step(*self._table(rows), step, _pointer(gradient), *numbers)
+
+    def _move(self, rows: Tensor, gradient: Tensor, *, rate: float, correction: float) -> None:
+        """Take the step in torch's operations."""
+        beta1, beta2 = self._betas
+        mean = self._mean.index_select(0, rows).mul_(beta1).add_(gradient, alpha=1 - beta1)
+        square = self._square.index_select(0, rows).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        self._mean.index_copy_(0, rows, mean)
+        self._square.index_copy_(0, rows, square)
+        root = square.sqrt_().div_(correction).add_(self._eps)
+        weight = self.weight.data.index_select(0, rows).addcdiv_(mean, root, value=-rate)
+        self.weight.data.index_copy_(0, rows, weight)
+        self._last.index_fill_(0, rows, self.num_steps)
+
+    def _table(self, rows: Tensor) -> tuple[Any, ...]:
+        """Return what the kernel reads of rows and the table."""
+        tensors = map(_pointer, (self.weight.data, self._mean, self._square, self._last))
+        return _pointer(rows), ctypes.c_int64(len(rows)), ctypes.c_int64(self.weight.shape[1]), *tensors
+
+    def flush(self) -> None:
+        """Bring all rows to where dense Adam has them now."""
+        self.catch_up(torch.arange(len(self.weight), device=self.weight.device))
+
+    def zero_grad(self) -> None:
+        """Forget the gradient."""
+        self.weight.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return tensors and numbers with which a new `RowAdam` on the same weights goes on to the last bit."""
+        return {
+            "mean": self._mean,
+            "square": self._square,
+            "last": self._last,
+            "drift": self._drift[:, : self.num_steps + 1].clone(),
+            "num_steps": self.num_steps,
+            "learning_rate": self.learning_rate,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned; the weights of the same moment are not part of it.
+
+        Raises:
+            ArtifactError: If the state is of a table of another shape.
+        """
+        if state["mean"].shape != self._mean.shape:
+            given, own = tuple(state["mean"].shape), tuple(self._mean.shape)
+            raise ArtifactError(f"optimizer state: must be of a table of {own}; given {given}; name the run it is of")
+        self.num_steps, self.learning_rate = int(state["num_steps"]), float(state["learning_rate"])
+        self._mean.copy_(state["mean"])
+        self._square.copy_(state["square"])
+        self._last.copy_(state["last"])
+        self._drift = self._drift.new_zeros(2, max(_FIRST_ROOM, 2 * self.num_steps))
+        self._drift[:, : self.num_steps + 1] = state["drift"]
+
+    def _rows_and_gradient(self) -> tuple[Tensor, Tensor]:
+        """Return distinct rows [rows] and their gradient [rows, dim]."""
+        gradient = self.weight.grad
+        if gradient is None:
+            empty = torch.empty(0, dtype=torch.int64, device=self.weight.device)
+            return empty, self.weight.data[empty]
+        if not gradient.is_sparse:
+            return torch.arange(len(self.weight), device=self.weight.device), gradient
+        gradient = gradient.coalesce()
+        return gradient._indices()[0], gradient._values()
+
+    def _extend_drift(self, size: float, correction2: float) -> None:
+        """Add the step just begun, of size c_s, to the drift of rows last touched within the window before it."""
+        step = self.num_steps
+        if step >= self._drift.shape[1]:
+            self._drift = torch.cat([self._drift, torch.zeros_like(self._drift)], dim=1)
+        first = max(0, step - _WINDOW)
+        fading = self._fading[:, _WINDOW - (step - first) :]
+        self._drift[0, first:step].add_(fading[0], alpha=size)
+        self._drift[1, first:step].add_(fading[1], alpha=size * correction2)
+
+
+def _pointer(tensor: Tensor) -> ctypes.c_void_p:
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
+def gradient_values(parameter: nn.Parameter) -> Tensor | None:
+    """Return the values of a gradient, dense or sparse, to be measured or scaled in place; None where there is none.
+
+    A sparse gradient with repeated rows is added up first, since its norm is that of the sums.
+    """
+    gradient = parameter.grad
+    if gradient is None or not gradient.is_sparse:
+        return gradient
+    parameter.grad = gradient.coalesce()
+    return parameter.grad._values()

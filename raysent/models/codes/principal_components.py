@@ -1,0 +1,67 @@
+"""Principal components: the signs of the first coordinates of a singular value decomposition of centred vectors.
+
+Source: Shen et al., 2019, section 3.3.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import pydantic
+import torch
+from torch import Tensor, nn
+
+from raysent.errors import ConfigError, DataError
+from raysent.models.codes import Code as BaseCode
+from raysent.models.codes import CodeConfig
+
+
+class Config(CodeConfig):
+    """Principal components.
+
+    Attributes:
+        bits: Components; at most as many as the vector has numbers.
+    """
+
+    is_fitted: ClassVar[bool] = True
+
+    type: Literal["principal_components"] = "principal_components"
+    bits: int = pydantic.Field(default=2048, ge=1)
+
+
+class Code(BaseCode):
+    """The components, and the mean that is taken off before them."""
+
+    def __init__(self, config: Config, *, dim: int, generator: torch.Generator) -> None:
+        super().__init__()
+        del generator
+        if config.bits > dim:
+            raise ConfigError(
+                f"code.bits: must be at most {dim}, the size of the vectors, for principal_components; "
+                f"given {config.bits}"
+            )
+        self.weight = nn.Parameter(torch.zeros(config.bits, dim), requires_grad=False)
+        self.center = nn.Parameter(torch.zeros(dim), requires_grad=False)
+
+    def logits(self, vectors: Tensor) -> Tensor:
+        """Return the first coordinates [batch, bits]."""
+        return (vectors - self.center) @ self.weight.T
+
+    def fit(self, vectors: Tensor) -> None:
+        """Find the components of a sample.
+
+        Raises:
+            DataError: If it has fewer rows than there are bits.
+        """
+        if len(vectors) < len(self.weight):
+            raise DataError(
+                f"code.bits: principal components need as many sentences as bits, {len(self.weight)}; "
+                f"given {len(vectors)}; raise postprocessing.num_sentences or lower code.bits"
+            )
+        center = vectors.mean(dim=0)
+        moments = (vectors - center).double().T @ (vectors - center).double()
+        components = torch.linalg.eigh(moments).eigenvectors.flip(1)[:, : len(self.weight)].T
+        # A component's sign is arbitrary; its largest number is made positive, so that codes can be compared.
+        largest = components.gather(1, components.abs().argmax(dim=1, keepdim=True))
+        self.weight.data.copy_(components * largest.sign())
+        self.center.data.copy_(center)

@@ -1,0 +1,62 @@
+"""Random projection: the signs of random directions.
+
+Source: Shen et al., 2019, section 3.2; Charikar, 2002.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import pydantic
+import torch
+from torch import Tensor, nn
+
+from raysent.models.codes import Code as BaseCode
+from raysent.models.codes import CodeConfig
+
+
+class Config(CodeConfig):
+    """A random projection.
+
+    Attributes:
+        bits: Directions.
+        distribution: `uniform` in +-1 / sqrt(bits), without centring; `normal`, centred by the sample's mean. None is
+            what `variant` says: `uniform` for paper, `normal` for authors.
+    """
+
+    is_fitted: ClassVar[bool] = True
+
+    type: Literal["random_projection"] = "random_projection"
+    bits: int = pydantic.Field(default=2048, ge=1)
+    distribution: Literal["uniform", "normal"] | None = None
+
+    @property
+    def resolved_distribution(self) -> Literal["uniform", "normal"]:
+        """The distribution after the variant has had its say."""
+        return self.distribution or ("normal" if self.variant == "authors" else "uniform")
+
+
+class Code(BaseCode):
+    """Random directions, and what is taken off before them."""
+
+    def __init__(self, config: Config, *, dim: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self._is_centred = config.resolved_distribution == "normal"
+        limit = 1 / math.sqrt(config.bits)
+        weight = torch.empty(config.bits, dim)
+        if self._is_centred:
+            weight.normal_(generator=generator)
+        else:
+            weight.uniform_(-limit, limit, generator=generator)
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.center = nn.Parameter(torch.zeros(dim), requires_grad=False)
+
+    def logits(self, vectors: Tensor) -> Tensor:
+        """Return the coordinates along the directions [batch, bits]."""
+        return (vectors - self.center) @ self.weight.T
+
+    def fit(self, vectors: Tensor) -> None:
+        """Take the sample's mean where vectors are centred."""
+        if self._is_centred:
+            self.center.data.copy_(vectors.mean(dim=0))

@@ -1,0 +1,208 @@
+"""Word ids -> word vectors: the tables of a model, their first values, and which of them the towers share.
+
+A trained table belongs to one tower. A frozen one is made once and shared by both towers and all members that ask for
+the same vectors; it has no gradient.
+
+Source: Logeswaran and Lee, 2018 (Quick-Thoughts), section 3 and the released code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from raysent.config import StrictModel
+from raysent.data.vocabulary import PAD_ID, UNK_ID, Vocabulary, WordVectors, read_word_vectors
+from raysent.errors import ConfigError
+
+# The vectors of the corpus itself, where no file is at hand.
+CORPUS_VECTORS = "ppmi"
+
+_TRAINED_LIMIT = 0.1
+
+CorpusVectors = Callable[[int], npt.NDArray[np.float32]]
+"""Dimension -> the corpus' own word vectors, float32 [vocabulary, dim]."""
+
+
+class EmbeddingConfig(StrictModel):
+    """The word vectors of an encoder.
+
+    Attributes:
+        dim: Size of a word vector.
+        vectors: File of word vectors (GloVe or word2vec text, word2vec binary, fastText `.vec`, each also gzipped),
+            or `ppmi` for vectors counted from the corpus itself; None starts from random ones.
+        trained: Whether training changes them. Fixed vectors are shared by both towers.
+        dropout: Share of the word vectors' values set to zero in training, one mask for all places of a word in a
+            batch; the rest is scaled up.
+        unknown: The fixed vector of every word without one: `random` is uniform in [0, 1), as in Quick-Thoughts'
+            released code; `zero` is Multi-view's.
+    """
+
+    dim: int = pydantic.Field(default=300, ge=1)
+    vectors: str | None = None
+    trained: bool = True
+    dropout: float = pydantic.Field(default=0.0, ge=0, lt=1)
+    unknown: Literal["random", "zero"] = "random"
+
+    @pydantic.model_validator(mode="after")
+    def _fixed_vectors_are_given(self) -> Self:
+        if not self.trained and self.vectors is None:
+            raise ValueError("fixed vectors (trained: false) need `vectors`: a file of word vectors, or ppmi")
+        return self
+
+
+class WordTable(nn.Module):
+    """Word id -> vector.
+
+    Attributes:
+        weight: One row per word of the vocabulary [vocabulary, dim].
+        sparse_gradient: Whether the gradient holds the rows in use only, as `RowAdam` wants it.
+        dropout: Share of values set to zero in training.
+        generator: Source of dropout's masks; None is torch's own.
+    """
+
+    def __init__(self, weight: Tensor, *, trained: bool, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight, requires_grad=trained)
+        self.sparse_gradient = False
+        self.dropout = dropout
+        self.generator: torch.Generator | None = None
+
+    def forward(self, words: Tensor) -> Tensor:
+        """Return the vectors [distinct, dim] of distinct word ids, ascending [distinct]."""
+        if self.sparse_gradient:
+            vectors: Tensor = _Rows.apply(self.weight, words)  # type: ignore[no-untyped-call]
+        else:
+            vectors = functional.embedding(words, self.weight)
+        if not (self.training and self.dropout):
+            return vectors
+        kept = torch.rand(vectors.shape, generator=self.generator) >= self.dropout
+        return vectors * kept.to(vectors.device) / (1 - self.dropout)
+
+
+class _Rows(torch.autograd.Function):
+    """Rows of a table, with a sparse gradient that is known to hold each row once and in order.
+
+    It is put where it belongs by hand, since autograd forgets that on the way; whoever sorts the rows again, or looks
+    whether they need it, waits for a GPU.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, words: Tensor) -> Tensor:
+        ctx.save_for_backward(words)
+        ctx.weight = weight
+        return weight.index_select(0, words)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None]:
+        (words,), weight = ctx.saved_tensors, ctx.weight
+        rows = torch.sparse_coo_tensor(words[None], gradient, weight.shape, is_coalesced=True, check_invariants=False)
+        weight.grad = rows if weight.grad is None else weight.grad + rows
+        return None, None
+
+
+class Tables:
+    """Makes the word tables of one model and sees to it that frozen ones exist once.
+
+    Attributes:
+        generator: Source of random values.
+        sets_values: Whether first values are wanted at all; not where saved ones follow.
+    """
+
+    sets_values = True
+
+    def __init__(
+        self, vocabulary: Vocabulary, *, generator: torch.Generator, corpus_vectors: CorpusVectors | None = None
+    ) -> None:
+        """Remember where first values come from.
+
+        Args:
+            vocabulary: Words of the tables' rows.
+            generator: Source of random values.
+            corpus_vectors: Gives the vectors of `vectors: ppmi`; needed only where an encoder asks for them.
+        """
+        self._vocabulary = vocabulary
+        self.generator = generator
+        self._corpus_vectors = corpus_vectors
+        self._frozen: dict[EmbeddingConfig, WordTable] = {}
+
+    def table(self, config: EmbeddingConfig) -> WordTable:
+        """Return a new trained table, or the one frozen table of these vectors."""
+        if config.trained:
+            return WordTable(self._values(config), trained=True, dropout=config.dropout)
+        if config not in self._frozen:
+            self._frozen[config] = WordTable(self._values(config), trained=False, dropout=config.dropout)
+        return self._frozen[config]
+
+    def _values(self, config: EmbeddingConfig) -> Tensor:
+        """Return a table's first values [vocabulary, dim]."""
+        values = torch.empty(len(self._vocabulary), config.dim)
+        values.uniform_(-_TRAINED_LIMIT, _TRAINED_LIMIT, generator=self.generator)
+        if config.vectors is not None:
+            if not config.trained:
+                # The unknown word stands for every missing one.
+                unknown = torch.rand(config.dim, generator=self.generator)
+                values[:] = unknown if config.unknown == "random" else 0.0
+            self._fill(values, config)
+        values[PAD_ID] = 0.0
+        return values
+
+    def _fill(self, values: Tensor, config: EmbeddingConfig) -> None:
+        """Put the given vectors into the rows of the words they name."""
+        if config.vectors == CORPUS_VECTORS:
+            given = self._from_corpus(config)
+            values[UNK_ID + 1 :] = torch.from_numpy(given[UNK_ID + 1 :])
+            return
+        vectors = read_word_vectors(Path(str(config.vectors)), words=self._vocabulary.words)
+        _check_dim(vectors.vectors, config)
+        rows, sources = self._rows(vectors)
+        values[rows] = torch.from_numpy(vectors.vectors[sources])
+
+    def _from_corpus(self, config: EmbeddingConfig) -> npt.NDArray[np.float32]:
+        """Return the corpus' own vectors [vocabulary, dim]."""
+        if self._corpus_vectors is None:
+            raise ConfigError(
+                "encoder.embedding.vectors: 'ppmi' counts vectors from a corpus, and none is at hand here"
+            )
+        given = self._corpus_vectors(config.dim)
+        _check_dim(given, config)
+        return given
+
+    def _rows(self, vectors: WordVectors) -> tuple[list[int], list[int]]:
+        """Return rows of the table and, beside each, the row of the file that fills it."""
+        place = {word: row for row, word in enumerate(vectors.words)}
+        found = [(row, place[word]) for row, word in enumerate(self._vocabulary.words) if word in place]
+        found = [(row, source) for row, source in found if row > UNK_ID]
+        return [row for row, _ in found], [source for _, source in found]
+
+
+class EmptyTables(Tables):
+    """Makes tables of unset values, for a model whose saved values follow."""
+
+    sets_values = False
+
+    def _values(self, config: EmbeddingConfig) -> Tensor:
+        return torch.empty(len(self._vocabulary), config.dim)
+
+
+def _check_dim(vectors: npt.NDArray[np.float32], config: EmbeddingConfig) -> None:
+    """Refuse vectors of another size.
+
+    Raises:
+        ConfigError: If they are not of `config.dim`.
+    """
+    dim = vectors.shape[1]
+    if dim != config.dim:
+        raise ConfigError(
+            f"encoder.embedding.dim: must be that of the vectors in {config.vectors}, {dim}; given {config.dim}"
+        )

@@ -1,0 +1,57 @@
+"""Bag of words: the sum or the mean of a sentence's word vectors.
+
+Source: Logeswaran and Lee, 2018, appendix B; the released code sums.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self, cast
+
+import pydantic
+from torch import Tensor
+
+from raysent.kernels.packing import Packed
+from raysent.models.embeddings import Tables
+from raysent.models.encoders import SentenceReader, WordEncoderConfig
+from raysent.models.pooling import word_means, word_sums
+
+
+class Config(WordEncoderConfig):
+    """A bag of words; its vector has the size of a word vector.
+
+    Attributes:
+        pooling: Whether word vectors are added up or averaged.
+    """
+
+    type: Literal["bag"] = "bag"
+    pooling: Literal["sum", "mean"] = "sum"
+
+    @pydantic.model_validator(mode="after")
+    def _something_is_trained(self) -> Self:
+        if not self.embedding.trained:
+            raise ValueError("a bag of words has nothing to train but its word vectors: set embedding.trained: true")
+        return self
+
+    @property
+    def dim(self) -> int:
+        """Size of one tower's vector."""
+        return self.embedding.dim
+
+
+class Encoder(SentenceReader):
+    """Distinct words' vectors -> their sums or means over the sentences."""
+
+    def __init__(self, config: Config, tables: Tables) -> None:
+        super().__init__()
+        self.words = tables.table(config.embedding)
+        self._pooling = config.pooling
+
+    def project(self, words: Tensor) -> Tensor:
+        """Return the word vectors [distinct, dim]."""
+        return cast("Tensor", self.words(words))
+
+    def read(self, packed: Packed, projected: Tensor) -> Tensor:
+        """Return the vectors [batch, dim]."""
+        if self._pooling == "mean":
+            return word_means(packed, projected)
+        return word_sums(packed.sentences, projected)

@@ -1,0 +1,275 @@
+"""GRU over the words of a sentence: its last state, or all states pooled, of one direction or of both side by side.
+
+    r, z = sigmoid(W x + b + U h)         gates; z = 1 keeps the state
+    c    = tanh(W x + b + r * (U h + b'))   reset: after  (torch's and cuDNN's form)
+    c    = tanh(W x + b + U (r * h))        reset: before (TensorFlow's GRUCell, the authors')
+    h    = z * h + (1 - z) * c
+
+Source: Logeswaran and Lee, 2018, section 3 and the released code.
+Differs: the reset gate comes after the product unless `variant: authors`; first values are the released code's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, Self, cast
+
+import pydantic
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import PackedSequence
+
+from raysent.kernels.compiled import load
+from raysent.kernels.packed_gru import WORDS, Cell, Workspaces, cell_of, packed_gru, packed_gru_all, reset_before_gru
+from raysent.kernels.packing import Packed
+from raysent.models.embeddings import Tables
+from raysent.models.encoders import SentenceReader, WordEncoderConfig
+from raysent.models.pooling import Pooling, States, token_rows
+
+_UNIFORM_LIMIT = 0.1
+
+
+class Config(WordEncoderConfig):
+    """A GRU.
+
+    Attributes:
+        bidirectional: Whether a second GRU reads the sentence backwards.
+        hidden_size: Size of one tower's vector; each of two directions has half of it.
+        num_layers: GRUs on top of each other.
+        initialization: First values: `glorot` are those of Quick-Thoughts' released code; `orthogonal` Skip-Thoughts':
+            orthogonal recurrent blocks, uniform in [-0.1, 0.1] from the words, biases 0, the recurrent one for good;
+            `he` Multi-view's: normal with variance 2 / inputs, gate biases 1.
+        pooling: How the states become a sentence's vector in training.
+        encode_pooling: How they do in `encode`; several stand side by side. None is as in training.
+        reset: Where the reset gate acts, see the module. None is what `variant` says: `after` for paper, `before`
+            for authors.
+        implementation: `packed` is our own recurrence over packed sentences, `compiled` the same with what stands
+            between two products compiled for this machine, `torch` is torch's; all compute the same. `auto` is, on a
+            CPU and for one layer, `compiled` where there is a compiler and `packed` where not, and `torch` otherwise.
+            With `reset: before`, which torch has not, all are one plain loop.
+    """
+
+    type: Literal["gru"] = "gru"
+    bidirectional: bool = False
+    hidden_size: int = pydantic.Field(default=1200, ge=1)
+    num_layers: int = pydantic.Field(default=1, ge=1)
+    initialization: Literal["glorot", "orthogonal", "he"] = "glorot"
+    pooling: Pooling = "last"
+    encode_pooling: list[Pooling] | None = pydantic.Field(default=None, min_length=1)
+    reset: Literal["after", "before"] | None = None
+    implementation: Literal["auto", "compiled", "packed", "torch"] = "auto"
+
+    @pydantic.model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.bidirectional and self.hidden_size % 2:
+            raise ValueError(f"hidden_size must be even when bidirectional: true; given {self.hidden_size}")
+        if self.num_layers > 1 and self.resolved_reset == "before":
+            raise ValueError("num_layers must be 1 with reset: before (variant: authors); set reset: after")
+        if self.implementation in {"packed", "compiled"}:
+            if self.num_layers > 1:
+                raise ValueError(f"num_layers must be 1 with implementation: {self.implementation}; set it to auto")
+            if self.needs_states:
+                raise ValueError(f"pooling must be last with implementation: {self.implementation}; set it to auto")
+        if self.needs_states and self.resolved_reset == "before":
+            raise ValueError("pooling must be last with reset: before; set reset: after")
+        return self
+
+    @property
+    def dim(self) -> int:
+        """Size of one tower's vector."""
+        return self.hidden_size
+
+    @property
+    def encoded_dims(self) -> tuple[int, ...]:
+        """One block, of every pooling's size together."""
+        return (self.hidden_size * len(self.encode_pooling or [self.pooling]),)
+
+    @property
+    def needs_states(self) -> bool:
+        """Whether states other than the last are read."""
+        return {self.pooling, *(self.encode_pooling or [])} != {"last"}
+
+    @property
+    def resolved_reset(self) -> Literal["after", "before"]:
+        """The reset gate's place after the variant has had its say."""
+        return self.reset or ("before" if self.variant == "authors" else "after")
+
+
+class Encoder(SentenceReader):
+    """One tower."""
+
+    def __init__(self, config: Config, tables: Tables) -> None:
+        super().__init__()
+        self._config = config
+        self.words = tables.table(config.embedding)
+        # Made without values: torch's own first ones would be drawn from the global generator.
+        self.gru = nn.GRU(
+            config.embedding.dim,
+            config.hidden_size // (2 if config.bidirectional else 1),
+            num_layers=config.num_layers,
+            bidirectional=config.bidirectional,
+            device="meta",
+        ).to_empty(device="cpu")
+        if tables.sets_values:
+            _INITIALIZATIONS[config.initialization](self.gru, generator=tables.generator)
+        if config.resolved_reset == "before" or config.initialization != "glorot":
+            # The papers' cells have one bias; a second one would learn at its side and double its rate.
+            for name, parameter in self.gru.named_parameters():
+                parameter.requires_grad_(not name.startswith("bias_hh"))
+        self._workspaces = Workspaces()
+        if config.implementation == "compiled":
+            load("gru")  # who asks for it and cannot have it hears so now
+
+    @property
+    def _is_torch(self) -> bool:
+        """Whether torch's recurrence runs: where it is asked for, or where it is the faster one or the only one."""
+        if self._config.resolved_reset == "before":
+            return False
+        if self._config.pooling != "last":
+            return True
+        if self._config.implementation == "auto":
+            return self._config.num_layers > 1 or self.gru.weight_hh_l0.device.type != "cpu"
+        return self._config.implementation == "torch"
+
+    @property
+    def _cell(self) -> type[Cell]:
+        """What computes between two products of our own recurrence."""
+        return cell_of(self._config.implementation, next(self.gru.parameters()).device)
+
+    def project(self, words: Tensor) -> list[Tensor]:
+        """Return each direction's input projections [distinct, 3 * hidden]; for torch's GRU the word vectors.
+
+        Where `encode` wants all states, which are torch's, both.
+        """
+        vectors = self.words(words)
+        if self._is_torch:
+            return [vectors]
+        padded = functional.pad(vectors, (0, 0, 0, -len(vectors) % WORDS))
+        ours = [functional.linear(padded, weight, _input_bias(*biases)) for weight, _, *biases in self._directions()]
+        return [*ours, vectors] if self._config.needs_states else ours
+
+    def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
+        """Return the vectors [batch, dim]."""
+        if self._is_torch:
+            return self._states_by_torch(packed, projected[0]).pooled(self._config.pooling)
+        hidden, run = self.gru.hidden_size, self._recurrence()
+        last = [
+            run(inputs, weight, bias_hh[2 * hidden :], packed, backwards=backwards == 1)
+            for backwards, (inputs, (_, weight, _, bias_hh)) in enumerate(
+                zip(projected, self._directions(), strict=False)  # word vectors may follow
+            )
+        ]
+        return torch.cat(last, dim=1)[packed.rank]
+
+    def _recurrence(self) -> Callable[..., Tensor]:
+        """Return our own recurrence."""
+        if self._config.resolved_reset == "before":
+            return reset_before_gru
+        return partial(packed_gru, cell=self._cell, workspaces=self._workspaces)
+
+    def read_encoded(self, packed: Packed, projected: list[Tensor]) -> Tensor:
+        """Return the vectors as `encode` pools them [batch, dims of all poolings]."""
+        poolings = self._config.encode_pooling
+        if poolings is None or poolings == [self._config.pooling]:
+            return self.read(packed, projected)
+        runs_here = not self._is_torch and not torch.is_grad_enabled()
+        states = self._states(packed, projected) if runs_here else self._states_by_torch(packed, projected[-1])
+        return states.concatenated(poolings)
+
+    def _states(self, packed: Packed, projected: list[Tensor]) -> States:
+        """Return all states of our own recurrence; of two directions a row holds two words of its sentence."""
+        hidden = self.gru.hidden_size
+        run = partial(packed_gru_all, cell=self._cell, workspaces=self._workspaces)
+        states, last = zip(
+            *(
+                run(inputs, weight, bias_hh[2 * hidden :], packed, backwards=backwards == 1)
+                for backwards, (inputs, (_, weight, _, bias_hh)) in enumerate(
+                    zip(projected, self._directions(), strict=False)  # word vectors follow
+                )
+            ),
+            strict=True,
+        )
+        return States(torch.cat(states, dim=1), token_rows(packed), torch.cat(last, dim=1)[packed.rank])
+
+    def _states_by_torch(self, packed: Packed, vectors: Tensor) -> States:
+        """Return all states of torch's own recurrence; the oracle, and cuDNN's on a GPU."""
+        steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
+        states, last = self.gru(PackedSequence(vectors[packed.forward_tokens], steps))
+        last = last[-2:] if self._config.bidirectional else last[-1:]  # of [layers * directions, batch, hidden]
+        return States(states.data, token_rows(packed), torch.cat(tuple(last), dim=1)[packed.rank])
+
+    def _directions(self) -> list[list[Tensor]]:
+        """Return weight_ih, weight_hh, bias_ih and bias_hh of each direction of the only layer."""
+        return cast("list[list[Tensor]]", self.gru.all_weights)
+
+
+def _input_bias(bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
+    """Return what is added to the projected input: all biases but the candidate's recurrent one [3 * hidden]."""
+    hidden = len(bias_hh) // 3
+    return bias_ih + functional.pad(bias_hh[: 2 * hidden], (0, hidden))
+
+
+def initialize(gru: nn.GRU, *, generator: torch.Generator) -> None:
+    """Set the first values of the released code.
+
+    It keeps one kernel [x; h] -> r, z and one [x; h] -> c, and draws each from Glorot's uniform range of the whole
+    kernel. Gate biases start at 1, which makes the state stay; all other biases at 0.
+
+    Args:
+        gru: Torch's parameters, blocks in the order r, z, c.
+        generator: Source of random values.
+    """
+    hidden = gru.hidden_size
+    for name, parameter in gru.named_parameters():
+        blocks = torch.split(parameter.data, hidden)
+        if name.startswith("bias"):
+            parameter.data.zero_()
+            if name.startswith("bias_ih"):
+                blocks[0].fill_(1.0)
+                blocks[1].fill_(1.0)
+            continue
+        layer = int(name.split("_l")[1].split("_")[0])
+        inputs = gru.input_size if layer == 0 else hidden * (2 if gru.bidirectional else 1)
+        for block, outputs in zip(blocks, (2 * hidden, 2 * hidden, hidden), strict=True):
+            limit = math.sqrt(6 / (inputs + hidden + outputs))
+            block.uniform_(-limit, limit, generator=generator)
+
+
+def initialize_orthogonal(gru: nn.GRU, *, generator: torch.Generator) -> None:
+    """Set the first values of Skip-Thoughts' released code.
+
+    Args:
+        gru: Torch's parameters, blocks in the order r, z, c.
+        generator: Source of random values.
+    """
+    for name, parameter in gru.named_parameters():
+        if name.startswith("bias"):
+            parameter.data.zero_()
+        elif name.startswith("weight_ih"):
+            parameter.data.uniform_(-_UNIFORM_LIMIT, _UNIFORM_LIMIT, generator=generator)
+        else:
+            for block in torch.split(parameter.data, gru.hidden_size):
+                nn.init.orthogonal_(block, generator=generator)
+
+
+def initialize_he(gru: nn.GRU, *, generator: torch.Generator) -> None:
+    """Set Multi-view's first values: He's normal ones, gate biases 1, other biases 0.
+
+    Args:
+        gru: Torch's parameters, blocks in the order r, z, c.
+        generator: Source of random values.
+    """
+    hidden = gru.hidden_size
+    for name, parameter in gru.named_parameters():
+        if name.startswith("bias"):
+            parameter.data.zero_()
+            if name.startswith("bias_ih"):
+                parameter.data[: 2 * hidden].fill_(1.0)
+        else:
+            parameter.data.normal_(0.0, math.sqrt(2 / parameter.shape[1]), generator=generator)
+
+
+_INITIALIZATIONS = {"glorot": initialize, "orthogonal": initialize_orthogonal, "he": initialize_he}

@@ -1,0 +1,102 @@
+"""Linear: a map of each word's vector, pooled over the sentence; Multi-view's second view.
+
+    y_t = W x_t,   W [dim, word dim] without bias
+    g   = mean of y_t
+
+Source: Tang and de Sa, 2018, section 2.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, cast
+
+import pydantic
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from raysent.kernels.packing import Packed
+from raysent.models.embeddings import Tables
+from raysent.models.encoders import SentenceReader, WordEncoderConfig
+from raysent.models.pooling import Pooling, States, word_means
+
+
+class Config(WordEncoderConfig):
+    """A linear map of word vectors.
+
+    Attributes:
+        hidden_size: Size of one tower's vector.
+        pooling: How the mapped words become a sentence's vector in training.
+        encode_pooling: How they do in `encode`; several stand side by side. None is as in training.
+        num_maps: Maps; `encode` gives the vectors of each, training reads the first. A second one is the inverse
+            decoder of an objective that generates words beside one that compares vectors.
+    """
+
+    type: Literal["linear"] = "linear"
+    hidden_size: int = pydantic.Field(default=2048, ge=1)
+    pooling: Pooling = "mean"
+    encode_pooling: list[Pooling] | None = pydantic.Field(default=None, min_length=1)
+    num_maps: int = pydantic.Field(default=1, ge=1, le=2)
+
+    @property
+    def dim(self) -> int:
+        """Size of one tower's vector."""
+        return self.hidden_size
+
+    @property
+    def encoded_dims(self) -> tuple[int, ...]:
+        """A block for each map, of every pooling's size together."""
+        return (self.hidden_size * len(self.encode_pooling or [self.pooling]),) * self.num_maps
+
+
+class Encoder(SentenceReader):
+    """One tower."""
+
+    def __init__(self, config: Config, tables: Tables) -> None:
+        super().__init__()
+        self.words = tables.table(config.embedding)
+        self._config = config
+        size = config.embedding.dim
+        scale = math.sqrt(2 / size)
+        self.maps = nn.ParameterList(
+            nn.Parameter(torch.empty(config.hidden_size, size).normal_(0.0, scale, generator=tables.generator))
+            for _ in range(config.num_maps)
+        )
+
+    def project(self, words: Tensor) -> _Projected:
+        """Return each distinct word, and under each map where that is asked for."""
+        return _Projected(cast("Tensor", self.words(words)), list(self.maps))
+
+    def read(self, packed: Packed, projected: _Projected) -> Tensor:
+        """Return the vectors of the first map [batch, dim]."""
+        return projected.pooled(packed, 0, [self._config.pooling])
+
+    def read_encoded(self, packed: Packed, projected: _Projected) -> Tensor:
+        """Return the vectors of every map as `encode` pools them."""
+        poolings = self._config.encode_pooling or [self._config.pooling]
+        return torch.cat([projected.pooled(packed, number, poolings) for number in range(len(self.maps))], dim=1)
+
+
+class _Projected:
+    """Distinct words, and the same under each map, computed once for all who read them."""
+
+    def __init__(self, vectors: Tensor, maps: list[nn.Parameter]) -> None:
+        self._vectors, self._maps = vectors, maps
+        self._mapped: dict[int, Tensor] = {}
+
+    def pooled(self, packed: Packed, number: int, poolings: list[Pooling]) -> Tensor:
+        """Return the sentences under one map, poolings side by side [batch, dims of all poolings]."""
+        if poolings == ["mean"]:
+            # The map of the mean is the mean of the maps: one row for each sentence instead of each word.
+            return functional.linear(word_means(packed, self._vectors), self._maps[number])
+        if number not in self._mapped:
+            self._mapped[number] = functional.linear(self._vectors, self._maps[number])
+        return _states(packed, self._mapped[number]).concatenated(poolings)
+
+
+def _states(packed: Packed, projected: Tensor) -> States:
+    """Return the mapped words of every sentence."""
+    values = projected[packed.sentence_tokens]
+    ends = packed.sentence_starts + packed.sentences.lengths - 1
+    return States(values, packed.sentences.rows, values[ends])

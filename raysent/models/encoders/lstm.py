@@ -1,0 +1,106 @@
+"""LSTM over the words of a sentence, its states pooled; InferSent's BiLSTM with maximum is the default.
+
+Source: Conneau et al., 2017, section 3.2; the paper's 2048 is the size of each direction.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Self, cast
+
+import pydantic
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import PackedSequence
+
+from raysent.kernels.packed_lstm import last_rows, packed_lstm
+from raysent.kernels.packing import Packed
+from raysent.models.embeddings import Tables
+from raysent.models.encoders import SentenceReader, WordEncoderConfig
+from raysent.models.pooling import Pooling, States, token_rows
+
+
+class Config(WordEncoderConfig):
+    """An LSTM.
+
+    Attributes:
+        bidirectional: Whether a second LSTM reads the sentence backwards.
+        hidden_size: Size of one tower's vector; each of two directions has half of it.
+        pooling: How the states become a sentence's vector.
+        implementation: `packed` is our own recurrence over packed sentences, `torch` is torch's; both compute the
+            same. `auto` is `packed` on a CPU and `torch` otherwise.
+    """
+
+    type: Literal["lstm"] = "lstm"
+    bidirectional: bool = True
+    hidden_size: int = pydantic.Field(default=4096, ge=1)
+    pooling: Pooling = "max"
+    implementation: Literal["auto", "packed", "torch"] = "auto"
+
+    @pydantic.model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.bidirectional and self.hidden_size % 2:
+            raise ValueError(f"hidden_size must be even when bidirectional: true; given {self.hidden_size}")
+        return self
+
+    @property
+    def dim(self) -> int:
+        """Size of one tower's vector."""
+        return self.hidden_size
+
+
+class Encoder(SentenceReader):
+    """One tower."""
+
+    def __init__(self, config: Config, tables: Tables) -> None:
+        super().__init__()
+        self.words = tables.table(config.embedding)
+        self._config = config
+        # Made without values: torch's own first ones would be drawn from the global generator.
+        self.lstm = nn.LSTM(
+            config.embedding.dim,
+            config.hidden_size // (2 if config.bidirectional else 1),
+            bidirectional=config.bidirectional,
+            device="meta",
+        ).to_empty(device="cpu")
+        limit = 1 / math.sqrt(self.lstm.hidden_size)
+        if tables.sets_values:
+            for parameter in self.lstm.parameters():
+                parameter.data.uniform_(-limit, limit, generator=tables.generator)
+
+    @property
+    def _is_torch(self) -> bool:
+        if self._config.implementation == "auto":
+            return self.lstm.weight_hh_l0.device.type != "cpu"
+        return self._config.implementation == "torch"
+
+    def project(self, words: Tensor) -> list[Tensor]:
+        """Return each direction's input projections [distinct, 4 * hidden]; for torch's LSTM the word vectors."""
+        vectors = cast("Tensor", self.words(words))
+        if self._is_torch:
+            return [vectors]
+        return [functional.linear(vectors, weight, one + other) for weight, _, one, other in self.lstm.all_weights]
+
+    def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
+        """Return the vectors [batch, dim]."""
+        values, last = self._by_torch(packed, projected[0]) if self._is_torch else self._packed(packed, projected)
+        return States(values, token_rows(packed), last[packed.rank]).pooled(self._config.pooling)
+
+    def _by_torch(self, packed: Packed, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all states and the last ones of torch's own recurrence."""
+        steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
+        states, (last, _) = self.lstm(PackedSequence(vectors[packed.forward_tokens], steps))
+        return states.data, torch.cat(tuple(last), dim=1)
+
+    def _packed(self, packed: Packed, projected: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return all states and the last ones; a row's two directions need not be of one word to be pooled."""
+        directions = zip(projected, self.lstm.all_weights, strict=True)
+        states = torch.cat(
+            [
+                packed_lstm(inputs, weight, packed, backwards=number == 1)
+                for number, (inputs, (_, weight, *_)) in enumerate(directions)
+            ],
+            dim=1,
+        )
+        return states, states[last_rows(packed)]

@@ -1,0 +1,120 @@
+"""Context prediction: pick a sentence's neighbours among the candidates, by f . g and a softmax.
+
+    S = f(batch) g(candidates)^T, without temperature, normalisation or bias
+    T_ij proportional to 1 where candidate j is within `context_size` of sentence i, in the same document
+    loss = mean over sentences with a neighbour of -sum_j T_ij log softmax(S_i)_j
+
+Source: Logeswaran and Lee, 2018, section 3 and the released code.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from raysent.models.objectives import BuildContext, ContextConfig, ContextObjective, neighbour_masks
+
+
+class Config(ContextConfig):
+    """Context prediction.
+
+    Attributes:
+        diagonal: Whether the sentence itself is no candidate (`exclude`) or one with score 0 (`zero`, the released
+            code's). None is what `variant` says: `exclude` for paper, `zero` for authors.
+        target: Whether a sentence's neighbours share one unit of probability (`mean`) or have one each (`sum`, the
+            paper's text). None is `mean`, with which the gradient differs by a factor only.
+    """
+
+    type: Literal["context_prediction"] = "context_prediction"
+    diagonal: Literal["exclude", "zero"] | None = None
+    target: Literal["mean", "sum"] | None = None
+
+    @property
+    def resolved_diagonal(self) -> Literal["exclude", "zero"]:
+        """The diagonal after the variant has had its say."""
+        return self.diagonal or ("zero" if self.variant == "authors" else "exclude")
+
+    @property
+    def resolved_target(self) -> Literal["mean", "sum"]:
+        """The target after the variant has had its say."""
+        return self.target or "mean"
+
+
+class Objective(ContextObjective):
+    """The loss of one batch; no parameters of its own."""
+
+    def __init__(self, config: Config, build_context: BuildContext | None = None) -> None:
+        super().__init__()
+        del build_context
+        self._context_size = config.context_size
+        self._excludes_itself = config.resolved_diagonal == "exclude"
+        self._shares_target = config.resolved_target == "mean"
+
+    def compare(
+        self,
+        f: Tensor,
+        g: Tensor,
+        *,
+        positions: Tensor,
+        documents: Tensor,
+        candidate_positions: Tensor | None = None,
+        candidate_documents: Tensor | None = None,
+    ) -> Tensor:
+        """Return the mean over the source sentences that have a neighbour among the candidates, in nats.
+
+        Args:
+            f: Vectors of the source sentences [batch, dim].
+            g: Vectors of the candidates [candidates, dim].
+            positions: Place of each source sentence in the corpus [batch].
+            documents: Its document [batch].
+            candidate_positions: Place of each candidate [candidates]; None where they are the source sentences.
+            candidate_documents: Its document [candidates].
+
+        Returns:
+            A scalar; 0, with a gradient of 0, where no sentence has a neighbour.
+        """
+        neighbours, others = neighbour_masks(
+            positions, documents, candidate_positions, candidate_documents, context_size=self._context_size
+        )
+        itself_score = -torch.inf if self._excludes_itself else 0.0
+        loss: Tensor = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
+            f.float(), g.float(), (neighbours, ~(neighbours | others)), itself_score, self._shares_target
+        )
+        return loss
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The mean cross-entropy of the scores f g^T against the neighbours.
+
+    The gradient by the scores, probabilities less the target, is found with the loss: of all the matrices of every
+    sentence with every candidate that automatic differentiation would make, two are left.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, f: Tensor, g: Tensor, masks: tuple[Tensor, Tensor], itself_score: float, shares_target: bool
+    ) -> Tensor:
+        """Return the loss []; masks are the neighbours and the sentence itself, bool [batch, candidates] each."""
+        neighbours, itself = masks
+        log_share = (f @ g.T).masked_fill_(itself, itself_score).log_softmax(dim=1)
+        num_neighbours = neighbours.sum(dim=1)
+        has_neighbour = num_neighbours > 0
+        # What one neighbour of a sentence weighs in the mean over the sentences that have any.
+        weights = has_neighbour / has_neighbour.sum().clamp(min=1)
+        weights = weights / num_neighbours.clamp(min=1) if shares_target else weights
+        loss = -(torch.where(neighbours, log_share, 0.0).sum(dim=1) * weights).sum()
+        d_scores = log_share.exp_().mul_((weights * num_neighbours)[:, None]).sub_(neighbours * weights[:, None])
+        d_scores.masked_fill_(itself | ~has_neighbour[:, None], 0.0)
+        ctx.save_for_backward(f, g, d_scores)
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of f and g."""
+        f, g, d_scores = ctx.saved_tensors
+        d_scores = d_scores * gradient
+        return d_scores @ g, d_scores.T @ f, None, None, None

@@ -1,0 +1,138 @@
+"""Paraphrase margin: a pair's sentences are closer to each other than either is to a negative of the batch.
+
+    loss = mean over pairs of  [margin - cos(g1, g2) + cos(g1, t1)]+  +  [margin - cos(g1, g2) + cos(g2, t2)]+
+           + 1/2 lambda_w |W - W0|^2  +  1/2 lambda_c |C|^2
+
+W are the word vectors, W0 what they began with, C the encoder's other parameters. A negative is never the sentence
+itself nor its partner.
+
+Source: Wieting et al., 2016; Jiao, Wang and Feng, 2018, equation 4, and their released code, which halves both terms.
+Differs: a negative keeps the dropout that its own pair drew, where the released code draws anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+import pydantic
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from raysent.data.batches import Pairs, Sentences
+from raysent.models.layers import Anchor
+from raysent.models.objectives import BuildContext, ObjectiveConfig, Read, Reads
+from raysent.models.objectives import Objective as BaseObjective
+
+_LEAST_NORM = 1e-10
+
+
+class Config(ObjectiveConfig):
+    """Paraphrase margin.
+
+    Attributes:
+        margin: By how much partners must be closer, in cosine.
+        negatives: `max` takes the most alike sentence of the batch, `random` any, `mix` one or the other by a coin.
+        lambda_w: Weight of the way from the first word vectors.
+        lambda_c: Weight of the encoder's other parameters.
+        scramble: Share of the pairs whose words are shuffled, drawn anew at every step. None is what `variant` says:
+            0 for paper, 0.5 for authors.
+    """
+
+    reads: ClassVar[Reads] = "pairs"
+    num_towers: ClassVar[Literal[1, 2]] = 1
+    has_state: ClassVar[bool] = True
+
+    type: Literal["paraphrase_margin"] = "paraphrase_margin"
+    margin: float = pydantic.Field(default=0.4, gt=0)
+    negatives: Literal["max", "mix", "random"] = "max"
+    lambda_w: float = pydantic.Field(default=1e-6, ge=0)
+    lambda_c: float = pydantic.Field(default=0.0, ge=0)
+    scramble: float | None = pydantic.Field(default=None, ge=0, le=1)
+
+    @property
+    def resolved_scramble(self) -> float:
+        """The share of shuffled pairs after the variant has had its say."""
+        return self.scramble if self.scramble is not None else (0.5 if self.variant == "authors" else 0.0)
+
+
+class Objective(BaseObjective):
+    """The loss of one batch; it remembers the first word vectors."""
+
+    def __init__(self, config: Config, build_context: BuildContext) -> None:
+        super().__init__()
+        self._config = config
+        words = () if build_context.words is None else (build_context.words.weight,)
+        self.words_anchor = Anchor(words, weight=config.lambda_w, to="first")
+        self.weights_anchor = Anchor(build_context.parameters, weight=config.lambda_c, to="zero")
+
+    def prepare(self, batch: Pairs, *, generator: torch.Generator | None = None) -> Pairs:
+        """Shuffle the words of some pairs, in both sentences."""
+        share = self._config.resolved_scramble
+        if share == 0:
+            return batch
+        first, second = scrambled(batch, share, generator=generator)
+        return replace(batch, first=first, second=second)
+
+    def forward(self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the mean over the pairs."""
+        first, second = batch.parts
+        choosing = torch.cat([unit(read(side, is_training=False)[0]) for side in (first, second)])
+        chosen = choose_negatives(choosing, self._config.negatives, generator=generator)
+        vectors = unit(torch.cat([read(first)[0], read(second)[0]]))
+        partners = (vectors * vectors.roll(len(batch), dims=0)).sum(dim=1)
+        hinges = functional.relu(self._config.margin - partners + (vectors * vectors[chosen]).sum(dim=1))
+        return hinges.sum() / len(batch)
+
+    def penalty(self) -> Tensor:
+        """Return what words cost for being away from their first values, and the other parameters for their size."""
+        total: Tensor = self.words_anchor() + self.weights_anchor()
+        return total
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Return vectors [batch, dim] with unit length."""
+    return functional.normalize(vectors.float(), dim=1, eps=_LEAST_NORM)
+
+
+def choose_negatives(
+    vectors: Tensor, kind: Literal["max", "mix", "random"], *, generator: torch.Generator | None = None
+) -> Tensor:
+    """Return the negative of each sentence, int64 [2 * pairs]: the place of another pair's sentence.
+
+    Args:
+        vectors: Unit vectors of the first sentences, then of the second ones [2 * pairs, dim].
+        kind: See `Config.negatives`.
+        generator: Source of coins and of random negatives.
+    """
+    count = len(vectors)
+    similarity = vectors.detach() @ vectors.detach().T
+    place = torch.arange(count, device=vectors.device)
+    is_own = (place[:, None] - place[None, :]) % (count // 2) == 0
+    nearest = similarity.masked_fill(is_own, -torch.inf).argmax(dim=1)
+    if kind == "max":
+        return nearest
+    # Another pair, counted on from the own one, and either side of it.
+    shift = torch.randint(1, max(2, count // 2), (count,), generator=generator).to(place.device)
+    side = torch.randint(0, 2, (count,), generator=generator).to(place.device)
+    drawn = (place + shift) % (count // 2) + side * (count // 2)
+    if kind == "random":
+        return drawn
+    return torch.where(torch.rand(count, generator=generator).to(place.device) < 0.5, nearest, drawn)
+
+
+def scrambled(batch: Pairs, share: float, *, generator: torch.Generator | None) -> tuple[Sentences, Sentences]:
+    """Return both columns, with the words of some pairs shuffled in both sentences."""
+    seed = int(torch.randint(0, 2**62, (), generator=generator))
+    random = np.random.default_rng(seed)
+    is_chosen = random.random(len(batch)) < share
+    return _shuffled(batch.first, is_chosen, random), _shuffled(batch.second, is_chosen, random)
+
+
+def _shuffled(sentences: Sentences, is_chosen: np.ndarray, random: np.random.Generator) -> Sentences:
+    """Return sentences with the words of the chosen ones in random order."""
+    rows = np.repeat(np.arange(len(sentences.lengths)), sentences.lengths)
+    keys = np.where(is_chosen[rows], random.random(len(rows)), np.arange(len(rows)))
+    return Sentences(sentences.ids[np.lexsort((keys, rows))], sentences.lengths)

@@ -1,0 +1,47 @@
+"""Self agreement: one view of a sentence agrees with that of its neighbours more than with other sentences.
+
+    a_ij = cos(f_i, f_j),  j other than i;  loss as in `view_agreement`
+
+Source: Tang and de Sa, 2018, table 6, the single-view rows.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from raysent.data.batches import Batch
+from raysent.kernels.devices import on_device
+from raysent.models.objectives import BuildContext, Read, neighbour_masks
+from raysent.models.objectives import Objective as BaseObjective
+from raysent.models.objectives.view_agreement import Agreement, AgreementConfig
+
+
+class Config(AgreementConfig):
+    """Agreement of one view with itself."""
+
+    num_towers: ClassVar[Literal[1, 2]] = 1
+
+    type: Literal["self_agreement"] = "self_agreement"
+
+
+class Objective(BaseObjective):
+    """The loss of one batch."""
+
+    def __init__(self, config: Config, build_context: BuildContext) -> None:
+        super().__init__()
+        self._config = config
+        self.agreement = Agreement(config, build_context)
+
+    def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the mean over the sentences that have a neighbour, in nats."""
+        del generator
+        (f,) = read(batch.sentences)
+        positions = on_device(batch.positions, f.device)
+        documents = on_device(batch.documents, f.device)
+        with torch.autocast(f.device.type, enabled=False):
+            neighbours, others = neighbour_masks(positions, documents, context_size=self._config.context_size)
+            vectors = self.agreement.unit(f)
+            return self.agreement.loss(vectors @ vectors.T, neighbours, is_candidate=neighbours | others)

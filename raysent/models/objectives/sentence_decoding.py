@@ -1,0 +1,258 @@
+"""Sentence decoding: from a sentence's vector, write the sentence before it and the one after, word by word.
+
+    r, z = sigmoid(W x + b + U h [+ C v])    gates; z = 1 keeps the state
+    c    = tanh(W x + b + r * (U h) [+ C v])
+    h    = z * h + (1 - z) * c
+    loss = sum over sentences, both decoders and words, with the end of the sentence, of -log softmax(V h + a)_word
+
+x is the vector of the word before, zero at the first; v is the encoded sentence. `cond` (the paper) adds C v at every
+step and begins with h = 0; `init` (the released trainer) begins with h = v and has no C. The end of a sentence is the
+word with the id of the padding, which no sentence holds.
+
+Source: Kiros et al., 2015, equations 5 to 9, and the released code.
+Differs: the reset gate comes after the product, as in the released code; the encoder does not read the end of the
+sentence, in training as in use; z has torch's sense, the paper's is 1 - z.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, NamedTuple, cast
+
+import numpy as np
+import pydantic
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from raysent.data.batches import Sentences, Triplets
+from raysent.data.vocabulary import PAD_ID
+from raysent.errors import ConfigError
+from raysent.kernels.compiled import load
+from raysent.kernels.devices import on_device
+from raysent.kernels.fused_softmax import word_loss
+from raysent.kernels.packed_gru import Workspaces, cell_of, packed_gru_states
+from raysent.models.embeddings import WordTable
+from raysent.models.objectives import BuildContext, ObjectiveConfig, Read, Reads
+from raysent.models.objectives import Objective as BaseObjective
+
+END_ID = PAD_ID
+_LIMIT = 0.1
+
+
+class Config(ObjectiveConfig):
+    """Sentence decoding.
+
+    Attributes:
+        decoder: How a decoder knows the sentence: `cond` at every step, `init` by its first state. None is what
+            `variant` says: `cond` for paper, `init` for authors.
+        hidden_size: Size of the decoders' states; None is that of the encoder's vector.
+        max_length: Words of each of the three sentences at most; triplets with a longer one are left out.
+        shared_output: Whether the two decoders share the layer that scores words.
+        output_bias: Whether that layer has a bias.
+        implementation: `packed` is our own recurrence and a loss that finds its gradient block by block, `compiled` the
+            same with what stands between two products of the recurrence compiled for this machine, `torch` the plain
+            formulas; all compute the same. `auto` is `compiled` on a CPU with a compiler and `packed` otherwise.
+    """
+
+    reads: ClassVar[Reads] = "triplets"
+    num_towers: ClassVar[Literal[1, 2]] = 1
+    is_summed: ClassVar[bool] = True
+    has_state: ClassVar[bool] = True
+    metrics: ClassVar[tuple[str, ...]] = ("nll",)
+
+    type: Literal["sentence_decoding"] = "sentence_decoding"
+    decoder: Literal["cond", "init"] | None = None
+    hidden_size: int | None = pydantic.Field(default=None, ge=1)
+    max_length: int = pydantic.Field(default=30, ge=1)
+    shared_output: bool = True
+    output_bias: bool = True
+    implementation: Literal["auto", "compiled", "packed", "torch"] = "auto"
+
+    @property
+    def resolved_decoder(self) -> Literal["cond", "init"]:
+        """The decoder after the variant has had its say."""
+        return self.decoder or ("init" if self.variant == "authors" else "cond")
+
+    @property
+    def presets(self) -> dict[str, Any]:
+        """The paper's training, or the released code's; both clip the norm of the whole gradient of the sum."""
+        clip = 5.0 if self.variant == "authors" else 10.0
+        batch_size = 64 if self.variant == "authors" else 128
+        return {"batch_size": batch_size, "learning_rate": 2e-4, "clip": clip, "clip_per": "global"}
+
+
+class Objective(BaseObjective):
+    """Two decoders and the layer that scores words; needed to train only."""
+
+    def __init__(self, config: Config, build_context: BuildContext) -> None:
+        super().__init__()
+        if build_context.words is None:
+            raise ConfigError("objective: sentence_decoding reads word vectors; the encoder must have some")
+        hidden = config.hidden_size or build_context.dim
+        conditional = config.resolved_decoder == "cond"
+        if not conditional and hidden != build_context.dim:
+            raise ConfigError(
+                f"objective.hidden_size: must be {build_context.dim}, the size of the encoder's vector, with decoder: "
+                f"init; given {hidden}"
+            )
+        self._implementation = config.implementation
+        if config.implementation == "compiled":
+            load("gru")  # who asks for it and cannot have it hears so now
+        self._workspaces = Workspaces()
+        generator = build_context.generator
+        self.words: WordTable = build_context.words
+        word_dim = int(self.words.weight.shape[1])
+        self.decoders = nn.ModuleList(
+            Decoder(word_dim, hidden, build_context.dim if conditional else 0, generator=generator) for _ in range(2)
+        )
+        num_outputs = 1 if config.shared_output else 2
+        self.outputs = nn.ModuleList(
+            _output(hidden, build_context.num_words, has_bias=config.output_bias, generator=generator)
+            for _ in range(num_outputs)
+        )
+
+    def forward(self, read: Read, batch: Triplets, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the sum over sentences, decoders and words, in nats."""
+        del generator
+        [vectors] = read(batch.sentences)
+        layouts = [lay_out(side, device=vectors.device) for side in (batch.before, batch.after)]
+        decoders, outputs = cast("list[Decoder]", self.decoders), cast("list[nn.Linear]", self.outputs)
+        states = [self._states(decoder, vectors, layout) for decoder, layout in zip(decoders, layouts, strict=True)]
+        targets = [layout.targets for layout in layouts]
+        if len(outputs) == 1:
+            return self._loss(outputs[0], torch.cat(states), torch.cat(targets))
+        return torch.stack([self._loss(*each) for each in zip(outputs, states, targets, strict=True)]).sum()
+
+    def scores(self, read: Read, batch: Triplets) -> dict[str, tuple[float, int]]:
+        """Return `nll`, per word and end of sentence."""
+        num_words = sum(int(side.lengths.sum()) + len(side.lengths) for side in (batch.before, batch.after))
+        return {"nll": (float(self(read, batch).detach()), num_words)}
+
+    def _states(self, decoder: Decoder, vectors: Tensor, layout: Layout) -> Tensor:
+        """Return the state of every step of one decoder [steps, hidden]."""
+        inputs, first = decoder(self.words(layout.words), vectors, layout)
+        if self._implementation == "torch":
+            return run_plainly(inputs, decoder.weight_hh, layout.batch_sizes, first=first)
+        return packed_gru_states(
+            inputs,
+            decoder.weight_hh,
+            layout.batch_sizes,
+            first=first,
+            cell=cell_of(self._implementation, inputs.device),
+            workspaces=self._workspaces,
+        )
+
+    def _loss(self, output: nn.Linear, states: Tensor, targets: Tensor) -> Tensor:
+        """Return the summed cross-entropy of words, a scalar."""
+        if self._implementation == "torch":
+            return functional.cross_entropy(output(states).float(), targets, reduction="sum")
+        is_compiled = self._implementation != "packed"
+        return word_loss(states, weight=output.weight, bias=output.bias, targets=targets, is_compiled=is_compiled)
+
+
+class Layout(NamedTuple):
+    """The steps of one decoder's sentences, time-major and without padding, the longest sentence first.
+
+    Attributes:
+        words: Distinct word ids [distinct].
+        inputs: The word before each step, as 1 + its place in `words`; 0 where there is none [steps].
+        targets: The word of each step [steps].
+        rows: The sentence of each step [steps].
+        batch_sizes: Sentences that reach time t, falling [time].
+    """
+
+    words: Tensor
+    inputs: Tensor
+    targets: Tensor
+    rows: Tensor
+    batch_sizes: list[int]
+
+
+def lay_out(sentences: Sentences, *, device: torch.device) -> Layout:
+    """Return the steps in which sentences and their ends are written."""
+    words, tokens = np.unique(sentences.ids, return_inverse=True)
+    order = np.argsort(-sentences.lengths, kind="stable")
+    lengths = sentences.lengths[order]
+    starts = (np.cumsum(sentences.lengths) - sentences.lengths)[order]
+    time = np.arange(lengths[0] + 1)[:, None]
+    reaches = time <= lengths[None, :]  # [time, batch]
+    # A place beyond the sentence is never read: there the first token stands in.
+    place = np.where(time < lengths[None, :], starts[None, :] + time, 0)
+    before = np.where(time > 0, starts[None, :] + time - 1, 0)
+    targets = np.where(time < lengths[None, :], sentences.ids[place], END_ID)
+    inputs = np.where(time > 0, 1 + tokens.reshape(-1)[np.minimum(before, len(tokens) - 1)], 0)
+    rows = np.broadcast_to(order[None, :], reaches.shape)
+
+    return Layout(
+        on_device(words, device),
+        on_device(inputs[reaches], device),
+        on_device(targets[reaches], device),
+        on_device(rows[reaches], device),
+        reaches.sum(axis=1).tolist(),
+    )
+
+
+class Decoder(nn.Module):
+    """A GRU that writes; see the module. Blocks in the order r, z, c."""
+
+    def __init__(self, word_dim: int, hidden: int, vector_dim: int, *, generator: torch.Generator) -> None:
+        """Set first values: orthogonal recurrent blocks, uniform in [-0.1, 0.1] from words and vector, bias 0.
+
+        Args:
+            word_dim: Size of a word vector.
+            hidden: Size of the state.
+            vector_dim: Size of the sentence's vector where every step sees it; 0 where it is the first state.
+            generator: Source of random values.
+        """
+        super().__init__()
+        self.weight_ih = nn.Parameter(_uniform(3 * hidden, word_dim, generator))
+        self.weight_hh = nn.Parameter(torch.empty(3 * hidden, hidden))
+        for block in torch.split(self.weight_hh.data, hidden):
+            nn.init.orthogonal_(block, generator=generator)
+        self.bias = nn.Parameter(torch.zeros(3 * hidden))
+        self.weight_vh = nn.Parameter(_uniform(3 * hidden, vector_dim, generator)) if vector_dim else None
+
+    def forward(self, word_vectors: Tensor, vectors: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
+        """Return what every step adds to the products [steps, 3 * hidden], and `init`'s first states.
+
+        Args:
+            word_vectors: Vectors of the layout's words [distinct, word dim].
+            vectors: The encoded sentences [batch, dim].
+            layout: The steps.
+        """
+        # What depends on the word alone is computed once a word, what depends on the sentence once a sentence.
+        projected = functional.linear(word_vectors, self.weight_ih)
+        projected = torch.cat([projected.new_zeros(1, projected.shape[1]), projected])
+        inputs = projected[layout.inputs] + self.bias
+        if self.weight_vh is None:
+            return inputs, vectors[layout.rows[: layout.batch_sizes[0]]]
+        return inputs + functional.linear(vectors, self.weight_vh)[layout.rows], None
+
+
+def run_plainly(inputs: Tensor, weight: Tensor, batch_sizes: list[int], *, first: Tensor | None) -> Tensor:
+    """Return the states of `packed_gru_states`, step by step as the formulas have them."""
+    hidden = weight.shape[1]
+    state = inputs.new_zeros(batch_sizes[0], hidden) if first is None else first
+    states = []
+    for step in torch.split(inputs, batch_sizes):
+        state = state[: len(step)]
+        recurrent = functional.linear(state, weight)
+        gates = torch.sigmoid(step[:, : 2 * hidden] + recurrent[:, : 2 * hidden])
+        reset, keep = gates[:, :hidden], gates[:, hidden:]
+        candidate = torch.tanh(step[:, 2 * hidden :] + reset * recurrent[:, 2 * hidden :])
+        state = candidate + keep * (state - candidate)
+        states.append(state)
+    return torch.cat(states)
+
+
+def _output(hidden: int, num_words: int, *, has_bias: bool, generator: torch.Generator) -> nn.Linear:
+    """Return the layer that scores words."""
+    layer = nn.Linear(hidden, num_words, bias=has_bias, device="meta").to_empty(device="cpu")
+    layer.weight.data.uniform_(-_LIMIT, _LIMIT, generator=generator)
+    if has_bias:
+        layer.bias.data.zero_()
+    return layer
+
+
+def _uniform(rows: int, columns: int, generator: torch.Generator) -> Tensor:
+    return torch.empty(rows, columns).uniform_(-_LIMIT, _LIMIT, generator=generator)

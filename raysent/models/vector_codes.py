@@ -1,0 +1,220 @@
+"""Codes of vectors that came from anywhere. In: vectors [rows, dim], as a file holds them. Out: a code, and bits.
+
+The methods are those of `codes/`, trained by the objective `reconstruction`; only the sentences are missing. A kept
+code is a folder of `code.json` and `code.safetensors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydantic
+import torch
+from torch import Tensor
+
+from raysent.config import StrictModel
+from raysent.errors import ArtifactError, DataError
+from raysent.kernels.hamming import UInt8, pack_bits
+from raysent.models.codes import AnyCode, Code, build_code
+from raysent.models.objectives import BuildContext, build_objective
+from raysent.models.objectives.reconstruction import Config as Reconstruction
+from raysent.storage import load_tensors, read_json, save_tensors, write_json
+from raysent.storage.layout import CODE_FILE
+
+TENSORS_FILE = "code.safetensors"
+KIND = "raysent code"
+
+# Rows that a method which takes no steps learns from, and rows held out to say what a code keeps.
+NUM_FITTED = 50_000
+NUM_HELD_OUT = 2_000
+MIN_ROWS = 100
+# Rows turned into bits at once.
+CHUNK = 8192
+
+
+class VectorCodeConfig(StrictModel):
+    """How a code is made.
+
+    Attributes:
+        code: The method.
+        objective: The loss that trains it, and by which codes are compared.
+        batch_size: Vectors of a step.
+        learning_rate: Adam's.
+        epochs: Passes over the vectors; methods that take no steps need none, and have none.
+        seed: Of first values, of the order of vectors and of stochastic thresholds.
+    """
+
+    code: AnyCode
+    objective: Reconstruction = Reconstruction()
+    batch_size: int = pydantic.Field(default=64, ge=2)
+    learning_rate: float = pydantic.Field(default=1e-3, gt=0)
+    epochs: int = pydantic.Field(default=1, ge=1)
+    seed: int = pydantic.Field(default=0, ge=0)
+
+
+@dataclass(frozen=True)
+class VectorCode:
+    """A method that has learned.
+
+    Attributes:
+        config: How it was made.
+        dim: Size of the vectors that it takes.
+        code: The method.
+    """
+
+    config: VectorCodeConfig
+    dim: int
+    code: Code
+
+    @property
+    def num_bits(self) -> int:
+        """Return the bits of a vector."""
+        return self.config.code.num_bits(self.dim)
+
+    def encode_packed(self, vectors: np.ndarray) -> UInt8:
+        """Return codes, uint8 [rows, ceil(bits / 8)], of vectors [rows, dim]; see `packed_codes`.
+
+        Raises:
+            DataError: If the vectors are of another size, or not finite.
+        """
+        _check(vectors, dim=self.dim)
+        packed = np.empty((len(vectors), -(-self.num_bits // 8)), dtype=np.uint8)
+        with torch.inference_mode():
+            for start in range(0, len(vectors), CHUNK):
+                packed[start : start + CHUNK] = pack_bits(self.code(_tensor(vectors[start : start + CHUNK])).numpy())
+        return packed
+
+    def save(self, folder: Path) -> None:
+        """Write the code's files.
+
+        Raises:
+            ArtifactError: If the folder cannot be written.
+        """
+        save_tensors(folder / TENSORS_FILE, {name: value.detach() for name, value in self.code.named_parameters()})
+        write_json(folder / CODE_FILE, {"kind": KIND, "dim": self.dim, "config": self.config.model_dump(mode="json")})
+
+
+def load_code(folder: Path) -> VectorCode:
+    """Return a kept code.
+
+    Raises:
+        ArtifactError: If a file is missing, torn or of another kind.
+    """
+    about = read_json(folder / CODE_FILE)
+    if not isinstance(about, dict) or about.get("kind") != KIND:
+        raise ArtifactError(f"{folder / CODE_FILE}: not a code of this version of raysent; make it again")
+    try:
+        config, dim = VectorCodeConfig.model_validate(about["config"]), int(about["dim"])
+        code = build_code(config.code, dim=dim, generator=torch.Generator())
+        code.load_state_dict(load_tensors(folder / TENSORS_FILE))
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ArtifactError(f"{folder}: changed or of another version ({reason}); make it again") from None
+    return VectorCode(config, dim, code.eval())
+
+
+def make_code(
+    vectors: np.ndarray, config: VectorCodeConfig, *, progress: Callable[[str, int, int], None] | None = None
+) -> tuple[VectorCode, dict[str, float]]:
+    """Make a code for vectors.
+
+    A twentieth of them, at most `NUM_HELD_OUT`, is held out and says what the code keeps.
+
+    Args:
+        vectors: float [rows, dim]; may be memory-mapped.
+        config: How.
+        progress: Called with what is being done.
+
+    Returns:
+        The code, and `reconstruction_mse` and `similarity_kept` of the rows held out.
+
+    Raises:
+        ConfigError: If the method cannot have so many bits.
+        DataError: If there are too few vectors, or one is not finite.
+    """
+    _check(vectors)
+    order = np.random.default_rng(config.seed).permutation(len(vectors))
+    num_held_out = min(NUM_HELD_OUT, len(vectors) // 20)
+    if len(vectors) < MIN_ROWS:
+        raise DataError(
+            f"vectors: a code needs at least {MIN_ROWS} to learn from and be judged on; given {len(vectors)}"
+        )
+    held_out, train = np.sort(order[:num_held_out]), order[num_held_out:]
+    generator = torch.Generator().manual_seed(config.seed)
+    dim = vectors.shape[1]
+    made = VectorCode(config, dim, build_code(config.code, dim=dim, generator=generator))
+    objective = build_objective(
+        config.objective,
+        BuildContext(dim=dim, num_words=0, words=None, generator=generator, code=made.code, num_bits=made.num_bits),
+    )
+    if config.code.is_fitted:
+        made.code.fit(_tensor(vectors[np.sort(train[:NUM_FITTED])]))
+    _train(objective, made, vectors, train, progress=progress or (lambda *_: None))
+    made.code.eval()
+    with torch.no_grad():
+        found = objective.scores(_read, _Vectors(_tensor(vectors[held_out])))
+    return made, {name: total / count for name, (total, count) in found.items()}
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """A batch of vectors [rows, dim] where the objective expects one of sentences."""
+
+    vectors: Tensor
+
+    @property
+    def parts(self) -> tuple[Tensor]:
+        return (self.vectors,)
+
+
+def _read(sentences: Any, *, is_training: bool = True) -> tuple[Tensor, ...]:
+    """Return vectors as the vectors that they are."""
+    del is_training
+    return (sentences,)
+
+
+def _train(
+    objective: torch.nn.Module,
+    made: VectorCode,
+    vectors: np.ndarray,
+    rows: np.ndarray,
+    *,
+    progress: Callable[[str, int, int], None],
+) -> None:
+    """Train the decoder, and the method where steps train it, on the given rows of the vectors."""
+    config = made.config
+    trained = [*objective.parameters(), *(made.code.parameters() if config.code.is_trained else ())]
+    optimizer = torch.optim.Adam(trained, lr=config.learning_rate)
+    generator = torch.Generator().manual_seed(config.seed)
+    num_steps = config.epochs * (len(rows) // config.batch_size or 1)
+    for step in range(num_steps):
+        place = step % (num_steps // config.epochs)
+        if place == 0:
+            shuffled = rows[torch.randperm(len(rows), generator=generator).numpy()]
+        batch = np.sort(shuffled[place * config.batch_size : (place + 1) * config.batch_size])
+        optimizer.zero_grad(set_to_none=True)
+        objective(_read, _Vectors(_tensor(vectors[batch])), generator=generator).backward()
+        optimizer.step()
+        progress("training", step + 1, num_steps)
+
+
+def _tensor(vectors: np.ndarray) -> Tensor:
+    # A copy: a memory-mapped file is not to be written to.
+    return torch.from_numpy(np.array(vectors, dtype=np.float32))
+
+
+def _check(vectors: np.ndarray, *, dim: int | None = None) -> None:
+    """Refuse what is not finite vectors of one size."""
+    if vectors.ndim != 2 or 0 in vectors.shape or vectors.dtype.kind != "f":
+        raise DataError(
+            f"vectors: must be numbers [rows, dim], none of them 0; given {vectors.dtype} {list(vectors.shape)}"
+        )
+    if dim is not None and vectors.shape[1] != dim:
+        raise DataError(f"vectors: the code takes {dim} numbers a row; given {vectors.shape[1]}")
+    for start in range(0, len(vectors), CHUNK):
+        if not np.isfinite(vectors[start : start + CHUNK]).all():
+            raise DataError(f"vectors: must be finite; given NaN or infinity between rows {start} and {start + CHUNK}")

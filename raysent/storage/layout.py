@@ -1,0 +1,33 @@
+"""Names of the files and folders that commands leave in a run's folder; one owner, so that readers and writers agree.
+
+a training   run.json reports.jsonl outcome.json model.json model.safetensors vocabulary.txt checkpoint/
+a sweep      sweep.json journal.jsonl ledger.jsonl trials.csv trials/0000/ ... estimate.json
+either       evaluation/ ensemble.json analyses/ neighbours.json report.html
+a code       code.json code.safetensors
+"""
+
+from __future__ import annotations
+
+RUN_FILE = "run.json"
+REPORTS_FILE = "reports.jsonl"
+OUTCOME_FILE = "outcome.json"
+MODEL_FILE = "model.json"
+VOCABULARY_FILE = "vocabulary.txt"
+CHECKPOINT_FOLDER = "checkpoint"
+CODE_FILE = "code.json"
+
+SWEEP_FILE = "sweep.json"
+JOURNAL_FILE = "journal.jsonl"
+LEDGER_FILE = "ledger.jsonl"
+TRIALS_FILE = "trials.csv"
+TRIALS_FOLDER = "trials"
+ESTIMATE_FILE = "estimate.json"
+LOCK_FILE = ".lock"
+# In the folder here of a sweep that runs on a cluster: where the cluster keeps it.
+REMOTE_FILE = "remote.json"
+
+EVALUATION_FOLDER = "evaluation"
+ENSEMBLE_FILE = "ensemble.json"
+ANALYSES_FOLDER = "analyses"
+NEIGHBOURS_FILE = "neighbours.json"
+REPORT_FILE = "report.html"

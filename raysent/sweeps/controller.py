@@ -1,0 +1,317 @@
+"""The sweep's mind: what to try, who goes on, what has happened. No Ray in it.
+
+Every call takes and returns plain values and writes the journal before it returns, so that a driver can be Ray Tune,
+a simulator or a test, and so that the journal alone rebuilds this object: what a killed driver knew, a new one knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from statistics import median
+from typing import Any
+
+from raysent.cost import Budget, Funds
+from raysent.sweeps.budget_policy import BudgetPolicy
+from raysent.sweeps.journal import Event
+from raysent.sweeps.samplers import make_sampler
+from raysent.sweeps.samplers.optuna_samplers import Sampler, derived_seed
+from raysent.sweeps.schedulers.asha import SuccessiveHalving
+from raysent.sweeps.space import SearchSpace
+from raysent.sweeps.trial import ENDED, Status, Trial, trial_name
+
+
+class SweepController:
+    """Proposes trials, hears their reports, decides who goes on, and remembers.
+
+    Order of the calls for each trial: `suggest`, then `report` any number of times, then `end`.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        *,
+        seed: int,
+        write: Callable[..., Any],
+        past: Iterable[Event] = (),
+        budget: Budget | None = None,
+        proposals: Sampler | None = None,
+    ) -> None:
+        """Rebuild the state from past events and go on from there.
+
+        Args:
+            space: What is searched.
+            seed: The sweep's seed.
+            write: Called as ``write(event, **values)`` before an event takes effect.
+            past: The events of the journal so far.
+            budget: What the sweep may spend; None for no limit.
+            proposals: What proposes parameters; None for the space's sampler.
+        """
+        self.space = space
+        self.trials: dict[str, Trial] = {}
+        self.exhausted = False
+        self.closed = ""
+        self._seed = seed
+        self._write = write
+        self._proposals: Sampler = proposals or make_sampler(space, seed=seed)
+        scheduler = space.limits.scheduler
+        self._halving = (
+            SuccessiveHalving(
+                mode=space.mode,
+                reduction_factor=scheduler.reduction_factor,
+                grace_reports=scheduler.grace_reports,
+                unit=space.limits.rung_unit,
+            )
+            if scheduler.type == "asha"
+            else None
+        )
+        self._allowance = BudgetPolicy(budget or Budget(), self._halving)
+        self._running: dict[str, Trial] = {}
+        for event in past:
+            self._replay(event)
+        # Whether there is money now is asked anew: the budget may have been raised.
+        self.closed = ""
+        self._waiting = [name for name, trial in self.trials.items() if trial.status not in ENDED]
+        for name in self._waiting:
+            self.trials[name].status = "waiting"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no trial is left to start or to end."""
+        all_drawn = self.exhausted or bool(self.closed) or len(self.trials) >= self.space.limits.trials
+        return all_drawn and all(trial.status in ENDED for trial in self.trials.values())
+
+    @property
+    def num_to_start(self) -> int:
+        """Trials that wait for somebody to train them, drawn or not."""
+        to_draw = 0 if self.exhausted else self.space.limits.trials - len(self.trials)
+        return 0 if self.closed else to_draw + len(self._waiting)
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with the best last report so far; with several seeds, the median one of the best values."""
+        sign = 1 if self.space.mode == "max" else -1
+
+        def place(trial: Trial) -> tuple[bool, float, float]:
+            value = self.median(trial) or 0.0
+            is_whole = all(one.status == "finished" for one in self._same(trial))
+            return is_whole, sign * value, -abs((self.score(trial) or 0.0) - value)
+
+        scored = [trial for trial in self.trials.values() if self.score(trial) is not None]
+        return max(scored, key=place, default=None)
+
+    def median(self, trial: Trial) -> float | None:
+        """Return the median metric of the last reports of all trials with this one's values."""
+        scores = [score for one in self._same(trial) if (score := self.score(one)) is not None]
+        return median(scores) if scores else None
+
+    def _same(self, trial: Trial) -> list[Trial]:
+        """Return the trials with this one's values that there are, one for each seed."""
+        first = self._first(trial.number)
+        names = (trial_name(number) for number in range(first, first + self.space.limits.seeds))
+        return [self.trials[name] for name in names if name in self.trials]
+
+    def _first(self, number: int) -> int:
+        """Return the number of the first trial with the same values."""
+        return number - number % self.space.limits.seeds
+
+    def score(self, trial: Trial) -> float | None:
+        """Return the metric of a trial's last report."""
+        return trial.metrics.get(self.space.metric)
+
+    def suggest(self, funds: Funds | None = None) -> Trial | None:
+        """Return the next trial to train: first those that a killed driver left, then new ones.
+
+        Args:
+            funds: Where the sweep stands; None where there is no budget.
+
+        Returns:
+            The trial; None where there are no more, or no money or time is left for another.
+        """
+        if self.closed or not self._admits(funds):
+            return None
+        if self._waiting:
+            trial = self.trials[self._waiting.pop(0)]
+        else:
+            drawn = self._new_trial()
+            if drawn is None:
+                return None
+            trial = drawn
+        self._write("started", trial=trial.name, **_told(funds))
+        trial.status = "running"
+        self._running[trial.name] = trial
+        return trial
+
+    def report(
+        self,
+        name: str,
+        *,
+        index: int,
+        num_reports: int,
+        metrics: dict[str, float],
+        seconds: float,
+        usd: float = 0.0,
+        funds: Funds | None = None,
+    ) -> bool:
+        """Hear a report and say whether the trial goes on.
+
+        A trial that was resumed may tell a report again; it gets the answer that it got then.
+
+        Args:
+            name: The trial.
+            index: The report's, from 1.
+            num_reports: Reports of a whole run.
+            metrics: The figures of validation.
+            seconds: Time spent training, over all resumes.
+            usd: What the trial has cost so far.
+            funds: Where the sweep stands; None where there is no budget.
+        """
+        trial = self.trials[name]
+        if index in trial.decisions:
+            return trial.decisions[index]
+        if index > trial.index:
+            seconds, usd = round(seconds, 3), round(usd, 6)
+            told = {"index": index, "num_reports": num_reports, "metrics": metrics, "seconds": seconds, "usd": usd}
+            self._write("report", trial=name, **told)
+            self._hear(trial, index=index, num_reports=num_reports, metrics=metrics, seconds=seconds, usd=usd)
+        should_continue, reason = self._decide(trial, index)
+        if should_continue and funds is not None:
+            reason = self._allowance.refuses_rung(funds, trial, trials=self.trials, running=self._running)
+            should_continue = not reason
+        said = "continue" if should_continue else "stop"
+        self._write("decision", trial=name, index=index, decision=said, reason=reason, **_told(funds))
+        trial.decisions[index] = should_continue
+        return should_continue
+
+    def is_halted(self, funds: Funds) -> bool:
+        """Return whether all training has to stop now, in the middle of what it does, for want of money or time."""
+        if not self.closed or self.closed.startswith("refused"):
+            reason = self._allowance.refuses_all(funds)
+            if reason:
+                self._write("halted", reason=reason, **_told(funds))
+                self.closed = f"halted: {reason}"
+        return self.closed.startswith("halted")
+
+    def abandon(self) -> None:
+        """End every trial that has not ended: there is no money or time to take it up again."""
+        for trial in self.trials.values():
+            self.end(trial.name, status="stopped")
+
+    def end(
+        self,
+        name: str,
+        *,
+        status: Status,
+        seconds: float | None = None,
+        usd: float | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Hear that a trial is over; a second word about the same trial changes nothing."""
+        trial = self.trials[name]
+        if trial.status in ENDED:
+            return
+        seconds = round(trial.seconds if seconds is None else seconds, 3)
+        usd = round(trial.usd if usd is None else usd, 6)
+        self._write("ended", trial=name, status=status, metrics=trial.metrics, seconds=seconds, usd=usd, error=error)
+        self._settle(trial, status=status, seconds=seconds, usd=usd, error=error)
+
+    def _admits(self, funds: Funds | None) -> bool:
+        """Ask the budget for one more trial, and remember a refusal."""
+        all_drawn = self.exhausted or len(self.trials) >= self.space.limits.trials
+        if funds is None or (all_drawn and not self._waiting):
+            return True
+        reason = self._allowance.refuses_trial(funds, trials=self.trials, running=self._running)
+        if reason:
+            self._write("refused", reason=reason, **_told(funds))
+            self.closed = f"refused: {reason}"
+        return not reason
+
+    def _new_trial(self) -> Trial | None:
+        """Draw a new trial, unless there are enough or the space has been searched through."""
+        number = len(self.trials)
+        if self.exhausted or number >= self.space.limits.trials:
+            return None
+        first = self._first(number)
+        if first < number:
+            params, attempts = dict(self.trials[trial_name(first)].params), 0
+        else:
+            proposal = self._proposals.ask(number)
+            if proposal is None:
+                self.exhausted = True
+                return None
+            params, attempts = proposal
+        trial = Trial(trial_name(number), number, params, derived_seed(self._seed, "run", number))
+        self._write("suggested", trial=trial.name, number=number, attempts=attempts, params=params, seed=trial.seed)
+        self.trials[trial.name] = trial
+        return trial
+
+    def _decide(self, trial: Trial, index: int) -> tuple[bool, str]:
+        """Ask the trial scheduler; after the last report there is nothing left to stop."""
+        if self._halving is None or index >= trial.num_reports:
+            return True, ""
+        told = self.score(trial)
+        score = math.nan if told is None else told
+        return self._halving.should_continue(trial.name, index=index, score=score, usd=trial.usd)
+
+    def _hear(
+        self,
+        trial: Trial,
+        *,
+        index: int,
+        num_reports: int,
+        metrics: dict[str, float | None] | dict[str, float],
+        seconds: float,
+        usd: float,
+    ) -> None:
+        """Take a report into the state."""
+        trial.index, trial.num_reports, trial.metrics = index, num_reports, dict(metrics)
+        trial.seconds, trial.usd = seconds, usd
+        score = self.score(trial)
+        # The searcher hears the first seed's reports, and the median in the end.
+        if score is not None and not math.isnan(score) and trial.number == self._first(trial.number):
+            self._proposals.on_report(trial.number, index=index, score=score, usd=usd)
+
+    def _settle(self, trial: Trial, *, status: Status, seconds: float, usd: float, error: str | None) -> None:
+        """Take an ending into the state."""
+        trial.status, trial.seconds, trial.usd, trial.error = status, seconds, usd, error
+        self._running.pop(trial.name, None)
+        same = self._same(trial)
+        if len(same) == self.space.limits.seeds and all(one.status in ENDED for one in same):
+            worst = max((one.status for one in same), key=ENDED.index)
+            self._proposals.complete(self._first(trial.number), status=worst, score=self.median(trial))
+
+    def _replay(self, event: Event) -> None:
+        """Take one event of the journal into the state, without deciding anything anew."""
+        match event["event"]:
+            case "suggested":
+                params = dict(event["params"])
+                if event["attempts"]:
+                    self._proposals.repeat(event["number"], params, attempts=event["attempts"])
+                self.trials[event["trial"]] = Trial(event["trial"], event["number"], params, event["seed"])
+            case "report":
+                self._hear(
+                    self.trials[event["trial"]],
+                    index=event["index"],
+                    num_reports=event["num_reports"],
+                    metrics=event["metrics"],
+                    seconds=event["seconds"],
+                    usd=event.get("usd", 0.0),
+                )
+            case "decision":
+                trial = self.trials[event["trial"]]
+                self._decide(trial, event["index"])
+                trial.decisions[event["index"]] = event["decision"] == "continue"
+            case "ended":
+                trial = self.trials[event["trial"]]
+                self._settle(
+                    trial,
+                    status=event["status"],
+                    seconds=event["seconds"],
+                    usd=event.get("usd", 0.0),
+                    error=event["error"],
+                )
+
+
+def _told(funds: Funds | None) -> dict[str, Any]:
+    """Return what an event says of the funds that it was decided upon; nothing where there is no budget."""
+    return {} if funds is None else {"funds": funds.values()}

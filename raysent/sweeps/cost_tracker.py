@@ -1,0 +1,223 @@
+"""The ledger of a running sweep, on its clock: what has been spent, and each trial's share of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, Prices
+from raysent.errors import BudgetError, RaysentError
+from raysent.storage import Lines, read_json_lines
+from raysent.storage.layout import LEDGER_FILE
+from raysent.sweeps.trial import Trial
+
+# What was owed when nothing could be written to the ledger any more; stays on the driver's machine.
+OWED_FILE = ".owed.json"
+
+# The machines that are there now: name -> the labels that tell what each costs.
+Nodes = Callable[[], Mapping[str, Mapping[str, str]]]
+
+
+# Raises BudgetError once there is no money to go on.
+CheckBudget = Callable[[], None]
+
+
+class CostTracker:
+    """Pays for every machine of a sweep from its coming to its going. Use as a context manager.
+
+    Time between sittings is not paid for; where the last driver was killed, the ledger assumes the worst.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: CostConfig,
+        *,
+        nodes: Nodes,
+        prices: Prices | None = None,
+        elapsed_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take up the ledger of a run folder.
+
+        Args:
+            folder: The run folder.
+            config: What machines cost.
+            nodes: Names the machines that are there.
+            prices: Knows what each costs; None for what `config` alone says.
+            elapsed_s: Seconds since the sweep was begun.
+            clock: Seconds that never go back, whatever is done to the machine's time of day.
+        """
+        self.prices = prices or Prices(config)
+        self.num_slots = 1
+        self.on_tick: Callable[[Funds], object] = lambda _: None
+        self._path, self._owed_path = folder / LEDGER_FILE, folder / OWED_FILE
+        self._owed: list[Entry] | None = None
+        self._lines = Lines(self._path)
+        self._settle()
+        past = read_ledger(folder)
+        self._known = {entry["node"] for entry in past if entry["entry"] == "node"}
+        self._boot_s = config.boot_s
+        self._steps = _sums(past, "steps")
+        self._steps_lost = _sums(past, "steps_lost")
+        self.ledger = Ledger(self._append, past=past, window_s=config.window_s)
+        self._nodes, self._clock, self._poll_s = nodes, clock, config.poll_s
+        self._elapsed_s, self._begun_s = elapsed_s, clock()
+        self._ticked_s = self._begun_s - config.poll_s
+
+    def __enter__(self) -> CostTracker:
+        self._tick()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._close()
+        except RaysentError:
+            self._owe()
+            raise
+
+    def funds(self) -> Funds:
+        """Return where the sweep stands; what is owed is counted up where that is due."""
+        is_due = self._clock() - self._ticked_s >= self._poll_s
+        if is_due:
+            self._tick()
+        funds = self.ledger.funds(elapsed_s=self._elapsed_s + self._clock() - self._begun_s)
+        if is_due:
+            self.on_tick(funds)
+        return funds
+
+    def trial_usd(self, trial: Trial, seconds: float) -> float:
+        """Return what a trial has cost when it has trained for so many seconds: its share of the machines' time."""
+        hours = max(0.0, seconds - trial.seconds) / 3600
+        return trial.usd + hours * self.ledger.usd_per_hour / self.num_slots
+
+    def note_share(self, trial: Trial, report: dict[str, Any]) -> None:
+        """Write a trial's way to a report into the ledger.
+
+        Args:
+            trial: As it stood at the report before.
+            report: `index`, `seconds`, `step` and `steps_lost` of the run up to here, and the `node` it came from.
+        """
+        steps, lost = self._steps.get(trial.name, 0), self._steps_lost.get(trial.name, 0)
+        self._steps[trial.name], self._steps_lost[trial.name] = report["step"], report["steps_lost"]
+        self.ledger.share(
+            trial.name,
+            node=report["node"],
+            rung=report["index"],
+            seconds=report["seconds"] - trial.seconds,
+            usd=self.trial_usd(trial, report["seconds"]) - trial.usd,
+            steps=report["step"] - steps,
+            steps_lost=report["steps_lost"] - lost,
+        )
+
+    def _tick(self) -> None:
+        """Count up what is owed; machines go and come, so that one in another's place never stands beside it."""
+        now = self._ticked_s = self._clock()
+        there = {node: self.prices.of(labels) for node, labels in self._nodes().items()}
+        for node in self.ledger.nodes.keys() - there.keys():
+            self.ledger.close(node, now_s=now)
+        for node in there.keys() - self.ledger.nodes.keys():
+            # One that has only just come has been billed since it was asked for.
+            boot_s = 0.0 if node in self._known else self._boot_s
+            self._known.add(node)
+            self.ledger.open(node, there[node], now_s=now - boot_s)
+        for node, price in there.items():
+            self.ledger.reprice(node, price, now_s=now)
+
+    def _close(self) -> None:
+        for node in list(self.ledger.nodes):
+            self.ledger.close(node, now_s=self._clock())
+
+    def _owe(self) -> None:
+        """Keep what the ledger does not take on this machine, for the next sitting here."""
+        self._owed = []
+        self._close()
+        with contextlib.suppress(OSError):
+            self._owed_path.write_text(json.dumps(self._owed), encoding="utf-8")
+
+    def _settle(self) -> None:
+        """Write what the last sitting owed when it ended."""
+        with contextlib.suppress(FileNotFoundError, ValueError):  # a torn one: the ledger assumes the worst
+            for entry in json.loads(self._owed_path.read_text(encoding="utf-8")):
+                self._lines.append(entry)
+        self._owed_path.unlink(missing_ok=True)
+
+    def _append(self, entry: Entry) -> None:
+        line = {**entry, "time": round(time.time(), 3)}
+        if self._owed is None:
+            self._lines.append(line)
+        else:
+            self._owed.append(line)
+
+
+@contextmanager
+def metered(
+    folder: Path, config: CostConfig, *, what: str, nodes: Nodes | None = None, prices: Prices | None = None
+) -> Iterator[CheckBudget]:
+    """Pay for machines while the block runs, counted up by a thread at every poll; nothing where they are free.
+
+    The block gets a function to call now and then, which raises BudgetError once the budget and its bound are spent.
+
+    Args:
+        folder: The run folder.
+        config: What machines cost.
+        what: What is done meanwhile, for the ledger.
+        nodes: Names the machines that are there; None for this one alone.
+        prices: As for a `CostTracker`.
+    """
+    if not config.is_priced:
+        yield lambda: None
+        return
+    is_over, turn = threading.Event(), threading.Lock()
+    budget = Budget(limit_usd=config.budget_usd)
+
+    def count_up(cost_tracker: CostTracker) -> None:
+        while not is_over.wait(config.poll_s):
+            # What cannot be written now is counted up with the next poll; the last word is said where all can hear.
+            with contextlib.suppress(RaysentError), turn:
+                cost_tracker.funds()
+
+    def check_budget() -> None:
+        with turn:
+            funds = cost_tracker.funds()
+        if budget.is_gone(funds, seconds=config.poll_s):
+            raise BudgetError(f"{what}: must stay within {budget.limit_usd:.2f} usd; {funds.spent_usd:.2f} are spent")
+
+    with CostTracker(folder, config, nodes=nodes or (lambda: {what: {}}), prices=prices) as cost_tracker:
+        thread = threading.Thread(target=count_up, args=(cost_tracker,), daemon=True)
+        thread.start()
+        try:
+            yield check_budget
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def spent_usd(folder: Path) -> float:
+    """Return what the machines of a run folder have cost."""
+    return round(float(sum(entry["usd"] for entry in read_ledger(folder) if entry["entry"] == "node")), 6)
+
+
+def read_ledger(folder: Path) -> list[Entry]:
+    """Return the lines of a run folder's ledger; none where nothing has been spent.
+
+    Raises:
+        ArtifactError: If a line other than a torn last one is not JSON.
+    """
+    path = folder / LEDGER_FILE
+    return read_json_lines(path) if path.exists() else []
+
+
+def _sums(entries: Iterable[Entry], name: str) -> dict[str, int]:
+    """Return a figure of each trial that the ledger tells of, over all its shares."""
+    sums: dict[str, int] = {}
+    for entry in entries:
+        if entry["entry"] == "trial":
+            sums[entry["trial"]] = sums.get(entry["trial"], 0) + (entry[name] or 0)
+    return sums

@@ -1,0 +1,372 @@
+"""When a sweep on spot machines has to ask for machines on demand, so that its deadline holds.
+
+Spot machines cost less as long as there is slack. When what is left to train would just fit into what is left of the
+deadline, nothing may be taken any more: from then on machines on demand come first.
+
+Source: Wu et al. 2024, "Can't Be Late: Optimizing Spot Instance Savings under Deadlines", NSDI (the safety net).
+Differs: what is left to train is an estimate here, for trials are stopped early; a margin stands for its error.
+
+Start a sweep, or go on with one that was interrupted or killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from raysent.config import Override
+from raysent.cost import Budget, Funds, Prices, SpotUsd
+from raysent.errors import ArtifactError, RaysentError
+from raysent.storage import address_of, is_at_work, refresh, remove, to_uri
+from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, LOCK_FILE, RUN_FILE, SWEEP_FILE, TRIALS_FILE
+from raysent.sweeps.controller import SweepController
+from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, metered, spent_usd
+from raysent.sweeps.journal import Journal, Listener, read_events
+from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
+from raysent.sweeps.preparation import Progress, prepare_space
+from raysent.sweeps.ray_tune import run_trials
+from raysent.sweeps.record import SweepRecord, change_limits, load_record, save_record, trial_folder, write_trials_table
+from raysent.sweeps.replay import budget_values
+from raysent.sweeps.space import SearchSpace
+from raysent.sweeps.trial import ENDED, Trial
+from raysent.training.checkpoint import drop_checkpoints
+from raysent.training.ray_train import quiet_output, ray_session
+from raysent.training.run import RunConfig
+
+# What is left may take longer than it looks.
+MARGIN = 1.25
+
+
+def training_left_s(trials: Iterable[Trial], *, num_to_draw: int, num_slots: int) -> float | None:
+    """Return the seconds that all training left takes when nothing is interrupted; None while nothing has reported.
+
+    Args:
+        trials: Those that are known.
+        num_to_draw: Trials that are still to be drawn; they fare as those that have ended, else they go to the end.
+        num_slots: Trials at once.
+    """
+    known = list(trials)
+    reports = sum(trial.index for trial in known)
+    if not reports:
+        return None
+    report_s = sum(trial.seconds for trial in known) / reports
+    whole = max(trial.num_reports for trial in known)
+    ended = [trial.index for trial in known if trial.status in ENDED]
+    mean = sum(ended) / len(ended) if ended else whole
+    left = [whole - trial.index for trial in known if trial.status not in ENDED]
+    total = (sum(left) + num_to_draw * mean) / num_slots
+    # However many run at once, the longest one has to come to its end.
+    return report_s * max(total, max(left, default=0))
+
+
+class Fallback:
+    """Looks, now and then, whether the deadline allows for machines that may be taken, and says so once it changes."""
+
+    def __init__(self, budget: Budget, *, boot_s: float, tell: Callable[[bool], object]) -> None:
+        """Begin with slack.
+
+        Args:
+            budget: Knows the deadline.
+            boot_s: How long a machine takes to come.
+            tell: Hears whether machines on demand come first from now on.
+        """
+        self._budget, self._boot_s, self._tell = budget, boot_s, tell
+        self.is_urgent = False
+
+    def look(self, funds: Funds, *, left_s: float | None) -> None:
+        """Decide anew.
+
+        Args:
+            funds: Know how long ago the sweep was begun.
+            left_s: Seconds of training that are left; None where nobody knows yet.
+        """
+        if self._budget.deadline_s is None or left_s is None:
+            return
+        slack_s = self._budget.deadline_s - self._budget.window_s - funds.elapsed_s
+        is_urgent = slack_s < MARGIN * left_s + 2 * self._boot_s
+        if is_urgent != self.is_urgent:
+            self.is_urgent = is_urgent
+            self._tell(is_urgent)
+
+
+RequestOnDemand = Callable[[bool], object]
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """How a sweep, or this sitting of it, ended.
+
+    Attributes:
+        folder: The run folder.
+        trials: Every trial, in the order in which they were drawn.
+        best: The best one; None where none has reported.
+        is_interrupted: Whether the user stopped it before its end.
+        closed: Why it ended before all its trials were drawn or done; empty where it did not.
+        spent_usd: What its machines have cost, over all sittings, before it is judged.
+    """
+
+    folder: Path
+    trials: list[Trial]
+    best: Trial | None
+    is_interrupted: bool
+    closed: str = ""
+    spent_usd: float = 0.0
+
+
+def start(
+    record: SweepRecord,
+    folder: Path,
+    *,
+    listener: Listener | None = None,
+    progress: Progress | None = None,
+    spot: SpotUsd | None = None,
+    request_on_demand: RequestOnDemand | None = None,
+) -> SweepResult:
+    """Sweep a space into a new run folder.
+
+    Args:
+        record: What is swept, and how.
+        folder: The run folder; must not hold a sweep yet.
+        listener: Hears every event of the journal as it is written.
+        progress: Hears how far the preparation of the corpus is.
+        spot: Tells spot prices of today; None where nobody does.
+        request_on_demand: Asks the cluster for machines on demand first, or for spot machines first again; None for a
+            cluster that has one market.
+
+    Raises:
+        RaysentError: For a folder that is taken, a corpus that cannot be used, or a cluster that is too small.
+    """
+    _check_free(folder)
+    record = replace(record, started=round(time.time(), 3))
+    facts = prepare_space(record.space, progress=progress)
+    try:
+        save_record(folder, record, facts=facts)
+        return _sweep(record, folder, listener, spot, request_on_demand)
+    except RaysentError:
+        _remove_unbegun(folder)
+        raise
+
+
+def resume(
+    folder: Path,
+    *,
+    limits: Sequence[Override] = (),
+    listener: Listener | None = None,
+    progress: Progress | None = None,
+    spot: SpotUsd | None = None,
+    request_on_demand: RequestOnDemand | None = None,
+) -> SweepResult:
+    """Go on with the sweep of a run folder; a finished trial is never trained again.
+
+    Args:
+        folder: The run folder.
+        limits: Another budget or deadline, kept from now on; what was spent stays spent.
+        listener: Hears every event of the journal as it is written.
+        progress: Hears how far the preparation of the corpus is.
+        spot: Tells spot prices of today; None where nobody does.
+        request_on_demand: As for `start`.
+
+    Raises:
+        RaysentError: If the folder holds no sweep, another process is at work on it, or its files are damaged.
+    """
+    record = change_limits(folder, limits) if limits else load_record(folder)
+    prepare_space(record.space, progress=progress)
+    return _sweep(record, folder, listener, spot, request_on_demand)
+
+
+@contextlib.contextmanager
+def judged(record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None) -> Iterator[CheckBudget]:
+    """Pay for machines while a sweep is judged inside the block: a cluster's with prices of their own, or this one.
+
+    The block gets a function to call now and then, which raises BudgetError once the budget and its bound are spent.
+
+    Args:
+        record: The sweep.
+        folder: Its run folder.
+        spot: Tells spot prices of today; None where nobody does.
+    """
+    cost = record.space.cost
+    if record.address is None or not cost.machines:
+        with metered(folder, cost, what="judging") as check_budget:
+            yield check_budget
+        return
+    # Workers stand idle for a while yet.
+    prices = Prices(cost, spot=spot)
+    with (
+        quiet_output(),
+        ray_session(record.address),
+        metered(folder, cost, what="judging", nodes=alive_nodes, prices=prices) as check_budget,
+    ):
+        yield check_budget
+
+
+def _check_free(folder: Path) -> None:
+    """Refuse a folder that is in use, before anything takes time.
+
+    Raises:
+        ArtifactError: If a sweep, a training or a file stands there.
+    """
+    where = address_of(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ArtifactError(f"{where}: a file stands where the run folder is needed; name another --run")
+    if (folder / SWEEP_FILE).exists() or (folder / JOURNAL_FILE).exists():
+        raise ArtifactError(
+            f"{where}: holds a sweep already; go on with 'raysent resume {where}' or name another --run"
+        )
+    if (folder / RUN_FILE).exists():
+        raise ArtifactError(f"{where}: holds a training; name another --run")
+
+
+def _remove_unbegun(folder: Path) -> None:
+    """Remove what a sweep left that came to no trial, so that its folder can be named again."""
+    with contextlib.suppress(RaysentError, OSError):
+        if is_at_work(folder) or any(event["event"] == "suggested" for event in read_events(folder)):
+            return
+        for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, TRIALS_FILE, LOCK_FILE):
+            remove(folder / name)
+        folder.rmdir()  # refuses where anything else is in it
+
+
+def _sweep(
+    record: SweepRecord,
+    folder: Path,
+    listener: Listener | None,
+    spot: SpotUsd | None,
+    request_on_demand: RequestOnDemand | None,
+) -> SweepResult:
+    """Rebuild the conductor from the journal, and train until nothing is left."""
+    space = record.space
+    budget, prices = _budget(record), Prices(space.cost, spot=spot)
+    journal = Journal(folder, listener=listener)
+    try:
+        controller = SweepController(space, seed=record.seed, write=journal.write, past=journal.past, budget=budget)
+        interrupted = False
+        if not controller.is_complete:
+            with quiet_output(), ray_session(record.address):
+                if record.address is not None:
+                    check_files(space, folder)
+                plan = share(space, num_trials=_num_left(controller), prices=prices)
+                with _meter(record, folder, prices) as cost_tracker:
+                    cost_tracker.on_tick = _fallback(controller, budget, plan, request_on_demand)
+                    interrupted = _sit(record, folder, controller, cost_tracker, journal, plan)
+                    refresh(folder)  # with what other machines trained; they stand there meanwhile
+                    if controller.closed and not interrupted:
+                        controller.abandon()
+                    journal.write("interrupted" if interrupted else "completed", reason=controller.closed)
+        for trial in controller.trials.values():
+            if trial.status == "stopped":
+                # It will never go on; what it needed for that is most of its folder.
+                drop_checkpoints(trial_folder(folder, trial.number))
+        write_trials_table(folder, controller)
+        trials = list(controller.trials.values())
+        return SweepResult(folder, trials, controller.best, interrupted, controller.closed, spent_usd(folder))
+    finally:
+        journal.close()
+
+
+def _sit(
+    record: SweepRecord,
+    folder: Path,
+    controller: SweepController,
+    cost_tracker: CostTracker,
+    journal: Journal,
+    plan: Layout,
+) -> bool:
+    """Train in this sitting; returns whether the user interrupted."""
+    space = record.space
+    spent_s = sum(_sitting_lengths(folder))
+    dearest, budget = cost_tracker.prices.dearest, _budget(record)
+    journal.write(
+        "session",
+        trials=space.limits.trials,
+        concurrent=plan.concurrent,
+        spent_s=round(spent_s, 1),
+        spent_usd=round(cost_tracker.ledger.spent_usd, 6),
+        usd_per_hour=dearest.usd_per_hour,
+        price=dearest.source,
+        budget=budget_values(budget),
+    )
+    return run_trials(
+        controller, plan, describe=_describer(space, folder), is_over=_clock(space, spent_s), cost_tracker=cost_tracker
+    )
+
+
+def _fallback(
+    controller: SweepController, budget: Budget, plan: Layout, request_on_demand: RequestOnDemand | None
+) -> Callable[[Funds], object]:
+    """Return what looks whether machines on demand must come, where machines of both markets may."""
+    cost, limits = controller.space.cost, controller.space.limits
+    if request_on_demand is None or not cost.machines or cost.market != "auto" or budget.deadline_s is None:
+        return lambda _: None
+    fallback = Fallback(budget, boot_s=cost.boot_s, tell=request_on_demand)
+    request_on_demand(False)  # another sweep on this cluster may have asked for them
+
+    def look(funds: Funds) -> None:
+        to_draw = 0 if controller.exhausted or controller.closed else limits.trials - len(controller.trials)
+        left_s = training_left_s(controller.trials.values(), num_to_draw=to_draw, num_slots=plan.concurrent)
+        fallback.look(funds, left_s=left_s)
+
+    return look
+
+
+def _budget(record: SweepRecord) -> Budget:
+    """Return what a sweep may spend, its deadline counted from its beginning."""
+    return record.space.cost.for_sweep(datetime.datetime.fromtimestamp(record.started, datetime.UTC))
+
+
+def _num_left(controller: SweepController) -> int:
+    """Return how many trials are still to be started, at least one."""
+    begun = sum(trial.status != "waiting" for trial in controller.trials.values())
+    return max(1, controller.space.limits.trials - begun)
+
+
+def _meter(record: SweepRecord, folder: Path, prices: Prices) -> CostTracker:
+    """Return the meter of a sweep's machines: every node of the cluster that it runs on."""
+    elapsed_s = max(0.0, time.time() - record.started)
+    return CostTracker(folder, record.space.cost, nodes=alive_nodes, prices=prices, elapsed_s=elapsed_s)
+
+
+def _clock(space: SearchSpace, spent_s: float) -> Callable[[], bool]:
+    """Return a function that says whether the sweep's time is over; time between sittings does not count."""
+    limit = space.limits.time_s
+    begun = time.monotonic() - spent_s
+    return lambda: limit is not None and time.monotonic() - begun > limit
+
+
+def _sitting_lengths(folder: Path) -> list[float]:
+    """Return the seconds of every sitting that the journal tells of, killed ones up to their last event."""
+    lengths: list[float] = []
+    begun = 0.0
+    for event in read_events(folder):
+        if event["event"] == "session":
+            begun = event["time"]
+            lengths.append(0.0)
+        elif lengths:
+            lengths[-1] = event["time"] - begun
+    return lengths
+
+
+def _describer(space: SearchSpace, folder: Path) -> Callable[[Trial], dict[str, Any]]:
+    """Return what a trial's process needs to know."""
+
+    def describe(trial: Trial) -> dict[str, Any]:
+        return {
+            "trial": trial.name,
+            "run": trial_config(space, trial).model_dump(mode="json"),
+            "interruptions_per_hour": space.cost.interruptions_per_hour,
+            "folder": to_uri(trial_folder(folder, trial.number)),
+        }
+
+    return describe
+
+
+def trial_config(space: SearchSpace, trial: Trial) -> RunConfig:
+    """Return a trial's run: what was drawn, and a seed of its own unless the space names one."""
+    config = space.config(trial.params)
+    names_seed = "seed" in trial.params or "seed" in space.document.values.get("base", {})
+    return config if names_seed else config.model_copy(update={"seed": trial.seed})

@@ -1,0 +1,85 @@
+"""The append-only record of a sweep: every suggestion, report, decision and outcome, written before it takes effect.
+
+One JSON object a line. What a line says is all that a resumed sweep needs; nothing of Ray's or Optuna's own state is
+read back.
+
+    session    a driver took up the sweep            trials, concurrent, spent_s, spent_usd, prices, budget
+    suggested  a trial was drawn                     trial, number, attempts, params, seed
+    started    a trial was handed to a worker        trial, funds
+    report     a trial came to a share of its run    trial, index, num_reports, metrics, seconds, usd
+    decision   what the scheduler said to it         trial, index, decision, reason, funds
+    ended      a trial is over                       trial, status, metrics, seconds, usd, error
+    refused    no money or time for another trial    reason, funds
+    halted     no money or time for any training     reason, funds
+    interrupted  the driver was asked to stop
+    completed  every trial has ended                 reason
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from raysent.storage import Lease, Lines, read_json_lines, refresh
+from raysent.storage.layout import JOURNAL_FILE
+
+Event = dict[str, Any]
+Listener = Callable[[Event], None]
+
+
+class Journal:
+    """A journal that one driver at a time may append to."""
+
+    def __init__(self, folder: Path, *, listener: Listener | None = None) -> None:
+        """Open the journal of a run folder, taking its lock.
+
+        Raises:
+            ArtifactError: If another process is at work on the run, or the folder cannot be written.
+        """
+        self.path = folder / JOURNAL_FILE
+        self._listener = listener
+        # A time of day that is set meanwhile must not change how long this sitting has lasted.
+        self._began = time.time() - time.monotonic()
+        self._lease = Lease(folder)
+        try:
+            refresh(folder)  # another machine may have gone on with it since it was brought home
+            self.past = list(read_events(folder))
+            self._lines = Lines(self.path)
+        except BaseException:
+            self._lease.release()
+            raise
+
+    def write(self, event: str, **values: Any) -> Event:
+        """Append one event, push it to the disk, and tell the listener; NaN and infinity are written as null."""
+        line = {"event": event, "time": round(self._began + time.monotonic(), 3), **finite(values)}
+        self._lines.append(line)
+        if self._listener is not None:
+            self._listener(line)
+        return line
+
+    def close(self) -> None:
+        """Let others go on with the run."""
+        self._lease.release()
+
+
+def read_events(folder: Path) -> Iterator[Event]:
+    """Yield the events of a run folder; none where nothing has been written.
+
+    Raises:
+        ArtifactError: If a line other than a torn last one is not JSON.
+    """
+    path = folder / JOURNAL_FILE
+    if path.exists():
+        yield from read_json_lines(path)
+
+
+def finite(value: Any) -> Any:
+    """Return a value in which numbers that JSON has no word for are None."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

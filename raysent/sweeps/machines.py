@@ -1,0 +1,261 @@
+"""How trials share a cluster's cores and GPUs, in plain values.
+
+The machines of a sweep: which stand, how many more may come, and how trials share them.
+
+On a cluster that grows, whoever brought it up tells how many workers may stand at once, and what each has at least:
+
+    RAYSENT_WORKERS='{"num": 8, "CPU": 4, "GPU": 1}'
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raysent.cost import Budget, Prices, num_affordable
+from raysent.errors import ConfigError
+from raysent.storage import address_of, is_remote
+from raysent.storage.layout import SWEEP_FILE
+from raysent.sweeps.gpu_sharing import trials_per_gpu
+from raysent.sweeps.space import Limits, SearchSpace, named_files
+from raysent.training.ray_train import cpus_of_largest_node, node_name
+
+
+@dataclass(frozen=True)
+class Machines:
+    """What a cluster has for trials.
+
+    Attributes:
+        cpus: Cores in all.
+        gpus: GPUs in all.
+        cpus_per_node: Cores of the largest machine; None where there is one machine.
+        trials_per_gpu: How many trials a GPU has room for.
+        num_nodes: On a cluster that grows, how many alike it may grow to; workers then are packed so that no other is
+            asked for.
+    """
+
+    cpus: int
+    gpus: float = 0.0
+    cpus_per_node: int | None = None
+    trials_per_gpu: int = 1
+    num_nodes: int | None = None
+
+    def gpus_per_worker(self, workers: int) -> float:
+        """Return a worker's part of a GPU where nobody says: workers of one trial never share one."""
+        shared = self.trials_per_gpu if workers == 1 else 1
+        return math.floor(10_000 / shared) / 10_000 if self.gpus else 0.0  # Ray counts in ten-thousandths
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How trials share the cluster.
+
+    Attributes:
+        concurrent: Trials at once.
+        workers_per_trial: Ray Train workers of each.
+        cpus_per_worker: Cores of each worker.
+        gpus_per_worker: GPUs of each worker.
+        is_nested: Whether a trial trains on Ray Train workers of its own, else inside a reused Tune actor.
+    """
+
+    concurrent: int
+    workers_per_trial: int
+    cpus_per_worker: int
+    gpus_per_worker: float
+    is_nested: bool
+
+
+def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
+    """Share a cluster's cores and GPUs among trials: as many at once as fit, one core each, more where cores are left.
+
+    Trials side by side on one core each do more than one after another on all: threads wait for each other.
+
+    Args:
+        limits: What the space asks for.
+        machines: The cluster.
+        num_trials: How many are left to train.
+
+    Raises:
+        ConfigError: If one trial alone does not fit.
+    """
+    cpus, gpus = machines.cpus, machines.gpus
+    workers = limits.workers_per_trial
+    gpus_per_worker = machines.gpus_per_worker(workers) if limits.gpus_per_worker is None else limits.gpus_per_worker
+    fit_by_cpu = cpus // workers
+    nodes = machines.num_nodes or 1
+    fit_by_gpu = math.floor(gpus / nodes / gpus_per_worker) * nodes // workers if gpus_per_worker else fit_by_cpu
+    at_once = min(fit_by_cpu, fit_by_gpu, num_trials)
+    if min(fit_by_cpu, fit_by_gpu) < 1:
+        raise ConfigError(
+            f"limits: one trial needs {workers} cores and {workers * gpus_per_worker:g} GPUs; there are {cpus} cores "
+            f"and {gpus:g} GPUs; lower --workers-per-trial or --gpus-per-worker"
+        )
+    at_once = max(1, at_once if limits.concurrent is None else min(at_once, limits.concurrent))
+    nested = limits.backend == "train" or (limits.backend == "auto" and (workers > 1 or gpus_per_worker > 0))
+    cores = min(cpus // (at_once * workers), machines.cpus_per_node or cpus)
+    if machines.num_nodes is not None:
+        cores = cpus // machines.num_nodes // math.ceil(at_once * workers / machines.num_nodes)
+    return Layout(at_once, workers, max(1, cores), gpus_per_worker, nested)
+
+
+_LOOK_S = 60.0
+WORKERS_VARIABLE = "RAYSENT_WORKERS"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The workers that a cluster may grow to.
+
+    Attributes:
+        num: At once.
+        CPU: Cores that each has at least.
+        GPU: GPUs that each has at least.
+    """
+
+    num: int
+    CPU: int
+    GPU: float = 0.0
+
+    def told(self) -> dict[str, str]:
+        """Return the variable that tells a sweep of them."""
+        return {WORKERS_VARIABLE: json.dumps(asdict(self))}
+
+
+def workers_to_come() -> Workers | None:
+    """Return what this process was told of workers; None for a cluster that stays as it is.
+
+    Raises:
+        ConfigError: If the variable holds something else.
+    """
+    told = os.environ.get(WORKERS_VARIABLE)
+    if told is None:
+        return None
+    try:
+        values = json.loads(told)
+        return Workers(int(values["num"]), int(values["CPU"]), float(values.get("GPU", 0)))
+    except (ValueError, TypeError, KeyError):
+        raise ConfigError(
+            f'{WORKERS_VARIABLE}: must look like {{"num": 8, "CPU": 4, "GPU": 1}}; given {told}'
+        ) from None
+
+
+def alive_nodes() -> dict[str, Mapping[str, str]]:
+    """Return the nodes that are there, by name, with their labels."""
+    return {node_name(node["NodeID"]): node["Labels"] for node in _alive()}
+
+
+def check_files(space: SearchSpace, folder: Path) -> None:
+    """See whether every node finds the files that a space names, and the run folder where it is no bucket's.
+
+    Raises:
+        ConfigError: With the first node and path of which that is not so.
+    """
+    needed = dict.fromkeys(named_files(space.document.values.get("base", {})), "base")
+    if not is_remote(address_of(folder)):
+        needed[(folder / SWEEP_FILE).absolute()] = "--run"
+
+    def missing(paths: list[Path]) -> list[Path]:
+        return [path for path in paths if not path.exists()]
+
+    # A function inside a function is sent whole: the node need not import all of this for it.
+    look = ray.remote(num_cpus=0)(missing)
+    nodes = [node["NodeID"] for node in _alive() if node["Resources"].get("CPU")]
+    asked = [
+        look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(list(needed))
+        for node in nodes
+    ]
+    for node, answer in zip(nodes, asked, strict=True):
+        with contextlib.suppress(ray.exceptions.RayError):  # a node that has gone meanwhile
+            for path in ray.get(answer, timeout=_LOOK_S):
+                what = "the run folder" if needed[path] == "--run" else str(path)
+                fix = "put it on storage that all nodes share, or on S3 and name it s3://…"
+                raise ConfigError(f"--address: node {node_name(node)} does not find {what}; {fix}")
+
+
+def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
+    """Return how the trials that are left share the cluster, as it stands or as it may grow.
+
+    Args:
+        space: What is swept.
+        num_trials: Trials that are left.
+        prices: Knows what a node costs.
+
+    Raises:
+        ConfigError: If one trial alone does not fit, or one machine alone costs more an hour than all may.
+    """
+    come, alive, have = workers_to_come(), _alive(), ray.cluster_resources()
+    if come is None:
+        _check_hourly(space, sum(_worst_usd(node, prices) for node in alive))
+        machines = Machines(
+            int(have.get("CPU", 0)), float(have.get("GPU", 0)), cpus_of_largest_node(), trials_per_gpu(space, have)
+        )
+        return layout(space.limits, machines, num_trials=num_trials)
+    workers = _affordable(space, come, alive, prices)
+    machines = Machines(
+        workers.num * workers.CPU, workers.num * workers.GPU, workers.CPU, trials_per_gpu(space, have), workers.num
+    )
+    return layout(space.limits, machines, num_trials=num_trials)
+
+
+def num_workers(space: SearchSpace, *, most: int, head_usd: float, each_usd: float) -> int:
+    """Return how many workers may stand at once beside the head: the most, and what dollars an hour allow.
+
+    Args:
+        space: What is swept, and at how much an hour.
+        most: As many as may come in any case.
+        head_usd: Dollars an hour of what stands in any case.
+        each_usd: Dollars an hour of each worker, at most.
+
+    Raises:
+        ConfigError: If not even one is allowed.
+    """
+    limit_usd = space.cost.max_hourly_usd
+    if limit_usd is None or not each_usd:
+        return most
+    num = min(most, num_affordable(limit_usd, standing_usd=head_usd, each_usd=each_usd))
+    if num < 1:
+        raise space.document.error(
+            ("cost", "max_hourly"),
+            f"must allow for the head and one worker, {head_usd + each_usd:.2f} usd an hour at most; given "
+            f"{limit_usd:.2f}",
+        )
+    return num
+
+
+def _affordable(space: SearchSpace, come: Workers, alive: Sequence[Mapping[str, Any]], prices: Prices) -> Workers:
+    """Return the workers that dollars an hour allow, whichever type each of them will be of."""
+    head_usd = sum(_worst_usd(node, prices) for node in alive if not node["Resources"].get("CPU"))
+    each_usd = prices.dearest.worst_usd_per_hour
+    return replace(come, num=num_workers(space, most=come.num, head_usd=head_usd, each_usd=each_usd))
+
+
+def _check_hourly(space: SearchSpace, hourly_usd: float) -> None:
+    """Refuse machines that together cost more an hour than they may.
+
+    Raises:
+        ConfigError: With the dollars of both.
+    """
+    limit_usd = space.cost.max_hourly_usd
+    if limit_usd is not None and not Budget(max_hourly_usd=limit_usd).fits_hourly(hourly_usd):
+        raise space.document.error(
+            ("cost", "max_hourly"),
+            f"must allow for the machines that are there; they cost {hourly_usd:.2f} usd an hour together; given "
+            f"{limit_usd:.2f}",
+        )
+
+
+def _worst_usd(node: Mapping[str, Any], prices: Prices) -> float:
+    return prices.of(node["Labels"]).worst_usd_per_hour
+
+
+def _alive() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]

@@ -1,0 +1,81 @@
+"""What a sweep does before Ray starts: prepare the text that trials share, and check the whole space against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from raysent.errors import RaysentError
+from raysent.sweeps.space import Params, SearchSpace
+from raysent.training.data import TrainingData, open_training_data, source_key
+from raysent.training.plan import check_run
+from raysent.training.run import RunConfig
+
+Progress = Callable[[str, int, int | None], None]
+
+
+def prepare_space(space: SearchSpace, *, progress: Progress | None = None) -> dict[str, Any]:
+    """Build or open the corpus, and check the run at every edge of the space against it.
+
+    Args:
+        space: The space.
+        progress: Hears how far the preparation of the corpus is.
+
+    Returns:
+        What is known of `corpus` and `pool`, as plain values.
+
+    Raises:
+        RaysentError: With the place in the search space of the value at fault, where there is one.
+    """
+    opened: dict[str, TrainingData] = {}
+    facts: dict[str, Any] = {}
+    first = ""
+    # Without constraints that leave an edge, the base is what there is.
+    for params in space.edges() if space.domains else [{}]:
+        config = space.config(params)
+        _check_metric(space, config)
+        try:
+            training_data = _opened(config, opened, progress)
+            validator = check_run(config, training_data, num_workers=space.limits.workers_per_trial)
+        except RaysentError as error:
+            raise space.located(error, params) from None
+        facts = facts or {"corpus": {"path": _path(config), **training_data.facts()}, "pool": validator.as_json()}
+        found = validator.hash_of(space.metric)
+        first = first or found
+        _check_comparable(space, params, first, found)
+    return facts
+
+
+def _opened(config: RunConfig, opened: dict[str, TrainingData], progress: Progress | None) -> TrainingData:
+    """Return the text of a run, prepared once for all that share it."""
+    key = source_key(config)
+    if key not in opened:
+        opened[key] = open_training_data(config, progress=progress)
+    return opened[key]
+
+
+def _path(config: RunConfig) -> str | list[str]:
+    """Return the files that a run reads."""
+    is_pairs = config.objective.reads == "pairs" and config.pairs is not None
+    return config.pairs.path if is_pairs and config.pairs is not None else config.corpus.path
+
+
+def _check_metric(space: SearchSpace, config: RunConfig) -> None:
+    """Refuse a metric that a trial of this space does not report."""
+    if space.metric in config.metrics:
+        return
+    known = ", ".join(config.metrics) or "none; set validation.sts or validation.similarity"
+    raise space.document.error(
+        ("metric",), f"objective {config.objective.type} does not report '{space.metric}' here; it reports {known}"
+    )
+
+
+def _check_comparable(space: SearchSpace, params: Params, first: str, found: str) -> None:
+    """Refuse a search over what trials are examined with."""
+    if found == first:
+        return
+    names = [name for name in params if name.split(".")[0] in ("corpus", "pairs", "validation")]
+    raise space.document.error(
+        ("search", *(names[:1] or list(params)[:1])),
+        "gives trials different validation pools, so that none could be compared; set it in base",
+    )

@@ -1,0 +1,278 @@
+"""The conductor on Ray Tune: thin adapters that carry its answers to Tune's search, scheduler and stopper.
+
+Tune starts the actors, moves the messages and notices the dead; every decision is the conductor's. Tune's own state
+and pickles are never read back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+from ray.tune.stopper import Stopper
+
+from raysent.errors import ArtifactError
+from raysent.storage import storage_errors
+from raysent.sweeps.controller import SweepController
+from raysent.sweeps.cost_tracker import CostTracker
+from raysent.sweeps.machines import Layout
+from raysent.sweeps.trainables import Answers, ReusedActor, nested_train
+from raysent.sweeps.trial import Trial
+
+# What a trial's process needs to know; whether time is over.
+Describe = Callable[[Trial], dict[str, Any]]
+IsOver = Callable[[], bool]
+
+# How often a trial whose process died is started again, from its last checkpoint; an announced end does not count.
+MAX_RESTARTS = 3
+_GIVEN_UP = f"its process died {MAX_RESTARTS + 1} times"
+
+_HEAD = "node:__internal_head__"
+
+# A resource of machines on which drivers of trials are meant to live, as `cluster.yaml` names it.
+DRIVER_RESOURCE = "raysent_driver"
+
+_QUIET = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+
+
+class Troubles:
+    """What disk and object store refused to trials, which is no fault of theirs.
+
+    Attributes:
+        of_trials: Trial -> what befell it since its last report, in one line.
+        ending: What ends the sitting: the trial that it befell was tried again, and is as it was for a resume.
+    """
+
+    def __init__(self) -> None:
+        self.of_trials: dict[str, str] = {}
+        self.ending = ""
+
+
+class _Search(Searcher):
+    """Asks the conductor for trials."""
+
+    def __init__(
+        self,
+        controller: SweepController,
+        describe: Describe,
+        is_over: IsOver,
+        cost_tracker: CostTracker,
+        troubles: Troubles,
+    ) -> None:
+        super().__init__()
+        self._conductor, self._describe, self._is_over, self._meter = controller, describe, is_over, cost_tracker
+        self._troubles = troubles
+        self._names: dict[str, str] = {}
+
+    def set_search_properties(self, *_: Any, **__: Any) -> bool:
+        return True
+
+    def suggest(self, trial_id: str) -> Any:
+        trial = None if self._is_over() else self._conductor.suggest(self._meter.funds())
+        if trial is None:
+            return Searcher.FINISHED
+        self._names[trial_id] = trial.name
+        return self._describe(trial)
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:  # noqa: ARG002
+        # Of an end the scheduler has heard; of a trial that is given up Tune tells nobody else.
+        name = self._names[trial_id]
+        if error and name in self._troubles.of_trials:
+            self._troubles.ending = self._troubles.of_trials[name]
+        elif error:
+            self._conductor.end(name, status="failed", error=_GIVEN_UP)
+
+    def save_to_dir(self, *_: Any, **__: Any) -> None:
+        """Nothing to save: the journal has it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class _Scheduler(FIFOScheduler):
+    """Carries reports to the conductor, and its decisions back."""
+
+    def __init__(
+        self, controller: SweepController, is_over: IsOver, answers: Any, cost_tracker: CostTracker, troubles: Troubles
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._conductor, self._is_over, self._answers, self._meter = controller, is_over, answers, cost_tracker
+        self._troubles = troubles
+
+    def on_trial_result(self, _: Any, trial: Any, result: dict[str, Any]) -> str:
+        name = trial.config["trial"]
+        if "trouble" in result:
+            self._troubles.of_trials[name] = result["trouble"]
+            return str(TrialScheduler.CONTINUE)
+        self._troubles.of_trials.pop(name, None)
+        if "status" in result:
+            self._hear_end(name, result)
+            return str(TrialScheduler.CONTINUE)
+        metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
+        known = self._conductor.trials[name]
+        usd = self._meter.trial_usd(known, result["seconds"])
+        if result["index"] > known.index:
+            self._meter.note_share(known, result)
+        should_continue = self._conductor.report(
+            name,
+            index=result["index"],
+            num_reports=result["num_reports"],
+            metrics=metrics,
+            seconds=result["seconds"],
+            usd=usd,
+            funds=self._meter.funds(),
+        )
+        should_continue = should_continue and (result["index"] >= result["num_reports"] or not self._is_over())
+        if self._answers is not None:
+            self._answers.say.remote(name, result["index"], should_continue)
+            return str(TrialScheduler.CONTINUE)
+        if should_continue:
+            return str(TrialScheduler.CONTINUE)
+        self._conductor.end(name, status="stopped", seconds=result["seconds"])
+        return str(TrialScheduler.STOP)
+
+    def on_trial_complete(self, _: Any, trial: Any, result: dict[str, Any]) -> None:
+        if "status" in result:
+            self._hear_end(trial.config["trial"], result)
+
+    def on_trial_error(self, *_: Any) -> None:
+        """Nothing to do: Tune calls it for a trial that it starts again, too."""
+
+    def _hear_end(self, name: str, result: dict[str, Any]) -> None:
+        seconds = result.get("seconds")
+        usd = None if seconds is None else self._meter.trial_usd(self._conductor.trials[name], seconds)
+        self._conductor.end(name, status=result["status"], seconds=seconds, usd=usd, error=result.get("error") or None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class _Interrupt(Stopper):
+    """Ends the experiment, trials included, when the user asks, or when there is no money, time or storage for any."""
+
+    def __init__(self, controller: SweepController, cost_tracker: CostTracker, troubles: Troubles) -> None:
+        self.requested = False
+        self._conductor, self._meter, self._troubles = controller, cost_tracker, troubles
+
+    def __call__(self, *_: Any) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        is_in_trouble = bool(self._troubles.ending)
+        return self.requested or is_in_trouble or self._conductor.is_halted(self._meter.funds())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+def run_trials(
+    controller: SweepController, plan: Layout, *, describe: Describe, is_over: IsOver, cost_tracker: CostTracker
+) -> bool:
+    """Train until the conductor has no more trials, time or money is over, or the user interrupts.
+
+    Args:
+        controller: Decides everything.
+        plan: How trials share the cluster.
+        describe: Trial -> what its process needs: the run, its folder.
+        is_over: Whether time is over: no trial is started, running ones stop at their next report.
+        cost_tracker: Knows what has been spent.
+
+    Returns:
+        Whether the user interrupted.
+
+    Raises:
+        ArtifactError: If the disk or the object store refuses, again and again.
+    """
+    os.environ.update(_QUIET)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    troubles = Troubles()
+    interrupt = _Interrupt(controller, cost_tracker, troubles)
+    cost_tracker.num_slots = plan.concurrent
+    # Where the driver is, so that no node that goes takes it along.
+    answers: Any = Answers.options(resources=_lasting_place()).remote() if plan.is_nested else None  # type: ignore[attr-defined]
+    with (
+        storage_errors(tempfile.gettempdir()),
+        tempfile.TemporaryDirectory(prefix="raysent-tune-") as scratch,
+        _signals_caught(interrupt),
+    ):
+        tune.Tuner(
+            _trainable(plan, answers),
+            tune_config=tune.TuneConfig(
+                search_alg=_Search(
+                    controller,
+                    lambda trial: {**describe(trial), "num_threads": plan.cpus_per_worker},
+                    is_over,
+                    cost_tracker,
+                    troubles,
+                ),
+                scheduler=_Scheduler(controller, is_over, answers, cost_tracker, troubles),
+                num_samples=-1,
+                max_concurrent_trials=plan.concurrent,
+                reuse_actors=not plan.is_nested,
+            ),
+            run_config=tune.RunConfig(
+                storage_path=str(Path(scratch).resolve()),
+                name="sweep",
+                verbose=0,
+                stop=interrupt,
+                failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
+                # A trial's own checkpoints are the truth; Tune's are neither made nor read.
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            ),
+        ).fit()
+    if troubles.ending:
+        raise ArtifactError(troubles.ending)
+    return interrupt.requested
+
+
+def _trainable(plan: Layout, answers: Any) -> Any:
+    """Return the trainable with the resources that Tune has to reserve for it."""
+    if plan.is_nested:
+        driver = nested_train(answers, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
+        return tune.with_resources(driver, {"CPU": 0, **_lasting_place()})
+    return tune.with_resources(ReusedActor, {"CPU": plan.cpus_per_worker, "GPU": plan.gpus_per_worker})
+
+
+def _lasting_place() -> dict[str, float]:
+    """Return a resource that only machines have which nobody takes away, as far as this cluster has one."""
+    return _driver_place(ray.cluster_resources())
+
+
+def _driver_place(resources: Mapping[str, float]) -> dict[str, float]:
+    """Return what keeps drivers off the machines that their own workers need: those meant for them, else the head."""
+    for name, share in ((DRIVER_RESOURCE, 1.0), (_HEAD, 0.001)):
+        if name in resources:
+            return {name: share}
+    return {}
+
+
+@contextmanager
+def _signals_caught(interrupt: _Interrupt) -> Iterator[None]:
+    """Take the first Ctrl-C or SIGTERM as a wish to stop cleanly; a second one as an order."""
+
+    def handle(*_: Any) -> None:
+        if interrupt.requested:
+            raise KeyboardInterrupt
+        interrupt.requested = True
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

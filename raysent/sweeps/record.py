@@ -1,0 +1,152 @@
+"""What a sweep leaves beside its journal: `sweep.json` at the start, `trials.csv` whenever it ends or pauses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from raysent.config import Document, Override
+from raysent.errors import ArtifactError
+from raysent.storage import address_of, read_json, write_json, write_text
+from raysent.storage.layout import SWEEP_FILE, TRIALS_FILE, TRIALS_FOLDER
+from raysent.sweeps.controller import SweepController
+from raysent.sweeps.space import SearchSpace, apply_overrides, parse_space
+from raysent.sweeps.trial import trial_name
+from raysent.training.validation import CONTEXT_METRICS
+
+_PACKAGES = ("raysent", "ray", "optuna", "torch", "numpy")
+
+
+@dataclass(frozen=True)
+class SweepRecord:
+    """What `sweep.json` says.
+
+    Attributes:
+        space: The checked search space.
+        seed: The sweep's seed.
+        command: The command line that started it.
+        address: The Ray cluster it ran on; None for one of its own.
+        judging: Options of the commands that follow the sweep (folder of task files), as given.
+        started: When it was begun, in seconds since 1970.
+    """
+
+    space: SearchSpace
+    seed: int
+    command: Sequence[str] = ()
+    address: str | None = None
+    judging: dict[str, Any] | None = None
+    started: float = 0.0
+
+
+def save_record(folder: Path, record: SweepRecord, *, facts: dict[str, Any]) -> None:
+    """Write `sweep.json`.
+
+    Args:
+        folder: The run folder.
+        record: What is swept.
+        facts: What was found before the first trial: `corpus` and `pool`.
+    """
+    space = record.space
+    write_json(
+        folder / SWEEP_FILE,
+        {
+            "kind": "sweep",
+            "name": space.name,
+            "metric": space.metric,
+            "metric_mode": space.mode,
+            "seed": record.seed,
+            "search": space.document.values.get("search", {}),
+            "space": space.document.values,
+            "source": space.document.source,
+            "command": list(record.command),
+            "address": record.address,
+            "judging": record.judging or {},
+            "started": record.started,
+            "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+            **facts,
+        },
+    )
+
+
+def load_record(folder: Path) -> SweepRecord:
+    """Read `sweep.json`.
+
+    Raises:
+        ArtifactError: If the folder is no sweep's, or the file is truncated.
+    """
+    path = folder / SWEEP_FILE
+    if not path.is_file():
+        raise ArtifactError(
+            f"{address_of(folder)}: not a sweep's folder, there is no {SWEEP_FILE} in it; name what --run named"
+        )
+    values = read_json(path)
+    if not isinstance(values, dict) or values.get("kind") != "sweep":
+        raise ArtifactError(f"{address_of(path)}: not the record of a sweep; name what --run named")
+    try:
+        space = parse_space(Document(values=values["space"], source=str(path)), name=values["name"])
+        return SweepRecord(
+            space, values["seed"], values["command"], values["address"], values["judging"], values["started"]
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(
+            f"{address_of(path)}: not whole ({type(error).__name__}: {error}); restore it or sweep anew"
+        ) from None
+
+
+def change_limits(folder: Path, limits: Sequence[Override]) -> SweepRecord:
+    """Give a sweep another budget or deadline, in `sweep.json` too.
+
+    Raises:
+        RaysentError: If the folder is no sweep's, or a value is none that may stand there.
+    """
+    record = load_record(folder)
+    space = parse_space(apply_overrides(record.space.document, limits), name=record.space.name)
+    write_json(folder / SWEEP_FILE, {**read_json(folder / SWEEP_FILE), "space": space.document.values})
+    return replace(record, space=space)
+
+
+def trial_folder(folder: Path, number: int) -> Path:
+    """Return the folder of the trial with this number."""
+    return folder / TRIALS_FOLDER / trial_name(number)
+
+
+def write_trials_table(folder: Path, controller: SweepController) -> None:
+    """Write `trials.csv`: a row a trial, best first.
+
+    Args:
+        folder: The run folder.
+        controller: Knows the trials.
+    """
+    space = controller.space
+    buffer = io.StringIO()
+    table = csv.writer(buffer, lineterminator="\n")
+    names = [*CONTEXT_METRICS, *([] if space.metric in CONTEXT_METRICS else [space.metric])]
+    has_seeds = space.limits.seeds > 1
+    medians = [f"median_{space.metric}", "seed"] if has_seeds else []
+    table.writerow(["trial", "status", *CONTEXT_METRICS, "seconds", "usd", *names[2:], *medians, *space.domains])
+    sign = -1 if space.mode == "max" else 1
+
+    def rank(name: str) -> tuple[bool, float]:
+        score = controller.median(controller.trials[name])
+        return score is None, 0.0 if score is None else sign * score
+
+    for name in sorted(controller.trials, key=rank):
+        trial = controller.trials[name]
+        figures = [*(trial.metrics.get(metric) for metric in CONTEXT_METRICS), round(trial.seconds, 1)]
+        others = [trial.metrics.get(metric) for metric in names[2:]]
+        others += [controller.median(trial), trial.seed] if has_seeds else []
+        drawn = [trial.params.get(searched) for searched in space.domains]
+        table.writerow(
+            [
+                name,
+                trial.status,
+                *("" if cell is None else cell for cell in [*figures, round(trial.usd, 4), *others, *drawn]),
+            ]
+        )
+    write_text(folder / TRIALS_FILE, buffer.getvalue())

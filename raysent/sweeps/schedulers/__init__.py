@@ -1,0 +1,1 @@
+"""Which trials continue; one file per scheduler."""

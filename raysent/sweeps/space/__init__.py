@@ -1,0 +1,33 @@
+"""search_spaces/*.yaml -> checked domains and a `RunConfig` per trial; no Ray."""
+
+from raysent.sweeps.space.limits import EvaluationConfig, Limits, SchedulerConfig
+from raysent.sweeps.space.reading import (
+    apply_overrides,
+    find_space,
+    named_files,
+    parse_space,
+    read_space,
+    schema,
+    with_absolute_paths,
+    with_files,
+)
+from raysent.sweeps.space.space import Choice, Domain, Interval, Params, SearchSpace
+
+__all__ = [
+    "Choice",
+    "Domain",
+    "EvaluationConfig",
+    "Interval",
+    "Limits",
+    "Params",
+    "SchedulerConfig",
+    "SearchSpace",
+    "apply_overrides",
+    "find_space",
+    "named_files",
+    "parse_space",
+    "read_space",
+    "schema",
+    "with_absolute_paths",
+    "with_files",
+]

@@ -1,0 +1,308 @@
+"""What was read of a search space -> a checked one, or a mistake at its file and line.
+
+A space has a `base` (a complete run), a `search` (dotted name -> domain), and optionally `when` (names that are
+searched only under a condition), `constraints` (what must hold between values), `limits`, `cost` and `judge`. It is
+checked against the models at every edge value, so that a mistake is found before any process is started.
+
+A name on the command line -> a search-space file, with the command line's own values in it.
+
+The files of this machine that a search space names, wherever in it they are named.
+"""
+
+from __future__ import annotations
+
+import copy
+import glob
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from raysent.config import Document, KeyPath, Override, StrictModel, get_dotted, parse_override, read_yaml, set_dotted
+from raysent.config import validate as validate_document
+from raysent.cost import CostConfig
+from raysent.errors import ConfigError, did_you_mean
+from raysent.sweeps.space.limits import EvaluationConfig, Limits
+from raysent.sweeps.space.space import FORMS, Choice, Domain, SearchSpace, parse_domain
+from raysent.training.run import RunConfig
+from raysent.training.validation import METRICS, Metric
+
+
+class _Sections(StrictModel):
+    """The top level of a search-space file."""
+
+    name: str | None = None
+    description: str = ""
+    metric: Metric = "context_accuracy"
+    base: dict[str, Any] = pydantic.Field(default_factory=dict)
+    search: dict[str, Any] = pydantic.Field(default_factory=dict)
+    when: dict[str, dict[str, Any]] = pydantic.Field(default_factory=dict)
+    constraints: list[str] = pydantic.Field(default_factory=list)
+    limits: Limits = Limits()
+    cost: CostConfig = CostConfig()
+    judge: EvaluationConfig = EvaluationConfig()
+
+
+def parse_space(document: Document, *, name: str) -> SearchSpace:
+    """Check a document that has been read.
+
+    Raises:
+        ConfigError: With file, line, path and nearest fix.
+    """
+    sections = validate_document(_Sections, document)
+    space = SearchSpace(
+        name=sections.name or name,
+        document=document,
+        metric=sections.metric,
+        mode=METRICS[sections.metric],
+        domains={key: _domain(document, key, written) for key, written in sections.search.items()},
+        conditions=_conditions(document, sections),
+        constraints=sections.constraints,
+        limits=sections.limits,
+        judge=sections.judge,
+        cost=sections.cost,
+    )
+    if space.judge.each is not None and space.judge.each not in space.domains:
+        raise document.error(
+            ("judge", "each"),
+            f"must be a searched name; given {space.judge.each!r}" + did_you_mean(space.judge.each, space.domains),
+        )
+    _check_rungs(space)
+    _check_edges(space)
+    return space
+
+
+def _check_rungs(space: SearchSpace) -> None:
+    """Refuse dollars where nothing says what anything costs."""
+    if space.limits.sampler == "ei_per_usd" and not space.cost.is_priced:
+        raise space.document.error(("limits", "sampler"), "ei_per_usd needs a price; set cost.usd_per_hour")
+    if space.limits.rung_unit == "usd" and not space.cost.is_priced:
+        raise space.document.error(("limits", "rung_unit"), "usd needs a price; set cost.usd_per_hour")
+
+
+def _domain(document: Document, name: str, written: Any) -> Domain:
+    """Return a searched name's domain, or the error at its line."""
+    try:
+        return parse_domain(written)
+    except ConfigError as error:
+        raise document.error(("search", name), str(error)) from None
+
+
+def _conditions(document: Document, sections: _Sections) -> dict[str, dict[str, list[Any]]]:
+    """Return the `when` section with every condition as a list of labels."""
+    conditions: dict[str, dict[str, list[Any]]] = {}
+    order = list(sections.search)
+    for name, tests in sections.when.items():
+        if name not in sections.search:
+            raise document.error(("when", name), "is not searched" + did_you_mean(name, order))
+        for other, labels in tests.items():
+            if other not in sections.search:
+                raise document.error(("when", name, other), "is not searched" + did_you_mean(other, order))
+            if order.index(other) > order.index(name):
+                raise document.error(("when", name, other), f"must stand before '{name}' in search")
+            wanted = labels if isinstance(labels, list) else [labels]
+            domain = _domain(document, other, sections.search[other])
+            known = domain.edges() if isinstance(domain, Choice) else wanted
+            missing = [label for label in wanted if label not in known]
+            if missing:
+                raise document.error(
+                    ("when", name, other),
+                    f"no such value: {missing[0]!r}" + did_you_mean(str(missing[0]), map(str, known)),
+                )
+            conditions.setdefault(name, {})[other] = wanted
+    return conditions
+
+
+def _check_edges(space: SearchSpace) -> None:
+    """Validate the run at every edge value, under every combination of the names that others depend on."""
+    if not space.domains:
+        space.config({})
+    satisfied = False
+    for params in space.all_edges():
+        satisfied |= space.violated(params) is None
+        space.config(params)
+    if space.domains and space.constraints and not satisfied:
+        raise space.document.error(("constraints",), "no edge of the search space satisfies them all")
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of a search-space file, for editors."""
+    sections = _Sections.model_json_schema()
+    run = RunConfig.model_json_schema()
+    sections.setdefault("$defs", {}).update(run.pop("$defs", {}))
+    forms = [
+        {"type": "object", "required": [form], "additionalProperties": False, "properties": {form: {}}}
+        for form in FORMS
+    ]
+    sections["properties"]["base"] = run
+    sections["properties"]["search"] = {"type": "object", "additionalProperties": {"oneOf": forms}}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "raysent search space", **sections}
+
+
+FOLDER = "search_spaces"
+# Sections that an option may reach; any other name is one of the run's.
+_SECTIONS = frozenset({"base", "limits", "cost", "judge", "metric", "name"})
+
+
+def find_space(name: str) -> Path:
+    """Return the file that a path or a bare name (`quick_thoughts`) of the folder `search_spaces` means.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    folders = [Path(FOLDER), Path(__file__).parents[3] / FOLDER]
+    candidates = [folder / f"{name}.yaml" for folder in folders]
+    found = next((candidate for candidate in candidates if path.suffix == "" and candidate.is_file()), None)
+    if found is not None:
+        return found
+    if path.is_dir():
+        raise ConfigError(f"{name}: must be a search-space file; given a folder; name a .yaml file in it")
+    beside = [str(file) for file in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+    shipped = [file.stem for folder in folders for file in folder.glob("*.yaml")]
+    nearest = did_you_mean(name, {*beside, *shipped})
+    if "did you mean" not in nearest:
+        nearest = did_you_mean(path.stem, shipped)
+    raise ConfigError(f"{name}: no such search space{nearest}")
+
+
+def read_space(path: Path, *, overrides: Sequence[str | Override] = ()) -> SearchSpace:
+    """Read and check a search-space file.
+
+    Args:
+        path: The file.
+        overrides: ``a.b=c`` as after `--set`, or values of other options. A name of a run replaces the `base` value
+            and ends the search over it; `limits.x`, `cost.x`, `judge.x` and `metric` reach the sections of that name.
+
+    Raises:
+        ConfigError: With file and line, or option; path; and nearest fix.
+    """
+    return parse_space(apply_overrides(read_yaml(path), overrides), name=path.stem)
+
+
+def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> Document:
+    """Return the document with the command line's values in it.
+
+    A name of a run is set in `base`, and is searched no more; ``search.NAME={choice: [a, b]}`` searches it instead, or
+    leaves out the other labels of a choice that stands there.
+
+    Raises:
+        ConfigError: If a name reaches inside a single value, or inside what is searched as a whole.
+    """
+    values = copy.deepcopy(document.values)
+    options: dict[KeyPath, str] = {}
+    for given in overrides:
+        override = Override(*parse_override(given), f"--set {given}") if isinstance(given, str) else given
+        if override.name.startswith("search."):
+            searched = override.name.removeprefix("search.")
+            if isinstance(values.setdefault("search", {}), dict):  # else the check that follows says so
+                values["search"][searched] = _restricted(values, searched, override.value)
+            options["search", searched] = override.option
+            continue
+        is_section = override.name.split(".")[0] in _SECTIONS
+        name = override.name if is_section else f"base.{override.name}"
+        try:
+            set_dotted(values, name, override.value)
+        except ConfigError as error:
+            raise ConfigError(f"{override.option}: {error}") from None
+        options[tuple(name.split("."))] = override.option
+        if name.startswith("base."):
+            _end_search(values, name.removeprefix("base."), override.value)
+    _check_not_lost(values.get("search"), options)
+    return Document(values=values, source=document.source, lines=document.lines, options=options)
+
+
+def _restricted(values: dict[str, Any], name: str, given: Any) -> Any:
+    """Return a domain; a list of labels of the choice that stands there keeps what these stand for.
+
+    Names that are searched only under labels that are left out are not searched either.
+    """
+    before = values["search"].get(name)
+    options = before.get("choice") if isinstance(before, dict) else None
+    labels = given.get("choice") if isinstance(given, dict) else None
+    if not isinstance(options, dict) or not isinstance(labels, list) or not set(labels) <= options.keys():
+        return given
+    when = values.get("when") if isinstance(values.get("when"), dict) else {}
+    for other, tests in list((when or {}).items()):
+        if isinstance(tests, dict) and name in tests:
+            wanted = tests[name] if isinstance(tests[name], list) else [tests[name]]
+            tests[name] = [label for label in wanted if label in labels]
+            if not tests[name]:
+                values["search"].pop(other, None)
+                values["when"].pop(other)
+    return {"choice": {label: options[label] for label in labels}}
+
+
+def _check_not_lost(search: Any, options: Mapping[KeyPath, str]) -> None:
+    """Refuse a value inside something that is searched as a whole: what is drawn would replace it in silence."""
+    for path, option in options.items():
+        wider = [".".join(path[1:end]) for end in range(2, len(path))]
+        searched = next((name for name in wider if isinstance(search, dict) and name in search), None)
+        if path[0] == "base" and searched is not None:
+            raise ConfigError(f"{option}: '{searched}' is searched as a whole and would replace it; set '{searched}'")
+
+
+def _end_search(values: dict[str, Any], name: str, value: Any) -> None:
+    """Take a name that has been given a value out of whatever speaks of searching it.
+
+    Names that are searched only under other values of it are not searched either.
+    """
+    search, when = (values[key] if isinstance(values.get(key), dict) else {} for key in ("search", "when"))
+    if search.pop(name, None) is None:
+        return
+    when.pop(name, None)
+    for other, tests in list(when.items()):
+        if isinstance(tests, dict) and name in tests:
+            labels = tests.pop(name)
+            if value not in (labels if isinstance(labels, list) else [labels]):
+                search.pop(other, None)
+                when.pop(other)
+    if get_dotted(values, "judge.each") == name:
+        set_dotted(values, "judge.each", None)
+
+
+def local_files(text: Any) -> list[Path]:
+    """Return what a value names here: a file, a folder, or what a glob matches; none where it is something else.
+
+    A bare name, such as that of the embedded corpus, is no file's.
+    """
+    if not isinstance(text, str) or not {".", "/"} & set(text) or "://" in text:
+        return []
+    path = Path(text).expanduser()
+    if glob.has_magic(text):
+        return [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 - may be absolute
+    return [path] if path.exists() else []
+
+
+def with_files(values: Any, rename: Callable[[str, list[Path]], Any]) -> Any:
+    """Return plain values in which every text that names files here is replaced.
+
+    Args:
+        values: Mappings, lists and plain values.
+        rename: The text and what it names -> what stands for it.
+    """
+    if isinstance(values, dict):
+        return {key: with_files(value, rename) for key, value in values.items()}
+    if isinstance(values, list):
+        return [with_files(value, rename) for value in values]
+    found = local_files(values)
+    return rename(values, found) if found else values
+
+
+def named_files(values: Any) -> Iterator[Path]:
+    """Yield every file and folder here that values name."""
+    if isinstance(values, dict | list):
+        for value in values.values() if isinstance(values, dict) else values:
+            yield from named_files(value)
+        return
+    yield from local_files(values)
+
+
+def with_absolute_paths(space: SearchSpace) -> SearchSpace:
+    """Return a space that names its files so that processes elsewhere find them where they stand here."""
+    values = with_files(space.document.values, lambda text, _: str(Path(text).expanduser().absolute()))
+    return parse_space(replace(space.document, values=values), name=space.name)

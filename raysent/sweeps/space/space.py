@@ -1,0 +1,306 @@
+"""What one searched name may be. In: an entry of `search`. Out: a domain with its edge values.
+
+A checked search space: its domains, and a `RunConfig` for what is drawn from them.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pydantic
+import simpleeval
+
+from raysent.config import Document, KeyPath, explain, set_dotted
+from raysent.cost import CostConfig
+from raysent.errors import ConfigError, RaysentError, did_you_mean
+from raysent.sweeps.space.limits import EvaluationConfig, Limits
+from raysent.training.run import RunConfig
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several values, each known by its label.
+
+    Attributes:
+        options: Label -> value; a value may be a whole mapping, such as an encoder.
+    """
+
+    options: Mapping[str | int | float | bool, Any]
+
+    def edges(self) -> list[Any]:
+        """Return every label."""
+        return list(self.options)
+
+    def value(self, drawn: Any) -> Any:
+        """Return what a label stands for."""
+        return copy.deepcopy(self.options[drawn])
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number between two bounds, both included.
+
+    Attributes:
+        low: The least value.
+        high: The greatest value.
+        step: Distance between neighbouring values; None for every value between.
+        is_integer: Whether values are whole numbers.
+        is_log: Whether values are spread evenly over their logarithm.
+    """
+
+    low: float
+    high: float
+    step: float | None = None
+    is_integer: bool = False
+    is_log: bool = False
+
+    def edges(self) -> list[Any]:
+        """Return the two bounds."""
+        return [self.low, self.high]
+
+    def value(self, drawn: Any) -> Any:
+        """Return the number itself."""
+        return drawn
+
+
+Domain = Choice | Interval
+FORMS = {
+    "choice": "choice: [a, b, …] or choice: {label: value, …}",
+    "uniform": "uniform: [low, high]",
+    "loguniform": "loguniform: [low, high] with 0 < low",
+    "randint": "randint: [low, high], whole numbers, both included",
+    "quniform": "quniform: [low, high, step]",
+}
+
+
+def parse_domain(written: Any) -> Domain:
+    """Return the domain that one entry of `search` describes.
+
+    Raises:
+        ConfigError: With what must hold; the caller adds where.
+    """
+    if not isinstance(written, Mapping) or len(written) != 1:
+        raise ConfigError(f"must be one of {{{' | '.join(FORMS)}}}; given {written!r}")
+    ((form, values),) = written.items()
+    if form not in FORMS:
+        raise ConfigError(f"unknown kind of domain '{form}'{did_you_mean(str(form), FORMS)}")
+    if form == "choice":
+        return _parse_choice(values)
+    num_values = 3 if form == "quniform" else 2
+    numbers_given = isinstance(values, list) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in values
+    )
+    if not numbers_given or len(values) != num_values or not all(math.isfinite(value) for value in values):
+        raise ConfigError(f"must be {FORMS[form]}; given {values!r}")
+    return _parse_interval(form, values)
+
+
+def _parse_choice(values: Any) -> Choice:
+    """Return the choice among a list of scalars or a mapping of labels to values."""
+    if isinstance(values, Mapping) and values:
+        return Choice(dict(values))
+    scalars = isinstance(values, list) and all(isinstance(value, str | int | float | bool) for value in values)
+    if not scalars or not values or len(set(map(repr, values))) < len(values):
+        raise ConfigError(f"must be {FORMS['choice']} with distinct values; given {values!r}")
+    return Choice({value: value for value in values})
+
+
+def _parse_interval(form: str, values: Sequence[float]) -> Interval:
+    """Return the interval of one of the numeric forms."""
+    low, high, *rest = values
+    is_integer = form == "randint"
+    if is_integer and not (isinstance(low, int) and isinstance(high, int)):
+        raise ConfigError(f"must be {FORMS[form]}; given {list(values)!r}")
+    if low > high or (form == "loguniform" and low <= 0) or (rest and rest[0] <= 0):
+        raise ConfigError(f"must be {FORMS[form]} with low <= high; given {list(values)!r}")
+    if form == "quniform":
+        is_integer = all(isinstance(value, int) for value in values)
+        high = low + math.floor((high - low) / rest[0] + 1e-9) * rest[0]
+    kind = int if is_integer else float
+    return Interval(kind(low), kind(high), kind(rest[0]) if rest else None, is_integer, form == "loguniform")
+
+
+Params = dict[str, Any]
+"""Searched name -> what was drawn: a number, or the label of a choice."""
+
+_MAX_COMBINATIONS = 4096
+
+# A searched name that is none of the run's: each of its values sets several parts of the run at once.
+FAMILY = "family"
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """A checked search space.
+
+    Attributes:
+        name: The space's name.
+        document: What was read, for messages and for the sweep's record.
+        metric: What trials are ranked by.
+        mode: Whether the metric is to be maximised (`max`) or minimised (`min`).
+        domains: Searched name -> domain, in the file's order.
+        conditions: Searched name -> (other searched name -> labels under which it is searched).
+        constraints: Expressions over dotted names that every trial satisfies.
+        limits: How much a sweep may use.
+        judge: What happens when all trials have ended.
+        cost: What machines cost and what a sweep may spend.
+    """
+
+    name: str
+    document: Document
+    metric: str
+    mode: Literal["max", "min"]
+    domains: Mapping[str, Domain]
+    conditions: Mapping[str, Mapping[str, Sequence[Any]]]
+    constraints: Sequence[str]
+    limits: Limits
+    judge: EvaluationConfig
+    cost: CostConfig
+
+    def is_active(self, name: str, params: Params) -> bool:
+        """Return whether `name` is searched, given what has been drawn for the names before it."""
+        return all(params.get(other) in labels for other, labels in self.conditions.get(name, {}).items())
+
+    def first_params(self) -> Params:
+        """Return the parameters at each domain's first edge, or, where constraints forbid them, the next allowed."""
+        return next(self.edges(), {})
+
+    def edges(self) -> Iterator[Params]:
+        """Yield parameters that satisfy the constraints and together show every edge of every domain."""
+        return (params for params in self.all_edges() if self.violated(params) is None)
+
+    def all_edges(self) -> Iterator[Params]:
+        """Yield parameters that together show every edge, under every combination of the names that others depend on.
+
+        Conditions are respected, constraints are not; of very many combinations the first are taken.
+        """
+        switches = [name for name in self.domains if self._is_switch(name)]
+        varied_names = [name for name in self.domains if name not in switches] or [""]
+        combinations = itertools.product(*(self.domains[name].edges() for name in switches))
+        for labels in itertools.islice(combinations, _MAX_COMBINATIONS):
+            chosen = dict(zip(switches, labels, strict=True))
+            for varied in varied_names:
+                for edge in self.domains[varied].edges() if varied else [None]:
+                    params: Params = {}
+                    for name, domain in self.domains.items():
+                        if self.is_active(name, params):
+                            params[name] = chosen.get(name, edge if name == varied else domain.edges()[0])
+                    yield params
+
+    def _is_switch(self, name: str) -> bool:
+        """Whether other names depend on this one's value, or its values are whole parts of a run."""
+        domain = self.domains[name]
+        return any(name in tests for tests in self.conditions.values()) or (
+            isinstance(domain, Choice) and any(isinstance(value, Mapping) for value in domain.options.values())
+        )
+
+    def located(self, error: RaysentError, params: Params) -> RaysentError:
+        """Return an error of the run that `params` describes with the place where the value it names was written.
+
+        Args:
+            error: Its text begins with a dotted name of the run, as in ``training.batch_size: must be ...``; one that
+                begins otherwise, such as with a file's name, is returned as it is.
+            params: What was drawn.
+        """
+        name, _, message = str(error).partition(": ")
+        path = tuple(name.split("."))
+        if path[0] not in RunConfig.model_fields:
+            return error
+        origin = _origin(self, params, path)
+        text = message if origin in self.document.options else str(error)
+        return type(error)(f"{self.document.where(origin)}{text}")
+
+    def values(self, params: Params) -> dict[str, Any]:
+        """Return the run that `params` describes, as plain nested values; wider names are set before narrower ones."""
+        values: dict[str, Any] = copy.deepcopy(self.document.values.get("base", {}))
+        for name in sorted(params, key=lambda name: (name != FAMILY, name.count("."))):
+            value = self.domains[name].value(params[name])
+            if name == FAMILY:
+                _lay_over(values, value)
+            else:
+                set_dotted(values, name, value)
+        return values
+
+    def config(self, params: Params) -> RunConfig:
+        """Return the checked run that `params` describes.
+
+        Raises:
+            ConfigError: With file, line and path of the value that is at fault.
+        """
+        try:
+            values = self.values(params)
+        except ConfigError as error:
+            raise _unreachable(self, error) from None
+        try:
+            return RunConfig.model_validate(values)
+        except pydantic.ValidationError as error:
+            path, message = explain(error, values, RunConfig)
+            raise self.document.error(_origin(self, params, path), message) from None
+
+    def violated(self, params: Params) -> str | None:
+        """Return the first constraint that `params` breaks, or None.
+
+        Raises:
+            ConfigError: If a constraint cannot be evaluated.
+        """
+        if not self.constraints:
+            return None
+        values = self.config(params).model_dump()
+        for index, expression in enumerate(self.constraints):
+            if not _holds(self, index, expression, values):
+                return expression
+        return None
+
+
+def _unreachable(space: SearchSpace, error: ConfigError) -> ConfigError:
+    """Return the error of a searched name that lies inside a single value, at that value where `base` gives it."""
+    name, _, message = str(error).partition(": ")
+    node: Any = space.document.values
+    for end, part in enumerate(path := ("base", *name.split("."))):
+        node = node.get(part)
+        if node is not None and not isinstance(node, Mapping):
+            text = f"must be a mapping of names to values; given {node!r}; '{name}' is searched inside it"
+            return space.document.error(path[: end + 1], text)
+        if node is None:
+            break
+    return space.document.error(("search", name), message)
+
+
+def _lay_over(values: dict[str, Any], parts: Any) -> None:
+    """Set several parts of a run at once: a part of another `type` replaces what is there, others add to it."""
+    for name, part in parts.items():
+        before = values.get(name)
+        is_added = isinstance(part, dict) and isinstance(before, dict) and "type" not in part
+        values[name] = {**before, **part} if is_added and isinstance(before, dict) else part
+
+
+def _origin(space: SearchSpace, params: Params, path: KeyPath) -> KeyPath:
+    """Return where in the file the value at `path` of a run was written."""
+    for end in range(len(path), 0, -1):
+        name = ".".join(path[:end])
+        if name in params:
+            inside = path[end:]
+            domain = space.domains[name]
+            is_mapping = isinstance(domain, Choice) and isinstance(domain.options[params[name]], Mapping)
+            label = (str(params[name]),) if is_mapping else ()
+            return ("search", name, *(("choice", *label, *inside) if is_mapping else inside))
+    family = space.domains.get(FAMILY)
+    if isinstance(family, Choice) and FAMILY in params and path and path[0] in family.options[params[FAMILY]]:
+        return ("search", FAMILY, "choice", str(params[FAMILY]), *path)
+    return ("base", *path)
+
+
+def _holds(space: SearchSpace, index: int, expression: str, values: dict[str, Any]) -> bool:
+    """Evaluate one constraint over a run's values."""
+    try:
+        return bool(simpleeval.EvalWithCompoundTypes(names=values).eval(expression))
+    except (simpleeval.InvalidExpression, SyntaxError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
+        reason = " ".join(str(error).split())
+        raise space.document.error(
+            ("constraints", str(index)), f"'{expression}' cannot be evaluated: {reason}"
+        ) from None

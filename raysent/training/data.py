@@ -1,0 +1,122 @@
+"""What a run learns from: a corpus or pairs, whichever its objective reads, and the words of either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raysent.data.corpus import Corpus, prepare
+from raysent.data.pairs import PairCorpus
+from raysent.data.vocabulary import Sentences, Vocabulary
+from raysent.errors import ConfigError, DataError
+from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
+from raysent.training.run import RunConfig
+
+_SAMPLE_BLOCKS = 100
+_COUNTED_SENTENCES = 200_000
+
+Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a run learns from.
+
+    Attributes:
+        vocabulary: Its words.
+        corpus: Running text; None for a run on pairs.
+        pairs: Pairs; None for a run on running text.
+        max_length: Tokens kept of a longer sentence.
+    """
+
+    vocabulary: Vocabulary
+    corpus: Corpus | None = None
+    pairs: PairCorpus | None = None
+    max_length: int = 50
+
+    @property
+    def num_classes(self) -> int:
+        """Labels of the pairs; 0 where they have none."""
+        return 0 if self.pairs is None else len(self.pairs.train.classes)
+
+    def sample(self, num_sentences: int) -> Sentences:
+        """Return sentences of the training text, blocks from evenly spaced places; of pairs, both sides' first."""
+        if self.pairs is not None:
+            pairs = self.pairs.train
+            text = [*pairs.first[: num_sentences // 2], *pairs.second[: num_sentences // 2]]
+            return self.vocabulary.ids(text, max_length=self.max_length)
+        if self.corpus is None:
+            raise DataError("there is no text to take sentences from; set corpus.path or pairs.path")
+        train, block = self.corpus.train, max(1, num_sentences // _SAMPLE_BLOCKS)
+        starts = np.unique(np.linspace(0, max(0, len(train) - block), _SAMPLE_BLOCKS).astype(np.int64))
+        blocks = [train.sentences(start, min(start + block, len(train))) for start in starts.tolist()]
+        return Sentences(np.concatenate([one.ids for one in blocks]), np.concatenate([one.lengths for one in blocks]))
+
+    def word_counts(self) -> npt.NDArray[np.int64]:
+        """Return how often each word occurs [vocabulary], in a sample of a large corpus."""
+        return np.bincount(self.sample(_COUNTED_SENTENCES).ids, minlength=len(self.vocabulary))
+
+    def facts(self) -> dict[str, Any]:
+        """Return sizes and keys, as plain values."""
+        if self.corpus is not None:
+            corpus = self.corpus
+            return {
+                "key": corpus.key,
+                "text_key": corpus.text_key,
+                "num_sentences": corpus.num_sentences,
+                "num_documents": corpus.num_documents,
+                "num_tokens": corpus.num_tokens,
+                "num_train": len(corpus.train),
+                "num_validation": len(corpus.validation),
+            }
+        if self.pairs is None:
+            return {}
+        return {
+            "key": self.pairs.key,
+            "text_key": self.pairs.key,
+            "num_train": len(self.pairs.train),
+            "num_validation": len(self.pairs.validation),
+        }
+
+
+def source_key(config: RunConfig) -> str:
+    """Return what names the files and settings that `open_training_data` reads; equal ones need not be opened twice."""
+    source = config.pairs if config.objective.reads == "pairs" else config.corpus
+    words = config.vocabulary.model_dump_json() + (config.initial or "")
+    return "" if source is None else source.model_dump_json() + words
+
+
+def initial_words(initial: str) -> Vocabulary:
+    """Return the words of the model that a run begins with.
+
+    Raises:
+        ConfigError: If it is no trained model's folder.
+    """
+    folder = Path(initial)
+    if not (folder / MODEL_FILE).exists():
+        raise ConfigError(f"initial: must be the folder of a trained model; there is none in {initial}")
+    return Vocabulary.load(folder / VOCABULARY_FILE)
+
+
+def open_training_data(config: RunConfig, *, progress: Progress | None = None) -> TrainingData:
+    """Build or open the corpus, or read the pairs.
+
+    Raises:
+        DataError: If the text cannot be used.
+    """
+    if config.objective.reads == "pairs" and config.pairs is not None:
+        pairs = PairCorpus(config.pairs)
+        words = pairs.vocabulary(config.vocabulary) if config.initial is None else initial_words(config.initial)
+        return TrainingData(words, pairs=pairs, max_length=config.pairs.max_length)
+    corpus = prepare(config.corpus, config.vocabulary, progress=progress)
+    if config.initial is not None and initial_words(config.initial).words != corpus.vocabulary.words:
+        raise ConfigError(
+            f"initial: must have the words of the corpus; {config.initial} has others; "
+            "name a model trained on this corpus with this vocabulary, or train on pairs"
+        )
+    return TrainingData(corpus.vocabulary, corpus=corpus, max_length=config.corpus.max_length)

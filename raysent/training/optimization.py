@@ -1,0 +1,173 @@
+"""From gradients to weights: clip, learning rate, and Adam, dense or row-exact.
+
+Word tables get their gradient as rows; `RowAdam` gives them dense Adam's trajectory at the price of the rows touched.
+Everything else is torch's fused Adam. As an oracle the rows can be spread out and given to torch's Adam as well.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adam import adam as torch_adam
+
+from raysent.kernels.row_adam import RowAdam, gradient_values
+from raysent.models import SentenceModel
+from raysent.training.run import TrainingConfig
+
+
+class Optimizer:
+    """Adam over all trained parameters of a model, with the clipping and the schedule of a run.
+
+    A step is: `catch_up` the rows to be read, forward, backward, `step`. `flush` before all weights are read.
+
+    Attributes:
+        parameters: All trained parameters in a fixed order.
+    """
+
+    def __init__(self, model: SentenceModel, config: TrainingConfig, *, num_steps: int) -> None:
+        """Divide the parameters between dense and row-exact Adam; `num_steps` is the whole run's."""
+        self._config = config
+        self._num_steps = num_steps
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        tables = [table.weight for table in model.tables] if config.row_exact_adam else []
+        model.use_sparse_gradients(config.row_exact_adam)
+        by_row = {id(weight) for weight in tables}
+        self._row_adams = [RowAdam(weight, learning_rate=config.learning_rate) for weight in tables]
+        self._dense_adam = DenseAdam([parameter for parameter in self.parameters if id(parameter) not in by_row])
+
+    def catch_up(self, words: Tensor) -> None:
+        """Bring the rows of these words, int64 [words], to where they are read from."""
+        for adam in self._row_adams:
+            adam.catch_up(words)
+
+    def flush(self) -> None:
+        """Bring all rows to where they are read from."""
+        for adam in self._row_adams:
+            adam.flush()
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of the step before."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def step(self, step: int) -> None:
+        """Clip the gradients and move the weights.
+
+        Args:
+            step: Number of this step, from 0.
+        """
+        if self._config.clip is not None:
+            clip_gradients(self.parameters, limit=self._config.clip, per=self._config.clip_per)
+        rate = learning_rate(self._config, step, num_steps=self._num_steps)
+        for adam in self._row_adams:
+            adam.learning_rate = rate
+            adam.step()
+        self._dense_adam.step(rate)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything that the next step depends on beside the weights, by name."""
+        named: dict[str, Tensor] = {}
+        for number, adam in enumerate(self._row_adams):
+            for name, value in adam.state_dict().items():
+                named[f"row.{number}.{name}"] = value if isinstance(value, Tensor) else _number(value)
+        named |= {f"dense.{name}": value for name, value in self._dense_adam.tensors().items()}
+        return named
+
+    def load_tensors(self, named: dict[str, Tensor]) -> None:
+        """Take over what `tensors` returned.
+
+        Raises:
+            ArtifactError: If it is of another model.
+        """
+        for number, adam in enumerate(self._row_adams):
+            state = under(named, f"row.{number}.")
+            numbers = {name: state[name].item() for name in ("num_steps", "learning_rate")}
+            adam.load_state_dict({**state, **numbers})
+        self._dense_adam.load_tensors(under(named, "dense."))
+
+
+class DenseAdam:
+    """Torch's fused Adam on dense gradients, without `torch.optim.Adam`, whose making imports torch's compiler: 1 s."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        """Begin with moments of zero."""
+        self._parameters = parameters
+        self._means = [torch.zeros_like(parameter) for parameter in parameters]
+        self._squares = [torch.zeros_like(parameter) for parameter in parameters]
+        self._steps = [torch.zeros((), device=parameter.device) for parameter in parameters]
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """Move the weights that have a gradient.
+
+        Args:
+            rate: Learning rate of this step.
+        """
+        moved = [(number, p, p.grad) for number, p in enumerate(self._parameters) if p.grad is not None]
+        if not moved:
+            return
+        torch_adam(
+            [parameter for _, parameter, _ in moved],
+            [gradient for _, _, gradient in moved],
+            [self._means[number] for number, _, _ in moved],
+            [self._squares[number] for number, _, _ in moved],
+            max_exp_avg_sqs=[],
+            state_steps=[self._steps[number] for number, _, _ in moved],
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return moments and steps by name."""
+        columns = {"mean": self._means, "square": self._squares, "step": self._steps}
+        return {f"{number}.{name}": value for name, column in columns.items() for number, value in enumerate(column)}
+
+    def load_tensors(self, named: dict[str, Tensor]) -> None:
+        """Take over what `tensors` returned."""
+        for name, value in self.tensors().items():
+            value.copy_(named[name])
+
+
+def _number(value: float) -> Tensor:
+    """Return a number as a tensor that holds it exactly."""
+    return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
+
+
+def under(named: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors under a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+
+
+def learning_rate(config: TrainingConfig, step: int, *, num_steps: int) -> float:
+    """Return the learning rate of a step, counted from 0."""
+    rate = config.learning_rate
+    if step < config.warmup_steps:
+        return rate * (step + 1) / config.warmup_steps
+    if config.schedule == "linear":
+        falling = max(1, num_steps - config.warmup_steps)
+        return rate * (num_steps - step) / falling
+    return rate
+
+
+def clip_gradients(parameters: list[nn.Parameter], *, limit: float, per: Literal["tensor", "global"]) -> None:
+    """Scale gradients in place so that their Euclidean norm stays within `limit`, tensor by tensor or all together.
+
+    Source: Quick-Thoughts' released code clips every tensor by itself.
+    """
+    gradients = [values for values in map(gradient_values, parameters) if values is not None]
+    if not gradients:
+        return
+    norms = torch.stack(torch._foreach_norm(gradients))
+    if per == "global":
+        norms = torch.linalg.vector_norm(norms).expand_as(norms)
+    # No look at the norm's value: that would make a GPU wait. A NaN stays one, and ends the run.
+    factors = (limit / norms).clamp(max=1.0)
+    torch._foreach_mul_(gradients, list(factors.unbind()))

@@ -1,0 +1,243 @@
+"""Held-out triplets or pairs -> the objective's own measures, each a mean over its cases.
+
+Pairs with scores -> the mean Pearson correlation, over sets, of the vectors' cosines with the scores.
+
+Downstream tasks -> the mean validation score of probes on the model's vectors, in percent.
+
+The one figure that encoders of every family share. Test rows are never looked at, and of a large task a fixed part of
+the rows is taken, so that it can be asked for at every report. For the same reason a task without given splits is
+scored by plain cross-validation: the nested one takes five times as long, for a test score that nobody reads here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from raysent.data.batches import AnyBatch, Batch, Pairs, Triplets, TripletStream, pairs_at
+from raysent.data.corpus import CorpusSplit
+from raysent.data.pairs import PairTexts, read_pairs, read_sts
+from raysent.data.vocabulary import Sentences, Vocabulary
+from raysent.errors import DataError
+from raysent.evaluation.probes import fit_probe
+from raysent.evaluation.probes.features import Encode, task_features
+from raysent.evaluation.tasks import TaskData, default_tasks, load_task
+from raysent.storage import content_key
+from raysent.training.validation.config import DownstreamConfig, ValidationConfig
+
+Score = Callable[[AnyBatch], dict[str, tuple[float, int]]]
+"""A batch -> sum and number of cases of each measure."""
+
+Predict = Callable[[AnyBatch], npt.NDArray[np.float64]]
+"""A batch of pairs -> the score that is predicted for each."""
+
+_BATCH = 128
+
+
+class HeldOut:
+    """A frozen list of batches.
+
+    Attributes:
+        hash: Equal for equal text and settings.
+    """
+
+    def __init__(self, key: str, make: Callable[[], Iterator[AnyBatch]]) -> None:
+        self.hash = key
+        self._make = make
+
+    def scores(self, score: Score) -> dict[str, float]:
+        """Return each measure's mean over all cases."""
+        totals: dict[str, tuple[float, int]] = {}
+        for batch in self._make():
+            for name, (total, count) in score(batch).items():
+                before = totals.get(name, (0.0, 0))
+                totals[name] = (before[0] + total, before[1] + count)
+        return {name: total / count if count else float("nan") for name, (total, count) in totals.items()}
+
+    def predicted(self, predict: Predict) -> dict[str, float]:
+        """Return how far predictions agree with the pairs' scores: their correlation and mean squared difference."""
+        found, given = [], []
+        for batch in self._make():
+            found.append(predict(batch))
+            given.append(np.asarray(getattr(batch, "scores", None), dtype=np.float64))
+        predictions, scores = np.concatenate(found), np.concatenate(given)
+        mse = float(np.mean((predictions - scores) ** 2))
+        return {"score_pearson": pearson(predictions, scores), "score_mse": mse}
+
+
+def held_out_triplets(split: CorpusSplit, *, max_length: int, num_sentences: int) -> HeldOut:
+    """Return the first triplets of a fixed random order of a split.
+
+    Raises:
+        DataError: If the split holds none.
+    """
+    stream = TripletStream(split, batch_size=_BATCH, max_length=max_length, seed=0)
+    num_batches = max(1, min(stream.num_batches, num_sentences // _BATCH))
+
+    def make() -> Iterator[Triplets]:
+        return (stream.batch(step) for step in range(num_batches))
+
+    return HeldOut(content_key(split.corpus.text_key, split.text_hash, max_length, num_batches), make)
+
+
+def held_out_sentences(split: CorpusSplit, *, num_sentences: int) -> HeldOut:
+    """Return the first sentences of a split, in blocks; a last block of one sentence is left out."""
+    stop = min(len(split), num_sentences)
+
+    def make() -> Iterator[Batch]:
+        for start in range(0, stop - 1, _BATCH):
+            end = min(start + _BATCH, stop)
+            yield Batch(split.sentences(start, end), np.arange(start, end), split.documents(start, end))
+
+    return HeldOut(content_key(split.corpus.text_key, split.text_hash, stop), make)
+
+
+def held_out_pairs(pairs: PairTexts, vocabulary: Vocabulary, *, max_length: int, num_sentences: int) -> HeldOut:
+    """Return the first held-out pairs."""
+    chosen = pairs.rows(np.arange(min(len(pairs), num_sentences)))
+    encoded = chosen.encoded(vocabulary, max_length=max_length)
+
+    def make() -> Iterator[Pairs]:
+        rows = np.arange(len(encoded))
+        return (pairs_at(encoded, rows[start : start + _BATCH]) for start in range(0, len(rows), _BATCH))
+
+    return HeldOut(chosen.key, make)
+
+
+EncodeUnit = Callable[[Sentences], Tensor]
+"""Sentences -> what the model's `encode` gives for them [batch, dim], without gradient."""
+
+_CHUNK = 512
+
+
+class Similarity:
+    """Sets of scored pairs.
+
+    Attributes:
+        hash: Equal for equal pairs and scores.
+        sets: The pairs by the set's name.
+    """
+
+    def __init__(self, config: ValidationConfig) -> None:
+        """Read the sets.
+
+        Raises:
+            DataError: If there is none, or a set has no two different scores.
+        """
+        self.sets: dict[str, PairTexts] = read_sts(config.sts) if config.sts is not None else {}
+        if config.similarity is not None:
+            if config.similarity.score is None:
+                raise DataError("validation.similarity.score: must name the column of the scores; given none")
+            self.sets["similarity"] = read_pairs(config.similarity, name="validation.similarity")
+        for name, pairs in self.sets.items():
+            if pairs.scores is None or len(set(pairs.scores.tolist())) < 2:
+                raise DataError(f"validation.sts: {name}: must hold two different scores; given fewer")
+        self.hash = content_key({name: pairs.key for name, pairs in self.sets.items()})
+
+    def scores(self, encode: EncodeUnit, vocabulary: Vocabulary, *, max_length: int) -> dict[str, float]:
+        """Return `pearson`, the mean over the sets."""
+        sets = []
+        for pairs in self.sets.values():
+            encoded = pairs.encoded(vocabulary, max_length=max_length)
+            first, second = (_encode(side, encode) for side in (encoded.first, encoded.second))
+            sets.append((cosines(first, second), np.asarray(pairs.scores)))
+        return {"pearson": mean_pearson(sets)}
+
+
+def mean_pearson(sets: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]) -> float:
+    """Return the plain mean over sets of the correlation of two columns."""
+    return float(np.mean([pearson(one, other) for one, other in sets]))
+
+
+def pearson(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+    """Return Pearson's correlation of two columns [rows]; 0 where one of them is constant."""
+    x, y = one - one.mean(), other - other.mean()
+    length = float(np.sqrt((x @ x) * (y @ y)))
+    return float(x @ y) / length if length > 0 or np.isnan(length) else 0.0
+
+
+def cosines(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Return the cosine of each row of one with the same row of the other, float64 [rows]; 0 for a vector of zeros."""
+    one, other = first.astype(np.float64), second.astype(np.float64)
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    cosine: npt.NDArray[np.float64] = (one * other).sum(axis=1) / np.where(lengths == 0, 1.0, lengths)
+    return cosine
+
+
+def _encode(sentences: Sentences, encode: EncodeUnit) -> npt.NDArray[np.float32]:
+    """Encode in chunks, float32 [sentences, dim]."""
+    ends = np.cumsum(sentences.lengths)
+    blocks = []
+    for first in range(0, len(ends), _CHUNK):
+        lengths = sentences.lengths[first : first + _CHUNK]
+        stop = int(ends[first + len(lengths) - 1])
+        ids = sentences.ids[stop - int(lengths.sum()) : stop]
+        blocks.append(encode(Sentences(ids, lengths)).float().cpu().numpy())
+    return np.concatenate(blocks)
+
+
+_SEED = 0
+
+
+class Downstream:
+    """Tasks, cut to size.
+
+    Attributes:
+        hash: Equal for equal rows.
+        tasks: What is asked.
+    """
+
+    def __init__(self, config: DownstreamConfig) -> None:
+        """Read the tasks.
+
+        Raises:
+            ConfigError: If a task is unknown.
+            DataError: If its files are missing or wrong.
+        """
+        folder = None if config.data is None else Path(config.data)
+        names = default_tasks(folder) if config.tasks is None else config.tasks
+        self.tasks = [_cut_task(name, folder, config.max_rows) for name in names]
+        self.hash = content_key([task.row_hash for task in self.tasks])
+
+    def scores(self, model: Encode) -> dict[str, float]:
+        """Return `downstream`, the mean over tasks."""
+        found = [fit_probe(task_features(model, task), task).validation for task in self.tasks]
+        return {"downstream": float(np.mean(found))}
+
+
+# A process that takes trial after trial asks all of them the same.
+@lru_cache(maxsize=32)
+def _cut_task(name: str, folder: Path | None, max_rows: int) -> TaskData:
+    """Return a task of a data folder, cut to size."""
+    return cut(load_task(name, folder), max_rows=max_rows)
+
+
+def cut(data: TaskData, *, max_rows: int) -> TaskData:
+    """Return a task without its test rows, of at most `max_rows` rows that train and as many that validate."""
+    is_nested = data.split == "nested"
+    train = _some(np.arange(len(data.labels)) if is_nested else data.train, max_rows)
+    validation = _some(data.validation, max_rows)
+    kept = np.concatenate([train, validation])
+    place = np.arange(len(kept))
+    small = replace(_rows(data, kept), split="train-test") if is_nested else _rows(data, kept)
+    # A probe wants rows to predict; it gets those that it may see, and what it says of them is not read.
+    unread = place[len(train) :] if len(validation) else place
+    return replace(small, train=place[: len(train)], validation=place[len(train) :], test=unread)
+
+
+def _some(rows: np.ndarray, max_rows: int) -> np.ndarray:
+    """Return at most so many of the rows, drawn once and for all, in order."""
+    if len(rows) <= max_rows:
+        return rows
+    return np.sort(np.random.default_rng(_SEED).permutation(rows)[:max_rows])
+
+
+def _rows(data: TaskData, kept: np.ndarray) -> TaskData:
+    columns = tuple([column[row] for row in kept] for column in data.sentences)
+    return replace(data, sentences=columns, labels=data.labels[kept])

@@ -1,0 +1,185 @@
+"""The frozen validation pool: contexts of held-out text, the same for every trial, whatever it trains with.
+
+In: a corpus' validation split. Out: blocks of contiguous sentences, fixed by the text and the settings alone, and a
+model's scores on them. A source sentence is scored by f . g against all others of its block, as in training.
+
+    context_accuracy  share of source sentences whose top candidate is one of its neighbours
+    context_nll       mean over source sentences of -sum_j T_ij log p_ij, T uniform over the neighbours
+
+A neighbour stands within `context_size` in the same document and block; sentences without one are no sources, but
+stay candidates. Figures of two models may be compared where the pools' hashes are equal, and only there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from raysent.data.batches import Sentences
+from raysent.data.corpus import Corpus, CorpusSplit
+from raysent.errors import DataError
+from raysent.storage import content_key
+from raysent.training.validation.config import ValidationConfig
+
+# Sentences encoded at once: a bound on memory, without effect on the vectors.
+_CHUNK = 512
+
+Encode = Callable[[Sentences], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class PoolRecord:
+    """What must be known beside a score: which pool, and what chance alone would reach.
+
+    Attributes:
+        hash: Equal for equal text, positions and settings.
+        num_blocks: Blocks of the pool.
+        num_candidates: Sentences of a block; fewer than asked for where the split is smaller.
+        num_sources: Sentences with at least one neighbour.
+        chance_accuracy: `context_accuracy` of scores that are all equal.
+        chance_nll: `context_nll` of scores that are all equal, in nats.
+    """
+
+    hash: str
+    num_blocks: int
+    num_candidates: int
+    num_sources: int
+    chance_accuracy: float
+    chance_nll: float
+
+
+class ValidationPool:
+    """Blocks of contiguous validation sentences, the same for every model on the same text."""
+
+    def __init__(self, corpus: Corpus, config: ValidationConfig) -> None:
+        """Freeze the pool.
+
+        Raises:
+            DataError: If no sentence of the validation split has a neighbour.
+        """
+        self._split: CorpusSplit = corpus.validation
+        self._context_size = config.context_size
+        self.starts, self.num_candidates = block_starts(len(self._split), config)
+        in_context = [neighbours(self._documents(start), context_size=config.context_size) for start in self.starts]
+        num_neighbours = np.concatenate([block.sum(axis=1) for block in in_context]) if in_context else np.zeros(0)
+        num_sources = int((num_neighbours > 0).sum())
+        if num_sources == 0:
+            raise DataError(
+                f"corpus: the validation split of {len(self._split)} sentences holds no two neighbouring sentences "
+                "of one document; give more text or raise corpus.validation_fraction"
+            )
+        rivals = self.num_candidates - 1
+        self.record = PoolRecord(
+            hash=content_key(
+                corpus.text_key,
+                self._split.text_hash,
+                corpus.across_documents,
+                self.starts.tolist(),
+                self.num_candidates,
+                config.pool_settings,
+            ),
+            num_blocks=len(self.starts),
+            num_candidates=self.num_candidates,
+            num_sources=num_sources,
+            chance_accuracy=float(num_neighbours.sum() / (num_sources * rivals)),
+            chance_nll=math.log(rivals),
+        )
+
+    def _documents(self, start: int) -> npt.NDArray[np.int64]:
+        """Return the document of every sentence of one block, int64 [candidates]."""
+        return np.asarray(self._split.documents(int(start), int(start) + self.num_candidates))
+
+    def scores(self, encode: Encode) -> dict[str, float]:
+        """Score a model on the pool.
+
+        Args:
+            encode: Sentences -> f and g, each [batch, dim], without gradient and without dropout. A vector must not
+                depend on what else is in the batch.
+
+        Returns:
+            `context_accuracy` (a share) and `context_nll` (nats); not finite where the vectors are not.
+        """
+        correct, nll = 0.0, 0.0
+        for start in self.starts:
+            f, g = self._vectors(int(start), encode)
+            in_context = torch.from_numpy(neighbours(self._documents(start), context_size=self._context_size))
+            block_correct, block_nll = block_scores(f, g, in_context.to(f.device))
+            correct += block_correct
+            nll += block_nll
+        num_sources = self.record.num_sources
+        return {"context_accuracy": correct / num_sources, "context_nll": nll / num_sources}
+
+    def _vectors(self, start: int, encode: Encode) -> tuple[Tensor, Tensor]:
+        """Encode one block in chunks; returns f and g, each float32 [candidates, dim]."""
+        stop = start + self.num_candidates
+        pairs = [
+            encode(self._split.sentences(first, min(first + _CHUNK, stop))) for first in range(start, stop, _CHUNK)
+        ]
+        return torch.cat([f for f, _ in pairs]).float(), torch.cat([g for _, g in pairs]).float()
+
+    def as_json(self) -> dict[str, float | int | str]:
+        """Return the record as plain values."""
+        return asdict(self.record)
+
+
+def block_starts(num_sentences: int, config: ValidationConfig) -> tuple[npt.NDArray[np.int64], int]:
+    """Choose the blocks of a split.
+
+    The split is cut into blocks of `num_candidates`; as many as fit into `num_sentences` are drawn by the seed. A
+    split smaller than one block is one smaller block.
+
+    Args:
+        num_sentences: Sentences of the split.
+        config: Sizes and seed.
+
+    Returns:
+        First sentence of every block, ascending, int64 [blocks]; and the sentences of a block.
+    """
+    num_candidates = min(config.num_candidates, num_sentences)
+    if num_candidates == 0:
+        return np.zeros(0, dtype=np.int64), 0
+    available = num_sentences // num_candidates
+    wanted = min(available, max(1, config.num_sentences // num_candidates))
+    chosen = np.random.default_rng(config.seed).choice(available, size=wanted, replace=False)
+    return np.sort(chosen).astype(np.int64) * num_candidates, num_candidates
+
+
+def neighbours(documents: npt.NDArray[np.int64], *, context_size: int) -> npt.NDArray[np.bool_]:
+    """Return which sentences of a contiguous block are neighbours, bool [candidates, candidates]."""
+    position = np.arange(len(documents))
+    distance = np.abs(position[:, None] - position[None, :])
+    near = (distance >= 1) & (distance <= context_size)
+    return np.asarray(near & (documents[:, None] == documents[None, :]))
+
+
+def block_scores(f: Tensor, g: Tensor, in_context: Tensor) -> tuple[float, float]:
+    """Sum accuracy and negative log-likelihood over the source sentences of one block.
+
+    Candidates that share the top score share the answer, so that equal vectors score chance and no more.
+
+    Args:
+        f: Vectors of the source sentences, float32 [candidates, dim].
+        g: Vectors of the same sentences as candidates, float32 [candidates, dim].
+        in_context: The neighbours, bool [candidates, candidates].
+
+    Returns:
+        Number answered rightly, and the summed negative log-likelihood in nats.
+    """
+    similarity = f @ g.T
+    similarity.fill_diagonal_(-torch.inf)
+    sources = in_context.any(dim=1)
+    similarity, in_context = similarity[sources], in_context[sources]
+    top = similarity == similarity.amax(dim=1, keepdim=True)
+    correct = (top & in_context).sum(dim=1).double() / top.sum(dim=1).double()
+    similarity = similarity.double()
+    # Only the few neighbours' log-probabilities are asked for.
+    rows, columns = in_context.nonzero(as_tuple=True)
+    log_probabilities = similarity[rows, columns] - similarity.logsumexp(dim=1)[rows]
+    nll = -(log_probabilities / in_context.sum(dim=1)[rows]).sum()
+    return float(correct.sum()), float(nll)

@@ -1,0 +1,266 @@
+"""Several processes that train one model: the same step as one process would take on all their sentences.
+
+Every rank holds the whole model and a contiguous block of the step's sentences. With gathered candidates each rank
+computes the loss over all sentences, but only its own block's vectors carry gradient; the sum of the ranks'
+parameter gradients is then exactly the gradient of that loss. Without, each rank has a loss of its own sentences and
+the gradients' mean is taken. Needs a torch.distributed group where there is more than one rank.
+
+The loss of one step: of this worker's sentences, or of all workers' together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from raysent.data.batches import AnyBatch, Batch, Pairs, Sentences
+from raysent.kernels.devices import on_device
+from raysent.models import SentenceModel
+from raysent.training.optimization import Optimizer
+from raysent.training.run import RunConfig
+
+
+@dataclass(frozen=True)
+class Workers:
+    """This process among those that train one model.
+
+    Attributes:
+        rank: 0 to world_size - 1; rank 0 validates, saves and reports.
+        world_size: Number of processes.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+
+    @classmethod
+    def of_group(cls) -> Workers:
+        """Return this process's place in the torch.distributed group, or the only place where there is no group."""
+        if not dist.is_initialized():
+            return cls()
+        return cls(rank=dist.get_rank(), world_size=dist.get_world_size())
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process validates, saves and reports."""
+        return self.rank == 0
+
+    def gather_vectors(self, vectors: Tensor) -> Tensor:
+        """Return all ranks' vectors in rank order; only this rank's rows carry gradient.
+
+        Args:
+            vectors: This rank's, [batch, dim]; the same batch on every rank.
+
+        Returns:
+            [batch * world_size, dim].
+        """
+        if self.world_size == 1:
+            return vectors
+        own = vectors.detach().contiguous()
+        blocks = [torch.empty_like(own) for _ in range(self.world_size)]
+        dist.all_gather(blocks, own)
+        blocks[self.rank] = vectors
+        return torch.cat(blocks)
+
+    def gather_batch(self, batch: Batch, device: torch.device) -> Batch:
+        """Return the step's batch over all ranks, with positions and documents but without the others' words."""
+        if self.world_size == 1:
+            return batch
+        places = on_device(np.stack([batch.positions, batch.documents, batch.sentences.lengths]), device)
+        blocks = [torch.empty_like(places) for _ in range(self.world_size)]
+        dist.all_gather(blocks, places)
+        positions, documents, lengths = torch.cat(blocks, dim=1).cpu().numpy()
+        sentences = Sentences(ids=np.zeros(0, dtype=np.int32), lengths=lengths)
+        return Batch(sentences=sentences, positions=positions, documents=documents)
+
+    def gather_pairs(self, pairs: Pairs) -> Pairs:
+        """Return as many pairs as all ranks have together, without words, labels or scores: their vectors are known."""
+        nothing = np.zeros(0, dtype=np.int32)
+        first, second = (Sentences(nothing, np.tile(side.lengths, self.world_size)) for side in pairs.parts)
+        return Pairs(first, second)
+
+    def gather_words(self, words: Tensor) -> Tensor:
+        """Return the distinct words of all ranks' sentences, ascending, int64 [words]."""
+        return words if self.world_size == 1 else torch.unique(self._gather_ragged(words))
+
+    def combine(self, parameters: Iterable[nn.Parameter], loss: Tensor, *, mean: bool) -> Tensor:
+        """Sum (or average) the gradients over the ranks, in place.
+
+        Dense gradients travel as one flat buffer, the sparse ones of word tables as their touched rows.
+
+        Args:
+            parameters: All trained parameters, in the same order on every rank.
+            loss: This rank's loss, a scalar.
+            mean: Whether gradients are averaged (each rank had its own loss) or summed (all had the same).
+
+        Returns:
+            The mean of the ranks' losses, a scalar, equal on all ranks.
+        """
+        if self.world_size == 1:
+            return loss
+        scale = 1.0 / self.world_size if mean else 1.0
+        trained = list(parameters)
+        for parameter in trained:
+            if parameter.grad is None:  # a part that this rank's sentences did not reach
+                parameter.grad = torch.zeros_like(parameter)
+        has_rows = self._any([_is_sparse(parameter) for parameter in trained], loss.device)
+        for parameter, sparse in zip(trained, has_rows, strict=True):
+            if sparse:
+                parameter.grad = self._sum_rows(parameter, scale)
+        dense = [p.grad for p, sparse in zip(trained, has_rows, strict=True) if not sparse and p.grad is not None]
+        return self._sum_dense(dense, loss, scale)
+
+    def _sum_dense(self, gradients: list[Tensor], loss: Tensor, scale: float) -> Tensor:
+        """All-reduce dense gradients and the loss in one flat buffer; returns the mean loss."""
+        parts = [*(gradient.reshape(-1) for gradient in gradients), loss.detach().float().reshape(1)]
+        flat = torch.cat(parts)
+        dist.all_reduce(flat)
+        start = 0
+        for gradient in gradients:
+            stop = start + gradient.numel()
+            gradient.copy_(flat[start:stop].view_as(gradient)).mul_(scale)
+            start = stop
+        return flat[-1] / self.world_size
+
+    def _sum_rows(self, parameter: nn.Parameter, scale: float) -> Tensor:
+        """Return the sum of the ranks' row gradients, sparse and coalesced."""
+        rows, values = _rows_of(parameter)
+        index, value = self._gather_ragged(rows), self._gather_ragged(values)
+        return torch.sparse_coo_tensor(
+            index[None], value * scale, parameter.shape, check_invariants=False, is_coalesced=False
+        ).coalesce()
+
+    def _gather_ragged(self, rows: Tensor) -> Tensor:
+        """Return all ranks' rows in rank order; the ranks may have different numbers of them."""
+        counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(self.world_size)]
+        dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
+        # all_gather wants equal shapes: pad to the longest, cut again after.
+        longest = max(int(count) for count in counts)
+        padded = rows.new_zeros(longest, *rows.shape[1:])
+        padded[: len(rows)] = rows
+        blocks = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(blocks, padded)
+        return torch.cat([block[: int(count)] for block, count in zip(blocks, counts, strict=True)])
+
+    def _any(self, flags: list[bool], device: torch.device) -> list[bool]:
+        """Return which of the flags is set on any rank."""
+        seen = torch.tensor(flags, dtype=torch.int32, device=device)
+        dist.all_reduce(seen, op=dist.ReduceOp.MAX)
+        return [bool(flag) for flag in seen.tolist()]
+
+    def share(self, values: dict[str, float], device: torch.device) -> dict[str, float]:
+        """Return rank 0's values on every rank; the others' are ignored."""
+        if self.world_size == 1:
+            return values
+        shared: list[dict[str, float]] = [values]
+        dist.broadcast_object_list(shared, src=0, device=device)
+        return shared[0]
+
+    def agree(self, value: int, device: torch.device) -> int:
+        """Return rank 0's value on every rank."""
+        if self.world_size == 1:
+            return value
+        shared = torch.tensor([value], dtype=torch.int64, device=device)
+        dist.broadcast(shared, src=0)
+        return int(shared)
+
+
+def _is_sparse(parameter: nn.Parameter) -> bool:
+    return parameter.grad is not None and parameter.grad.is_sparse
+
+
+def _rows_of(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
+    """Return the touched rows and their gradients; none where this rank touched no row."""
+    gradient = parameter.grad
+    if gradient is None or not gradient.is_sparse:
+        empty = torch.zeros(0, dtype=torch.int64, device=parameter.device)
+        return empty, parameter.detach().new_zeros(0, parameter.shape[1])
+    gradient = gradient.coalesce()
+    return gradient.indices()[0], gradient.values()
+
+
+def dropout_generator(seed: int, step: int, rank: int) -> torch.Generator:
+    """Return the source of one step's dropout masks on one worker."""
+    mixed = np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(mixed >> np.uint64(1)))
+
+
+class SharedLoss:
+    """What a step minimises.
+
+    Attributes:
+        gathers: Whether every worker computes the whole loss, over the vectors of all.
+    """
+
+    def __init__(
+        self, config: RunConfig, model: SentenceModel, optimizer: Optimizer, *, workers: Workers, device: torch.device
+    ) -> None:
+        """Say how a run's sentences are shared.
+
+        Args:
+            config: The run.
+            model: What encodes.
+            optimizer: Brings the words of a step up to date before they are read.
+            workers: This process's place among several.
+            device: Where to compute.
+        """
+        # Other losses than those over contexts are each worker's own: no sentence needs another worker's.
+        is_shared = (
+            config.training.gather_candidates
+            and config.objective.reads in {"context", "pairs"}
+            and config.objective.compares
+        )
+        self.gathers = is_shared and workers.world_size > 1
+        self._seed = config.seed
+        self._model, self._optimizer = model, optimizer
+        self._workers, self._device = workers, device
+
+    def __call__(self, batch: AnyBatch, *, step: int, generator: torch.Generator) -> Tensor:
+        """Return the objective's value on a step's sentences, a scalar.
+
+        Args:
+            batch: This worker's.
+            step: Which one; negatives that all workers draw alike are a function of it.
+            generator: Source of this worker's randomness.
+        """
+        if not isinstance(batch, Batch):
+            batch = self._model.prepare(batch, generator=generator)
+            words = np.unique(np.concatenate([part.ids for part in batch.parts]))
+            # All workers' words on all workers, so that their tables stay the same to the last bit.
+            self._optimizer.catch_up(self._workers.gather_words(on_device(words, self._device)))
+            if self.gathers and isinstance(batch, Pairs):
+                return self._of_all_pairs(batch, step=step, generator=generator)
+            return self._model.loss(batch, generator=generator)
+        packed = self._model.pack(batch.sentences)
+        self._optimizer.catch_up(self._workers.gather_words(packed.words))
+        vectors = self._model.vectors(packed, generator=generator)
+        if self.gathers:
+            vectors = tuple(map(self._workers.gather_vectors, vectors))
+            batch = self._workers.gather_batch(batch, self._device)
+        return self._model.loss(batch, *vectors, generator=generator, penalty_share=self._share)
+
+    def _of_all_pairs(self, pairs: Pairs, *, step: int, generator: torch.Generator) -> Tensor:
+        """Return the loss over all workers' pairs; only this one's vectors carry gradient."""
+        everyone = self._workers.gather_pairs(pairs)
+        reading = self._model.reading(generator)
+        for own, all_of_them in zip(pairs.parts, everyone.parts, strict=True):
+            packed = self._model.pack(own)
+            vectors = self._model.vectors(packed, generator=generator)
+            reading.know(all_of_them, tuple(map(self._workers.gather_vectors, vectors)))
+            with torch.no_grad():
+                self._model.eval()
+                plain = self._model.vectors(packed)
+                self._model.train()
+            reading.know(all_of_them, tuple(map(self._workers.gather_vectors, plain)), is_training=False)
+        # Negatives are drawn alike by everybody.
+        common = dropout_generator(self._seed, step, 0)
+        return self._model.loss(everyone, generator=common, reading=reading, penalty_share=self._share)
+
+    @property
+    def _share(self) -> float:
+        """What a worker counts of a loss that all workers compute alike."""
+        return 1 / self._workers.world_size if self.gathers else 1.0

@@ -1,0 +1,191 @@
+"""The layers: which module may import which, read from the sources themselves."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent.parent / "raysent"
+
+# From the ground up. A package (a module or a folder directly under raysent/) imports only from rows above its own;
+# two packages of one row do not import each other.
+ROWS: tuple[tuple[str, ...], ...] = (
+    ("errors",),
+    ("config", "registry", "parallel"),
+    ("storage",),
+    ("cost", "preemption"),
+    ("data",),
+    ("kernels",),
+    ("models",),
+    ("evaluation",),
+    ("training",),
+    ("ensembles",),
+    ("sweeps",),
+    ("analysis",),
+    ("simulation",),
+    ("cluster",),
+    ("report",),
+    ("exports",),
+    ("cli",),
+    ("__main__",),
+)
+HEIGHT = {package: height for height, row in enumerate(ROWS) for package in row}
+
+# A library on the left is imported only by the packages on the right.
+LIBRARIES: dict[str, frozenset[str]] = {
+    "ray": frozenset({"preemption", "training", "sweeps", "cluster"}),
+    "optuna": frozenset({"sweeps"}),
+    "boto3": frozenset({"cluster", "storage"}),
+    "botocore": frozenset({"cluster", "storage"}),
+    "sklearn": frozenset({"models", "evaluation", "ensembles", "analysis", "report"}),
+    "typer": frozenset({"cli"}),
+    "rich": frozenset({"cli"}),
+}
+
+# Where own modules may be imported inside a function, and why; each such line says so in a comment.
+LATE = {
+    "raysent": "importing raysent for its version must not import torch",
+    "raysent.cli.analyse_app": "asking for help must not import torch and Ray",
+    "raysent.cli.options": "asking for help must not import torch and Ray",
+    "raysent.cli.cluster_app": "asking for help must not import torch and Ray",
+    "raysent.cli.cost_app": "asking for help must not import torch and Ray",
+    "raysent.cli.judge_app": "asking for help must not import torch and Ray",
+    "raysent.cli.model_app": "asking for help must not import torch and Ray",
+    "raysent.cli.retrieval_app": "asking for help must not import torch and Ray",
+    "raysent.cli.sweep_app": "asking for help must not import torch and Ray",
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement's target, by dotted name, and whether it stands inside a function."""
+
+    module: str
+    target: str
+    line: int
+    is_late: bool
+
+    def __str__(self) -> str:
+        """Return it as `module:line imports target`."""
+        return f"{self.module}:{self.line} imports {self.target}"
+
+
+def sources() -> dict[str, Path]:
+    """Return every module of the package by its dotted name."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def package_of(module: str) -> str:
+    """Return the module's package: the name directly under the package; empty for the package's own file."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports_in(module: str, tree: ast.AST, modules: set[str], *, is_late: bool = False) -> Iterator[Import]:
+    """Yield the imports below a node; `from package import module` counts as importing the module."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(module, alias.name, node.lineno, is_late) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = node.module or ""
+            assert node.level == 0, f"{module}:{node.lineno}: imports are absolute"
+            names = {f"{source}.{alias.name}" for alias in node.names}
+            targets = {name if name in modules else source for name in names}
+            yield from (Import(module, target, node.lineno, is_late) for target in sorted(targets))
+        else:
+            inside = is_late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from imports_in(module, node, modules, is_late=inside)
+
+
+def all_imports() -> list[Import]:
+    """Return every import of every module."""
+    modules = sources()
+    trees = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in modules.items()}
+    return [found for module, tree in trees.items() for found in imports_in(module, tree, set(modules))]
+
+
+def own_imports() -> list[Import]:
+    """Return the imports from one module of the package to another."""
+    return [found for found in all_imports() if found.target.split(".")[0] == "raysent"]
+
+
+def test_layers_name_every_package_of() -> None:
+    """Every module and folder of the package has its place in the table."""
+    packages = {package_of(module) for module in sources()} - {""}
+    assert packages <= set(HEIGHT), f"no row for {sorted(packages - set(HEIGHT))}"
+
+
+def test_layers_no_import_upward_or_sideways() -> None:
+    """A package imports only from rows above its own."""
+    crossing = [
+        str(found)
+        for found in own_imports()
+        if package_of(found.module)
+        and package_of(found.target)
+        and package_of(found.module) != package_of(found.target)
+        and HEIGHT[package_of(found.target)] >= HEIGHT[package_of(found.module)]
+    ]
+    assert crossing == []
+
+
+def test_layers_nothing_below_reads_the_packages_own_file_for_a_package_of() -> None:
+    """From `raysent` itself only the version is taken, so that no package is reached through the front door."""
+    names = [
+        f"{module}: {alias.name}"
+        for module, path in sources().items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module == "raysent" and package_of(module)
+        for alias in node.names
+        if f"raysent.{alias.name}" not in sources() and alias.name != "__version__"
+    ]
+    assert names == []
+
+
+def test_layers_no_cycle_between_modules() -> None:
+    """Modules can be put in an order in which each needs only those before it."""
+    graph: dict[str, set[str]] = {module: set() for module in sources()}
+    for found in own_imports():
+        # A module of a folder may name its folder's public names only through the modules that hold them.
+        if found.target not in ("raysent", found.module):
+            graph[found.module].add(found.target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(f"cycle: {' -> '.join(error.args[1])}") from None
+
+
+def test_layers_libraries_stay_in_their_packages() -> None:
+    """Ray, Optuna, boto3, scikit-learn and the terminal are each known to few packages."""
+    strays = [
+        str(found)
+        for found in all_imports()
+        if package_of(found.module) not in LIBRARIES.get(found.target.split(".")[0], {package_of(found.module)})
+    ]
+    assert strays == []
+
+
+def test_layers_only_the_command_line_prints() -> None:
+    """`print` and writing to the standard streams belong to the command line."""
+    prints = [
+        f"{module}:{node.lineno}"
+        for module, path in sources().items()
+        if package_of(module) != "cli"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.stdout.write", "sys.stderr.write")
+    ]
+    assert prints == []
+
+
+def test_layers_own_modules_are_imported_at_the_top() -> None:
+    """No import of an own module hides inside a function, but where the table says why and the line does too."""
+    modules = sources()
+    lines = {module: path.read_text(encoding="utf-8").splitlines() for module, path in modules.items()}
+    late = [found for found in own_imports() if found.is_late]
+    assert [str(found) for found in late if found.module not in LATE] == []
+    assert [str(found) for found in late if "  # " not in lines[found.module][found.line - 1]] == []
