@@ -91,7 +91,7 @@ class Jobs:
         Raises:
             CloudError: If it is refused.
         """
-        environment = {
+        runtime_env = {
             "working_dir": str(folder),
             "py_modules": [str(Path(raysent.__file__).parent)],
             "env_vars": dict(environment),
@@ -100,7 +100,7 @@ class Jobs:
         until = time.monotonic() + _READY_S
         while True:
             try:
-                return str(self._client.submit_job(entrypoint=join(command), runtime_env=environment))
+                return str(self._client.submit_job(entrypoint=join(command), runtime_env=runtime_env))
             except (RuntimeError, ConnectionError, OSError, ValueError) as error:
                 if _NOT_YET not in str(error) or time.monotonic() > until:
                     raise CloudError(f"the job was refused: {' '.join(str(error).split())[:300]}") from None
