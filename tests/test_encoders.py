@@ -29,7 +29,7 @@ from raysent.models.encoders.gru import Config as Gru
 from raysent.models.encoders.linear import Config as Linear
 from raysent.models.encoders.lstm import Config as Lstm
 from raysent.models.pooling import word_sums
-from raysent.registry import scan, union
+from raysent.registry import Registry, by_type, union
 
 NUM_WORDS = 40
 WORDS = EmbeddingConfig(dim=5)
@@ -163,8 +163,8 @@ def test_file_dropped_into_the_folder_is_an_encoder(tmp_path, monkeypatch):
         "    def read(self, packed, projected): return projected[packed.sentence_tokens[packed.sentence_starts]]\n"
     )
     monkeypatch.setattr(registry, "__path__", [*registry.__path__, str(tmp_path)])
-    modules = scan(registry.__name__, registry.__path__)
-    monkeypatch.setattr(registry, "_MODULES", modules)
+    modules = Registry("encoder", package=registry.__name__, folders=registry.__path__, read=by_type)
+    monkeypatch.setattr(registry, "ENCODERS", modules)
     members = pydantic.TypeAdapter(union(modules)).validate_python({"type": "first", "embedding": {"dim": 3}})
     vectors = build_encoder(members, tables())(pack(batch_of([5, 6], [7])))
     assert vectors.shape == (2, 3)

@@ -10,13 +10,13 @@ Source: Shen et al., 2019 (Learning compressed sentence representations), sectio
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from raysent.config import StrictModel
-from raysent.registry import scan, union
+from raysent.registry import Registry, by_type, union
 
 
 class CodeConfig(StrictModel):
@@ -86,18 +86,18 @@ def straight_through(logits: Tensor, bits: Tensor | None = None) -> Tensor:
 
 def build_code(config: CodeConfig, *, dim: int, generator: torch.Generator) -> Code:
     """Return a new method of the kind that the configuration names, for vectors of size `dim`."""
-    code: Code = _MODULES[config.type].Code(config, dim=dim, generator=generator)
+    code: Code = CODES[config.type].Code(config, dim=dim, generator=generator)
     return code
 
 
-_MODULES = scan(__name__, __path__)
+CODES: Registry[Any] = Registry("code", package=__name__, folders=__path__, read=by_type)
 
 if TYPE_CHECKING:
     AnyCode: TypeAlias = CodeConfig
 else:
-    AnyCode = union(_MODULES)
+    AnyCode = union(CODES)
 
 
 def known_codes() -> dict[str, type[CodeConfig]]:
     """Return the configuration of every method by name."""
-    return {name: module.Config for name, module in _MODULES.items()}
+    return {name: module.Config for name, module in CODES.items()}

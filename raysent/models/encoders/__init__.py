@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from raysent.config import StrictModel
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import EmbeddingConfig, Tables, WordTable
-from raysent.registry import scan, union
+from raysent.registry import Registry, by_type, union
 
 
 class EncoderConfig(StrictModel):
@@ -128,21 +128,21 @@ class SentenceReader(nn.Module):
 
 def build_encoder(config: EncoderConfig, tables: Tables) -> SentenceReader:
     """Return a new tower of the kind that the configuration names."""
-    encoder: SentenceReader = _MODULES[config.type].Encoder(config, tables)
+    encoder: SentenceReader = ENCODERS[config.type].Encoder(config, tables)
     return encoder
 
 
-_MODULES = scan(__name__, __path__)
+ENCODERS: Registry[Any] = Registry("encoder", package=__name__, folders=__path__, read=by_type)
 
 if TYPE_CHECKING:
     AnyEncoder: TypeAlias = EncoderConfig
 else:
-    AnyEncoder = union(_MODULES)
-    for _module in _MODULES.values():
+    AnyEncoder = union(ENCODERS)
+    for _module in ENCODERS.values():
         # A composition names `AnyEncoder`, which exists only now.
         _module.Config.model_rebuild(force=True, _types_namespace={"AnyEncoder": AnyEncoder})
 
 
 def known_encoders() -> dict[str, type[EncoderConfig]]:
     """Return the configuration of every encoder by name."""
-    return {name: module.Config for name, module in _MODULES.items()}
+    return {name: module.Config for name, module in ENCODERS.items()}

@@ -20,7 +20,7 @@ from raysent.config import StrictModel
 from raysent.data.batches import Batch, Sentences
 from raysent.kernels.devices import on_device
 from raysent.models.embeddings import WordTable
-from raysent.registry import scan, union
+from raysent.registry import Registry, by_type, union
 
 Reads = Literal["context", "triplets", "pairs"]
 
@@ -265,18 +265,18 @@ def neighbour_masks(
 
 def build_objective(config: ObjectiveConfig, build_context: BuildContext | None = None) -> Objective:
     """Return the objective that the configuration names; one without parameters needs no surroundings."""
-    objective: Objective = _MODULES[config.type].Objective(config, build_context)
+    objective: Objective = OBJECTIVES[config.type].Objective(config, build_context)
     return objective
 
 
-_MODULES = scan(__name__, __path__)
+OBJECTIVES: Registry[Any] = Registry("objective", package=__name__, folders=__path__, read=by_type)
 
 if TYPE_CHECKING:
     AnyObjective: TypeAlias = ObjectiveConfig
 else:
-    AnyObjective = union(_MODULES)
+    AnyObjective = union(OBJECTIVES)
 
 
 def known_objectives() -> dict[str, type[ObjectiveConfig]]:
     """Return the configuration of every objective by name."""
-    return {name: module.Config for name, module in _MODULES.items()}
+    return {name: module.Config for name, module in OBJECTIVES.items()}
