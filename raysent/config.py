@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import pydantic
+from pydantic_core import PydanticCustomError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -25,12 +26,36 @@ MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000
 
 
+# The context of `model_validate` for files of an earlier version: retired names are read as their new ones.
+UPGRADE = "upgrade"
+
+
 class StrictModel(pydantic.BaseModel):
-    """A frozen value whose fields are checked and never coerced; an unknown name is an error."""
+    """A frozen value whose fields are checked and never coerced; an unknown name is an error.
+
+    Attributes:
+        retired_names: Names of fields in earlier versions -> their names now. A file that a user writes gets an error
+            that gives the new name; a file that an earlier version wrote is read with `UPGRADE` as the context.
+    """
+
+    retired_names: ClassVar[Mapping[str, str]] = {}
 
     model_config = pydantic.ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True
     )
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _replace_retired_names(cls, values: Any, info: pydantic.ValidationInfo) -> Any:
+        """Rename what an earlier version wrote, and refuse it where a user wrote it."""
+        retired = [name for name in cls.retired_names if isinstance(values, Mapping) and name in values]
+        if not retired:
+            return values
+        if info.context == UPGRADE:
+            return {cls.retired_names.get(name, name): value for name, value in values.items()}
+        raise PydanticCustomError(
+            "retired_name", "is now called '{new}'", {"name": retired[0], "new": cls.retired_names[retired[0]]}
+        )
 
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
@@ -197,19 +222,20 @@ def get_dotted(values: Mapping[str, Any], name: str, default: Any = None) -> Any
     return node
 
 
-def validate(kind: type[Model], document: Document, *, at: KeyPath = ()) -> Model:
+def validate(kind: type[Model], document: Document, *, at: KeyPath = (), context: str | None = None) -> Model:
     """Return the document's values as a checked model.
 
     Args:
         kind: The model's class.
         document: What was read, and where from.
         at: Path of the values inside the document, for messages.
+        context: `UPGRADE` for a file that an earlier version wrote.
 
     Raises:
         ConfigError: With the first mistake's file, line, path and nearest fix.
     """
     try:
-        return kind.model_validate(document.values)
+        return kind.model_validate(document.values, context=context)
     except pydantic.ValidationError as error:
         path, message = explain(error, document.values, kind)
         raise document.error((*at, *path), message) from None
@@ -225,6 +251,8 @@ def explain(error: pydantic.ValidationError, values: Any, kind: type[pydantic.Ba
     match first["type"]:
         case "extra_forbidden":
             message = "unknown name" + did_you_mean(path[-1], _names_beside(kind, values, path))
+        case "retired_name":
+            path, message = (*path, first["ctx"]["name"]), first["msg"]
         case "missing":
             message = "is required and is not given"
         case "union_tag_invalid":

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import raysent.cloud
 import sklearn.linear_model  # noqa: F401 - read once, by the process that drivers are forked from
 import torch
 
 import raysent.cli
-import raysent.cloud
 import raysent.ensembles
 import raysent.report
 import raysent.storage.files
