@@ -60,7 +60,7 @@ def place(tmp_path, monkeypatch) -> Path:
 
 
 def _train_here(config: RunConfig, folder: Path, **_: object):
-    """Train without Ray, in place of `raysent.train.train`."""
+    """Train without Ray, in place of `raysent.training.ray_train.train`."""
     return fit(config, folder)
 
 

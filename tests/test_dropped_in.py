@@ -50,10 +50,10 @@ class Config(ObjectiveConfig):
     type: Literal["toy_entailment"] = "toy_entailment"
 
 class Objective(BaseObjective):
-    def __init__(self, config, surroundings):
+    def __init__(self, config, build_context):
         super().__init__()
-        self.layer = nn.Linear(surroundings.dim, surroundings.num_classes)
-        nn.init.uniform_(self.layer.weight, -0.1, 0.1, generator=surroundings.generator)
+        self.layer = nn.Linear(build_context.dim, build_context.num_classes)
+        nn.init.uniform_(self.layer.weight, -0.1, 0.1, generator=build_context.generator)
         nn.init.zeros_(self.layer.bias)
 
     def _scores(self, read, batch):
@@ -76,7 +76,7 @@ import sys
 from pathlib import Path
 from raysent.models import load
 from raysent.training.run import RunConfig
-from raysent.trainer import fit
+from raysent.training.loop import fit
 folder = Path(sys.argv[1])
 words = "cat dog king bird fish".split()
 rows = [f"{a} x\\t{b} y\\t{'same' if a == b else 'other'}" for a in words for b in words for _ in range(9)]
@@ -101,8 +101,8 @@ def test_files_dropped_into_their_folders_train_and_are_saved(tmp_path: Path) ->
     """Nothing else is touched, from pairs with labels to the metrics and the saved model."""
     package = Path(raysent.__file__).parent
     shutil.copytree(package, tmp_path / "raysent", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "raysent/encoders/first_word.py").write_text(ENCODER)
-    (tmp_path / "raysent/objectives/toy_entailment.py").write_text(OBJECTIVE)
+    (tmp_path / "raysent/models/encoders/first_word.py").write_text(ENCODER)
+    (tmp_path / "raysent/models/objectives/toy_entailment.py").write_text(OBJECTIVE)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path)],

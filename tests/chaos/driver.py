@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import raysent.cloud
 import sklearn.linear_model  # noqa: F401 - read once, by the process that drivers are forked from
 import torch
 
 import raysent.cli
 import raysent.ensembles
 import raysent.report
+import raysent.simulation.estimate
 import raysent.storage.files
 import raysent.sweeps
 from chaos.moments import MOMENTS, Sight
@@ -31,7 +31,6 @@ from raysent.cli import money
 from raysent.evaluation.tasks import senteval
 from raysent.storage import Lines
 from raysent.storage import files as artifact_files
-from raysent.storage import files as lines
 from raysent.sweeps.cost_tracker import CostTracker
 
 reported_tables()  # kept by the process that drivers are forked from
@@ -180,7 +179,7 @@ def _fill_disk(_: object) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    os.fsync = tempfile.mkstemp = lines.append_json_line = full
+    os.fsync = tempfile.mkstemp = artifact_files.append_json_line = full
 
 
 # What can only be done inside the process that is struck.
