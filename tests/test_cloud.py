@@ -16,8 +16,8 @@ from raysent.cluster.aws_prices import quote
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.errors import ConfigError
-from raysent.simulation import Simulator, estimate
-from raysent.simulation.estimate import try_cap
+from raysent.simulation import Simulator
+from raysent.simulation.estimate import estimate, try_cap
 from raysent.simulation.market import make_zones
 from raysent.simulation.workload import World
 from raysent.sweeps import RandomSampler

@@ -78,7 +78,7 @@ def test_load_mends_a_damaged_library(kernels, compiler):
 def test_load_is_safe_among_processes(kernels, compiler):
     """Several that ask at once build one library between them, and none reads half of it."""
     program = (
-        "from pathlib import Path; from raysent.kernels.compiled import build; "
+        "from pathlib import Path; from raysent.kernels import compiled as build; "
         f"build._SOURCES = Path({str(kernels)!r}); assert build.load('toy').answer() == 42"
     )
     paths = os.pathsep.join([str(Path(build.__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
