@@ -101,7 +101,10 @@ def step_of(model: SentenceModel, config: TrainingConfig, *, bfloat16: bool) -> 
         optimizer.catch_up(_words(batch) if packed is None else packed.words)
         optimizer.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
-            loss = model.loss(batch, packed=packed)
+            reader = model.step_reader()
+            if packed is not None:
+                reader.add(batch.sentences, model.vectors(packed))
+            loss = model.loss(batch, reader=reader)
         loss.backward()
         optimizer.step(number)
         number += 1

@@ -71,7 +71,7 @@ def average_of_words(
         postprocessing=PostprocessingConfig(remove_component=remove_component),
     )
     tables = EmptyTables(vocabulary, generator=torch.Generator())
-    model = SentenceModel(config, vocabulary, tables=tables, has_objective=False)
+    model = SentenceModel(config, vocabulary, tables=tables)
     table = next(module for module in model.modules() if isinstance(module, WordTable)).weight.data
     table[: UNK_ID + 1] = 0.0
     table[UNK_ID + 1 :] = torch.from_numpy(vectors.vectors * weights[:, None])
@@ -132,7 +132,7 @@ def expand(model: SentenceModel, vectors: WordVectors, *, has_intercept: bool = 
 
     tables = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, WordTable)}
     tensors = {name: expanded(value) if name in tables else value for name, value in model.kept_tensors().items()}
-    return _filled(model, model.config, vocabulary, tensors)
+    return SentenceModel.from_tensors(model.record._replace(num_words=len(vocabulary)), vocabulary, tensors)
 
 
 def bag_of_words(model: SentenceModel) -> SentenceModel:
@@ -148,12 +148,11 @@ def bag_of_words(model: SentenceModel) -> SentenceModel:
             }
         ),
     )
-    empty = SentenceModel(
-        config, model.vocabulary, tables=EmptyTables(model.vocabulary, generator=torch.Generator()), has_objective=False
-    )
+    empty = SentenceModel(config, model.vocabulary, tables=EmptyTables(model.vocabulary, generator=torch.Generator()))
     values = [table.weight.detach() for tables in towers for table in tables]
     names = [f"{name}.weight" for name, module in empty.named_modules() if isinstance(module, WordTable)]
-    return _filled(model, config, model.vocabulary, dict(zip(names, values, strict=True)))
+    tensors = dict(zip(names, values, strict=True))
+    return SentenceModel.from_tensors(model.record._replace(config=config), model.vocabulary, tensors)
 
 
 def _tables(tower: SentenceReader) -> list[WordTable]:
@@ -165,20 +164,3 @@ def _bags(tables: list[WordTable]) -> dict[str, Any]:
     bags = [{"type": "bag", "pooling": "mean", "embedding": {"dim": int(table.weight.shape[1])}} for table in tables]
     members = {f"words_{number}": bag for number, bag in enumerate(bags)}
     return bags[0] if len(bags) == 1 else {"type": "concat", "members": members}
-
-
-def _filled(
-    model: SentenceModel, config: ModelConfig, vocabulary: Vocabulary, tensors: dict[str, Tensor]
-) -> SentenceModel:
-    """Return a model of a like kind with the given values, ready to encode."""
-    empty = EmptyTables(vocabulary, generator=torch.Generator())
-    made = SentenceModel(
-        config,
-        vocabulary,
-        tables=empty,
-        max_length=model.max_length,
-        num_classes=model.num_classes,
-        has_objective=config.objective.is_kept,
-    )
-    made.load_tensors(tensors)
-    return made.eval()

@@ -1,10 +1,10 @@
-"""The way in which an objective reads sentences: each once, in blocks, with the encoders out of sight.
+"""`SentenceModel`: one or two encoders (towers) and the objective that trains them.
 
-Text -> what a model's towers, post-processing and code make of it; nothing is trained here.
-
-What trains a model: vectors with gradient, the objective's losses on them, and its scores.
-
-One or two towers and the objective that trains them: built, saved and loaded.
+build                   a `ModelConfig`, a vocabulary and a seed -> an untrained model
+vectors, loss           a batch -> vectors of each tower [batch, dim], and a scalar, both with gradient
+scores, predictions     a held-out batch -> the objective's metrics, and its predicted scores
+encode                  text -> float32 [sentences, dim]: the towers' blocks, each of unit length
+save, load              a folder of `model.json`, `model.safetensors` and `vocabulary.txt`
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import ArtifactError, ConfigError
 from raysent.kernels.hamming import pack_bits
 from raysent.kernels.packing import Packed, block_rows, pack, pack_blocks
-from raysent.models.codes import Code, build_code, straight_through
+from raysent.models.codes import build_code, straight_through
 from raysent.models.config import ModelConfig
 from raysent.models.embeddings import CorpusVectors, EmptyTables, Tables, WordTable
 from raysent.models.encoders import EncoderConfig, SentenceReader, build_encoder
@@ -30,6 +30,7 @@ from raysent.models.files import KIND, TENSORS_FILE, Record, fill, read_record, 
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.postprocessing import Postprocessing
 from raysent.models.sentence_encoder import (
+    Float32,
     SentenceEncoder,
     check_sentences,
     encode_blocks,
@@ -41,30 +42,37 @@ from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
 
 if TYPE_CHECKING:
     from raysent.data.batches import AnyBatch
-    from raysent.data.vocabulary import Sentences
     from raysent.models.objectives import Read
 
+# Sentences whose distinct words are projected together; bounds memory and does not change the vectors.
+_CHUNK = 8192
 
-ReadTowers = Callable[["Sentences", bool], tuple[Tensor, ...]]
-"""Sentences, and whether in training -> the vectors of each tower [batch, dim]."""
 
+class StepReader:
+    """Reads sentences into vectors within one step; a sentences object that is read again is not encoded again."""
 
-class Reading:
-    """One step's vectors: a sentences object that several objectives ask for is encoded once."""
+    def __init__(
+        self, encode: Callable[[Sentences, bool], tuple[Tensor, ...]], *, dims: list[int], has_dropout: bool
+    ) -> None:
+        """Start a step in which nothing is encoded yet.
 
-    def __init__(self, read: ReadTowers, *, has_dropout: bool = True) -> None:
-        """Remember how to read; without dropout a sentence has the same vector in training and out of it."""
-        self._read = read
+        Args:
+            encode: Sentences, and whether dropout acts -> the vectors of each tower, [batch, sum of dims] each.
+            dims: Sizes of the blocks that a tower's vector is made of.
+            has_dropout: Whether a sentence's vector in training differs from its vector outside of training.
+        """
+        self._encode = encode
+        self._dims = dims
         self._has_dropout = has_dropout
-        # The sentences are kept beside their vectors, so that an identity is never given away twice.
+        # The sentences are kept with their vectors, so that no other object gets the same id.
         self._known: dict[tuple[int, bool], tuple[Sentences, tuple[Tensor, ...]]] = {}
 
-    def know(self, sentences: Sentences, vectors: tuple[Tensor, ...], *, is_training: bool = True) -> None:
-        """Take over vectors that were computed before, for instance gathered from several workers."""
+    def add(self, sentences: Sentences, vectors: tuple[Tensor, ...], *, is_training: bool = True) -> None:
+        """Store vectors that were computed elsewhere, for instance gathered from several workers."""
         self._known[(id(sentences), is_training)] = (sentences, vectors)
 
-    def block(self, index: int, dims: list[int]) -> Read:
-        """Return a way to read the block `index` of every tower's vectors, which are made of blocks of `dims`."""
+    def block(self, index: int) -> Read:
+        """Return a function that reads sentences into the block `index` of every tower's vectors."""
 
         def read(sentences: Sentences, *, is_training: bool = True) -> tuple[Tensor, ...]:
             if not is_training and not self._has_dropout:
@@ -72,60 +80,408 @@ class Reading:
             key = (id(sentences), is_training)
             if key not in self._known:
                 with torch.set_grad_enabled(torch.is_grad_enabled() and is_training):
-                    self._known[key] = (sentences, self._read(sentences, is_training))
-            return tuple(torch.split(tower.float(), dims, dim=1)[index] for tower in self._known[key][1])
+                    self._known[key] = (sentences, self._encode(sentences, is_training))
+            return tuple(torch.split(tower.float(), self._dims, dim=1)[index] for tower in self._known[key][1])
 
         return read
 
 
-# Sentences whose distinct words are projected together; a bound on memory.
-_CHUNK = 8192
-
-Float32 = npt.NDArray[np.float32]
-
-
-class Encoding(nn.Module, SentenceEncoder):
-    """One or two towers and what follows them.
+class SentenceModel(nn.Module, SentenceEncoder):
+    """One or two towers, f and g, and the objective that trains them.
 
     Attributes:
-        config: What the model is.
-        vocabulary: Its words.
+        config: The parts of the model.
+        vocabulary: The words that have an id.
         max_length: Tokens read of a longer sentence.
+        num_classes: Labels of the training pairs; 0 where they have none.
         f: The first tower.
-        g: The second one, where the objective trains two.
-        postprocessing: What becomes of the towers' blocks.
-        code: What makes bits of the vector; None leaves it.
+        g: The second tower, where the objective trains two.
+        postprocessing: Turns the towers' blocks into the vector that `encode` returns.
+        code: Turns that vector into bits; None where the model has no code.
+        objectives: One for each block that has a loss of its own; empty in a loaded model whose objective is not saved.
     """
 
-    config: ModelConfig
-    vocabulary: Vocabulary
-    max_length: int
-    f: SentenceReader
-    g: SentenceReader
-    postprocessing: Postprocessing
-    code: Code | None
+    def __init__(
+        self, config: ModelConfig, vocabulary: Vocabulary, *, tables: Tables, max_length: int = 50, num_classes: int = 0
+    ) -> None:
+        """Make the towers, postprocessing and code; `build` and `load` add the objective.
 
-    @property
-    def num_bits(self) -> int:
-        """Bits of a code; 0 without one."""
-        return 0 if self.config.code is None else self.config.code.num_bits(self.postprocessing.dim())
+        Args:
+            config: The parts of the model.
+            vocabulary: The words that have an id.
+            tables: Makes the word tables, and holds the generator of the initial values.
+            max_length: Tokens read of a longer sentence.
+            num_classes: Labels of the training pairs; 0 where they have none.
+        """
+        super().__init__()
+        self.config = config
+        self.vocabulary = vocabulary
+        self.max_length = max_length
+        self.num_classes = num_classes
+        self.f = build_encoder(config.encoder, tables)
+        if config.objective.num_towers == 2:
+            self.g = build_encoder(config.towers[1], tables)
+        self.postprocessing = Postprocessing(config.postprocessing, config.encoded_dims)
+        dim = self.postprocessing.dim()
+        self.code = None if config.code is None else build_code(config.code, dim=dim, generator=tables.generator)
+        if config.objective.trains_code:
+            for tower in self.towers:
+                tower.requires_grad_(False)
+        self.objectives = nn.ModuleList()
+
+    # -- building and loading -----------------------------------------------------------------------------------
+
+    @classmethod
+    def build(
+        cls,
+        config: ModelConfig,
+        vocabulary: Vocabulary,
+        *,
+        seed: int,
+        word_vectors: CorpusVectors | None = None,
+        max_length: int = 50,
+        num_classes: int = 0,
+        word_counts: Tensor | None = None,
+        initial: dict[str, Tensor] | None = None,
+    ) -> Self:
+        """Return an untrained model.
+
+        Args:
+            config: The parts of the model.
+            vocabulary: The words that have an id.
+            seed: Fixes the initial values.
+            word_vectors: Dimension -> word vectors counted from the corpus, float32 [vocabulary, dim]; required only
+                where an encoder's `embedding.vectors` is `ppmi`. Files of word vectors are read here.
+            max_length: Tokens read of a longer sentence.
+            num_classes: Labels of the training pairs; 0 where they have none.
+            word_counts: How often each word occurs [vocabulary]; required only where the objective reads them.
+            initial: Initial values of the encoders by name; None draws them.
+
+        Raises:
+            ConfigError: If `initial` belongs to other encoders, or word vectors are missing or do not have
+                `embedding.dim` numbers.
+            DataError: If a file of word vectors is missing or malformed.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        kind = Tables if initial is None else EmptyTables
+        tables = kind(vocabulary, generator=generator, corpus_vectors=word_vectors)
+        model = cls(config, vocabulary, tables=tables, max_length=max_length, num_classes=num_classes)
+        if initial is not None:
+            model._set_encoders(initial)
+        # Last, because an objective may remember the encoders' initial values.
+        model._add_objectives(generator, word_counts)
+        return model
+
+    def _set_encoders(self, tensors: dict[str, Tensor]) -> None:
+        """Copy another model's encoders; from a model of two towers only the first, where this model has one.
+
+        Raises:
+            ConfigError: If names or shapes differ.
+        """
+        own = {name: value for name, value in self.named_parameters() if name.startswith(("f.", "g."))}
+        given = {name: tensors[name] for name in own if name in tensors}
+        try:
+            fill(own, given, source="initial")
+        except ArtifactError as error:
+            raise ConfigError(f"{error}; encoder and second_encoder must be as in the model's run.json") from None
+
+    def _add_objectives(self, generator: torch.Generator, word_counts: Tensor | None = None) -> None:
+        """Make an objective for each block that has a loss of its own."""
+        dims = self._loss_dims
+        first: list[tuple[nn.Parameter, ...]] = [()] * len(dims)
+        second, tables = first, cast("list[WordTable | None]", [None] * len(dims))
+        if not self.config.objective.trains_code:
+            first, tables = self.f.block_parameters(), self.f.block_tables()
+            second = self.g.block_parameters() if len(self.towers) == 2 else second
+        for dim, table, parameters, second_parameters in zip(dims, tables, first, second, strict=True):
+            build_context = BuildContext(
+                dim=dim,
+                num_words=len(self.vocabulary),
+                words=table,
+                generator=generator,
+                num_classes=self.num_classes,
+                parameters=parameters,
+                second_parameters=second_parameters,
+                word_counts=word_counts,
+                code=self.code,
+                num_bits=self.num_bits,
+            )
+            self.objectives.append(build_objective(self.config.objective, build_context))
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read a saved model; its vectors are bit-identical to those of the model that was saved.
+
+        Raises:
+            ArtifactError: If a file is missing, truncated, of another kind or of another model.
+        """
+        record = read_record(folder)
+        vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
+        if len(vocabulary) != record.num_words:
+            raise ArtifactError(
+                f"{folder / VOCABULARY_FILE}: of another model: must hold {record.num_words} words; "
+                f"given {len(vocabulary)}"
+            )
+        path = folder / TENSORS_FILE
+        return cls.from_tensors(record, vocabulary, load_tensors(path), source=path)
+
+    @classmethod
+    def from_tensors(
+        cls, record: Record, vocabulary: Vocabulary, tensors: dict[str, Tensor], *, source: Path | str = "model"
+    ) -> Self:
+        """Return a model with the given parameters, ready to encode.
+
+        It can be trained further where its objective has no parameters of its own, or they are saved with the model.
+
+        Args:
+            record: The content of `model.json`.
+            vocabulary: The words that have an id.
+            tensors: The parameters by name, as `kept_tensors` returns them.
+            source: The tensors' file, for messages.
+
+        Raises:
+            ArtifactError: If names or shapes are those of another model, or a value is not finite.
+        """
+        config = record.config
+        tables = EmptyTables(vocabulary, generator=torch.Generator())
+        model = cls(config, vocabulary, tables=tables, max_length=record.max_length, num_classes=record.num_classes)
+        if config.objective.is_kept or not config.objective.has_state:
+            model._add_objectives(tables.generator)
+        model.load_tensors(tensors, source=source)
+        return model.eval()
+
+    # -- parts --------------------------------------------------------------------------------------------------
 
     @property
     def towers(self) -> list[SentenceReader]:
-        """The encoders that are trained: f, or f and g."""
+        """The encoders: f, or f and g."""
         return [self.f] if self.config.objective.num_towers == 1 else [self.f, self.g]
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return next(self.parameters()).device
 
+    @property
+    def num_bits(self) -> int:
+        """Bits of a code; 0 for a model without one."""
+        return 0 if self.config.code is None else self.config.code.num_bits(self.postprocessing.dim())
+
+    @property
+    def tables(self) -> list[WordTable]:
+        """The trained word tables, each once, in a fixed order."""
+        return [table for table in self._word_tables() if table.weight.requires_grad]
+
+    def _word_tables(self) -> list[WordTable]:
+        return [module for module in self.modules() if isinstance(module, WordTable)]
+
+    def _objectives(self) -> list[Objective]:
+        return [cast("Objective", objective) for objective in self.objectives]
+
+    @property
+    def _loss_dims(self) -> list[int]:
+        """Sizes of the blocks that have a loss of their own; where a code is trained, the size of the whole vector."""
+        if self.config.objective.trains_code:
+            return [self.postprocessing.dim()]
+        return list(self.config.encoder.loss_dims)
+
+    # -- training -----------------------------------------------------------------------------------------------
+
+    def use_sparse_gradients(self, enabled: bool = True) -> None:
+        """Choose whether a word table's gradient holds only the rows in use, as `RowAdam` requires."""
+        for table in self.tables:
+            table.sparse_gradient = enabled
+
+    def prepare(self, batch: AnyBatch, *, generator: torch.Generator | None = None) -> AnyBatch:
+        """Return a training batch as the objective changes it, for instance with shuffled words."""
+        prepared: AnyBatch = self._objectives()[0].prepare(batch, generator=generator)
+        return prepared
+
     def pack(self, sentences: Sentences) -> Packed:
-        """Prepare a batch once; `vectors` and `loss` take it in place of the sentences. `words` are its rows."""
+        """Lay out sentences for the encoders; `vectors` also takes the result, whose `words` are the rows to read."""
         return pack(sentences, device=self.device)
 
+    def vectors(self, sentences: Sentences | Packed, *, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """Encode with every tower, with gradient.
+
+        Args:
+            sentences: Ids and lengths, or the same packed.
+            generator: Source of dropout masks in training; None is torch's global one.
+
+        Returns:
+            The vectors of f, or of f and g, each float32 [batch, dim]. Where the objective trains a code, the finished
+            vectors only. Where the objective sees bits, these as -1 and 1.
+        """
+        packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
+        if self.config.objective.trains_code:
+            with torch.no_grad():
+                return (self.postprocessing(self._blocks(packed)),)
+        for table in self._word_tables():
+            table.generator = generator
+        vectors = tuple(tower(packed).float() for tower in self.towers)
+        if self.code is not None:
+            vectors = tuple(2 * straight_through(tower) - 1 for tower in vectors)
+        if not self.training:
+            return vectors
+        masks = self._dropout_masks(packed.batch, generator)
+        return tuple(tower * mask.to(tower.device) for tower, mask in zip(vectors, masks, strict=True))
+
+    def _dropout_masks(self, batch: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
+        """Return each tower's factors, broadcastable to [batch, dim]."""
+        first, second = self.config.encoder.dropout_masks(batch, generator=generator)
+        if self.config.second_encoder is not None:
+            second = self.config.second_encoder.dropout_masks(batch, generator=generator)[1]
+        return (first, second)[: len(self.towers)]
+
+    def step_reader(self, generator: torch.Generator | None = None) -> StepReader:
+        """Return what the objectives read sentences with in one step."""
+
+        def encode(sentences: Sentences, is_training: bool) -> tuple[Tensor, ...]:
+            if is_training or not self.training:
+                return self.vectors(sentences, generator=generator)
+            self.eval()
+            vectors = self.vectors(sentences)
+            self.train()
+            return vectors
+
+        has_dropout = self.training and any(tower.has_dropout for tower in self.config.towers)
+        return StepReader(encode, dims=self._loss_dims, has_dropout=has_dropout)
+
+    def loss(
+        self,
+        batch: AnyBatch,
+        *,
+        generator: torch.Generator | None = None,
+        reader: StepReader | None = None,
+        penalty_weight: float = 1.0,
+    ) -> Tensor:
+        """Return the objective's loss, a scalar; where blocks train separately, the sum of their losses.
+
+        Args:
+            batch: A batch of the kind that the objective reads.
+            generator: Source of randomness of encoders and objective; None is torch's global one.
+            reader: A reader that knows some of the batch's vectors; by default all are encoded here.
+            penalty_weight: Factor of the penalty on parameters, where several workers' losses are added up.
+        """
+        reader = reader or self.step_reader(generator)
+        losses = [
+            objective(reader.block(index), batch, generator=generator)
+            for index, objective in enumerate(self.objectives)
+        ]
+        penalties = [objective.penalty().to(losses[0].device) for objective in self._objectives()]
+        return torch.stack(losses).sum() + penalty_weight * torch.stack(penalties).sum()
+
+    def after_step(self) -> None:
+        """Restore the objective's constraints after the optimizer's step."""
+        for objective in self._objectives():
+            objective.after_step()
+
+    # -- validation ---------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def scores(self, batch: AnyBatch) -> dict[str, tuple[float, int]]:
+        """Return the sum and the number of cases of each of the objective's metrics on a held-out batch."""
+        reader = self.step_reader()
+        totals: dict[str, tuple[float, int]] = {}
+        for index, objective in enumerate(self._objectives()):
+            for name, (total, count) in objective.scores(reader.block(index), batch).items():
+                before = totals.get(name, (0.0, 0))
+                totals[name] = (before[0] + total, before[1] + count)
+        return totals
+
+    @torch.no_grad()
+    def predictions(self, batch: AnyBatch) -> npt.NDArray[np.float64]:
+        """Return the objective's predicted score of each pair, the mean over blocks, float64 [batch]."""
+        reader = self.step_reader()
+        blocks = [objective.predict(reader.block(index), batch) for index, objective in enumerate(self._objectives())]
+        mean: npt.NDArray[np.float64] = torch.stack(blocks).mean(dim=0).double().cpu().numpy()
+        return mean
+
+    def comparable_vectors(self, sentences: Sentences) -> tuple[Tensor, ...]:
+        """Return each tower's vectors [batch, dim]; of unit length where the objective compares by cosine."""
+        vectors = self.vectors(sentences)
+        if not self.config.objective.is_cosine:
+            return vectors
+        return tuple(nn.functional.normalize(tower, dim=1) for tower in vectors)
+
+    @torch.no_grad()
+    def encode_ids(self, sentences: Sentences) -> Tensor:
+        """Return what `encode` returns, for ids instead of text, float32 [batch, dim].
+
+        Bits are -1 and 1 here, so that the cosine of two codes falls with their Hamming distance.
+        """
+        vectors = self._finish(self._blocks(sentences))
+        return vectors if self.code is None else 2 * vectors - 1
+
+    # -- parts that are fitted ----------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def fit_postprocessing(self, sentences: Sentences) -> None:
+        """Fit the postprocessing to a sample of sentences; the model must not be in training mode."""
+        self.postprocessing.fit(self._blocks_of_all(sentences))
+
+    @torch.no_grad()
+    def fit_code(self, sentences: Sentences) -> None:
+        """Fit what the code learns without steps to the finished vectors of a sample of sentences."""
+        if self.code is not None:
+            self.code.fit(self.postprocessing(self._blocks_of_all(sentences)))
+
+    def _blocks_of_all(self, sentences: Sentences) -> Tensor:
+        """Return `_blocks` of many sentences, computed in chunks."""
+        return torch.cat([self._blocks(chunk) for chunk in sentences.split(_CHUNK)])
+
+    def _blocks(self, sentences: Sentences | Packed) -> Tensor:
+        """Return the blocks of all towers before postprocessing [batch, sum of `encoded_dims`]."""
+        packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
+        return torch.cat([tower.encoded(packed).float() for tower in self.towers], dim=1)
+
+    def _finish(self, vectors: Tensor) -> Tensor:
+        """Return what `encode` returns for the blocks of all towers [batch, dim]."""
+        finished: Tensor = self.postprocessing(vectors)
+        return finished if self.code is None else self.code(finished)
+
+    # -- saving -------------------------------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all parameters by name; one that two parts share appears once."""
+        return {name: parameter.detach() for name, parameter in self.named_parameters()}
+
+    def kept_tensors(self) -> dict[str, Tensor]:
+        """Return the parameters of a saved model: without the objective's where only training needs them."""
+        is_kept = self.config.objective.is_kept
+        return {name: value for name, value in self.tensors().items() if is_kept or not name.startswith("objectives.")}
+
+    def load_tensors(self, tensors: dict[str, Tensor], *, source: Path | str = "model") -> None:
+        """Set all parameters by name.
+
+        Args:
+            tensors: What `tensors` returned.
+            source: Their file, for messages.
+
+        Raises:
+            ArtifactError: If names or shapes are those of another model, or a value is not finite.
+        """
+        fill(dict(self.named_parameters()), tensors, source=source)
+
+    @property
+    def record(self) -> Record:
+        """The content of `model.json`."""
+        return Record(self.config, self.max_length, len(self.vocabulary), self.num_classes)
+
+    def save(self, folder: Path) -> None:
+        """Write the model's three files; `model.json` comes last and marks the others as complete.
+
+        Raises:
+            ArtifactError: If the folder cannot be written.
+        """
+        self.vocabulary.save(folder / VOCABULARY_FILE)
+        save_tensors(folder / TENSORS_FILE, self.kept_tensors(), metadata={"kind": KIND})
+        write_record(folder, self.record)
+
+    # -- encoding text ------------------------------------------------------------------------------------------
+
     def get_sentence_embedding_dimension(self) -> int:
-        """Return the size of an encoded sentence: all towers."""
+        """Return the size of an encoded sentence: all towers, or the bits of the code."""
         return self.num_bits or self.postprocessing.dim()
 
     def encode(
@@ -138,20 +494,20 @@ class Encoding(nn.Module, SentenceEncoder):
         bfloat16: bool = False,
         num_processes: int = 1,
     ) -> Float32:
-        """Encode text; a vector depends on its sentence alone.
+        """Encode text; a vector depends on its sentence only.
 
         Args:
             sentences: Text; an empty sentence is a single unknown word.
-            batch_size: Sentences computed at once; without effect on the vectors.
+            batch_size: Sentences computed at once; does not change the vectors.
             normalize_embeddings: Whether the whole vector gets unit length.
-            towers: `both` for all that were trained, [f ; g] where there are two; `f` for the first alone.
-            bfloat16: Whether matrices are multiplied in bfloat16: faster on processors with such products, and each
-                vector's cosine with its exact one is at least 0.9999.
-            num_processes: Processes to use on a CPU, with one thread each; 1 encodes here.
+            towers: `both` for all that were trained, [f ; g] where there are two; `f` for the first only.
+            bfloat16: Whether matrices are multiplied in bfloat16: faster on processors that support it; each vector's
+                cosine with its float32 value is at least 0.9999.
+            num_processes: Processes to use on a CPU, one thread each; 1 encodes in this process.
 
         Returns:
-            Each tower's blocks, each of unit length, one after another or averaged, float32 [sentences, dim]; of a
-            model with a code its bits, 0 or 1; `encode_packed` gives these as bytes.
+            Each tower's blocks, each of unit length, concatenated or averaged, float32 [sentences, dim]. For a model
+            with a code its bits, 0 or 1; `encode_packed` returns these as bytes.
 
         Raises:
             RaysentError: If `sentences` is not a list of strings.
@@ -186,17 +542,12 @@ class Encoding(nn.Module, SentenceEncoder):
         for rows, packed in zip(block_rows(chunk.lengths, batch_size=batch_size), blocks, strict=True):
             projected = projected or [reader.project(packed.words) for _, reader in readers]
             towers = [reader.read_encoded(packed, one) for (_, reader), one in zip(readers, projected, strict=True)]
-            # What follows the towers costs little and is computed exactly.
+            # Postprocessing is cheap and stays in float32.
             with torch.autocast(self.device.type, enabled=False):
-                yield rows, self._finished(torch.cat(towers, dim=1).float()).cpu().numpy()
-
-    def _finished(self, vectors: Tensor) -> Tensor:
-        """Return what `encode` gives for the blocks of all towers [batch, dim]."""
-        finished: Tensor = self.postprocessing(vectors)
-        return finished if self.code is None else self.code(finished)
+                yield rows, self._finish(torch.cat(towers, dim=1).float()).cpu().numpy()
 
     def encode_packed(self, sentences: list[str], *, batch_size: int = 512) -> npt.NDArray[np.uint8]:
-        """Encode text as packed bits, uint8 [sentences, ceil(bits / 8)]; see `packed_codes`.
+        """Encode text as packed bits, uint8 [sentences, ceil(bits / 8)]; see `kernels.hamming`.
 
         Raises:
             ConfigError: If the model has no code.
@@ -225,383 +576,6 @@ class Encoding(nn.Module, SentenceEncoder):
         first, second = (np.atleast_2d(np.asarray(side, dtype=np.float32)) for side in (a, b))
         distance: Float32 = np.abs(first - second).sum(axis=1)
         return -distance
-
-    @torch.no_grad()
-    def unit_vectors(self, sentences: Sentences) -> Tensor:
-        """Return what `encode` gives for sentences that are ids already, float32 [batch, dim], without gradient.
-
-        Bits are -1 and 1 here, so that the cosine of two codes goes with minus their Hamming distance.
-        """
-        vectors = self._finished(self._blocks(sentences))
-        return vectors if self.code is None else 2 * vectors - 1
-
-    def _blocks(self, sentences: Sentences | Packed) -> Tensor:
-        """Return the blocks of all towers before post-processing [batch, sum of `encoded_dims`]."""
-        packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
-        return torch.cat([tower.encoded(packed).float() for tower in self.towers], dim=1)
-
-    @torch.no_grad()
-    def fit_postprocessing(self, sentences: Sentences) -> None:
-        """Fit what post-processing learns from a sample of sentences; the model must not be in training."""
-        self.postprocessing.fit(self._blocks_of_all(sentences))
-
-    @torch.no_grad()
-    def fit_code(self, sentences: Sentences) -> None:
-        """Fit what the code learns without steps, from the finished vectors of a sample of sentences."""
-        if self.code is not None:
-            self.code.fit(self.postprocessing(self._blocks_of_all(sentences)))
-
-    def _blocks_of_all(self, sentences: Sentences) -> Tensor:
-        """Return `_blocks` of many sentences, a few at a time."""
-        return torch.cat([self._blocks(chunk) for chunk in chunks(sentences, size=_CHUNK)])
-
-
-def chunks(sentences: Sentences, *, size: int) -> Iterator[Sentences]:
-    """Yield sentences a few at a time."""
-    ends = np.cumsum(sentences.lengths)
-    for first in range(0, len(ends), size):
-        lengths = sentences.lengths[first : first + size]
-        stop = int(ends[first + len(lengths) - 1])
-        yield Sentences(sentences.ids[stop - int(lengths.sum()) : stop], lengths)
-
-
-class Learning(Encoding):
-    """Towers and the objectives that read them.
-
-    Attributes:
-        objectives: One for each block that has a loss of its own; none in a model that was loaded and whose objective
-            does not stay with it.
-    """
-
-    objectives: nn.ModuleList
-
-    @property
-    def tables(self) -> list[WordTable]:
-        """The trained word tables, each once, in a fixed order."""
-        return [table for table in self._word_tables() if table.weight.requires_grad]
-
-    def _word_tables(self) -> list[WordTable]:
-        return [module for module in self.modules() if isinstance(module, WordTable)]
-
-    def use_sparse_gradients(self, enabled: bool = True) -> None:
-        """Choose whether a word table's gradient holds the rows in use only, as `RowAdam` wants it."""
-        for table in self.tables:
-            table.sparse_gradient = enabled
-
-    def vectors(self, sentences: Sentences | Packed, *, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
-        """Encode with every tower, with gradient.
-
-        Args:
-            sentences: Ids and lengths, or the same packed.
-            generator: Source of dropout's masks in training; None is torch's own.
-
-        Returns:
-            f, or f and g, each float32 [batch, dim]; where a code is trained, the finished vectors alone; where the
-            objective sees the bits, these as -1 and 1.
-        """
-        packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
-        if self.config.objective.trains_code:
-            with torch.no_grad():
-                return (self.postprocessing(self._blocks(packed)),)
-        for table in self._word_tables():
-            table.generator = generator
-        vectors = tuple(tower(packed).float() for tower in self.towers)
-        if self.code is not None:
-            vectors = tuple(2 * straight_through(tower) - 1 for tower in vectors)
-        if not self.training:
-            return vectors
-        masks = self._dropout_masks(packed.batch, generator)
-        return tuple(tower * mask.to(tower.device) for tower, mask in zip(vectors, masks, strict=True))
-
-    def _dropout_masks(self, batch: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
-        """Return each tower's factors, broadcastable to [batch, dim]."""
-        first, second = self.config.encoder.dropout_masks(batch, generator=generator)
-        if self.config.second_encoder is not None:
-            second = self.config.second_encoder.dropout_masks(batch, generator=generator)[1]
-        return (first, second)[: self.config.objective.num_towers]
-
-    def loss(
-        self,
-        batch: AnyBatch,
-        *vectors: Tensor,
-        packed: Packed | None = None,
-        generator: torch.Generator | None = None,
-        reading: Reading | None = None,
-        penalty_share: float = 1.0,
-    ) -> Tensor:
-        """Return the objective's value, a scalar; where members train separately, the sum of their losses.
-
-        Args:
-            batch: Sentences and what the objective knows of them.
-            vectors: The towers' vectors of the batch's `sentences` [batch, dim] each, for instance gathered from
-                several workers; by default they are encoded here.
-            packed: The batch's `sentences` packed, to save doing it again.
-            generator: Source of randomness in training, the encoders' and the objective's; None is torch's own.
-            reading: Knows vectors already; by default one that knows none.
-            penalty_share: Share of the parameters' own penalty that is added, where several workers' losses are added.
-        """
-        reading = reading or self.reading(generator)
-        if packed is not None and not vectors:
-            vectors = self.vectors(packed, generator=generator)
-        if vectors:
-            reading.know(batch.sentences, vectors)  # type: ignore[union-attr]  # pairs have no such column, nor these
-        dims = self._loss_dims
-        losses = [
-            objective(reading.block(index, dims), batch, generator=generator)
-            for index, objective in enumerate(self.objectives)
-        ]
-        penalties = [objective.penalty().to(losses[0].device) for objective in self._objectives()]
-        return torch.stack(losses).sum() + penalty_share * torch.stack(penalties).sum()
-
-    def prepare(self, batch: AnyBatch, *, generator: torch.Generator | None = None) -> AnyBatch:
-        """Return a training batch as the objective wants it."""
-        prepared: AnyBatch = self._objectives()[0].prepare(batch, generator=generator)
-        return prepared
-
-    @torch.no_grad()
-    def scores(self, batch: AnyBatch) -> dict[str, tuple[float, int]]:
-        """Return the sum and the number of cases of each metric of the objective on a held-out batch, over blocks."""
-        reading, dims = self.reading(None), self._loss_dims
-        totals: dict[str, tuple[float, int]] = {}
-        for index, objective in enumerate(self._objectives()):
-            for name, (total, count) in objective.scores(reading.block(index, dims), batch).items():
-                before = totals.get(name, (0.0, 0))
-                totals[name] = (before[0] + total, before[1] + count)
-        return totals
-
-    @torch.no_grad()
-    def predictions(self, batch: AnyBatch) -> npt.NDArray[np.float64]:
-        """Return the score that the objective predicts for each pair, the mean over blocks, float64 [batch]."""
-        reading, dims = self.reading(None), self._loss_dims
-        blocks = [
-            objective.predict(reading.block(index, dims), batch) for index, objective in enumerate(self._objectives())
-        ]
-        found: npt.NDArray[np.float64] = torch.stack(blocks).mean(dim=0).double().cpu().numpy()
-        return found
-
-    def after_step(self) -> None:
-        """Let the objective keep its constraints after the optimiser's step."""
-        for objective in self._objectives():
-            objective.after_step()
-
-    def _objectives(self) -> list[Objective]:
-        return [cast("Objective", objective) for objective in self.objectives]
-
-    def reading(self, generator: torch.Generator | None) -> Reading:
-        """Return the way in which the objective reads in one step."""
-
-        def read(sentences: Sentences, is_training: bool) -> tuple[Tensor, ...]:
-            if is_training or not self.training:
-                return self.vectors(sentences, generator=generator)
-            self.eval()
-            vectors = self.vectors(sentences)
-            self.train()
-            return vectors
-
-        return Reading(read, has_dropout=self.training and any(tower.has_dropout for tower in self.config.towers))
-
-    def compared(self, sentences: Sentences) -> tuple[Tensor, ...]:
-        """Return each tower's vectors as a dot product may compare them: of unit length where only angles count."""
-        vectors = self.vectors(sentences)
-        if not self.config.objective.is_cosine:
-            return vectors
-        return tuple(nn.functional.normalize(tower, dim=1) for tower in vectors)
-
-    @property
-    def _loss_dims(self) -> list[int]:
-        """Sizes of the blocks that have a loss of their own; of a code's training the whole vector."""
-        if self.config.objective.trains_code:
-            return [self.postprocessing.dim()]
-        return list(self.config.encoder.loss_dims)
-
-
-class SentenceModel(Learning):
-    """One or two towers, f and g, and the objective that trains them.
-
-    Attributes:
-        config: What the model is.
-        vocabulary: Its words.
-        max_length: Tokens read of a longer sentence.
-        objectives: One for each block that has a loss of its own; none in a model that was loaded and whose objective
-            does not stay with it.
-    """
-
-    def __init__(
-        self,
-        config: ModelConfig,
-        vocabulary: Vocabulary,
-        *,
-        tables: Tables,
-        max_length: int = 50,
-        num_classes: int = 0,
-        has_objective: bool = True,
-    ) -> None:
-        super().__init__()
-        self.config = config
-        self.vocabulary = vocabulary
-        self.max_length = max_length
-        self.num_classes = num_classes
-        self.f = build_encoder(config.encoder, tables)
-        if config.objective.num_towers == 2:
-            self.g = build_encoder(config.towers[1], tables)
-        self.postprocessing = Postprocessing(config.postprocessing, config.encoded_dims)
-        self.code = (
-            None
-            if config.code is None
-            else build_code(config.code, dim=self.postprocessing.dim(), generator=tables.generator)
-        )
-        if config.objective.trains_code:
-            for tower in self.towers:
-                tower.requires_grad_(False)
-        self.objectives = nn.ModuleList(self._build_objectives(tables) if has_objective else [])
-
-    def _build_objectives(self, tables: Tables, word_counts: Tensor | None = None) -> list[Objective]:
-        """Return an objective for each block that has a loss of its own."""
-        first, second = self.towers[0], self.towers[-1]
-        nothing: list[tuple[nn.Parameter, ...]] = [()] * len(self._loss_dims)
-        is_frozen = self.config.objective.trains_code
-        blocks = zip(
-            self._loss_dims,
-            [None] if is_frozen else first.block_tables(),
-            nothing if is_frozen else first.block_parameters(),
-            nothing if is_frozen or second is first else second.block_parameters(),
-            strict=True,
-        )
-        return [
-            build_objective(
-                self.config.objective,
-                BuildContext(
-                    dim=dim,
-                    num_words=len(self.vocabulary),
-                    words=table,
-                    generator=tables.generator,
-                    num_classes=self.num_classes,
-                    parameters=parameters,
-                    second_parameters=second_parameters,
-                    word_counts=word_counts,
-                    code=self.code,
-                    num_bits=self.num_bits,
-                ),
-            )
-            for dim, table, parameters, second_parameters in blocks
-        ]
-
-    @classmethod
-    def build(
-        cls,
-        config: ModelConfig,
-        vocabulary: Vocabulary,
-        *,
-        seed: int,
-        word_vectors: CorpusVectors | None = None,
-        max_length: int = 50,
-        num_classes: int = 0,
-        word_counts: Tensor | None = None,
-        initial: dict[str, Tensor] | None = None,
-    ) -> Self:
-        """Return an untrained model.
-
-        Args:
-            config: What the model is.
-            vocabulary: Its words.
-            seed: Fixes the first values.
-            word_vectors: Dimension -> the corpus' own vectors, float32 [vocabulary, dim]; needed only where an
-                encoder's `embedding.vectors` is `ppmi`. Files of word vectors are read here.
-            max_length: Tokens read of a longer sentence.
-            num_classes: Labels of the pairs that it will be trained on; 0 where they have none.
-            word_counts: How often each word occurs [vocabulary]; needed only where the objective reads them.
-            initial: Values of the encoders to begin with, by name; None draws new ones.
-
-        Raises:
-            ConfigError: If the initial values are those of other encoders, or word vectors are of another size than
-                `embedding.dim`, or none are at hand.
-            DataError: If a file of word vectors is missing or wrong.
-        """
-        generator = torch.Generator().manual_seed(seed)
-        kind = Tables if initial is None else EmptyTables
-        tables = kind(vocabulary, generator=generator, corpus_vectors=word_vectors)
-        model = cls(
-            config, vocabulary, tables=tables, max_length=max_length, num_classes=num_classes, has_objective=False
-        )
-        if initial is not None:
-            model._take_encoders(initial)
-        # Last: an objective may remember what the encoders begin with.
-        model.objectives.extend(model._build_objectives(tables, word_counts))
-        return model
-
-    def _take_encoders(self, tensors: dict[str, Tensor]) -> None:
-        """Take over the values of another model's encoders; of two towers the first, where this model has one.
-
-        Raises:
-            ConfigError: If they are of other shapes.
-        """
-        own = {name: value for name, value in self.named_parameters() if name.startswith(("f.", "g."))}
-        given = {name: tensors[name] for name in own if name in tensors}
-        try:
-            fill(own, given, source="initial")
-        except ArtifactError as error:
-            raise ConfigError(f"{error}; encoder and second_encoder must be as in the model's run.json") from None
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the model's values by name, a shared one once."""
-        return {name: parameter.detach() for name, parameter in self.named_parameters()}
-
-    def kept_tensors(self) -> dict[str, Tensor]:
-        """Return the values that stay with a saved model: all but an objective's that is needed to train only."""
-        is_kept = self.config.objective.is_kept
-        return {name: value for name, value in self.tensors().items() if is_kept or not name.startswith("objectives.")}
-
-    def load_tensors(self, tensors: dict[str, Tensor], *, source: Path | str = "model") -> None:
-        """Take over values by name.
-
-        Args:
-            tensors: What `tensors` returned.
-            source: Their file, for messages.
-
-        Raises:
-            ArtifactError: If names or shapes are those of another model, or a value is not finite.
-        """
-        fill(dict(self.named_parameters()), tensors, source=source)
-
-    def save(self, folder: Path) -> None:
-        """Write the model's three files; `model.json` comes last and says that the others are whole.
-
-        Raises:
-            ArtifactError: If the folder cannot be written.
-        """
-        self.vocabulary.save(folder / VOCABULARY_FILE)
-        save_tensors(folder / TENSORS_FILE, self.kept_tensors(), metadata={"kind": KIND})
-        write_record(folder, Record(self.config, self.max_length, len(self.vocabulary), self.num_classes))
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read a saved model; its vectors are the same to the last bit.
-
-        It can be trained on where its objective stays with it or has no state of its own.
-
-        Raises:
-            ArtifactError: If a file is missing, truncated, of another kind or of another model.
-        """
-        record = read_record(folder)
-        config = record.config
-        vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
-        if len(vocabulary) != record.num_words:
-            raise ArtifactError(
-                f"{folder / VOCABULARY_FILE}: of another model: must hold {record.num_words} words; "
-                f"given {len(vocabulary)}"
-            )
-        tables = EmptyTables(vocabulary, generator=torch.Generator())
-        has_objective = config.objective.is_kept or not config.objective.has_state
-        model = cls(
-            config,
-            vocabulary,
-            tables=tables,
-            max_length=record.max_length,
-            num_classes=record.num_classes,
-            has_objective=has_objective,
-        )
-        model.load_tensors(load_tensors(folder / TENSORS_FILE), source=folder / TENSORS_FILE)
-        return model.eval()
 
 
 register_loader(MODEL_FILE, SentenceModel.load)

@@ -241,24 +241,26 @@ class SharedLoss:
         if self.gathers:
             vectors = tuple(map(self._workers.gather_vectors, vectors))
             batch = self._workers.gather_batch(batch, self._device)
-        return self._model.loss(batch, *vectors, generator=generator, penalty_share=self._share)
+        reader = self._model.step_reader(generator)
+        reader.add(batch.sentences, vectors)
+        return self._model.loss(batch, generator=generator, reader=reader, penalty_weight=self._share)
 
     def _of_all_pairs(self, pairs: Pairs, *, step: int, generator: torch.Generator) -> Tensor:
         """Return the loss over all workers' pairs; only this one's vectors carry gradient."""
         everyone = self._workers.gather_pairs(pairs)
-        reading = self._model.reading(generator)
+        reader = self._model.step_reader(generator)
         for own, all_of_them in zip(pairs.parts, everyone.parts, strict=True):
             packed = self._model.pack(own)
             vectors = self._model.vectors(packed, generator=generator)
-            reading.know(all_of_them, tuple(map(self._workers.gather_vectors, vectors)))
+            reader.add(all_of_them, tuple(map(self._workers.gather_vectors, vectors)))
             with torch.no_grad():
                 self._model.eval()
                 plain = self._model.vectors(packed)
                 self._model.train()
-            reading.know(all_of_them, tuple(map(self._workers.gather_vectors, plain)), is_training=False)
+            reader.add(all_of_them, tuple(map(self._workers.gather_vectors, plain)), is_training=False)
         # Negatives are drawn alike by everybody.
         common = dropout_generator(self._seed, step, 0)
-        return self._model.loss(everyone, generator=common, reading=reading, penalty_share=self._share)
+        return self._model.loss(everyone, generator=common, reader=reader, penalty_weight=self._share)
 
     @property
     def _share(self) -> float:

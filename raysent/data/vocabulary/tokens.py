@@ -75,6 +75,14 @@ class Sentences(NamedTuple):
     ids: np.ndarray
     lengths: np.ndarray
 
+    def split(self, size: int) -> Iterator[Sentences]:
+        """Yield the sentences in order, at most `size` at a time."""
+        ends = np.cumsum(self.lengths)
+        for first in range(0, len(ends), size):
+            lengths = self.lengths[first : first + size]
+            stop = int(ends[first + len(lengths) - 1])
+            yield Sentences(self.ids[stop - int(lengths.sum()) : stop], lengths)
+
 
 class ChunkTable:
     """Text -> ids through a table of the distinct chunks between white space.

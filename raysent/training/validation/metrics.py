@@ -172,14 +172,7 @@ def cosines(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> 
 
 def _encode(sentences: Sentences, encode: EncodeUnit) -> npt.NDArray[np.float32]:
     """Encode in chunks, float32 [sentences, dim]."""
-    ends = np.cumsum(sentences.lengths)
-    blocks = []
-    for first in range(0, len(ends), _CHUNK):
-        lengths = sentences.lengths[first : first + _CHUNK]
-        stop = int(ends[first + len(lengths) - 1])
-        ids = sentences.ids[stop - int(lengths.sum()) : stop]
-        blocks.append(encode(Sentences(ids, lengths)).float().cpu().numpy())
-    return np.concatenate(blocks)
+    return np.concatenate([encode(chunk).float().cpu().numpy() for chunk in sentences.split(_CHUNK)])
 
 
 _SEED = 0

@@ -118,9 +118,9 @@ class Validator:
         """Return every figure by name; the model must not be in training."""
         found: dict[str, float] = {}
         if self.pool is not None:
-            found |= self.pool.scores(lambda sentences: _two(model.compared(sentences)))
+            found |= self.pool.scores(lambda sentences: _two(model.comparable_vectors(sentences)))
         if self.similarity is not None:
-            found |= self.similarity.scores(model.unit_vectors, self._vocabulary, max_length=self._max_length)
+            found |= self.similarity.scores(model.encode_ids, self._vocabulary, max_length=self._max_length)
         if self.held_out is not None:
             found |= (
                 self.held_out.predicted(model.predictions) if self._predicts else self.held_out.scores(model.scores)
