@@ -20,7 +20,9 @@ from tiny_run import tiny_run, write_corpus
 
 import raysent
 from raysent.cli import encoding, live
+from raysent.config import parse_yaml
 from raysent.evaluation.tasks import senteval
+from raysent.sweeps.space import parse_space
 from raysent.training.loop import fit
 from raysent.training.run import RunConfig
 
@@ -298,10 +300,13 @@ def test_output_that_nobody_reads_on_is_no_error(place):
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "{\n", "")
 
 
+TOY = parse_space(parse_yaml(SPACE), name="toy")
+
+
 def _view(*, width: int) -> tuple[live.SweepView, io.StringIO]:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=False, markup=False)
-    return live.SweepView(console, title="toy", metric="context_accuracy", mode="max"), stream
+    return live.SweepView(console, TOY), stream
 
 
 def _events(view: live.SweepView) -> None:
@@ -309,7 +314,7 @@ def _events(view: live.SweepView) -> None:
     trial = {"params": {"encoder.bidirectional": True, "training.learning_rate": 0.00123456}}
     view.hear({"event": "session", "trials": 3, "concurrent": 2})
     for name, status, error in (("0000", "finished", None), ("0001", "stopped", None), ("0002", "failed", "it broke")):
-        view.hear({"event": "suggested", "trial": name, **trial})
+        view.hear({"event": "suggested", "trial": name, "number": int(name), **trial})
         view.hear({"event": "started", "trial": name})
         metrics = {"context_accuracy": 0.25, "context_nll": 2.0}
         view.hear({"event": "report", "trial": name, "index": 1, "num_reports": 2, "metrics": metrics, "seconds": 61.0})
@@ -333,7 +338,7 @@ def test_sweep_view_off_a_terminal_prints_one_line_an_event(place):
 def test_sweep_view_in_a_narrow_window_keeps_scores_whole(place):
     """What was drawn gives way; nothing is cut to dots."""
     console = Console(file=io.StringIO(), width=60, force_terminal=True, record=True)
-    view = live.SweepView(console, title="toy", metric="context_accuracy", mode="max", is_quiet=True)
+    view = live.SweepView(console, TOY, is_quiet=True)
     _events(view)
     console.print(view._render())
     text = console.export_text()
@@ -348,7 +353,7 @@ def test_time_left_counts_running_trials_to_their_end(place):
     view, _ = _view(width=80)
     _events(view)
     for index in (1, 2):
-        view.hear({"event": "suggested", "trial": "0003", "params": {}})
+        view.hear({"event": "suggested", "trial": "0003", "number": 3, "params": {}})
         view.hear({"event": "report", "trial": "0003", "index": index, "num_reports": 9, "metrics": {}, "seconds": 1.0})
     view._begun -= 50.0
     assert view._time_left() == pytest.approx(50 / 5 * 7, rel=0.1)

@@ -14,9 +14,10 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.storage.layout import JOURNAL_FILE
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.journal import Journal
-from raysent.sweeps.samplers.optuna_samplers import OptunaSampler, derived_seed
+from raysent.sweeps.samplers.optuna_samplers import OptunaSampler
 from raysent.sweeps.schedulers.asha import SuccessiveHalving
 from raysent.sweeps.space import parse_space
+from raysent.sweeps.trial import derived_seed
 
 NUM_REPORTS = 9
 

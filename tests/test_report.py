@@ -369,7 +369,7 @@ def written_by_raysent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             )
         controller.end(trial.name, status="finished")
     journal.close()
-    write_trials_table(tmp_path, controller)
+    write_trials_table(tmp_path, controller.space, controller.trials.values())
     monkeypatch.setattr(senteval, "NUM_ROWS", senteval.NUM_ROWS | {"CR/custrev.pos": 30, "CR/custrev.neg": 30})
     for name, word in (("pos", "good"), ("neg", "bad")):
         path = tmp_path / "data" / "CR" / f"custrev.{name}"

@@ -21,9 +21,7 @@ from raysent.errors import ConfigError
 from raysent.sweeps import load_record, prepare_space, read_events, read_ledger, replay
 from raysent.sweeps.gpu_sharing import share_gpu, trial_bytes, trials_per_gpu
 from raysent.sweeps.machines import Machines, layout
-from raysent.sweeps.ranking import select_members
 from raysent.sweeps.space import Limits, parse_space
-from raysent.sweeps.trial import Trial
 
 SPACE = """
 metric: context_accuracy
@@ -74,10 +72,6 @@ def _statuses(run: Path) -> dict[str, str]:
     return {event["trial"]: event["status"] for event in read_events(run) if event["event"] == "ended"}
 
 
-def _trial(number: int, kind: str, score: float | None, status: str = "finished") -> Trial:
-    return Trial(f"{number:04d}", number, {"kind": kind}, 0, status=status, metrics={"context_accuracy": score})
-
-
 def test_layout_fills_the_machine_and_refuses_what_does_not_fit():
     """One core a trial, more where cores are left; a trial that cannot fit is a mistake, not a wait."""
     assert layout(Limits(), Machines(cpus=4), num_trials=12).concurrent == 4
@@ -87,18 +81,6 @@ def test_layout_fills_the_machine_and_refuses_what_does_not_fit():
     assert not layout(Limits(), Machines(cpus=1), num_trials=1).is_nested
     with pytest.raises(ConfigError, match="one trial needs 3 cores and 0 GPUs; there are 2 cores"):
         layout(Limits(workers_per_trial=3), Machines(cpus=2), num_trials=1)
-
-
-def test_select_members_takes_the_best_of_each_kind_first():
-    """Every kind is there, the rest is filled by the metric, failures are left out."""
-    text = "base: {encoder: {type: bag}, objective: {type: context_prediction}}\nsearch:\n"
-    text += "  encoder.pooling: {choice: [sum, mean]}\njudge: {members: 3, each: encoder.pooling}\n"
-    space = parse_space(parse_yaml(text), name="toy")
-    trials = [_trial(0, "a", 0.9), _trial(1, "a", 0.8), _trial(2, "a", 0.7), _trial(3, "b", 0.1, "stopped")]
-    for trial in trials:
-        trial.params = {"encoder.pooling": trial.params["kind"]}
-    chosen = select_members(space, [*trials, _trial(4, "c", None, "failed")])
-    assert [trial.number for trial in chosen] == [0, 1, 3]
 
 
 def test_layout_asks_for_no_more_cores_than_a_node_has():

@@ -15,6 +15,8 @@ from rich.text import Text
 
 from raysent.cli.console import natural_width
 from raysent.cost import MACHINES
+from raysent.sweeps.ranking import TrialResult, first_number, rank
+from raysent.sweeps.space import SearchSpace
 
 NUM_SHOWN = 12
 # Set where a sweep was submitted: it tells its events in lines, each behind a record separator, and who submitted it
@@ -68,9 +70,9 @@ class EventLines:
 class SweepView:
     """Shows a sweep's events. Use as a context manager; its `hear` is the sweep's listener."""
 
-    def __init__(self, console: Console, *, title: str, metric: str, mode: str, is_quiet: bool = False) -> None:
+    def __init__(self, console: Console, space: SearchSpace, *, is_quiet: bool = False) -> None:
         self._console = console
-        self._title, self._metric, self._mode = title, metric, mode
+        self._space, self._title, self._metric = space, space.name, space.metric
         self._is_quiet = is_quiet
         self._trials: dict[str, dict[str, Any]] = {}
         self._num_trials = self._concurrent = 1
@@ -118,7 +120,7 @@ class SweepView:
                 self._num_trials, self._concurrent = event["trials"], event["concurrent"]
             case "suggested":
                 blank = {"status": "waiting", "index": 0, "num_reports": 0, "seconds": 0.0, "metrics": {}}
-                self._trials[event["trial"]] = {"params": event["params"], **blank}
+                self._trials[event["trial"]] = {"number": event["number"], "params": event["params"], **blank}
             case "started":
                 self._trials[event["trial"]]["status"] = "running"
             case "report":
@@ -160,9 +162,14 @@ class SweepView:
 
     def _ranked(self) -> list[tuple[str, dict[str, Any]]]:
         """Return the trials that have reported, best first."""
-        sign = -1 if self._mode == "max" else 1
-        scored = [(name, trial) for name, trial in self._trials.items() if self._score(trial) is not None]
-        return sorted(scored, key=lambda item: sign * (self._score(item[1]) or 0.0))
+        scored = [self._result(name) for name, trial in self._trials.items() if self._score(trial) is not None]
+        return [(result.name, self._trials[result.name]) for result in rank(scored, mode=self._space.mode)]
+
+    def _result(self, name: str) -> TrialResult:
+        """Return what the ranking reads of a trial."""
+        trial = self._trials[name]
+        first = first_number(trial["number"], num_seeds=self._space.limits.seeds)
+        return TrialResult(name, trial["number"], trial["status"], trial["params"], self._score(trial), first)
 
     def _summary(self) -> str:
         """Return best so far, counts and time in one line."""

@@ -244,7 +244,7 @@ def _packed(submission: Submission, folder: Path) -> list[str]:
 
 def _follow(jobs: Jobs, job: str, space: SearchSpace, said: list[str], *, as_json: bool) -> Ended:
     """Show a job's sweep as one of this machine is shown; what else it says is kept for its end."""
-    with SweepView(messages, title=space.name, metric=space.metric, mode=space.mode, is_quiet=as_json) as view:
+    with SweepView(messages, space, is_quiet=as_json) as view:
 
         def hear(line: str) -> None:
             if not line.startswith(EVENT_MARK):

@@ -27,6 +27,7 @@ from raysent.sweeps import Event, SweepRecord, SweepResult, judged, load_record,
 from raysent.sweeps import replay as replay_sweep
 from raysent.sweeps import resume as resume_sweep
 from raysent.sweeps import start as start_sweep
+from raysent.sweeps.ranking import median_values, rank_trials
 from raysent.sweeps.space import SearchSpace, find_space, read_space, schema, with_absolute_paths
 from raysent.training.run import describe
 from raysent.training.validation import CONTEXT_METRICS
@@ -132,7 +133,7 @@ def _spot(space: SearchSpace) -> LiveSpot | None:
 def _view(space: SearchSpace, *, as_json: bool) -> SweepView | EventLines:
     if EVENTS_VARIABLE in os.environ:
         return EventLines(messages)
-    return SweepView(messages, title=space.name, metric=space.metric, mode=space.mode, is_quiet=as_json)
+    return SweepView(messages, space, is_quiet=as_json)
 
 
 def _tasks_of(space: SearchSpace, tasks: str | None, *, data: Path | None) -> list[str]:
@@ -248,24 +249,21 @@ def _summary(result: SweepResult) -> dict[str, Any]:
 
 def _print_leaderboard(result: SweepResult, space: SearchSpace) -> None:
     """Print the trials, best first."""
-    sign = -1 if space.mode == "max" else 1
-
-    def rank(trial: Any) -> tuple[bool, float]:
-        score = trial.metrics.get(space.metric)
-        return score is None, 0.0 if score is None else sign * score
-
     figures = [*CONTEXT_METRICS] if space.metric in CONTEXT_METRICS else [space.metric]
+    medians = median_values(space, result.trials) if space.limits.seeds > 1 else {}
     rows = [
         (
             trial.name,
             trial.status,
             *(format_value(trial.params.get(name)) for name in space.domains),
             *(format_value(trial.metrics.get(name)) for name in figures),
+            *([format_value(medians[trial.name])] if medians else []),
             format_duration(trial.seconds),
         )
-        for trial in sorted(result.trials, key=rank)
+        for trial in rank_trials(space, result.trials)
     ]
     names = [name.split(".")[-1] for name in space.domains]
+    figures += [f"median {space.metric}"] if medians else []
     print_table(["trial", "status", *names, *figures, "time"], rows, num_text=2 + len(names))
     for trial in result.trials:
         if trial.error:

@@ -13,9 +13,10 @@ from raysent.analysis.neighbours import Comparison
 from raysent.cost import Bill
 from raysent.evaluation.members import Costs
 from raysent.report.blocks import number
+from raysent.report.ensemble_files import mapping
 from raysent.report.score_files import Ensemble, Score
-
-BROKEN = ("failed", "nan")
+from raysent.sweeps.ranking import TrialResult, best_result, first_number, rank
+from raysent.sweeps.trial import BROKEN
 
 Found = TypeVar("Found", bound=Analysis)
 
@@ -129,20 +130,29 @@ class Run:
 
     @cached_property
     def ranked(self) -> list[Trial]:
-        """The trials from best to worst.
-
-        Finished ones come first, since a figure taken earlier in training says less; those that broke come last.
-        """
-        sign = -1 if self.mode == "max" else 1
-
-        def place(trial: Trial) -> tuple[bool, bool, float, str]:
-            value = self.value(trial)
-            is_out = value is None or trial.status in BROKEN
-            return (is_out, trial.status != "finished", sign * (value or 0.0), trial.name)
-
-        return sorted(self.trials, key=place)
+        """The trials from best to worst."""
+        by_name = {trial.name: trial for trial in self.trials}
+        return [by_name[result.name] for result in rank(self._results, mode="min" if self.mode == "min" else "max")]
 
     @cached_property
     def best(self) -> Trial | None:
-        """The best trial that has a figure and did not break."""
-        return next((t for t in self.ranked if self.value(t) is not None and t.status not in BROKEN), None)
+        """The best trial that has a value and did not break."""
+        found = best_result(self._results, mode="min" if self.mode == "min" else "max")
+        return next((trial for trial in self.trials if found is not None and trial.name == found.name), None)
+
+    @cached_property
+    def _results(self) -> list[TrialResult]:
+        """What the ranking reads of the trials."""
+        limits = mapping(mapping(self.settings.get("space")).get("limits"))
+        num_seeds = int(number(limits.get("seeds")) or 1)
+        return [
+            TrialResult(
+                trial.name,
+                place,
+                trial.status,
+                trial.params,
+                self.value(trial),
+                first_number(place, num_seeds=num_seeds),
+            )
+            for place, trial in enumerate(self.trials)
+        ]

@@ -79,14 +79,13 @@ class Simulator:
 
     def _outcome(self) -> SimulatedSweep:
         trials = list(self._conductor.trials.values())
-        signed = [self._conductor.score(trial) for trial in trials if trial.status == "finished"]
-        scores = [score for score in signed if score is not None]
+        best = self._conductor.best
         rungs = Counter(index for trial in trials for index in trial.decisions)
         return SimulatedSweep(
             billed_usd=self._machines.billed_usd,
             ledger_usd=self._ledger.spent_usd,
             seconds=self._clock.now_s,
-            best=(max if self._space.mode == "max" else min)(scores, default=None),
+            best=self._conductor.score(best) if best is not None and best.status == "finished" else None,
             num_interruptions=self._num_interruptions,
             lost_s=self._training.lost_s,
             rungs=dict(sorted(rungs.items())),

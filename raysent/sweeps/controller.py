@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from statistics import median
 from typing import Any
 
 from raysent.cost import Budget, Funds
 from raysent.sweeps.budget_policy import BudgetPolicy
 from raysent.sweeps.journal import Event
+from raysent.sweeps.ranking import best_result, first_number, median_value, result_of
 from raysent.sweeps.samplers import make_sampler
-from raysent.sweeps.samplers.optuna_samplers import Sampler, derived_seed
+from raysent.sweeps.samplers.optuna_samplers import Sampler
 from raysent.sweeps.schedulers.asha import SuccessiveHalving
 from raysent.sweeps.space import SearchSpace
-from raysent.sweeps.trial import ENDED, Status, Trial, trial_name
+from raysent.sweeps.trial import ENDED, Status, Trial, derived_seed, trial_name
 
 
 class SweepController:
@@ -89,21 +89,13 @@ class SweepController:
 
     @property
     def best(self) -> Trial | None:
-        """The trial with the best last report so far; with several seeds, the median one of the best values."""
-        sign = 1 if self.space.mode == "max" else -1
-
-        def place(trial: Trial) -> tuple[bool, float, float]:
-            value = self.median(trial) or 0.0
-            is_whole = all(one.status == "finished" for one in self._same(trial))
-            return is_whole, sign * value, -abs((self.score(trial) or 0.0) - value)
-
-        scored = [trial for trial in self.trials.values() if self.score(trial) is not None]
-        return max(scored, key=place, default=None)
+        """The best trial so far; None where none has a value."""
+        found = best_result((result_of(self.space, trial) for trial in self.trials.values()), mode=self.space.mode)
+        return None if found is None else self.trials[found.name]
 
     def median(self, trial: Trial) -> float | None:
-        """Return the median metric of the last reports of all trials with this one's values."""
-        scores = [score for one in self._same(trial) if (score := self.score(one)) is not None]
-        return median(scores) if scores else None
+        """Return the median metric of the last reports of all trials with this one's parameters."""
+        return median_value(result_of(self.space, one) for one in self._same(trial))
 
     def _same(self, trial: Trial) -> list[Trial]:
         """Return the trials with this one's values that there are, one for each seed."""
@@ -113,7 +105,7 @@ class SweepController:
 
     def _first(self, number: int) -> int:
         """Return the number of the first trial with the same values."""
-        return number - number % self.space.limits.seeds
+        return first_number(number, num_seeds=self.space.limits.seeds)
 
     def score(self, trial: Trial) -> float | None:
         """Return the metric of a trial's last report."""

@@ -27,11 +27,11 @@ from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, LOCK_FILE, RUN_FIL
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, metered, spent_usd
 from raysent.sweeps.journal import Journal, Listener, read_events
+from raysent.sweeps.journal_replay import budget_values
 from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
 from raysent.sweeps.preparation import Progress, prepare_space
 from raysent.sweeps.ray_tune import run_trials
 from raysent.sweeps.record import SweepRecord, change_limits, load_record, save_record, trial_folder, write_trials_table
-from raysent.sweeps.replay import budget_values
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trial import ENDED, Trial
 from raysent.training.checkpoint import drop_checkpoints
@@ -262,7 +262,7 @@ def _sweep(
             if trial.status == "stopped":
                 # It will never go on; what it needed for that is most of its folder.
                 drop_checkpoints(trial_folder(folder, trial.number))
-        write_trials_table(folder, controller)
+        write_trials_table(folder, space, controller.trials.values())
         trials = list(controller.trials.values())
         return SweepResult(folder, trials, controller.best, interrupted, controller.closed, spent_usd(folder))
     finally:

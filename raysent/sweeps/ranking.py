@@ -1,39 +1,169 @@
-"""Which trials of a sweep are worth judging: the best of each kind first, then the best of all."""
+"""Which trial of a sweep is best, answered once: for tables, the live view, the report, the ensemble and the simulator.
+
+Trials with the same parameters and different seeds are one configuration, worth the median of its trials. From best to
+worst:
+
+1. configurations of which every trial has finished,
+2. other configurations that have a value: trials that run or were stopped early, whose values say less,
+3. trials that failed or diverged,
+4. trials without a value.
+
+Within a group the better median comes first, of equal ones the lower trial number. Within a configuration the trial
+nearest the median comes first, so that it stands for the configuration and not the luckiest seed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
 
 from raysent.sweeps.space import SearchSpace
-from raysent.sweeps.trial import Trial
+from raysent.sweeps.trial import BROKEN, Trial
+
+Mode = Literal["max", "min"]
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What the ranking reads of a trial.
+
+    Attributes:
+        name: The trial's name.
+        number: Its number, from 0.
+        status: Its status, as in the journal.
+        params: Its parameters.
+        value: The metric's last value; None or NaN where there is none.
+        first: The number of the first trial with the same parameters; the trial's own where each has one seed.
+    """
+
+    name: str
+    number: int
+    status: str
+    params: Mapping[str, Any]
+    value: float | None
+    first: int
+
+    @property
+    def has_value(self) -> bool:
+        """Whether the value is a number."""
+        return self.value is not None and math.isfinite(self.value)
+
+
+def rank(results: Iterable[TrialResult], *, mode: Mode) -> list[TrialResult]:
+    """Return the trials from best to worst.
+
+    Args:
+        results: The trials, in any order.
+        mode: Whether a greater (`max`) or a smaller (`min`) value is better.
+    """
+    sign = -1.0 if mode == "max" else 1.0
+    places = [place for configuration in _configurations(results) for place in _places(configuration, sign=sign)]
+    return [result for _, result in sorted(places, key=lambda one: one[0])]
+
+
+def best_result(results: Iterable[TrialResult], *, mode: Mode) -> TrialResult | None:
+    """Return the best trial that has a value and neither failed nor diverged, or None."""
+    first = next(iter(rank(results, mode=mode)), None)
+    return first if first is not None and _counts(first) else None
+
+
+def median_value(configuration: Iterable[TrialResult]) -> float | None:
+    """Return the median value of the trials of one configuration; None where none counts."""
+    values = [result.value for result in configuration if _counts(result) and result.value is not None]
+    return median(values) if values else None
+
+
+def result_of(space: SearchSpace, trial: Trial) -> TrialResult:
+    """Return what the ranking reads of a trial of a space."""
+    first = first_number(trial.number, num_seeds=space.limits.seeds)
+    return TrialResult(trial.name, trial.number, trial.status, trial.params, trial.metrics.get(space.metric), first)
+
+
+def median_values(space: SearchSpace, trials: Iterable[Trial]) -> dict[str, float | None]:
+    """Return the median value of each trial's configuration by the trial's name; None where none counts."""
+    found: dict[str, float | None] = {}
+    for configuration in _configurations(result_of(space, trial) for trial in trials):
+        found.update(dict.fromkeys((result.name for result in configuration), median_value(configuration)))
+    return found
+
+
+def rank_trials(space: SearchSpace, trials: Iterable[Trial]) -> list[Trial]:
+    """Return the trials of a space from best to worst."""
+    by_name = {trial.name: trial for trial in trials}
+    ranked = rank((result_of(space, trial) for trial in by_name.values()), mode=space.mode)
+    return [by_name[result.name] for result in ranked]
+
+
+def first_number(number: int, *, num_seeds: int) -> int:
+    """Return the number of the first trial with the parameters of trial `number`."""
+    return number - number % num_seeds
 
 
 def select_members(space: SearchSpace, trials: Sequence[Trial], *, num_members: int | None = None) -> list[Trial]:
-    """Return the trials that may join an ensemble, best first.
+    """Return the trials that may join an ensemble, best first: one of each configuration.
 
-    The best trial of each value of the searched name `judge.each` comes first, so that every kind of encoder is
-    there; the rest is filled by the metric. Whole runs come before those that were stopped early.
+    The best trial of each value of the parameter `judge.each` is taken first, so that every kind of encoder is there;
+    then the next best of all.
 
     Args:
-        space: Says the metric, and `judge`.
+        space: Gives the metric and `judge`.
         trials: The sweep's trials.
-        num_members: How many; None for `judge.members`, but never fewer than there are kinds.
+        num_members: How many; None for `judge.members`, but never fewer than the values of `judge.each`.
     """
-    sign = -1 if space.mode == "max" else 1
-    usable = [
-        trial
-        for trial in trials
-        if trial.status in ("finished", "stopped", "nan") and trial.metrics.get(space.metric) is not None
-    ]
-    ranked = sorted(usable, key=lambda trial: (trial.status != "finished", sign * (trial.metrics[space.metric] or 0.0)))
-    chosen: list[Trial] = []
+    ranked = [trial for trial in rank_trials(space, trials) if _is_usable(space, trial)]
+    by_configuration: dict[int, Trial] = {}
+    for trial in ranked:
+        by_configuration.setdefault(first_number(trial.number, num_seeds=space.limits.seeds), trial)
+    candidates = list(by_configuration.values())
+    by_stratum: dict[str, Trial] = {}
     if space.judge.each is not None:
-        kinds: set[str] = set()
-        for trial in ranked:
-            kind = repr(trial.params.get(space.judge.each))
-            if kind not in kinds:
-                kinds.add(kind)
-                chosen.append(trial)
+        for trial in candidates:
+            by_stratum.setdefault(repr(trial.params.get(space.judge.each)), trial)
+    chosen = {trial.number for trial in by_stratum.values()}
     wanted = max(space.judge.members if num_members is None else num_members, len(chosen))
-    chosen += [trial for trial in ranked if trial not in chosen][: wanted - len(chosen)]
-    return sorted(chosen, key=ranked.index)
+    others = [trial.number for trial in candidates if trial.number not in chosen]
+    chosen.update(others[: wanted - len(chosen)])
+    return [trial for trial in candidates if trial.number in chosen]
+
+
+def _configurations(results: Iterable[TrialResult]) -> list[list[TrialResult]]:
+    """Return the trials by configuration."""
+    found: dict[int, list[TrialResult]] = {}
+    for result in results:
+        found.setdefault(result.first, []).append(result)
+    return list(found.values())
+
+
+def _places(configuration: Sequence[TrialResult], *, sign: float) -> Iterator[tuple[tuple[float, ...], TrialResult]]:
+    """Yield the trials of a configuration, each with what the ranking sorts by.
+
+    Args:
+        configuration: The trials.
+        sign: Makes a smaller value the better one.
+    """
+    middle = median_value(configuration)
+    is_whole = all(result.status == "finished" for result in configuration)
+    values = sorted(sign * result.value for result in configuration if _counts(result) and result.value is not None)
+    for result in configuration:
+        value = sign * (result.value or 0.0)
+        if not result.has_value:
+            yield (3, result.number), result
+        elif middle is None or not _counts(result):
+            yield (2, value, result.number), result
+        else:
+            # Positions instead of differences: of two seeds neither is nearer the median, whatever rounding says.
+            distance = abs(2 * values.index(value) - (len(values) - 1))
+            yield (0 if is_whole else 1, sign * middle, result.first, distance, result.number), result
+
+
+def _counts(result: TrialResult) -> bool:
+    """Return whether a trial's value counts for its configuration."""
+    return result.has_value and result.status not in BROKEN
+
+
+def _is_usable(space: SearchSpace, trial: Trial) -> bool:
+    """Return whether a trial has left a model and a value; one that diverged has left its best model."""
+    return trial.status in ("finished", "stopped", "nan") and result_of(space, trial).has_value

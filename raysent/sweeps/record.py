@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,9 +15,9 @@ from raysent.config import Document, Override
 from raysent.errors import ArtifactError
 from raysent.storage import address_of, read_json, write_json, write_text
 from raysent.storage.layout import SWEEP_FILE, TRIALS_FILE, TRIALS_FOLDER
-from raysent.sweeps.controller import SweepController
+from raysent.sweeps.ranking import median_values, rank_trials
 from raysent.sweeps.space import SearchSpace, apply_overrides, parse_space
-from raysent.sweeps.trial import trial_name
+from raysent.sweeps.trial import Trial, trial_name
 from raysent.training.validation import CONTEXT_METRICS
 
 _PACKAGES = ("raysent", "ray", "optuna", "torch", "numpy")
@@ -116,37 +116,25 @@ def trial_folder(folder: Path, number: int) -> Path:
     return folder / TRIALS_FOLDER / trial_name(number)
 
 
-def write_trials_table(folder: Path, controller: SweepController) -> None:
-    """Write `trials.csv`: a row a trial, best first.
+def write_trials_table(folder: Path, space: SearchSpace, trials: Iterable[Trial]) -> None:
+    """Write `trials.csv`: a row a trial, best first; with several seeds also the median by which they are ranked.
 
     Args:
         folder: The run folder.
-        controller: Knows the trials.
+        space: What was searched.
+        trials: The sweep's trials.
     """
-    space = controller.space
+    ranked = rank_trials(space, trials)
+    medians = median_values(space, ranked) if space.limits.seeds > 1 else {}
+    others = [] if space.metric in CONTEXT_METRICS else [space.metric]
+    of_seeds = [f"median_{space.metric}", "seed"] if medians else []
     buffer = io.StringIO()
     table = csv.writer(buffer, lineterminator="\n")
-    names = [*CONTEXT_METRICS, *([] if space.metric in CONTEXT_METRICS else [space.metric])]
-    has_seeds = space.limits.seeds > 1
-    medians = [f"median_{space.metric}", "seed"] if has_seeds else []
-    table.writerow(["trial", "status", *CONTEXT_METRICS, "seconds", "usd", *names[2:], *medians, *space.domains])
-    sign = -1 if space.mode == "max" else 1
-
-    def rank(name: str) -> tuple[bool, float]:
-        score = controller.median(controller.trials[name])
-        return score is None, 0.0 if score is None else sign * score
-
-    for name in sorted(controller.trials, key=rank):
-        trial = controller.trials[name]
-        figures = [*(trial.metrics.get(metric) for metric in CONTEXT_METRICS), round(trial.seconds, 1)]
-        others = [trial.metrics.get(metric) for metric in names[2:]]
-        others += [controller.median(trial), trial.seed] if has_seeds else []
-        drawn = [trial.params.get(searched) for searched in space.domains]
-        table.writerow(
-            [
-                name,
-                trial.status,
-                *("" if cell is None else cell for cell in [*figures, round(trial.usd, 4), *others, *drawn]),
-            ]
-        )
+    table.writerow(["trial", "status", *CONTEXT_METRICS, "seconds", "usd", *others, *of_seeds, *space.domains])
+    for trial in ranked:
+        cells = [trial.name, trial.status, *map(trial.metrics.get, CONTEXT_METRICS)]
+        cells += [round(trial.seconds, 1), round(trial.usd, 4), *map(trial.metrics.get, others)]
+        cells += [medians[trial.name], trial.seed] if medians else []
+        cells += map(trial.params.get, space.domains)
+        table.writerow(["" if cell is None else cell for cell in cells])
     write_text(folder / TRIALS_FILE, buffer.getvalue())

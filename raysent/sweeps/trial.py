@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -9,6 +10,7 @@ from raysent.sweeps.space import Params
 
 Status = Literal["waiting", "running", "finished", "stopped", "failed", "nan"]
 ENDED: tuple[Status, ...] = ("finished", "stopped", "failed", "nan")
+BROKEN: tuple[Status, ...] = ("failed", "nan")
 
 
 @dataclass
@@ -47,3 +49,9 @@ class Trial:
 def trial_name(number: int) -> str:
     """Return the name of the trial with this number."""
     return f"{number:04d}"
+
+
+def derived_seed(*parts: int | str) -> int:
+    """Return a seed of 31 bits that depends on every part and on nothing else."""
+    digest = hashlib.sha256(":".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:4], "little") & 0x7FFFFFFF

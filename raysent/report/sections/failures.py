@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from raysent.report.blocks import Cell, Column, Section, Table, duration, text_of
-from raysent.report.run import BROKEN, Run, Trial
+from raysent.report.run import Run, Trial
+from raysent.sweeps.trial import BROKEN
 
 
 def section(run: Run) -> Section | None:

@@ -19,7 +19,8 @@ from sklearn.ensemble import RandomForestRegressor
 from raysent.report.blocks import Figure, Note, Section, fixed, label
 from raysent.report.figures import ACCENT, QUIET, drawn
 from raysent.report.parameters import parameters_of, short_names
-from raysent.report.run import BROKEN, Run, Trial
+from raysent.report.run import Run, Trial
+from raysent.sweeps.trial import BROKEN
 
 MIN_TRIALS = 4
 NUM_RESAMPLES = 40

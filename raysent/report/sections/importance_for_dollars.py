@@ -8,8 +8,9 @@ import numpy as np
 
 from raysent.report.blocks import Note, Section
 from raysent.report.parameters import parameters_of, short_names
-from raysent.report.run import BROKEN, Run, Trial
+from raysent.report.run import Run, Trial
 from raysent.report.sections.importance import MIN_TRIALS, bars_of, importance, trust
+from raysent.sweeps.trial import BROKEN
 
 TITLE = "Which searched names cost"
 

@@ -18,7 +18,8 @@ from raysent.report.blocks import (
     whole,
 )
 from raysent.report.parameters import short_names
-from raysent.report.run import BROKEN, Run, Trial
+from raysent.report.run import Run, Trial
+from raysent.sweeps.trial import BROKEN
 
 
 def section(run: Run) -> Section | None:

@@ -9,7 +9,8 @@ import plotly.graph_objects as go
 
 from raysent.report.blocks import Note, Section, label, significant
 from raysent.report.figures import ACCENT, BEST, QUIET, drawn
-from raysent.report.run import BROKEN, Run, Trial
+from raysent.report.run import Run, Trial
+from raysent.sweeps.trial import BROKEN
 
 # More lines than these hide each other, and make the page heavy.
 MAX_LINES = 150

@@ -12,7 +12,8 @@ import plotly.graph_objects as go
 from raysent.cost import Bill
 from raysent.report.blocks import Block, Cell, Column, Figure, Section, Table, dollars, duration, label, significant
 from raysent.report.figures import ACCENT, BEST, FAINT, drawn
-from raysent.report.run import BROKEN, Run, Trial
+from raysent.report.run import Run, Trial
+from raysent.sweeps.trial import BROKEN
 
 # The best score as money went is drawn with so many steps at most.
 MAX_POINTS = 1000

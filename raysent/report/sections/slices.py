@@ -10,7 +10,8 @@ import plotly.graph_objects as go
 from raysent.report.blocks import Figure, Note, Section, label
 from raysent.report.figures import ACCENT, BEST, QUIET, drawn
 from raysent.report.parameters import Parameter, parameters_of, short_names
-from raysent.report.run import BROKEN, Run, Trial
+from raysent.report.run import Run, Trial
+from raysent.sweeps.trial import BROKEN
 
 
 def section(run: Run) -> Section | None:

@@ -32,9 +32,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysent.sweeps.samplers.optuna_samplers import derived_seed
 from raysent.sweeps.samplers.random_draws import RandomSampler, drawn
 from raysent.sweeps.space import Choice, Domain, Params, SearchSpace
+from raysent.sweeps.trial import derived_seed
 
 # How far a near draw goes, in units of a domain's width, and how often it is any value at all.
 NEAR, ANEW = 0.1, 0.2

@@ -6,7 +6,6 @@ from draw to draw: the same events give the same proposals, in a sweep that was 
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -17,17 +16,12 @@ from optuna.trial import TrialState
 
 from raysent.sweeps.samplers.window import Window
 from raysent.sweeps.space import Choice, Domain, Params, SearchSpace
+from raysent.sweeps.trial import derived_seed
 
 # A sampler that is sure of its optimum proposes it again and again: after some tries the draw is blind.
 MAX_SAMPLED, MAX_ATTEMPTS = 10, 300
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-
-
-def derived_seed(*parts: int | str) -> int:
-    """Return a seed of 31 bits that depends on every part and on nothing else."""
-    digest = hashlib.sha256(":".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:4], "little") & 0x7FFFFFFF
 
 
 class Sampler(Protocol):

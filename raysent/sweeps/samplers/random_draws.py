@@ -6,8 +6,8 @@ import math
 import random
 from collections.abc import Iterator
 
-from raysent.sweeps.samplers.optuna_samplers import derived_seed
 from raysent.sweeps.space import Choice, Domain, Params, SearchSpace
+from raysent.sweeps.trial import derived_seed
 
 MAX_ATTEMPTS = 100
 

@@ -1,0 +1,258 @@
+"""Which trial is best: one order everywhere that trials are ranked, whatever the direction of the metric."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from raysent.cli import console, live, sweeping
+from raysent.config import parse_yaml
+from raysent.cost import Budget, CostConfig
+from raysent.report import write as write_report
+from raysent.simulation import SimulatedSweep, Simulator
+from raysent.simulation.workload import TrialModel, World
+from raysent.storage.layout import JOURNAL_FILE, TRIALS_FILE
+from raysent.sweeps import SweepController, SweepRecord, SweepResult, Trial
+from raysent.sweeps.ranking import TrialResult, best_result, median_values, rank, select_members
+from raysent.sweeps.record import save_record, write_trials_table
+from raysent.sweeps.space import SearchSpace, parse_space
+
+# Two seeds of three configurations: A has the luckiest seed, B the best median of those that finished, C was stopped.
+VALUES = {"0000": 0.09, "0001": 0.03, "0002": 0.07, "0003": 0.072, "0004": 0.12, "0005": 0.11}
+ORDER = ["0002", "0003", "0000", "0001", "0004", "0005"]
+TEXT = """
+metric: %s
+base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}
+search: {training.learning_rate: {loguniform: [1e-4, 1e-2]}}
+limits: {trials: 6, seeds: 2}
+judge: {members: 3}
+"""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A sweep of the six trials in a run folder."""
+
+    folder: Path
+    space: SearchSpace
+    sweep: SimulatedSweep
+    controller: SweepController
+
+
+@pytest.fixture(scope="module", params=["context_accuracy", "context_nll"])
+def swept(request, tmp_path_factory) -> Swept:
+    """The six trials, swept by one simulated machine; of the loss less is better, and its values are mirrored."""
+    space = parse_space(parse_yaml(TEXT % request.param), name="six")
+    sign = 1.0 if space.mode == "max" else -1.0
+
+    def workload(trial: Trial) -> TrialModel:
+        # At the first rung each trial beats those before it, except C.
+        early = VALUES[trial.name] if trial.name in ("0004", "0005") else 0.5 + 0.01 * trial.number
+        return TrialModel(60.0, lambda index: sign * (early if index == 1 else VALUES[trial.name]))
+
+    world = World(1.0, 1, "own", num_reports=3, trial_s=180.0, cost=CostConfig(), kill_share=0.0)
+    sweep = Simulator(space, world, Budget(), seed=1, workload=workload).run()
+    folder = tmp_path_factory.mktemp(space.metric)
+    save_record(folder, SweepRecord(space, seed=1), facts={})
+    (folder / JOURNAL_FILE).write_text("".join(json.dumps(event) + "\n" for event in sweep.events))
+    controller = SweepController(space, seed=1, write=lambda event, **values: None, past=sweep.events)
+    write_trials_table(folder, space, controller.trials.values())
+    return Swept(folder, space, sweep, controller)
+
+
+def _table(swept: Swept) -> list[str]:
+    with (swept.folder / TRIALS_FILE).open() as stream:
+        return [row["trial"] for row in csv.DictReader(stream)]
+
+
+def _terminal(swept: Swept) -> list[str]:
+    stream = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(console, "results", Console(file=stream, width=200))
+        result = SweepResult(swept.folder, swept.sweep.trials, best=None, is_interrupted=False)
+        sweeping._print_leaderboard(result, swept.space)
+    return re.findall(r"^(\d{4}) ", stream.getvalue(), re.MULTILINE)
+
+
+def _live_view(swept: Swept) -> list[str]:
+    stream = io.StringIO()
+    view = live.SweepView(Console(file=stream, width=200), swept.space)
+    view.recall([{**event, "trials": 6, "concurrent": 1} for event in swept.sweep.events])
+    view._console.print(view._render())
+    assert f"(trial {ORDER[0]})" in stream.getvalue()
+    return re.findall(r"^(\d{4}) ", stream.getvalue(), re.MULTILINE)
+
+
+def _report(swept: Swept) -> list[str]:
+    page = write_report(swept.folder).read_text()
+    section = page[page.index('id="leaderboard"') :].partition("</section>")[0]
+    assert re.findall(r'class="[^"]*best[^"]*"[^>]*>(\d{4})<', section) == ORDER[:1]
+    return re.findall(r"<tr>.*?>(\d{4})</td>", section, re.DOTALL)
+
+
+@pytest.mark.parametrize("place", [_table, _terminal, _live_view, _report])
+def test_every_table_has_the_one_order(swept: Swept, place: Callable[[Swept], list[str]]):
+    """Finished before stopped, configurations by their median, and within one its first seed."""
+    assert [trial.status for trial in swept.sweep.trials] == ["finished"] * 4 + ["stopped"] * 2
+    assert place(swept) == ORDER
+
+
+def test_controller_and_simulator_take_the_same_best(swept: Swept):
+    """The best trial is the first of the order; the simulator keeps its value."""
+    assert swept.controller.best.name == ORDER[0]
+    assert abs(swept.sweep.best) == VALUES[ORDER[0]]
+
+
+def test_members_are_one_of_each_configuration_in_the_same_order(swept: Swept):
+    """Two seeds of one configuration never join one ensemble."""
+    assert [trial.name for trial in select_members(swept.space, swept.sweep.trials)] == ["0002", "0000", "0004"]
+    chosen = select_members(swept.space, swept.sweep.trials, num_members=2)
+    assert [trial.name for trial in chosen] == ["0002", "0000"]
+
+
+def test_trials_csv_gives_the_median_that_it_is_sorted_by(swept: Swept):
+    """Each seed of a configuration has the same median beside its own value."""
+    with (swept.folder / TRIALS_FILE).open() as stream:
+        medians = [abs(float(row[f"median_{swept.space.metric}"])) for row in csv.DictReader(stream)]
+    assert medians == pytest.approx([0.071, 0.071, 0.06, 0.06, 0.115, 0.115])
+
+
+def _result(number: int, value: float | None, status: str = "finished", *, seeds: int = 1) -> TrialResult:
+    return TrialResult(f"{number:04d}", number, status, {}, value, number - number % seeds)
+
+
+def _numbers(results: list[TrialResult], mode: str = "max") -> list[int]:
+    return [result.number for result in rank(results, mode=mode)]
+
+
+def test_rank_puts_what_broke_and_what_has_no_value_last():
+    """A great value of a diverged trial, NaN and a missing value come after the least value of a stopped one."""
+    results = [
+        _result(0, None),
+        _result(1, float("nan")),
+        _result(2, 9.0, "nan"),
+        _result(3, 8.0, "failed"),
+        _result(4, 0.1, "stopped"),
+        _result(5, 0.2, "running"),
+        _result(6, 0.05),
+        _result(7, float("inf")),
+    ]
+    assert _numbers(results) == [6, 5, 4, 2, 3, 0, 1, 7]
+    assert _numbers(results, "min") == [6, 4, 5, 3, 2, 0, 1, 7]
+
+
+def test_rank_breaks_ties_by_trial_number():
+    """Equal values keep the order in which trials were drawn, in both directions."""
+    results = [_result(number, 0.5) for number in (3, 1, 2, 0)]
+    assert _numbers(results) == _numbers(results, "min") == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("values", "order"),
+    [
+        ([0.9, 0.1, 0.5], [2, 0, 1]),
+        ([0.1, 0.9, 0.5], [2, 0, 1]),
+        ([0.7, 0.072, 0.1, 0.3], [2, 3, 0, 1]),
+        ([0.3, 0.3, 0.3], [0, 1, 2]),
+    ],
+)
+def test_rank_begins_a_configuration_with_its_median_trial(values, order):
+    """Then come the next nearest in rank to the median; of two as near the lower number."""
+    results = [_result(number, value, seeds=len(values)) for number, value in enumerate(values)]
+    assert _numbers(results) == _numbers(results, "min") == order
+
+
+def test_rank_takes_a_configuration_for_finished_only_as_a_whole():
+    """One seed that was stopped, runs or broke puts its configuration behind the finished ones."""
+    for status in ("stopped", "running", "failed", "nan"):
+        results = [
+            _result(0, 0.9, seeds=2),
+            _result(1, 0.9, status, seeds=2),
+            *(_result(n, 0.1, seeds=2) for n in (2, 3)),
+        ]
+        assert _numbers(results)[:2] == [2, 3], status
+
+
+def test_rank_leaves_broken_seeds_out_of_the_median():
+    """A configuration is worth the median of the seeds that did not break; the broken seed itself comes last."""
+    results = [
+        _result(0, 0.3, "stopped", seeds=2),
+        _result(1, 0.0, "nan", seeds=2),
+        _result(2, 0.2, "stopped", seeds=2),
+    ]
+    assert _numbers(results) == [0, 2, 1]
+
+
+def test_best_result_is_none_where_no_trial_has_a_value():
+    """A broken trial is never the best."""
+    assert best_result([], mode="max") is None
+    assert best_result([_result(0, None), _result(1, 0.5, "nan")], mode="max") is None
+    assert best_result([_result(0, None), _result(1, 0.5, "running")], mode="max").number == 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["finished", "stopped", "nan"]), st.none() | st.floats(0, 1)), min_size=1, max_size=12
+    ),
+    st.integers(1, 3),
+    st.randoms(use_true_random=False),
+)
+def test_rank_does_not_depend_on_the_order_of_its_input(trials, seeds, chance):
+    """The same trials in any order give one ranking, which has each of them once."""
+    results = [_result(number, value, status, seeds=seeds) for number, (status, value) in enumerate(trials)]
+    shuffled = chance.sample(results, len(results))
+    assert rank(shuffled, mode="max") == rank(results, mode="max")
+    assert sorted(_numbers(shuffled)) == list(range(len(trials)))
+
+
+def _space(text: str = "", *, seeds: int = 1) -> SearchSpace:
+    base = "base: {encoder: {type: bag}, objective: {type: context_prediction}}\n"
+    search = f"search: {{encoder.pooling: {{choice: [sum, mean]}}}}\nlimits: {{seeds: {seeds}}}\n"
+    return parse_space(parse_yaml(base + search + text), name="toy")
+
+
+def _trial(number: int, kind: str, score: float | None, status: str = "finished") -> Trial:
+    metrics = {"context_accuracy": score}
+    return Trial(f"{number:04d}", number, {"encoder.pooling": kind}, 0, status=status, metrics=metrics)
+
+
+def test_median_values_are_by_trial():
+    """Each trial has its configuration's median, one without a value has None."""
+    trials = [_trial(0, "a", 0.1), _trial(1, "a", 0.3), _trial(2, "b", None)]
+    assert median_values(_space(seeds=2), trials) == {"0000": 0.2, "0001": 0.2, "0002": None}
+
+
+def test_select_members_takes_the_best_of_each_stratum_first():
+    """Every kind is there, the rest is filled by the metric, failures are left out."""
+    space = _space("judge: {members: 3, each: encoder.pooling}\n")
+    trials = [_trial(0, "a", 0.7), _trial(1, "a", 0.8), _trial(2, "a", 0.9), _trial(3, "b", 0.1, "stopped")]
+    chosen = select_members(space, [*trials, _trial(4, "c", None, "failed"), _trial(5, "c", 0.99, "failed")])
+    assert [trial.number for trial in chosen] == [2, 1, 3]
+
+
+def test_select_members_has_room_for_every_stratum():
+    """Fewer members than kinds: one of each kind, best first."""
+    space = _space("judge: {members: 1, each: encoder.pooling}\n")
+    chosen = select_members(space, [_trial(0, "a", 0.1), _trial(1, "a", 0.2), _trial(2, "b", 0.9)])
+    assert [trial.number for trial in chosen] == [2, 1]
+
+
+def test_select_members_takes_a_diverged_trial_only_after_all_others():
+    """It has left its best model; one that still runs or has no value has left none."""
+    trials = [
+        _trial(0, "a", 0.9, "nan"),
+        _trial(1, "a", 0.1),
+        _trial(2, "a", 0.8, "running"),
+        _trial(3, "a", None),
+    ]
+    assert [trial.number for trial in select_members(_space(), trials)] == [1, 0]
