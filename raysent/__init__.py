@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from raysent.models.sentence_encoder import SentenceEncoder
 
 __all__ = ["__version__", "load"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def load(path: str | Path) -> SentenceEncoder:

@@ -26,6 +26,9 @@ MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000
 
 
+# Files and folders outside the package that the wheel holds inside it: `pyproject.toml` names the same ones.
+SHIPPED = ("cluster.yaml", "search_spaces")
+
 # The context of `model_validate` for files of an earlier version: retired names are read as their new ones.
 UPGRADE = "upgrade"
 
@@ -107,6 +110,20 @@ class Document:
             return ConfigError(f"{self.where(path)}{message}")
         name = ".".join(path)
         return ConfigError(f"{self.where(path)}{name + ': ' if name else ''}{message}")
+
+
+def shipped_path(name: str) -> Path:
+    """Return the path of a file or folder that is shipped with raysent.
+
+    The wheel holds these files inside the package. In a checkout, and so in an editable installation, they are next to
+    the package.
+
+    Args:
+        name: One of `SHIPPED`, or a path below one of them.
+    """
+    package = Path(__file__).parent
+    installed = package / name
+    return installed if installed.exists() else package.parent / name
 
 
 def read_yaml(path: Path) -> Document:

@@ -19,10 +19,11 @@ import pydantic
 
 from raysent.cluster.autoscaling import NodeType
 from raysent.cluster.checks import check_cluster
-from raysent.config import Document, StrictModel, read_yaml, validate
+from raysent.config import Document, StrictModel, read_yaml, shipped_path, validate
 from raysent.cost import MARKET_LABEL, parse_duration
 from raysent.errors import ConfigError, did_you_mean
 
+FILE = "cluster.yaml"
 # What every machine and its disk is tagged with: its cluster, the sweep it serves, and when it ends itself.
 CLUSTER_TAG, SWEEP_TAG, EXPIRES_TAG = "raysent-cluster", "raysent-sweep", "raysent-expires"
 # The form in which `raysent-expires` tells a time, always UTC.
@@ -212,9 +213,14 @@ def self_destruct(expires: datetime.datetime) -> str:
 def read_cluster(path: Path) -> ClusterFile:
     """Read a cluster file and check all that can be checked without a cloud.
 
+    Args:
+        path: The file; `cluster.yaml`, where the working directory has none, is the shipped file.
+
     Raises:
         ConfigError: With file, line and the nearest fix.
     """
+    if path == Path(FILE) and not path.exists():
+        path = shipped_path(FILE)
     document = read_yaml(path)
     check_cluster(document)
     name = str(document.values["cluster_name"])

@@ -9,6 +9,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import raysent
+from raysent.config import SHIPPED, shipped_path
 from raysent.errors import ArtifactError
 
 # Zip's own first day, so that the same code gives the same bytes.
@@ -28,12 +29,9 @@ def write_wheel(folder: Path) -> Path:
     Args:
         folder: Where the wheel is put.
     """
-    package = Path(raysent.__file__).parent
-    files = {
-        f"raysent/{path.relative_to(package).as_posix()}": path.read_bytes()
-        for path in sorted(package.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    files = _files_below(Path(raysent.__file__).parent, "raysent")
+    for name in SHIPPED:
+        files |= _files_below(shipped_path(name), f"raysent/{name}")
     about = f"raysent-{raysent.__version__}.dist-info"
     files |= {
         f"{about}/METADATA": _metadata().encode(),
@@ -47,6 +45,17 @@ def write_wheel(folder: Path) -> Path:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, _WHEN), data, zipfile.ZIP_DEFLATED)
     return path
+
+
+def _files_below(root: Path, name: str) -> dict[str, bytes]:
+    """Return the content of a file, or of all files of a folder, by its name in the wheel."""
+    if root.is_file():
+        return {name: root.read_bytes()}
+    return {
+        f"{name}/{path.relative_to(root).as_posix()}": path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def _metadata() -> str:

@@ -20,7 +20,17 @@ from typing import Any
 
 import pydantic
 
-from raysent.config import Document, KeyPath, Override, StrictModel, get_dotted, parse_override, read_yaml, set_dotted
+from raysent.config import (
+    Document,
+    KeyPath,
+    Override,
+    StrictModel,
+    get_dotted,
+    parse_override,
+    read_yaml,
+    set_dotted,
+    shipped_path,
+)
 from raysent.config import validate as validate_document
 from raysent.cost import CostConfig
 from raysent.errors import ConfigError, did_you_mean
@@ -147,7 +157,9 @@ _SECTIONS = frozenset({"base", "limits", "cost", "judge", "metric", "name"})
 
 
 def find_space(name: str) -> Path:
-    """Return the file that a path or a bare name (`quick_thoughts`) of the folder `search_spaces` means.
+    """Return the search-space file of a path or of a bare name, such as `quick_thoughts`.
+
+    A bare name is looked up in the folder `search_spaces` of the working directory, then among the shipped files.
 
     Raises:
         ConfigError: If there is none.
@@ -155,7 +167,7 @@ def find_space(name: str) -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    folders = [Path(FOLDER), Path(__file__).parents[3] / FOLDER]
+    folders = [Path(FOLDER), shipped_path(FOLDER)]
     candidates = [folder / f"{name}.yaml" for folder in folders]
     found = next((candidate for candidate in candidates if path.suffix == "" and candidate.is_file()), None)
     if found is not None:

@@ -1,0 +1,189 @@
+"""The wheel and the sdist: what they hold, and that raysent works from the wheel alone, outside a checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import raysent
+from raysent.config import SHIPPED, shipped_path
+
+ROOT = Path(__file__).resolve().parent.parent
+VERSION = raysent.__version__
+# Files at the top of the repository that serve only those who have the repository.
+NOT_IN_SDIST = {".ci/run", ".gitattributes"}
+# A sweep of `quickstart` that does everything once, with next to nothing to train.
+TINY = [
+    "--trials=1",
+    "--tasks=docs-order",
+    "--set=corpus.max_sentences=3000",
+    "--set=vocabulary.size=500",
+    "--set=encoder={type: gru, hidden_size: 8, embedding: {dim: 8}}",
+    "--set=training.epochs=0.1",
+    "--set=training.batch_size=50",
+    "--set=validation={num_candidates: 20, num_sentences: 60}",
+]
+
+
+def run(
+    *command: str | Path, cwd: Path, env: dict[str, str] | None = None, code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command, which must end with an exit code, and return what it printed."""
+    ran = subprocess.run(list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == code, f"{' '.join(map(str, command))}\n{ran.stdout}\n{ran.stderr}"
+    return ran
+
+
+def repository_files(*options: str) -> set[str]:
+    """Return the files that git lists."""
+    listed = subprocess.run(["git", "ls-files", *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    return {name for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return an sdist of this checkout, and the wheel that is built from that sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
+    return folder / f"raysent-{VERSION}.tar.gz", folder / f"raysent-{VERSION}-py3-none-any.whl"
+
+
+def required(package: Distribution, installed: dict[str, Distribution]) -> dict[str, Distribution]:
+    """Return the packages that a package needs, directly or not, as their own metadata declare it."""
+    found: dict[str, Distribution] = {}
+    waiting: list[tuple[Distribution, frozenset[str]]] = [(package, frozenset())]
+    seen = set()
+    while waiting:
+        current, extras = waiting.pop()
+        for requirement in map(Requirement, current.requires or ()):
+            marker, name = requirement.marker, canonicalize_name(requirement.name)
+            is_needed = marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
+            entry = (name, frozenset(requirement.extras))
+            if is_needed and entry not in seen:
+                assert name in installed, f"{current.name} needs {requirement}, which is not installed here"
+                seen.add(entry)
+                found[name] = installed[name]
+                waiting.append((installed[name], entry[1]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def environment(archives: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a virtual environment with the wheel and the dependencies that the wheel declares, and nothing else.
+
+    The dependencies are links to the packages that the tests run with: what is not declared is not there.
+    """
+    folder = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
+    python, pip = folder / "bin" / "python", [sys.executable, "-m", "pip", "--python"]
+    run(*pip, python, "install", "--quiet", "--no-deps", "--no-index", "--no-compile", archives[1], cwd=folder)
+    site = Path(run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=folder).stdout.strip())
+    [wheel] = distributions(path=[str(site)])
+    installed = {canonicalize_name(found.name): found for found in distributions()}
+    for package in required(wheel, installed).values():
+        for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
+            if not (site / top).exists():
+                (site / top).symlink_to(Path(str(package.locate_file(top))))
+    return folder
+
+
+class Installed:
+    """The installed `raysent`, run in an empty folder by a user who has no files and no credentials."""
+
+    def __init__(self, environment: Path, folder: Path) -> None:
+        self.folder, self._program = folder / "empty", environment / "bin" / "raysent"
+        (folder / "home").mkdir()
+        self.folder.mkdir()
+        kept = ("LANG", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "OPENBLAS_CORETYPE", "RAY_worker_niceness")
+        self._env = {name: os.environ[name] for name in kept if name in os.environ}
+        self._env |= {"HOME": str(folder / "home"), "PATH": f"{environment}/bin:{os.environ['PATH']}"}
+        self._env |= {"AWS_EC2_METADATA_DISABLED": "true"}
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        """Run a command and return its standard output."""
+        return run(self._program, *arguments, cwd=self.folder, env=self._env, code=code).stdout
+
+
+@pytest.fixture
+def installed(environment: Path, tmp_path: Path) -> Installed:
+    """Return the `raysent` of the wheel."""
+    return Installed(environment, tmp_path)
+
+
+def test_shipped_path_finds_every_shipped_file():
+    """In a checkout they are next to the package."""
+    assert [shipped_path(name) for name in SHIPPED] == [ROOT / name for name in SHIPPED]
+    assert all(shipped_path(name).exists() for name in SHIPPED)
+
+
+def test_sdist_holds_the_repository(archives):
+    """Every file that git tracks is in it, and none that git ignores."""
+    with tarfile.open(archives[0]) as archive:
+        held = {name.split("/", 1)[1] for name in archive.getnames()} - {"PKG-INFO"}
+    tracked = repository_files()
+    assert sorted(tracked - NOT_IN_SDIST - held) == []
+    assert sorted(held - tracked - repository_files("--others", "--exclude-standard")) == []
+
+
+def test_wheel_holds_the_package_and_the_shipped_files(archives):
+    """Every file of the package, code or not, and search spaces and cluster file inside it, as they are here."""
+    expected = {name: name for name in repository_files() if name.startswith("raysent/")}
+    expected |= {f"raysent/{name}": name for name in repository_files() if name.startswith(SHIPPED)}
+    with zipfile.ZipFile(archives[1]) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    assert f"raysent-{VERSION}.dist-info/licenses/LICENSE" in held
+    assert sorted(expected.keys() - held.keys()) == []
+    assert [name for name, source in expected.items() if held[name] != (ROOT / source).read_bytes()] == []
+
+
+def test_wheel_declares_dependencies_that_agree(environment):
+    """`pip check` finds every declared dependency in the environment, in a version that was asked for."""
+    run(sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "check", cwd=environment)
+
+
+def test_installed_version_is_the_package_version(installed):
+    """The metadata and the package have one version."""
+    assert installed("--version").strip() == f"raysent {VERSION}"
+
+
+def test_installed_cost_prices_reads_the_shipped_list(installed):
+    """The list of prices is in the wheel."""
+    assert json.loads(installed("cost", "prices", "--json"))["prices"]
+
+
+def test_installed_space_schema_is_printed(installed):
+    """The schema needs nothing but the package."""
+    assert "limits" in json.loads(installed("space", "schema"))["properties"]
+
+
+def test_installed_spaces_are_found_by_name(installed):
+    """A shipped search space is found by its bare name; a wrong name is answered with the nearest."""
+    assert "quick_thoughts" in installed("space", "lint", "quick_thoughts")
+    installed("space", "lint", "quick_thought", code=2)
+
+
+def test_installed_cluster_doctor_says_what_is_missing(installed):
+    """Without a cluster file of the user's the shipped one is checked; without credentials that is what failed."""
+    findings = json.loads(installed("cluster", "doctor", "--json", code=1))["findings"]
+    verdicts = {finding["check"]: finding["verdict"] for finding in findings}
+    assert (verdicts["file"], verdicts["credentials"]) == ("ok", "failed")
+
+
+@pytest.mark.cluster
+def test_installed_sweep_makes_a_report(installed):
+    """A sweep of `quickstart` with almost nothing to train: trials, evaluation, ensemble and report."""
+    installed("sweep", "quickstart", "--run=first", "--yes", "--json", *TINY)
+    assert (installed.folder / "first" / "report.html").stat().st_size > 10_000
+    assert [path.name for path in installed.folder.iterdir()] == ["first"]
