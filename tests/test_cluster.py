@@ -17,6 +17,7 @@ from command import CommandLine
 from moto import mock_aws
 from ray.autoscaler._private.util import prepare_config, validate_config
 
+import raysent
 import raysent.cluster.doctor as doctoring
 from raysent.cluster import Account, Launcher, asks_for_token, examine, read_cluster, read_token
 from raysent.cluster.launcher import make_token, run_process
@@ -289,4 +290,7 @@ def test_wheel_holds_the_code_that_is_running_and_installs(tmp_path):
     arguments = ["install", "--quiet", "--no-deps", "--no-index", "--target", str(target), str(path)]
     subprocess.run([sys.executable, "-m", "pip", *arguments], check=True, capture_output=True)
     assert (target / "raysent" / "cost" / "on_demand.json").is_file()
-    assert "Requires-Dist: torch" in zipfile.ZipFile(path).read("raysent-0.1.0.dist-info/METADATA").decode()
+    assert (
+        "Requires-Dist: torch"
+        in zipfile.ZipFile(path).read(f"raysent-{raysent.__version__}.dist-info/METADATA").decode()
+    )

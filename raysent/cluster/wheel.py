@@ -59,11 +59,15 @@ def _files_below(root: Path, name: str) -> dict[str, bytes]:
 
 
 def _metadata() -> str:
-    """Return what the package says of itself; the file's name depends on how it was installed."""
+    """Return the metadata of the installed package; the name of their file depends on the installer."""
     installed = distribution("raysent")
     found = installed.read_text("METADATA") or installed.read_text("PKG-INFO")
     if found is None:
         raise ArtifactError("raysent: its metadata are not installed; install it with pip, or 'make setup'")
+    if installed.version != raysent.__version__:
+        raise ArtifactError(
+            f"raysent: its metadata must be those of {raysent.__version__}; given {installed.version}; install it again"
+        )
     return found
 
 
