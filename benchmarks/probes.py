@@ -1,12 +1,12 @@
 """The protocol `fast` against scikit-learn's `LogisticRegressionCV`: `ratio_over_sklearn`, on the same features.
 
-Nested, nine values of C: ours is ten outer folds with C chosen inside each, as in a task like MR; scikit-learn fits a
-few of these outer folds (ten inner folds, the same values of C, lbfgs, the same scaled features) and the time of one is
-taken ten times. Both run on one thread; the time is the process' own, so that other work on the machine counts for
-little. Scores of both on the outer folds that scikit-learn fitted stand beside the times. With `--senteval` protocol
-`senteval` (default configuration) judges the same features, and some of its fits are done one by one as SentEval does
-them, with modules and autograd: `ratio_over_senteval`, `ratio_over_one_by_one`. With `--distances` the objectives of a
-path of fits stand beside each other, as shares above the optimum at each C.
+Nested cross-validation with nine values of C. Ours runs ten outer folds and chooses C inside each, as on a task like
+MR. Scikit-learn fits a few of these outer folds (ten inner folds, the same values of C, lbfgs, the same scaled
+features), and the time of one is multiplied by ten. Both run on one thread, and processor time is measured, so that
+other work on the machine matters little. The scores of both on the outer folds that scikit-learn fitted are printed
+too. `--senteval` also runs the protocol `senteval` (default configuration) on the same features, and some of its fits
+one by one as SentEval does, with modules and autograd: `ratio_over_senteval`, `ratio_over_one_by_one`. `--distances`
+prints the relative distance of the objectives of a path of fits to the optimum at each C.
 
     python benchmarks/probes.py [--rows 10000] [--dim 2400] [--outer-folds 1] [--json]
     python benchmarks/probes.py --model runs/x/trials/0001 --task MR --data DIR [--rows 2000] [--senteval]
@@ -30,19 +30,20 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from raysent import models as model
-from raysent.evaluation.evaluate import task_features
-from raysent.evaluation.probes import fast, fit_probe
-from raysent.evaluation.probes.fast import FOLD_SEED, NUM_FOLDS, Fits, stratified_folds
-from raysent.evaluation.probes.logistic import ScaledFeatures
-from raysent.evaluation.probes.senteval import CONFIGURATIONS, PENALTIES, Rows, train_together
+from raysent.evaluation.probes.early_stopping import Rows, train_together
+from raysent.evaluation.probes.features import task_features
+from raysent.evaluation.probes.logistic import Fits, ScaledFeatures
+from raysent.evaluation.protocols import fast, fit_probe
+from raysent.evaluation.protocols.fast import FOLD_SEED, NUM_FOLDS, stratified_folds
+from raysent.evaluation.protocols.senteval import DEFAULT, PENALTIES
 from raysent.evaluation.tasks import TaskData, load_task
 from raysent.kernels.devices import set_matmul_precision
 
 STRENGTHS = tuple(2.0**exponent for exponent in range(9))
 
 
-def made_up(num_rows: int, dim: int) -> tuple[np.ndarray, TaskData]:
-    """Return features with the decaying spectrum of real encoders', of unit length, and a task of two classes."""
+def random_task(num_rows: int, dim: int) -> tuple[np.ndarray, TaskData]:
+    """Return features of unit length with a decaying spectrum, like those of real encoders, and a binary task."""
     generator = np.random.default_rng(0)
     features = generator.standard_normal((num_rows, dim)) * np.arange(1, dim + 1) ** -0.5
     features += generator.standard_normal(dim) / 4
@@ -50,12 +51,12 @@ def made_up(num_rows: int, dim: int) -> tuple[np.ndarray, TaskData]:
     margins = 8 * (features - features.mean(axis=0)) @ generator.standard_normal(dim)
     labels = (margins + generator.logistic(size=num_rows) > 0).astype(np.int64)
     sentences = ([str(row) for row in range(num_rows)],)
-    data = TaskData("made-up", "sentence", "nested", ("no", "yes"), sentences, labels)
+    data = TaskData("random", "sentence", "nested", ("no", "yes"), sentences, labels)
     return features.astype(np.float32), data
 
 
 def some_rows(data: TaskData, num_rows: int) -> TaskData:
-    """Return so many drawn rows of a task without a given split."""
+    """Return `num_rows` random rows of a task without given splits."""
     kept = np.sort(np.random.default_rng(0).permutation(len(data.labels))[:num_rows])
     sentences = tuple([column[row] for row in kept] for column in data.sentences)
     return replace(data, sentences=sentences, labels=data.labels[kept])
@@ -67,12 +68,12 @@ def time_ours(features: np.ndarray, data: TaskData) -> tuple[float, list[float]]
     with mock.patch.object(fast, "STRENGTHS", STRENGTHS):
         result = fit_probe(features, data)
     seconds = time.process_time() - started
-    right = [fold.test_log_probabilities.argmax(axis=1) == data.labels[fold.test_rows] for fold in result.folds]
-    return seconds, [100 * float(flags.mean()) for flags in right]
+    correct = [fold.test_log_probabilities.argmax(axis=1) == data.labels[fold.test_rows] for fold in result.folds]
+    return seconds, [100 * float(flags.mean()) for flags in correct]
 
 
 def time_sklearn(features: np.ndarray, data: TaskData, *, outer_folds: int) -> tuple[float, list[float]]:
-    """Return the seconds of one outer fold times ten, and the accuracy of the folds fitted in percent."""
+    """Return the seconds of one outer fold times ten, and the accuracy of the fitted folds in percent."""
     scaled = ScaledFeatures(torch.from_numpy(features), torch.arange(len(features)))
     seen = (features - scaled.mean.numpy()) / scaled.scale
     folds = stratified_folds(data.labels, NUM_FOLDS, seed=FOLD_SEED)
@@ -90,7 +91,7 @@ def time_sklearn(features: np.ndarray, data: TaskData, *, outer_folds: int) -> t
 
 
 def distances(features: np.ndarray, data: TaskData) -> dict[str, list[float]]:
-    """Return how far either ends from the optimum at each C, as a share of it, in a path of fits on nine folds."""
+    """Return the relative distance of each to the optimum at each C, in a path of fits on nine folds."""
     train = stratified_folds(data.labels, NUM_FOLDS, seed=FOLD_SEED) > 0
     targets = torch.from_numpy(data.labels).to(torch.float32)[:, None]
     fits = Fits(features, targets, trainable=np.arange(len(features)), strengths=STRENGTHS)
@@ -111,7 +112,7 @@ def distances(features: np.ndarray, data: TaskData) -> dict[str, list[float]]:
 
 
 def time_senteval(features: np.ndarray, data: TaskData) -> dict[str, float]:
-    """Return the seconds of the protocol `senteval`, its score, and how much longer its fits take one by one."""
+    """Return the seconds of the protocol `senteval`, its score, and the slowdown of its fits one by one."""
     started = time.process_time()
     result = fit_probe(features, data, protocol="senteval")
     seconds = time.process_time() - started
@@ -123,10 +124,10 @@ def time_senteval(features: np.ndarray, data: TaskData) -> dict[str, float]:
 
 
 def one_by_one(features: np.ndarray, data: TaskData, *, rounds: int = 3) -> float:
-    """Return the time of ten folds' fits of two epochs one by one over their time side by side; in turn, medians."""
+    """Return the time of ten folds' fits of two epochs one by one, divided by their time side by side; medians."""
     inputs, labels = torch.from_numpy(features), torch.from_numpy(data.labels)
     taken: dict[Callable[[Tensor, Tensor], None], list[float]] = {_side_by_side: [], _in_turn: []}
-    # The first round imports what torch's optimisers need, and is left out.
+    # The first round imports what torch's optimizers need, and is left out.
     for _ in range(1 + rounds):
         for train, seconds in taken.items():
             started = time.process_time()
@@ -138,14 +139,14 @@ def one_by_one(features: np.ndarray, data: TaskData, *, rounds: int = 3) -> floa
 
 def _side_by_side(inputs: Tensor, labels: Tensor) -> None:
     """Train the fits of ten folds for two epochs."""
-    recipe = replace(CONFIGURATIONS["default"], epoch_size=1, max_epochs=1, tenacity=0)
+    recipe = replace(DEFAULT, epoch_size=1, max_epochs=1, tenacity=0)
     folds = np.arange(len(inputs)) % 10
     groups = [Rows.given(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold), seed=0) for fold in range(10)]
     train_together(inputs, labels, groups, [PENALTIES] * 10, recipe=recipe)
 
 
 def _in_turn(inputs: Tensor, labels: Tensor) -> None:
-    """Train the fits of one fold for two epochs as SentEval does, which leaves torch's products as they are."""
+    """Train the fits of one fold for two epochs as SentEval does, with torch's default precision of products."""
     torch.set_float32_matmul_precision("highest")
     train = np.flatnonzero(np.arange(len(inputs)) % 10)
     for penalty in PENALTIES:
@@ -153,7 +154,7 @@ def _in_turn(inputs: Tensor, labels: Tensor) -> None:
         optimizer = torch.optim.Adam(layer.parameters(), weight_decay=penalty)
         for _ in range(2):
             order = torch.from_numpy(train[np.random.default_rng(0).permutation(len(train))])
-            for batch in torch.split(order, CONFIGURATIONS["default"].batch_size):
+            for batch in torch.split(order, DEFAULT.batch_size):
                 optimizer.zero_grad()
                 torch.nn.functional.cross_entropy(layer(inputs[batch]), labels[batch]).backward()
                 optimizer.step()
@@ -170,7 +171,9 @@ def main() -> None:
     parser.add_argument("--task", default="MR")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--senteval", action="store_true")
-    parser.add_argument("--distances", action="store_true", help="how far both end from the optimum, of two classes")
+    parser.add_argument(
+        "--distances", action="store_true", help="print the distance of both to the optimum, for two classes"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -179,7 +182,7 @@ def main() -> None:
         data = some_rows(load_task(options.task, options.data), options.rows)
         features = task_features(model.load(options.model), data)
     else:
-        features, data = made_up(options.rows, options.dim)
+        features, data = random_task(options.rows, options.dim)
     with threadpool_limits(1):
         ours_s, ours = time_ours(features, data)
         sklearn_s, theirs = time_sklearn(features, data, outer_folds=options.outer_folds)

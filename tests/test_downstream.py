@@ -11,8 +11,8 @@ import pytest
 from command import CommandLine
 from tiny_run import tiny_run, write_corpus
 
-from raysent.evaluation.probes import fit_probe
 from raysent.evaluation.probes.features import task_features
+from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.tasks import TaskData, load_task
 from raysent.models import load
 from raysent.training.loop import fit

@@ -16,7 +16,7 @@ from raysent.ensembles.outcomes import fitted_folds, task_outcome
 from raysent.ensembles.representations import Average, Concatenation
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import evaluate, records
-from raysent.evaluation.probes.intervals import mean_interval
+from raysent.evaluation.probes.results import mean_interval
 from raysent.evaluation.tasks import senteval
 from raysent.models.sentence_encoder import HashEncoder
 

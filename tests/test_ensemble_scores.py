@@ -17,7 +17,7 @@ from raysent.ensembles.outcomes import task_outcome
 from raysent.ensembles.predictions import Answers
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Record
-from raysent.evaluation.probes import FoldResult
+from raysent.evaluation.probes.results import FoldResult
 
 
 def nll(log_probabilities, labels):

@@ -7,8 +7,8 @@ import pytest
 from safetensors.numpy import save
 
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.evaluation.evaluate import evaluate, expand, features_of, read_record, records
-from raysent.evaluation.probes import settings
+from raysent.evaluation.evaluate import evaluate, expand, read_record, records
+from raysent.evaluation.protocols import PROTOCOLS
 from raysent.evaluation.tasks import senteval
 from raysent.models.sentence_encoder import HashEncoder
 
@@ -66,7 +66,7 @@ def test_evaluate_scores_and_writes_records(data_dir, tmp_path):
     ]
     assert all(score.test > 90 for score in scores)
     about = json.loads((tmp_path / "out/hash-8/CR.json").read_text())
-    assert about["settings"] == settings("fast")
+    assert about["settings"] == PROTOCOLS["fast"].settings()
     assert set(about["versions"]) == {"raysent", "numpy", "scipy", "scikit-learn", "torch"}
     assert about["interval"][0] <= about["test"] <= about["interval"][1]
 
@@ -199,14 +199,3 @@ def test_expand_needs_a_model():
     """Nothing to judge is a mistake."""
     with pytest.raises(ArtifactError, match=r"^MODEL: needs at least one run, model or hash:DIM; given none$"):
         expand([])
-
-
-def test_pair_features_follow_their_kind():
-    """Order matters only where the task says so."""
-    encoder = HashEncoder(3)
-    columns = (["a b", "c"], ["c", "a"])
-    u, v = (encoder.encode(column) for column in columns)
-    pair = features_of(encoder, columns, kind="pair")
-    order = features_of(encoder, columns, kind="order")
-    np.testing.assert_array_equal(pair, np.hstack([abs(u - v), u * v]))
-    np.testing.assert_array_equal(order, np.hstack([u, v, abs(u - v), u * v]))

@@ -1,4 +1,4 @@
-"""Probes: the batched solver against scikit-learn, and the protocol's divisions."""
+"""Probes: the batched solver against scikit-learn, classifiers stopped early against torch, features and targets."""
 
 import numpy as np
 import pytest
@@ -7,23 +7,19 @@ from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation import probes
-from raysent.evaluation.probes import fast
-from raysent.evaluation.probes import fast as paths
-from raysent.evaluation.probes.logistic import (
-    Point,
-    Problems,
-    ScaledFeatures,
-    Spectrum,
-    Start,
-    log_probabilities,
-    solve,
-)
+from raysent.evaluation.probes import early_stopping, features, logistic
+from raysent.evaluation.probes.early_stopping import Recipe, Rows, train_together
+from raysent.evaluation.probes.features import features_of
+from raysent.evaluation.probes.logistic import Point, Problems, ScaledFeatures, Spectrum, Start, solve
+from raysent.evaluation.probes.relatedness import level_targets
+from raysent.evaluation.probes.results import log_probabilities, predicted_scores
+from raysent.evaluation.protocols import fast, fit_probe
 from raysent.evaluation.tasks import NO_ROWS, TaskData
+from raysent.models.sentence_encoder import HashEncoder
 
 
-def made_up(num_rows: int, dim: int, num_classes: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return unit-length features around a common mean, of decaying spectrum, and noisy labels."""
+def random_task(num_rows: int, dim: int, num_classes: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return unit-length features with a common mean and a decaying spectrum, and noisy labels."""
     generator = np.random.default_rng(seed)
     decay = np.arange(1, dim + 1) ** -0.5
     features = generator.standard_normal((num_rows, dim)) * decay + generator.standard_normal(dim) / 4
@@ -36,14 +32,14 @@ def made_up(num_rows: int, dim: int, num_classes: int, *, seed: int = 0) -> tupl
 def task_data(
     labels: np.ndarray, split: str = "nested", *, train=NO_ROWS, validation=NO_ROWS, test=NO_ROWS
 ) -> TaskData:
-    """Return a task of sentences that are only numbers."""
+    """Return a task whose sentences are numbers."""
     names = tuple(f"class{label}" for label in range(int(labels.max()) + 1))
     sentences = ([str(row) for row in range(len(labels))],)
     return TaskData("toy", "sentence", split, names, sentences, labels, train, validation, test)
 
 
 def objective(features, labels, weights, intercepts, strength) -> float:
-    """Return scikit-learn's objective in float64: slow, plain, the oracle."""
+    """Return scikit-learn's objective in float64, the reference."""
     margins = features @ weights + intercepts
     if margins.shape[1] == 1:
         margins = np.hstack([np.zeros_like(margins), margins])
@@ -53,8 +49,8 @@ def objective(features, labels, weights, intercepts, strength) -> float:
 
 @pytest.mark.parametrize(("dim", "num_classes"), [(40, 2), (700, 2), (300, 5)])
 def test_solve_equals_sklearn(dim, num_classes):
-    """On shared features with masked rows, objective within 1e-6 and predictions on 99.5 % of rows, at every C."""
-    features, labels = made_up(900, dim, num_classes)
+    """With masked rows, the objective is within 1e-6 and 99.5 % of predictions are equal, at every C."""
+    features, labels = random_task(900, dim, num_classes)
     rows = torch.arange(900)
     scaled = ScaledFeatures(torch.from_numpy(features), rows)
     classes = torch.arange(1, 2) if num_classes == 2 else torch.arange(num_classes)
@@ -70,13 +66,13 @@ def test_solve_equals_sklearn(dim, num_classes):
         point = solution.point.select(torch.tensor([problem]))
         weights, intercepts = point.weights[..., 0].double().numpy(), point.intercepts[..., 0].double().numpy()
         assert objective(seen[train], labels[train], weights, intercepts, strength) <= best * (1 + 1e-6)
-        answers = log_probabilities(solution.margins[..., problem]).argmax(1).numpy()
-        assert (answers == oracle.predict(seen)).mean() >= 0.995
+        predicted = log_probabilities(solution.margins[..., problem]).argmax(1).numpy()
+        assert (predicted == oracle.predict(seen)).mean() >= 0.995
 
 
-def test_solve_does_not_depend_on_its_company():
-    """A problem has the same optimum alone and among others."""
-    features, labels = made_up(300, 20, 2)
+def test_solve_does_not_depend_on_other_problems():
+    """A problem has the same optimum alone and in a batch."""
+    features, labels = random_task(300, 20, 2)
     scaled = ScaledFeatures(torch.from_numpy(features), torch.arange(300))
     spectrum = Spectrum(scaled, torch.arange(300))
     targets = torch.from_numpy(labels).float()[:, None, None]
@@ -89,37 +85,37 @@ def test_solve_does_not_depend_on_its_company():
 
 @pytest.mark.parametrize("num_masks", [2, 9])
 def test_path_ends_near_the_optimum_at_every_c(num_masks):
-    """Whether values of C are solved side by side or one after another, what chooses C is as near as it says."""
-    features, labels = made_up(400, 60, 2)
+    """Fits that choose C are within their tolerance, whether values of C are solved side by side or in sequence."""
+    features, labels = random_task(400, 60, 2)
     targets, strengths = torch.from_numpy(labels).float()[:, None], (0.25, 1.0, 16.0, 256.0)
-    fits = paths.Fits(features, targets, trainable=np.arange(400), strengths=strengths)
+    fits = logistic.Fits(features, targets, trainable=np.arange(400), strengths=strengths)
     masks = torch.arange(400)[:, None] % (num_masks + 1) != torch.arange(num_masks)
     path = fits.path(masks)
     every = torch.tensor(strengths).repeat_interleave(num_masks)
     best = fits.solve(masks.repeat(1, len(strengths)), every).objective
-    # The distance that ends a fit is an estimate: it has been seen three times too small.
-    assert bool((path.objective / best - 1 <= 4 * paths.path_tolerance(every)).all())
+    # A fit stops by an estimate of its distance, which has been seen three times too small.
+    assert bool((path.objective / best - 1 <= 4 * logistic.path_tolerance(every)).all())
 
 
-def test_start_along_a_line_is_its_best_point():
-    """The point that a fit starts from has no better neighbour on the line, and margins of its own."""
-    features, labels = made_up(200, 12, 2)
+def test_best_along_a_line_is_its_best_point():
+    """No neighbor on the line is better, and the margins are those of the point."""
+    features, labels = random_task(200, 12, 2)
     scaled = ScaledFeatures(torch.from_numpy(features), torch.arange(200))
     targets = torch.from_numpy(labels).float()[:, None, None]
     problems = Problems(scaled, Spectrum(scaled, torch.arange(200)), targets, torch.full((200, 2), 4.0))
     generator = torch.Generator().manual_seed(0)
     ends = [Point(torch.randn(12, 1, 2, generator=generator), torch.randn(1, 2, generator=generator)) for _ in "ab"]
-    start, way = (Start(end, scaled.times(end.weights) + end.intercepts) for end in ends)
-    found = problems.along(start, way)
+    start, direction = (Start(end, scaled.times(end.weights) + end.intercepts) for end in ends)
+    found = problems.best_along(start, direction)
     torch.testing.assert_close(found.margins, scaled.times(found.point.weights) + found.point.intercepts)
-    for share in (-0.1, 0.1):
-        near = found.plus(way, torch.tensor(share))
+    for factor in (-0.1, 0.1):
+        near = found.plus(direction, torch.tensor(factor))
         assert bool((problems.objective(*found) < problems.objective(*near)).all())
 
 
-def test_scaled_features_have_unit_spread_wherever_they_lie():
-    """Moving and stretching all features changes neither the spread seen nor the products."""
-    features, _ = made_up(200, 10, 2)
+def test_scaled_features_do_not_depend_on_offset_and_scale():
+    """Shifting and stretching all features changes neither their spread nor the products."""
+    features, _ = random_task(200, 10, 2)
     plain = ScaledFeatures(torch.from_numpy(features), torch.arange(200))
     moved = ScaledFeatures(torch.from_numpy(features * 7 + 3), torch.arange(200))
     weights = torch.randn(10, 1, 3, generator=torch.Generator().manual_seed(0))
@@ -129,7 +125,7 @@ def test_scaled_features_have_unit_spread_wherever_they_lie():
 
 
 def test_folds_are_stratified_and_repeatable():
-    """Folds differ by a row at most, in size and in every class."""
+    """Sizes of folds differ by one row at most, in total and per class."""
     labels = np.repeat([0, 1, 2], [57, 31, 15])
     folds = fast.stratified_folds(labels, 10, seed=0)
     assert np.ptp(np.bincount(folds)) <= 1
@@ -138,9 +134,9 @@ def test_folds_are_stratified_and_repeatable():
 
 
 def test_nested_folds_cover_every_row_once_and_never_train_on_it():
-    """Each row is tested in one fold, and validates the nine others."""
-    features, labels = made_up(200, 12, 2)
-    result = probes.fit_probe(features, task_data(labels))
+    """Each row is a test row of one fold, and a validation row of the nine others."""
+    features, labels = random_task(200, 12, 2)
+    result = fit_probe(features, task_data(labels))
     tested = np.concatenate([fold.test_rows for fold in result.folds])
     assert sorted(tested.tolist()) == list(range(200))
     for fold in result.folds:
@@ -149,11 +145,11 @@ def test_nested_folds_cover_every_row_once_and_never_train_on_it():
     assert result.test > 60
 
 
-def test_nested_equals_fits_made_one_by_one(monkeypatch):
-    """An outer fold's validation and test log-probabilities are those of plain fits on the same rows."""
+def test_nested_equals_single_fits(monkeypatch):
+    """An outer fold's validation and test log-probabilities are those of scikit-learn's fits on the same rows."""
     monkeypatch.setattr(fast, "STRENGTHS", (4.0,))
-    features, labels = made_up(150, 8, 3)
-    result = probes.fit_probe(features, task_data(labels))
+    features, labels = random_task(150, 8, 3)
+    result = fit_probe(features, task_data(labels))
     folds = fast.stratified_folds(labels, 10, seed=fast.FOLD_SEED)
     scaled = ScaledFeatures(torch.from_numpy(features), torch.arange(150))
     seen = ((features - scaled.mean.numpy()) / scaled.scale).astype(np.float64)
@@ -166,37 +162,37 @@ def test_nested_equals_fits_made_one_by_one(monkeypatch):
     validator = LogisticRegression(C=4.0, tol=1e-8, max_iter=9999).fit(seen[kept], labels[kept])
     here = np.isin(fold.validation_rows, rows)
     expected = validator.predict_log_proba(seen[fold.validation_rows[here]])
-    # What chooses C ends earlier than what is tested.
+    # Fits that choose C stop earlier than those that are tested.
     np.testing.assert_allclose(np.exp(fold.validation_log_probabilities[here]), np.exp(expected), atol=0.01)
 
 
-def test_nested_scores_pure_noise_at_chance():
+def test_nested_scores_noise_at_chance():
     """No label leaks from test or validation rows into a fit."""
     generator = np.random.default_rng(5)
     features = generator.standard_normal((1000, 50)).astype(np.float32)
-    result = probes.fit_probe(features, task_data(generator.integers(0, 2, 1000)))
+    result = fit_probe(features, task_data(generator.integers(0, 2, 1000)))
     assert 44 < result.test < 56
 
 
 def test_train_test_chooses_within_train():
     """Validation rows are the train rows, and test rows are never trained on."""
-    features, labels = made_up(300, 10, 3)
+    features, labels = random_task(300, 10, 3)
     data = task_data(labels, "train-test", train=np.arange(220), test=np.arange(220, 300))
-    (fold,) = probes.fit_probe(features, data).folds
+    (fold,) = fit_probe(features, data).folds
     assert fold.validation_rows.tolist() == list(range(220))
     assert fold.test_log_probabilities.shape == (80, 3)
     noisy = data.labels.copy()
     noisy[220:] = 0
-    changed = probes.fit_probe(features, task_data(noisy, "train-test", train=data.train, test=data.test))
+    changed = fit_probe(features, task_data(noisy, "train-test", train=data.train, test=data.test))
     np.testing.assert_array_equal(changed.folds[0].test_log_probabilities, fold.test_log_probabilities)
 
 
-def test_given_splits_are_kept_and_the_probe_answers_alike():
-    """The saved probe gives the test rows' log-probabilities from the features as they are."""
-    features, labels = made_up(300, 10, 2)
+def test_given_splits_are_kept_and_the_probe_predicts_the_same():
+    """The probe gives the test rows' log-probabilities from features that are not scaled."""
+    features, labels = random_task(300, 10, 2)
     rows = np.split(np.arange(300), [200, 250])
     data = task_data(labels, "train-validation-test", train=rows[0], validation=rows[1], test=rows[2])
-    result = probes.fit_probe(features, data)
+    result = fit_probe(features, data)
     (fold,) = result.folds
     again = result.probe.log_probabilities(features[rows[2]])
     np.testing.assert_allclose(again, fold.test_log_probabilities, atol=1e-4)
@@ -205,70 +201,188 @@ def test_given_splits_are_kept_and_the_probe_answers_alike():
 
 
 @pytest.mark.parametrize("split", ["train-validation-test", "train-test"])
-def test_where_rows_stand_does_not_matter(split):
-    """Rows behind the last one that trains, which no product of the solver reads, are answered like those before."""
-    features, labels = made_up(260, 9, 2)
+def test_order_of_rows_does_not_matter(split):
+    """Rows after the last trainable one, which the solver's products leave out, are predicted like those before."""
+    features, labels = random_task(260, 9, 2)
     parts = (np.arange(200), np.arange(200, 230), np.arange(230, 260))
 
-    def answers(order: np.ndarray) -> np.ndarray:
+    def predictions(order: np.ndarray) -> np.ndarray:
         train, validation, test = (np.flatnonzero(np.isin(order, part)) for part in parts)
         given = {"validation": validation} if split == "train-validation-test" else {}
         data = task_data(labels[order], split, train=train, test=test, **given)
-        (fold,) = probes.fit_probe(features[order], data).folds
+        (fold,) = fit_probe(features[order], data).folds
         return fold.test_log_probabilities[np.argsort(order[fold.test_rows])]
 
     last_first = np.concatenate([np.arange(200, 260), np.arange(200)])
-    np.testing.assert_allclose(answers(np.arange(260)), answers(last_first), atol=0.01)
+    np.testing.assert_allclose(predictions(np.arange(260)), predictions(last_first), atol=0.01)
 
 
 def test_memory_bound_does_not_change_results(monkeypatch):
-    """Problems solved a few at a time give what they give together."""
-    features, labels = made_up(200, 6, 2)
-    whole = probes.fit_probe(features, task_data(labels))
-    monkeypatch.setattr(paths, "ARRAY_BYTES", 4 * 200 * 7)
-    parts = probes.fit_probe(features, task_data(labels))
+    """Problems solved a few at a time have the same results as all at once."""
+    features, labels = random_task(200, 6, 2)
+    whole = fit_probe(features, task_data(labels))
+    monkeypatch.setattr(logistic, "ARRAY_BYTES", 4 * 200 * 7)
+    parts = fit_probe(features, task_data(labels))
     assert parts.test == pytest.approx(whole.test, abs=1.0)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_broken_features_name_their_source(value):
-    """A diverged model is named, with how much of it is broken."""
-    features, labels = made_up(50, 4, 2)
+    """The error names the model and the number of broken rows."""
+    features, labels = random_task(50, 4, 2)
     features[3, 2] = value
     with pytest.raises(
         DataError, match=r"^run/7: vectors must be finite; given NaN or infinity in 1 of 50 rows of toy"
     ):
-        probes.fit_probe(features, task_data(labels), source="run/7")
+        fit_probe(features, task_data(labels), source="run/7")
 
 
 def test_one_class_is_refused():
-    """Rows of one class teach nothing."""
-    features, _ = made_up(50, 4, 2)
+    """The error names the class."""
+    features, _ = random_task(50, 4, 2)
     data = TaskData("toy", "sentence", "nested", ("no", "yes"), ([""] * 50,), np.ones(50, dtype=np.int64))
     with pytest.raises(DataError, match=r"^toy: needs training rows of at least two classes; given yes$"):
-        probes.fit_probe(features, data)
+        fit_probe(features, data)
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-7])
 def test_constant_features_predict_the_larger_class(noise):
-    """Features that say nothing, or nothing but their rounding, leave the intercept."""
+    """Constant features, or those that vary only by rounding, leave only the intercept."""
     labels = (np.arange(100) % 10 > 2).astype(np.int64)
     generator = np.random.default_rng(0)
     features = generator.normal(size=16) * (1 + noise * generator.normal(size=(100, 16)))
-    result = probes.fit_probe(features.astype(np.float32), task_data(labels))
+    result = fit_probe(features.astype(np.float32), task_data(labels))
     assert result.test == pytest.approx(70)
     assert all(np.isfinite(fold.validation_log_probabilities).all() for fold in result.folds)
 
 
 def test_row_count_is_checked():
-    """Features of other rows are refused."""
-    features, labels = made_up(50, 4, 2)
+    """The error gives both numbers of rows."""
+    features, labels = random_task(50, 4, 2)
     with pytest.raises(DataError, match=r"^features: toy has 50 rows; given features of 49$"):
-        probes.fit_probe(features[1:], task_data(labels))
+        fit_probe(features[1:], task_data(labels))
 
 
-def test_unknown_protocol_names_the_nearest():
-    """A wrong protocol is a user's mistake."""
-    features, labels = made_up(50, 4, 2)
+def test_fit_probe_names_the_nearest_protocol():
+    """The error names the nearest protocol."""
+    features, labels = random_task(50, 4, 2)
     with pytest.raises(ConfigError, match=r"^--protocol fats: unknown protocol; did you mean 'fast'\?$"):
-        probes.fit_probe(features, task_data(labels), protocol="fats")
+        fit_probe(features, task_data(labels), protocol="fats")
+
+
+def classifier_alone(features, labels, rows: Rows, penalty: float, recipe: Recipe):
+    """Return weights, intercepts and accuracy of one fit, with a module, autograd and the optimizer's weight decay."""
+    with torch.random.fork_rng():
+        torch.manual_seed(recipe.seed)
+        model = torch.nn.Linear(features.shape[1], int(labels.max()) + 1)
+    kind = {"adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop}[recipe.optimizer]
+    optimizer = kind(model.parameters(), weight_decay=penalty)
+    order, best, kept, failures, epochs = np.random.RandomState(recipe.seed), -1.0, None, 0, 0
+    while epochs <= recipe.max_epochs:
+        for _ in range(recipe.epoch_size):
+            shuffled = rows.train[order.permutation(len(rows.train))]
+            for start in range(0, len(shuffled), recipe.batch_size):
+                batch = shuffled[start : start + recipe.batch_size]
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(model(features[batch]), labels[batch]).backward()
+                optimizer.step()
+        epochs += recipe.epoch_size
+        with torch.no_grad():
+            right = (model(features[rows.validation]).argmax(1) == labels[rows.validation]).sum()
+        if int(right) / len(rows.validation) > best:
+            best, kept = int(right) / len(rows.validation), [value.detach().clone() for value in model.parameters()]
+        elif failures >= recipe.tenacity:
+            break
+        else:
+            failures += 1
+    return *kept, best
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_train_together_equals_lone_fits(optimizer):
+    """Every fit equals SentEval's loop, restated with modules and autograd."""
+    generator = np.random.default_rng(0)
+    features = torch.from_numpy(generator.standard_normal((150, 7)).astype(np.float32))
+    labels = torch.from_numpy(generator.integers(3, size=150))
+    recipe = Recipe(num_folds=5, optimizer=optimizer, batch_size=16, tenacity=1, epoch_size=2, max_epochs=20)
+    folds = [np.split(generator.permutation(150), [size]) for size in (100, 101, 130)]
+    penalties = (1e-4, 1e-1)
+    groups = [Rows.given(train, held_out, seed=recipe.seed) for train, held_out in folds]
+    fits = train_together(features, labels, groups, [penalties] * len(folds), recipe=recipe)
+    for rows, of_fold in zip(groups, fits, strict=True):
+        for penalty, fit in zip(penalties, of_fold, strict=True):
+            weights, intercepts, accuracy = classifier_alone(features, labels, rows, penalty, recipe)
+            torch.testing.assert_close(fit.weights, weights, rtol=0, atol=1e-6)
+            torch.testing.assert_close(fit.intercepts, intercepts, rtol=0, atol=1e-6)
+            assert fit.validation == accuracy
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_train_together_is_exact_with_and_without_shared_products(monkeypatch, optimizer, is_exact):
+    """One product for all fits, or one per fit where the library sums in another order: both equal torch's own loop."""
+    if not is_exact:
+        monkeypatch.setattr(early_stopping, "is_exact_side_by_side", lambda *_: False)
+    generator = np.random.default_rng(0)
+    features = torch.from_numpy(generator.standard_normal((160, 512)).astype(np.float32))
+    labels = torch.from_numpy(generator.integers(2, size=160))
+    recipe = Recipe(num_folds=5, optimizer=optimizer, batch_size=32, tenacity=2, epoch_size=1, max_epochs=12)
+    rows, penalties = (np.arange(120), np.arange(120, 160)), (1e-5, 1e-3, 1e-1)
+    (fits,) = train_together(features, labels, [Rows.given(*rows, seed=recipe.seed)], [penalties], recipe=recipe)
+    for penalty, fit in zip(penalties, fits, strict=True):
+        lone = Rows.given(*rows, seed=recipe.seed)
+        weights, intercepts, accuracy = classifier_alone(features, labels, lone, penalty, recipe)
+        torch.testing.assert_close(fit.weights, weights, rtol=0, atol=1e-7)
+        torch.testing.assert_close(fit.intercepts, intercepts, rtol=0, atol=1e-7)
+        assert fit.validation == accuracy
+
+
+def test_fit_margins_are_the_linear_map():
+    """Margins of rows are X W + b for every batch size."""
+    features = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(40) % 2
+    recipe = Recipe(num_folds=2, optimizer="adam", batch_size=8, tenacity=0, epoch_size=1, max_epochs=2)
+    ((fit,),) = train_together(
+        features, labels, [Rows.given(np.arange(30), np.arange(30, 40), seed=0)], [[1e-5]], recipe=recipe
+    )
+    expected = features[[3, 31, 7]] @ fit.weights.T + fit.intercepts
+    torch.testing.assert_close(fit.margins(features, np.array([3, 31, 7]), batch_size=2), expected)
+
+
+@pytest.mark.parametrize("chunk", [2, 100])
+def test_encode_columns_encodes_a_distinct_sentence_once(monkeypatch, chunk):
+    """Each row gets its own sentence's vector, across columns and chunks."""
+    monkeypatch.setattr(features, "CHUNK", chunk)
+    encoded: list[str] = []
+
+    class Counting:
+        def encode(self, sentences: list[str], *, batch_size: int = 512) -> np.ndarray:
+            encoded.extend(sentences)
+            return np.array([[len(sentence), ord(sentence[0])] for sentence in sentences], dtype=np.float32)
+
+    columns = (["a", "bb", "a", "ccc"], ["bb", "dddd", "ccc", "e"])
+    found = features.encode_columns(Counting(), columns)
+    assert sorted(encoded) == ["a", "bb", "ccc", "dddd", "e"]
+    for column, vectors in zip(columns, found, strict=True):
+        assert vectors.tolist() == [[len(sentence), ord(sentence[0])] for sentence in column]
+
+
+def test_level_targets_have_the_score_as_mean():
+    """A score puts weight on the two levels beside it; below 1 it loses a part, as in SentEval."""
+    scores = np.array([1.0, 3.4, 5.0, 0.25])
+    targets = level_targets(scores, num_levels=5)
+    assert targets[:3].sum(axis=1).tolist() == pytest.approx([1, 1, 1])
+    assert targets[1].tolist() == pytest.approx([0, 0, 0.6, 0.4, 0])
+    assert (targets @ np.arange(1, 6)).tolist() == pytest.approx(scores.tolist())
+    assert predicted_scores(np.log(targets[:1] + 1e-30)).tolist() == pytest.approx([1.0])
+
+
+def test_features_of_pairs_depend_on_their_kind():
+    """Only pairs whose order matters have u and v themselves."""
+    encoder = HashEncoder(3)
+    columns = (["a b", "c"], ["c", "a"])
+    u, v = (encoder.encode(column) for column in columns)
+    pair = features_of(encoder, columns, kind="pair")
+    order = features_of(encoder, columns, kind="order")
+    np.testing.assert_array_equal(pair, np.hstack([abs(u - v), u * v]))
+    np.testing.assert_array_equal(order, np.hstack([u, v, abs(u - v), u * v]))

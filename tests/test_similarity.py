@@ -12,7 +12,7 @@ from command import CommandLine
 
 from raysent.errors import DataError
 from raysent.evaluation.evaluate import evaluate_similarity
-from raysent.evaluation.similarity import score_sets
+from raysent.evaluation.similarity import cosines, score_sets
 from raysent.evaluation.tasks import similarity
 from raysent.evaluation.tasks.similarity import SIMILARITY_TASKS, ScoredSet
 from raysent.models.sentence_encoder import HashEncoder
@@ -114,3 +114,21 @@ def test_figures_are_sentevals_own(tmp_path, name):
     (score,) = evaluate_similarity(["hash:50"], output=tmp_path, tasks=[name], data_dir=folder)
     found = (score.pearson / 100, score.pearson_weighted / 100, score.spearman / 100)
     np.testing.assert_allclose(found, PUBLISHED[name], atol=1e-6)
+
+
+def test_cosines_of_equal_rows_round_as_one_fixed_order_rounds():
+    """Sums are taken lane by lane in single precision; the restatement takes them a number at a time."""
+    first, second = np.random.default_rng(0).standard_normal((2, 5, 70)).astype(np.float32)
+
+    def dot(u, v):
+        lanes = [np.float32(0)] * 32
+        for place in range(64):
+            lanes[place % 32] = np.float32(np.float64(lanes[place % 32]) + np.float64(u[place]) * np.float64(v[place]))
+        eights = [[lanes[8 * group + n] + lanes[8 * group + 4 + n] for n in range(4)] for group in range(4)]
+        fours = [(eights[0][n] + eights[1][n]) + (eights[2][n] + eights[3][n]) for n in range(4)]
+        rest = sum((np.float64(u[place] * v[place]) for place in range(64, 70)), np.float64(0))
+        return np.float32(rest + np.float64((fours[0] + fours[1]) + (fours[2] + fours[3])))
+
+    expected = [dot(u, v) / (np.sqrt(dot(u, u)) * np.sqrt(dot(v, v))) for u, v in zip(first, second, strict=True)]
+    assert cosines(first, second).tolist() == [float(value) for value in expected]
+    assert cosines(first, np.zeros_like(first)).tolist() == [0.0] * 5

@@ -31,7 +31,7 @@ from raysent.errors import ConfigError
 from raysent.evaluation import evaluate
 from raysent.evaluation.members import Member, expand
 from raysent.evaluation.probes.features import encode_columns
-from raysent.evaluation.probes.relatedness import predicted_scores
+from raysent.evaluation.probes.results import predicted_scores
 from raysent.evaluation.records import Record
 from raysent.evaluation.tasks import TaskData, find_task, load_task
 from raysent.evaluation.tasks.similarity import SIMILARITY_TASKS, ScoredSet

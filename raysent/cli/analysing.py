@@ -12,7 +12,7 @@ from raysent.analysis.predictions import SIMILARITY, Judging, similarity_name
 from raysent.cli.console import ProgressLines, print_json, print_table, results
 from raysent.cli.judging import home
 from raysent.errors import ConfigError
-from raysent.evaluation.probes import check_protocol
+from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.tasks import default_tasks, find_task
 from raysent.storage import address_of
 from raysent.storage.layout import EVALUATION_FOLDER
@@ -55,7 +55,7 @@ def errors(
     as_json: bool,
 ) -> int:
     """Compare two models' errors and print where they differ most."""
-    check_protocol(protocol)
+    protocol = protocol_name(protocol)
     if len(models) != 2:
         raise ConfigError(f"errors: two models are compared; given {len(models)}; name two")
     with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
@@ -82,7 +82,7 @@ def examples(
     as_json: bool,
 ) -> int:
     """Print what models answer, beside what is right."""
-    check_protocol(protocol)
+    protocol = protocol_name(protocol)
     with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
         judging = _judging(models, into, data, protocol=protocol, progress=progress)
         found = [
@@ -136,7 +136,7 @@ def parameter(
     as_json: bool,
 ) -> int:
     """Compare a metric between the values of one setting and print the means."""
-    check_protocol(protocol)
+    protocol = protocol_name(protocol)
     if tasks is not None and metric is not None:
         raise ConfigError("--metric, --tasks: name one of them; given both")
     with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:

@@ -20,7 +20,7 @@ from raysent.evaluation.evaluate import Score, SimilarityScore, evaluate_similar
 from raysent.evaluation.evaluate import evaluate as evaluate_models
 from raysent.evaluation.inventory import check_data as check_tasks
 from raysent.evaluation.members import Costs, costs_of
-from raysent.evaluation.probes import protocol_name, settings
+from raysent.evaluation.protocols import PROTOCOLS, protocol_name
 from raysent.evaluation.records import library_versions
 from raysent.evaluation.tasks import absent_tasks, default_tasks, find_task, known_tasks
 from raysent.evaluation.tasks.similarity import SIMILARITY_TASKS
@@ -122,7 +122,7 @@ def evaluate(
             {
                 "protocol": protocol,
                 "config": configuration or "default",
-                "settings": settings(full_name),
+                "settings": PROTOCOLS[full_name].settings(),
                 "versions": library_versions(),
                 "results": [asdict(score) for score in scores],
                 "similarity": [asdict(score) for score in similarities],

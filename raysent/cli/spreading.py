@@ -7,7 +7,7 @@ from functools import partial
 
 import raysent.ensembles  # noqa: F401 - lets models be ensembles, in processes of their own too
 from raysent.errors import ConfigError
-from raysent.evaluation.jobs import Job, Spread, judge
+from raysent.evaluation.evaluate import Job, Spread, judge
 from raysent.evaluation.records import Record
 from raysent.training.spread import map_on_ray
 

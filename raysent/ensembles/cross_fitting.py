@@ -26,7 +26,7 @@ import numpy.typing as npt
 from raysent.ensembles.folds import divisions
 from raysent.ensembles.methods import Fit, fit
 from raysent.ensembles.predictions import Answers, Float64, Int64, Source, Truth, as_answers, as_truth
-from raysent.evaluation.probes.intervals import PERCENTILES, Interval
+from raysent.evaluation.probes.results import PERCENTILES, Interval
 
 NUM_RESAMPLES = 1000
 # Resamples weighted at once: bounds the counts held as floating point.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from raysent.ensembles.predictions import Int64
-from raysent.evaluation.probes.fast import stratified_folds
+from raysent.evaluation.protocols.fast import stratified_folds
 
 NUM_FOLDS = 5
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysent.errors import ArtifactError, DataError
-from raysent.evaluation.probes.relatedness import pearson, predicted_scores
+from raysent.evaluation.probes.results import pearson, predicted_scores
 from raysent.evaluation.tasks import NO_SCORES
 
 Float64 = npt.NDArray[np.float64]

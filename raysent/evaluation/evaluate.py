@@ -1,4 +1,6 @@
-"""Encode, fit probes, save. In: models and tasks. Out: scores, and per task a record with log-probabilities.
+"""A model and a task -> a record. Jobs know nothing of each other, so they may be done in turn or spread out.
+
+Encode, fit probes, save. In: models and tasks. Out: scores, and per task a record with log-probabilities.
 
 A record is `evaluation/<model>/<task>.json` (protocol, settings, versions, hashes, scores, seconds) and `.npz`
 (labels, and per fold rows and log-probabilities; the fitted probe). It is named by the content of the model, the
@@ -8,19 +10,21 @@ folder of their own below the model's, as `evaluation/<model>/senteval-prototypi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
-from raysent.evaluation import probes
-from raysent.evaluation.jobs import Job, Load, Spread, judge_in_turn
-from raysent.evaluation.members import Member, expand
+from raysent.evaluation.members import Member, costs_of, expand
 from raysent.evaluation.probes.features import features_of, task_features
-from raysent.evaluation.records import Record, read_record, write_record
+from raysent.evaluation.protocols import PROTOCOLS, fit_probe, protocol_name
+from raysent.evaluation.records import Record, read_record, record_of, write_record
 from raysent.evaluation.similarity import SimilarityScore, similarity_scores
 from raysent.evaluation.tasks import TaskData, default_tasks, find_task, load_task
 from raysent.evaluation.tasks.similarity import SIMILARITY_TASKS
 from raysent.models import load as load_model
+from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import content_key
 
 __all__ = [
@@ -39,6 +43,65 @@ __all__ = [
     "records",
     "task_features",
 ]
+
+
+Load = Callable[[str], SentenceEncoder]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model to judge on one task.
+
+    Attributes:
+        member: The model.
+        data: The task's rows.
+        protocol: How to judge.
+        key: Names model, rows, protocol and settings together.
+    """
+
+    member: Member
+    data: TaskData = field(repr=False)
+    protocol: str
+    key: str
+
+
+# Jobs -> each job's place among them and its record, in whatever order they are done.
+Spread = Callable[[Sequence[Job]], Iterable[tuple[int, Record]]]
+
+
+def judge(job: Job, *, load: Load = load_model) -> Record:
+    """Encode the task's sentences, fit its probe, and return what was found."""
+    encoder = load(job.member.path)
+    started = time.perf_counter()
+    features = task_features(encoder, job.data)
+    encoded = time.perf_counter()
+    result = fit_probe(features, job.data, protocol=job.protocol, source=job.member.path)
+    seconds = {"encode_s": encoded - started, "probe_s": time.perf_counter() - encoded}
+    record = record_of(
+        result,
+        job.data,
+        model=job.member.name,
+        model_key=job.member.key,
+        row_hash=job.data.row_hash,
+        protocol=job.protocol,
+        key=job.key,
+        seconds=seconds,
+    )
+    return replace(record, about={**record.about, "costs": asdict(costs_of(Path(job.member.path)))})
+
+
+def judge_in_turn(jobs: Sequence[Job], *, load: Load) -> Iterator[tuple[int, Record]]:
+    """Do jobs one after another; a model is loaded once for all its tasks."""
+    last: tuple[str, SentenceEncoder] | None = None
+
+    def load_once(path: str) -> SentenceEncoder:
+        nonlocal last
+        if last is None or last[0] != path:
+            last = (path, load(path))
+        return last[1]
+
+    yield from enumerate(map(partial(judge, load=load_once), jobs))
+
 
 # What is being done, how much of it is done, and how much there is.
 Progress = Callable[[str, int, int], None]
@@ -190,9 +253,9 @@ def member_records(
     spread: Spread | None = None,
 ) -> dict[Member, list[Record]]:
     """Return the records of members whose names and keys are known; arguments as for `evaluate`."""
-    probes.check_protocol(protocol)
+    protocol = protocol_name(protocol)
     rows = _load_tasks(tasks, data_dir)
-    plain = probes.settings(protocol)
+    plain = PROTOCOLS[protocol].settings()
     every = [
         Job(member, data, protocol, content_key(member.key, data.row_hash, protocol, plain))
         for member in members

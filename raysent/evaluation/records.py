@@ -12,9 +12,8 @@ import numpy as np
 
 from raysent import __version__
 from raysent.errors import ArtifactError
-from raysent.evaluation import probes
-from raysent.evaluation.probes import FoldResult, Probe, ProbeResult
-from raysent.evaluation.probes.intervals import score_interval
+from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, score_interval
+from raysent.evaluation.protocols import PROTOCOLS
 from raysent.evaluation.tasks import TaskData
 from raysent.storage import load_arrays, read_json, remove, save_arrays, write_json
 
@@ -78,7 +77,7 @@ def record_of(
 ) -> Record:
     """Return the record of a probe's result, with the versions that made it."""
     about = {
-        "settings": probes.settings(protocol),
+        "settings": PROTOCOLS[protocol].settings(),
         "interval": list(score_interval(result, data)),
         "num_unfinished_fits": result.num_unfinished,
         "versions": library_versions(),

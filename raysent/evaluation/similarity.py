@@ -27,7 +27,7 @@ from scipy import stats
 from raysent.errors import ArtifactError
 from raysent.evaluation.members import Member
 from raysent.evaluation.probes.features import encode_columns
-from raysent.evaluation.probes.relatedness import pearson
+from raysent.evaluation.probes.results import pearson
 from raysent.evaluation.tasks.similarity import ScoredSet, SimilarityTask, set_hash
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import content_key, read_json, write_json

@@ -1,119 +1,68 @@
-"""Adam and RMSprop as torch takes them, to the last bit, on one flat array and without temporaries.
-
-In: the values of many small classifiers side by side, and their gradients. Out: the values after the step, in place.
-A step of torch's own makes new arrays at each, which at these sizes takes as long as the arithmetic.
-
-Source: Kingma and Ba, 2015, Adam, algorithm 1; Hinton, 2012, lecture 6e (RMSprop); constants are torch's defaults.
-
-Features as a solver sees them: centred and scaled without a copy, and the leading eigenvectors of their products.
-
-In: features [rows, dim]. Out: products with them, and an approximate inverse Hessian that costs a small product.
-
-Many L2-regularised logistic regressions over the same rows, solved as one batched problem.
+"""Many L2-regularized logistic regressions over the same rows, solved as one batched problem.
 
 In: features [rows, dim], labels [rows], one mask of training rows and one C per problem. Out: weights
-[dim, outputs, problems], and the margins [rows, outputs, problems] of all rows, held-out ones included.
+[dim, outputs, problems], and the margins [rows, outputs, problems] of all rows, including held-out ones.
 
-Objective of a problem: 1/2 |W|^2 + C sum over its training rows of the log loss; the intercept is free. Two
-classes have one output (the sigmoid's), more have one output a class (softmax): scikit-learn's objective, exactly.
+Objective of a problem: 1/2 |W|^2 + C times the sum of the log loss over its training rows, with a free intercept. Two
+classes have one output (sigmoid); more classes have one output each (softmax). This is scikit-learn's objective.
 
-Method: L-BFGS for all problems in step. The only large products are X D and X^T R, shared by all problems; the
-step length comes from Newton's method on the margins, without a product. The inverse Hessian starts from the
-leading eigenvectors of X^T X (found on a sample of rows), scaled by each problem's C and mean curvature, so that 5
-to 20 iterations do what takes plain L-BFGS hundreds. X is never copied: centring and scaling are done on products.
+Method: L-BFGS on all problems at once. The only large products are X D and X^T R, shared by all problems; the step
+length comes from Newton's method on the margins, without a product. The initial inverse Hessian comes from the leading
+eigenvectors of X^T X (estimated on a sample of rows), scaled by each problem's C and mean curvature, so that 5 to 20
+iterations do the work of hundreds of plain L-BFGS iterations. X is never copied: products are centered and scaled.
 
-Tolerance: a problem ends when its estimated distance to the optimum falls below 1e-7 of the objective; measured against
-a tight scikit-learn fit the objective is within 1e-6. Arithmetic is float32.
+Tolerance: a problem stops when its estimated distance to the optimum falls below 1e-7 of the objective; the objective
+is then within 1e-6 of a tightly converged scikit-learn fit. Arithmetic is float32.
+
+`Fits` solves a task's problems along a grid of C. Each fit starts from the best point on the line through the last two
+solutions, where the margins are known without a product.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from raysent.evaluation.probes.results import Probe
 
-class StepRule(Protocol):
-    """What remembers past gradients and takes steps."""
-
-    def step(self, gradient: Tensor) -> None:
-        """Change the values by one step against their gradient [values]."""
-
-    def keep(self, values: Tensor, kept: Tensor) -> None:
-        """Go on with other values, which are those at the places `kept`, int64, of the values so far."""
-
-
-class Adam:
-    """Adam with torch's defaults: learning rate 1e-3, betas 0.9 and 0.999, epsilon 1e-8."""
-
-    def __init__(self, values: Tensor) -> None:
-        """Begin with the values [values] to change."""
-        self._values = values
-        self._mean, self._square = torch.zeros_like(values), torch.zeros_like(values)
-        self._scratch = torch.empty_like(values)
-        self._num_steps = 0
-
-    def step(self, gradient: Tensor) -> None:
-        """Change the values by one step against their gradient [values]."""
-        self._num_steps += 1
-        self._mean.lerp_(gradient, 1 - 0.9)
-        self._square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
-        root = torch.sqrt(self._square, out=self._scratch)
-        root.div_(math.sqrt(1 - 0.999**self._num_steps)).add_(1e-8)
-        self._values.addcdiv_(self._mean, root, value=-(1e-3 / (1 - 0.9**self._num_steps)))
-
-    def keep(self, values: Tensor, kept: Tensor) -> None:
-        """Go on with some of the values, copied to `values`."""
-        self._values, self._scratch = values, torch.empty_like(values)
-        self._mean, self._square = self._mean[kept], self._square[kept]
-
-
-class RMSprop:
-    """RMSprop with torch's defaults: learning rate 1e-2, decay 0.99, epsilon 1e-8."""
-
-    def __init__(self, values: Tensor) -> None:
-        """Begin with the values [values] to change."""
-        self._values = values
-        self._square, self._scratch = torch.zeros_like(values), torch.empty_like(values)
-
-    def step(self, gradient: Tensor) -> None:
-        """Change the values by one step against their gradient [values]."""
-        self._square.mul_(0.99).addcmul_(gradient, gradient, value=1 - 0.99)
-        root = torch.sqrt(self._square, out=self._scratch).add_(1e-8)
-        self._values.addcdiv_(gradient, root, value=-1e-2)
-
-    def keep(self, values: Tensor, kept: Tensor) -> None:
-        """Go on with some of the values, copied to `values`."""
-        self._values, self._scratch = values, torch.empty_like(values)
-        self._square = self._square[kept]
-
-
+# The eigenvectors of the preconditioner, and the sample of rows that they are estimated on.
 RANK = 256
 SAMPLE_BYTES = 128 * 2**20
 MAX_SAMPLED = 4096
 NUM_PASSES = 2
-# What differs by less, as a share of its size, differs by rounding in products of float32.
+# A relative difference below this is rounding in products of float32.
 ROUNDING = 64 * torch.finfo(torch.float32).eps
-# Rows read at a time; few, so that they stay in the processor's caches.
+# Rows read at a time: few enough to stay in the processor's caches.
 CHUNK = 128
+
+TOLERANCE = 1e-7
+PATH_TOLERANCE = 5e-5
+MAX_STEPS = 300
+HISTORY = 8
+
+# A solve holds about ten arrays of [rows, outputs, problems]; this bounds each of them.
+ARRAY_BYTES = 32 * 2**20
+# With fewer columns than this, a product is bound by reading X: several values of C are then solved side by side.
+MIN_COLUMNS = 8
 
 
 class ScaledFeatures:
-    """Features seen centred and divided by one number, without a copy of them.
+    """Features centered and divided by one number, without a copy of them.
 
-    The mean and the number come from the rows given for it: afterwards their mean squared distance to the mean is
-    one, whatever the encoder's dimension and blocks, so one grid of C suits all. As the intercept is free, centring
-    changes no fit; the number only says in which unit C is measured.
+    The mean and the scale come from the rows given: their mean squared distance to the mean becomes one, for every
+    encoder and dimension, so that one grid of C suits all. As the intercept is free, centering changes no fit; the
+    scale only sets the unit of C.
     """
 
     def __init__(self, features: Tensor, rows: Tensor) -> None:
-        """Take the mean and the scale from `rows` [any], an int64 index into `features` [rows, dim]."""
+        """Compute the mean and the scale from `rows` [any], an int64 index into `features` [rows, dim]."""
         self.features = features
         chunks = torch.split(rows, CHUNK)
         total = torch.zeros(features.shape[1], dtype=torch.float64)
@@ -122,21 +71,21 @@ class ScaledFeatures:
         self.mean = (total / len(rows)).to(features.dtype)
         squares = sum(float(chunk.sub_(self.mean).flatten().square_().sum()) for chunk in self._read(chunks))
         spread = (squares / len(rows)) ** 0.5
-        # Constant features have no scale of their own, only what rounding leaves; any will do.
+        # Constant features have no scale, only rounding; any number will do.
         self.scale = spread if spread > ROUNDING * float(self.mean.norm()) else 1.0
 
     def _read(self, chunks: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Copy rows, chunk after chunk, into one array that stays in the processor's caches."""
-        room = torch.empty(CHUNK, self.features.shape[1], dtype=self.features.dtype)
+        """Yield rows, one chunk after another, in one buffer that stays in the processor's caches."""
+        buffer = torch.empty(CHUNK, self.features.shape[1], dtype=self.features.dtype)
         for chunk in chunks:
-            yield torch.index_select(self.features, 0, chunk, out=room[: len(chunk)])
+            yield torch.index_select(self.features, 0, chunk, out=buffer[: len(chunk)])
 
     def times(self, weights: Tensor, features: Tensor | None = None) -> Tensor:
         """Return the product with weights [dim, outputs, problems] as [rows, outputs, problems].
 
         Args:
-            weights: For the features as they are seen.
-            features: Others seen in the same way [rows, dim]; by default these.
+            weights: Weights for the scaled features.
+            features: Other features, centered and scaled in the same way [rows, dim]; by default these.
         """
         flat = weights.flatten(1)
         product: Tensor = torch.addmm(-(self.mean @ flat), self.features if features is None else features, flat)
@@ -144,27 +93,27 @@ class ScaledFeatures:
 
     def transposed_times(self, residuals: Tensor) -> Tensor:
         """Return the transposed product with residuals [rows, outputs, problems] as [dim, outputs, problems]."""
-        # R^T X and not X^T R: with few columns the latter is up to ten times slower in the libraries below.
+        # R^T X instead of X^T R: with few columns the latter is up to ten times slower in BLAS libraries.
         flat = residuals.flatten(1).T.contiguous()
         product: Tensor = torch.addr(flat @ self.features, flat.sum(1), self.mean, alpha=-1)
         return product.div_(self.scale).T.reshape(-1, *residuals.shape[1:])
 
     def unscaled(self, weights: Tensor, intercepts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return weights [dim, outputs] and intercepts [outputs] that act on the features as they were given."""
+        """Return weights [dim, outputs] and intercepts [outputs] for features that are not scaled."""
         plain = weights / self.scale
         return plain, intercepts - self.mean @ plain
 
 
 class Spectrum:
-    """The leading eigenvectors of X^T X by randomised subspace iteration; the rest is taken as isotropic.
+    """The leading eigenvectors of X^T X by randomized subspace iteration; the rest counts as isotropic.
 
-    Only the speed depends on it, never the solution.
+    It affects only the speed of a solve, never the solution.
 
-    Source: Halko, Martinsson and Tropp, 2011, Algorithm 4.4.
+    Source: Halko, Martinsson and Tropp, 2011, algorithm 4.4.
     """
 
     def __init__(self, scaled: ScaledFeatures, rows: Tensor) -> None:
-        """Find the eigenvectors on a fixed sample of `rows`."""
+        """Compute the eigenvectors from a fixed sample of `rows`."""
         generator = torch.Generator().manual_seed(0)
         num_sampled = min(len(rows), max(256, SAMPLE_BYTES // (4 * scaled.features.shape[1])), MAX_SAMPLED)
         sample = rows[torch.randperm(len(rows), generator=generator)[:num_sampled]]
@@ -178,7 +127,7 @@ class Spectrum:
         values, vectors = torch.linalg.eigh(projected.T @ projected)
         kept = values.flip(0)[:rank].clamp(min=0)
         self.vectors = basis @ vectors.flip(1)[:, :rank]
-        # Per row, so that it can be scaled to the rows of any problem.
+        # Per row, so that a problem can scale it by its own number of rows.
         self.values = (kept / num_sampled)[:, None, None]
         rest = float(sampled.square_().sum() - kept.sum()) / num_sampled
         self.rest = max(rest, 0.0) / max(1, dim - rank)
@@ -198,13 +147,8 @@ class Spectrum:
         return product
 
 
-TOLERANCE = 1e-7
-MAX_STEPS = 300
-HISTORY = 8
-
-
 class Point(NamedTuple):
-    """Weights [dim, outputs, problems] and intercepts [outputs, problems], or a direction between two of them."""
+    """Weights [dim, outputs, problems] and intercepts [outputs, problems], or a direction between two points."""
 
     weights: Tensor
     intercepts: Tensor
@@ -215,35 +159,35 @@ class Point(NamedTuple):
         return products
 
     def plus(self, other: Point, factor: Tensor) -> Point:
-        """Return this plus `factor` [problems] times another."""
+        """Return this point plus `factor` [problems] times another."""
         return Point(self.weights + factor * other.weights, self.intercepts + factor * other.intercepts)
 
     def select(self, problems: Tensor) -> Point:
-        """Return the part that belongs to some of the problems."""
+        """Return the part of some problems."""
         return Point(self.weights[..., problems], self.intercepts[..., problems])
 
 
 class Start(NamedTuple):
-    """A point, and the margins of all rows there, [rows, outputs, problems], which to know saves a product."""
+    """A point and the margins of all rows there [rows, outputs, problems], which save a product."""
 
     point: Point
     margins: Tensor
 
     def select(self, problems: Tensor) -> Start:
-        """Return the part that belongs to some of the problems."""
+        """Return the part of some problems."""
         return Start(self.point.select(problems), self.margins[..., problems])
 
     def plus(self, other: Start, factor: Tensor) -> Start:
-        """Return this plus `factor` [problems] times another; margins are linear in the point."""
+        """Return this start plus `factor` [problems] times another; margins are linear in the point."""
         return Start(self.point.plus(other.point, factor), self.margins + factor * other.margins)
 
     def minus(self, other: Start) -> Start:
-        """Return the way from another to here."""
+        """Return the direction from another start to this one."""
         return self.plus(other, torch.tensor(-1.0))
 
 
 class Step(NamedTuple):
-    """One remembered step: how far the point and the gradient moved, and 1 over their inner product [problems]."""
+    """A step in the L-BFGS history: changes of point and gradient, and 1 over their inner product [problems]."""
 
     moved: Point
     turned: Point
@@ -258,7 +202,7 @@ class Solution:
         point: The weights and intercepts, for scaled features.
         margins: X W + b of all rows, [rows, outputs, problems].
         objective: The objective [problems].
-        num_steps: Iterations taken [problems].
+        num_steps: Iterations [problems].
     """
 
     point: Point
@@ -267,19 +211,19 @@ class Solution:
     num_steps: Tensor
 
     def start(self, problems: Tensor) -> Start:
-        """Return these problems' solutions as where others start."""
+        """Return the solutions of these problems as a start for others."""
         return Start(self.point, self.margins).select(problems)
 
 
 @dataclass(frozen=True)
 class Problems:
-    """What the problems have in common, and where they differ.
+    """What the problems share, and the training rows and C in which they differ.
 
     Attributes:
         scaled: The features.
         spectrum: Their leading eigenvectors.
-        targets: One where the row is of the output's class, [rows, outputs, 1].
-        costs: C where the row trains the problem, zero where it does not, [rows, problems].
+        targets: 1 where the row is of the output's class, [rows, outputs, 1].
+        costs: C where the row trains the problem, else zero, [rows, problems].
     """
 
     scaled: ScaledFeatures
@@ -300,24 +244,30 @@ class Problems:
         return point.weights.square().sum((0, 1)) / 2 + (self.costs * losses).sum(0)
 
     def gradient(self, point: Point, margins: Tensor) -> tuple[Point, Tensor]:
-        """Return the gradient, and the curvature: sum over rows of C p (1 - p), [outputs, problems]."""
+        """Return the gradient, and the curvature: the sum over rows of C p (1 - p), [outputs, problems]."""
         chances = probabilities(margins)
         curvature = (self.costs[:, None] * (chances - chances.square())).sum(0)
         residuals = (chances - self.targets).mul_(self.costs[:, None])
         gradient = Point(self.scaled.transposed_times(residuals) + point.weights, residuals.sum(0))
         return gradient, curvature
 
-    def along(self, start: Start, way: Start) -> Start:
-        """Return the best point on the line through `start` along `way`, whose margins are known: without a product."""
-        length = self.step_length(start.point, way.point, start.margins, way.margins)
-        return start.plus(way, length)
+    def best_along(self, start: Start, direction: Start) -> Start:
+        """Return the best point on the line through `start` along `direction`, without a product."""
+        length = self.step_length(start.point, direction.point, start.margins, direction.margins)
+        return start.plus(direction, length)
 
     def step_length(self, point: Point, direction: Point, margins: Tensor, change: Tensor) -> Tensor:
-        """Return how far to go [problems]: Newton's method along the line, on the margins alone."""
+        """Return the length of the step [problems] by Newton's method along the line.
+
+        Args:
+            point: Where the line starts.
+            direction: Its direction.
+            margins: The margins at `point` [rows, outputs, problems].
+            change: The margins of `direction`.
+        """
         across = (point.weights * direction.weights).sum((0, 1))
         along = direction.weights.square().sum((0, 1))
         length = torch.ones_like(across)
-        first = None
         for _ in range(8):
             chances = probabilities(margins + length * change)
             weighted = chances * change
@@ -327,7 +277,6 @@ class Problems:
             slope = across + length * along + (self.costs * slopes).sum(0)
             bend = along + (self.costs * bends).sum(0)
             newton = -slope / bend.clamp(min=1e-30)
-            first = slope.abs() if first is None else first
             length = (length + newton.clamp(-1, 2)).clamp(min=1e-4)
             if bool((newton.abs() < 0.05 * length).all()):
                 break
@@ -335,15 +284,8 @@ class Problems:
 
 
 def probabilities(margins: Tensor) -> Tensor:
-    """Return the classes' probabilities of margins [rows, outputs, ...]."""
+    """Return the probabilities of the classes for margins [rows, outputs, ...]."""
     return torch.sigmoid(margins) if margins.shape[1] == 1 else torch.softmax(margins, dim=1)
-
-
-def log_probabilities(margins: Tensor) -> Tensor:
-    """Return log-probabilities [rows, classes] of margins [rows, outputs]; one output stands for two classes."""
-    if margins.shape[1] == 1:
-        margins = torch.cat([torch.zeros_like(margins), margins], dim=1)
-    return torch.log_softmax(margins, dim=1)
 
 
 def solve(problems: Problems, *, start: Start | None = None, tolerance: Tensor | float = TOLERANCE) -> Solution:
@@ -351,32 +293,34 @@ def solve(problems: Problems, *, start: Start | None = None, tolerance: Tensor |
 
     Args:
         problems: The problems.
-        start: Where to start; zero if absent.
-        tolerance: Estimated distance to the optimum over the objective at which a problem ends; one, or [problems].
+        start: The initial point; by default zero.
+        tolerance: A problem stops when its estimated distance to the optimum, divided by the objective, is at most
+            this; one number, or [problems].
 
     Returns:
-        The solution; `num_steps` is `MAX_STEPS` where the tolerance was not reached.
+        The solution; `num_steps` is `MAX_STEPS` for problems that did not reach the tolerance.
     """
     num_problems, outputs = problems.costs.shape[1], problems.targets.shape[1]
     dim = problems.scaled.features.shape[1]
     rows = len(problems.costs)
-    nowhere = Point(torch.zeros(dim, outputs, num_problems), torch.zeros(outputs, num_problems))
-    point, margins = start or Start(nowhere, torch.zeros(rows, outputs, num_problems))
+    zero = Point(torch.zeros(dim, outputs, num_problems), torch.zeros(outputs, num_problems))
+    point, margins = start or Start(zero, torch.zeros(rows, outputs, num_problems))
     empty = Point(torch.empty_like(point.weights), torch.empty_like(point.intercepts))
-    ended = Solution(empty, margins.clone(), torch.zeros(num_problems), torch.zeros(num_problems, dtype=torch.int64))
+    solution = Solution(empty, margins.clone(), torch.zeros(num_problems), torch.zeros(num_problems, dtype=torch.int64))
     active, history = torch.arange(num_problems), deque[Step](maxlen=HISTORY)
-    near = torch.as_tensor(tolerance).expand(num_problems)
+    tolerances = torch.as_tensor(tolerance).expand(num_problems)
     gradient, curvature = problems.gradient(point, margins)
     for step in range(MAX_STEPS + 1):
         direction = _direction(problems.spectrum, gradient, curvature, history)
         objective = problems.objective(point, margins)
         # Half of gradient x direction is the quadratic model's distance to its optimum.
-        done = -gradient.dot(direction) / 2 <= near[active] * objective
+        done = -gradient.dot(direction) / 2 <= tolerances[active] * objective
         if bool(done.all()) or step == MAX_STEPS:
-            _store(ended, active, point, margins, objective, step)
+            _store(solution, active, point, margins, objective, step)
             break
+        # Solved problems are dropped once they are a quarter of those left.
         if int(done.sum()) * 4 >= len(done):
-            _store(ended, active[done], point.select(done), margins[..., done], objective[done], step)
+            _store(solution, active[done], point.select(done), margins[..., done], objective[done], step)
             kept = ~done
             active, problems, curvature = active[kept], problems.select(kept), curvature[:, kept]
             point, gradient, direction = point.select(kept), gradient.select(kept), direction.select(kept)
@@ -392,11 +336,11 @@ def solve(problems: Problems, *, start: Start | None = None, tolerance: Tensor |
         turned = gradient.plus(before, torch.tensor(-1.0))
         moved = Point(length * direction.weights, length * direction.intercepts)
         history.append(Step(moved, turned, 1 / moved.dot(turned).clamp(min=1e-30)))
-    return ended
+    return solution
 
 
 def _direction(spectrum: Spectrum, gradient: Point, curvature: Tensor, history: deque[Step]) -> Point:
-    """Return the L-BFGS direction: the two loops around the preconditioner."""
+    """Return the L-BFGS direction: the two-loop recursion around the preconditioner."""
     ahead, factors = gradient, []
     for step in reversed(history):
         factor = step.inverse * step.moved.dot(ahead)
@@ -408,8 +352,123 @@ def _direction(spectrum: Spectrum, gradient: Point, curvature: Tensor, history: 
     return Point(-ahead.weights, -ahead.intercepts)
 
 
-def _store(ended: Solution, where: Tensor, point: Point, margins: Tensor, objective: Tensor, step: int) -> None:
-    """Put problems that ended in their place."""
-    ended.point.weights[..., where], ended.point.intercepts[..., where] = point
-    ended.margins[..., where] = margins
-    ended.objective[where], ended.num_steps[where] = objective, step
+def _store(solution: Solution, where: Tensor, point: Point, margins: Tensor, objective: Tensor, step: int) -> None:
+    """Write the results of problems that stopped into the solution."""
+    solution.point.weights[..., where], solution.point.intercepts[..., where] = point
+    solution.margins[..., where] = margins
+    solution.objective[where], solution.num_steps[where] = objective, step
+
+
+class Fits:
+    """The fits of one task, which share features, spectrum and targets.
+
+    Attributes:
+        num_unfinished: Fits of `path` that stopped at the maximum number of iterations.
+    """
+
+    def __init__(
+        self, features: np.ndarray, targets: Tensor, *, trainable: np.ndarray, strengths: Sequence[float]
+    ) -> None:
+        """Prepare the fits.
+
+        Args:
+            features: float32 [rows, dim].
+            targets: Probability of each output, float32 [rows, outputs].
+            trainable: The rows that may train, int64.
+            strengths: The grid of C, ascending.
+        """
+        array = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
+        # Rows after the last trainable one take part in no product until all problems are solved.
+        stop = int(trainable.max()) + 1
+        rows = torch.from_numpy(trainable)
+        self._scaled, self._behind = ScaledFeatures(array[:stop], rows), array[stop:]
+        self._spectrum = Spectrum(self._scaled, rows)
+        self._targets = targets[:stop, :, None]
+        self._strengths = torch.tensor(strengths)
+        self.num_unfinished = 0
+
+    def solve(
+        self,
+        masks: Tensor,
+        strengths: Tensor,
+        start: Start | None = None,
+        *,
+        direction: Start | None = None,
+        tolerance: Tensor | None = None,
+    ) -> Solution:
+        """Solve problems in bounded memory.
+
+        Args:
+            masks: The training rows of each problem, bool [rows, problems].
+            strengths: C [problems].
+            start: The initial point; by default zero.
+            direction: Where given, the initial point is the best one on the line through `start` along it.
+            tolerance: Of each problem [problems]; by default `TOLERANCE`.
+        """
+        rows, outputs = self._targets.shape[:2]
+        size = max(1, ARRAY_BYTES // (4 * rows * outputs))
+        parts = []
+        for some in torch.split(torch.arange(len(strengths)), size):
+            costs = masks[:rows, some].to(torch.float32) * strengths[some]
+            problems = Problems(self._scaled, self._spectrum, self._targets, costs)
+            begin = start.select(some) if start else None
+            if begin and direction:
+                begin = problems.best_along(begin, direction.select(some))
+            parts.append(solve(problems, start=begin, tolerance=TOLERANCE if tolerance is None else tolerance[some]))
+        return _concatenate(parts)
+
+    def path(self, masks: Tensor) -> Solution:
+        """Solve every mask [rows, masks] at every C, in ascending order, each starting from those before.
+
+        Returns:
+            The solution of masks x strengths problems, problem `strength * masks + mask`.
+        """
+        num_masks, outputs = masks.shape[1], self._targets.shape[1]
+        group_size = -(-MIN_COLUMNS // (num_masks * outputs))
+        parts: list[Solution] = []
+        for group in torch.split(self._strengths, group_size):
+            last = torch.arange(num_masks).repeat(len(group)) - num_masks
+            before = [part.start(last) for part in parts[-2:]]
+            direction = before[1].minus(before[0]) if len(before) == 2 else None
+            strengths = group.repeat_interleave(num_masks)
+            start = before[-1] if before else None
+            tolerance = path_tolerance(strengths)
+            all_masks = masks.repeat(1, len(group))
+            parts.append(self.solve(all_masks, strengths, start, direction=direction, tolerance=tolerance))
+        path = _concatenate(parts)
+        self.num_unfinished += int((path.num_steps >= MAX_STEPS).sum())
+        return path
+
+    def margins(self, solution: Solution) -> Tensor:
+        """Return X W + b of all rows, including those that cannot train, [rows, outputs, problems]."""
+        if not len(self._behind):
+            return solution.margins
+        weights, intercepts = solution.point
+        return torch.cat([solution.margins, self._scaled.times(weights, self._behind) + intercepts])
+
+    def probe(self, solution: Solution, problem: int, strength: float) -> Probe:
+        """Return the classifier of one problem, for features that are not scaled."""
+        point = solution.point
+        weights, intercepts = self._scaled.unscaled(point.weights[..., problem], point.intercepts[..., problem])
+        return Probe(weights.numpy(), intercepts.numpy(), strength)
+
+
+def path_tolerance(strengths: Tensor) -> Tensor:
+    """Return the tolerance of a fit that helps to choose C, by C [problems]: 5e-5, and more for C above 1."""
+    return PATH_TOLERANCE * strengths.clamp(min=1) ** (2 / 3)
+
+
+def _concatenate(parts: Sequence[Solution]) -> Solution:
+    """Return the solutions of several sets of problems as one."""
+    if len(parts) == 1:
+        return parts[0]
+    point = Point(
+        torch.cat([part.point.weights for part in parts], dim=-1),
+        torch.cat([part.point.intercepts for part in parts], dim=-1),
+    )
+    return Solution(
+        point,
+        torch.cat([part.margins for part in parts], dim=-1),
+        torch.cat([part.objective for part in parts]),
+        torch.cat([part.num_steps for part in parts]),
+    )

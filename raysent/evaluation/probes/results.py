@@ -1,35 +1,42 @@
-"""What a protocol hands back: per fold log-probabilities, the scores, and a probe for new sentences.
+"""What a protocol returns: log-probabilities per fold, scores with 95 % intervals, and a probe for new sentences.
 
-Bootstrap intervals over rows. In: which rows were right. Out: 95 % intervals in percent.
-
-Drawing rows with replacement and counting those that were right is a binomial draw, and for a difference of two
-classifiers on the same rows (won, drawn, lost) a multinomial one; so the counts are drawn, never the rows.
+Intervals are bootstrap percentiles over rows. Drawing rows with replacement and counting the correct ones is a
+binomial draw; for the difference of two classifiers on the same rows (won, tied, lost) it is a multinomial draw. So
+counts are drawn instead of rows. A correlation is not a count: its rows are drawn.
 
 Source: Efron and Tibshirani, 1993, chapter 13 (percentile intervals).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from raysent.evaluation.probes.logistic import log_probabilities
 from raysent.evaluation.tasks import TaskData
+
+Float64 = npt.NDArray[np.float64]
+Interval = tuple[float, float]
+
+PERCENTILES = (2.5, 97.5)
+NUM_RESAMPLES = 10_000
+NUM_CORRELATION_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
 class FoldResult:
-    """The predictions of one fold of rows, none made by a probe that saw their labels.
+    """The predictions for one fold; no probe saw the labels of the rows that it predicts.
 
     Attributes:
-        validation_rows: Rows used to choose, int64 [validation rows].
-        validation_log_probabilities: Of probes that did not train on the row, float32 [validation rows, classes].
-        test_rows: Rows scored, int64 [test rows]; no choice saw them.
-        test_log_probabilities: Of the probe chosen, float32 [test rows, classes].
-        strength: The C chosen on the validation rows; None where nothing is penalised.
+        validation_rows: Rows that chose the strength, int64 [validation rows].
+        validation_log_probabilities: From probes that did not train on the row, float32 [validation rows, classes].
+        test_rows: Rows that are scored and chose nothing, int64 [test rows].
+        test_log_probabilities: From the chosen probe, float32 [test rows, classes].
+        strength: The inverse regularization strength C, chosen on the validation rows; None without a penalty.
     """
 
     validation_rows: np.ndarray
@@ -41,12 +48,12 @@ class FoldResult:
 
 @dataclass(frozen=True)
 class Probe:
-    """A fitted linear classifier; with two classes there is one output, the second class's.
+    """A fitted linear classifier. Two classes have one output, that of the second class.
 
     Attributes:
         weights: float32 [dim, outputs].
         intercepts: float32 [outputs].
-        strength: Its C; None where nothing is penalised.
+        strength: Its inverse regularization strength C; None without a penalty.
     """
 
     weights: np.ndarray
@@ -61,15 +68,16 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """A task's outcome.
+    """The result of a probe on a task.
 
     Attributes:
-        validation: Percent of validation rows right, the mean over folds.
-        test: Percent of test rows right, over the rows of all folds together.
-        folds: One per outer fold; a single one where the test rows are given.
+        validation: Accuracy on validation rows in percent, the mean over folds; for scored pairs Pearson's
+            correlation times 100.
+        test: The same for the test rows of all folds together.
+        folds: One per outer fold; one in total where the test rows are given.
         probe: Fitted on all rows that may train, for new sentences.
-        num_unfinished: Fits that ended at the limit of iterations instead of the tolerance.
-        measures: Further figures of the test rows by name, as ``f1`` in percent.
+        num_unfinished: Fits that stopped at the maximum number of iterations before reaching the tolerance.
+        measures: Other measures of the test rows by name, such as ``f1`` in percent.
     """
 
     validation: float
@@ -80,20 +88,80 @@ class ProbeResult:
     measures: Mapping[str, float] = field(default_factory=dict)
 
 
+def log_probabilities(margins: Tensor) -> Tensor:
+    """Return log-probabilities [rows, classes] of margins [rows, outputs]; one output stands for two classes."""
+    if margins.shape[1] == 1:
+        margins = torch.cat([torch.zeros_like(margins), margins], dim=1)
+    return torch.log_softmax(margins, dim=1)
+
+
+def accuracy(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Return the fraction of rows [rows, classes] whose most probable class is the label [rows]."""
+    return float((log_probabilities.argmax(axis=1) == labels).mean())
+
+
 def f1(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Return the F1 of the second of two classes, from 0 to 1; answers are [rows, classes]."""
-    answers = log_probabilities.argmax(axis=1)
-    num_right = int((answers * labels).sum())
-    return 2 * num_right / max(1, int(answers.sum() + labels.sum()))
+    """Return the F1, from 0 to 1, of the second of two classes, from predictions [rows, 2] and labels [rows]."""
+    predictions = log_probabilities.argmax(axis=1)
+    num_true_positives = int((predictions * labels).sum())
+    return 2 * num_true_positives / max(1, int(predictions.sum() + labels.sum()))
 
 
 def class_measures(data: TaskData, log_probabilities: np.ndarray, rows: np.ndarray) -> dict[str, float]:
-    """Return the further figures of a task's test rows: F1 in percent of pairs with two classes, as of paraphrases."""
+    """Return other measures of test rows: the F1 in percent for pairs with two classes, such as paraphrases."""
     if data.kind == "sentence" or len(data.label_names) != 2:
         return {}
     return {"f1": 100 * f1(log_probabilities, data.labels[rows])}
 
 
-def accuracy(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Return the share of rows [rows, classes] whose likeliest class is the label, from 0 to 1."""
-    return float((log_probabilities.argmax(axis=1) == labels).mean())
+def predicted_scores(log_probabilities: np.ndarray) -> Float64:
+    """Return the mean rating of log-probabilities of the rating levels 1, 2, … [rows, levels], float64 [rows]."""
+    levels = np.arange(1, log_probabilities.shape[1] + 1)
+    means: Float64 = np.exp(log_probabilities.astype(np.float64)) @ levels
+    return means
+
+
+def pearson(predicted: np.ndarray, scores: np.ndarray) -> float:
+    """Return Pearson's correlation of two arrays [rows]; 0 if one of them is constant."""
+    if np.ptp(predicted) == 0 or np.ptp(scores) == 0:
+        return 0.0
+    return float(np.corrcoef(predicted, scores)[0, 1])
+
+
+def score_interval(result: ProbeResult, data: TaskData) -> Interval:
+    """Return the interval of a probe's test score on a task."""
+    if data.is_scored:
+        (fold,) = result.folds
+        return correlation_interval(predicted_scores(fold.test_log_probabilities), data.scores[fold.test_rows])
+    correct = [fold.test_log_probabilities.argmax(axis=1) == data.labels[fold.test_rows] for fold in result.folds]
+    return mean_interval([np.concatenate(correct)])
+
+
+def mean_interval(outcomes: Sequence[np.ndarray], *, seed: int = 0) -> Interval:
+    """Return the interval of the mean over tasks of the mean outcome, in percent.
+
+    Args:
+        outcomes: The outcomes of each task's rows, [rows] each: 1 for a correct and 0 for a wrong row. For a pair of
+            classifiers on the same rows: 1 where only the first is correct, -1 where only the second is, else 0.
+        seed: Seed of the draws.
+    """
+    generator = np.random.default_rng(seed)
+    total = np.zeros(NUM_RESAMPLES)
+    for values in outcomes:
+        wins, losses = int((values > 0).sum()), int((values < 0).sum())
+        fractions = np.array([wins, losses, len(values) - wins - losses]) / len(values)
+        counts = generator.multinomial(len(values), fractions, size=NUM_RESAMPLES)
+        total += (counts[:, 0] - counts[:, 1]) / len(values)
+    low, high = np.percentile(100 * total / len(outcomes), PERCENTILES)
+    return float(low), float(high)
+
+
+def correlation_interval(predicted: np.ndarray, scores: np.ndarray, *, seed: int = 0) -> Interval:
+    """Return the interval of Pearson's correlation times 100 of predicted with true scores, both [rows]."""
+    generator = np.random.default_rng(seed)
+    correlations = []
+    for _ in range(NUM_CORRELATION_RESAMPLES):
+        rows = generator.integers(len(scores), size=len(scores))
+        correlations.append(100 * pearson(predicted[rows], scores[rows]))
+    low, high = np.percentile(correlations, PERCENTILES)
+    return float(low), float(high)

@@ -25,8 +25,8 @@ from raysent.data.corpus import CorpusSplit
 from raysent.data.pairs import PairTexts, read_pairs, read_sts
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import DataError
-from raysent.evaluation.probes import fit_probe
 from raysent.evaluation.probes.features import Encode, task_features
+from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.tasks import TaskData, default_tasks, load_task
 from raysent.storage import content_key
 from raysent.training.validation.config import DownstreamConfig, ValidationConfig

@@ -1,0 +1,113 @@
+"""Protocols: how a task's rows are divided, which probe is fitted, and how its regularization is chosen.
+
+In: features [rows, dim] and a task's rows. Out: scores, log-probabilities per fold, and a probe for new sentences.
+
+Scores of different protocols, or of two configurations of one protocol, are not comparable and never share a table.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from raysent.errors import ConfigError, DataError
+from raysent.evaluation.probes.results import ProbeResult
+from raysent.evaluation.tasks import TaskData
+from raysent.registry import Registry, by_table
+
+__all__ = ["PROTOCOLS", "EvaluationProtocol", "fit_probe", "protocol_name"]
+
+_CHUNK = 4096
+
+
+@runtime_checkable
+class EvaluationProtocol(Protocol):
+    """A protocol in one configuration.
+
+    Call order: `settings` once per evaluation, as part of the key of its records; then `fit` once per model and task.
+    `fit_probe` checks what `fit` gets.
+
+    A module in this folder, or one that an entry point of the group ``raysent.protocols`` names, holds a table
+    `PROTOCOLS`, name -> protocol. Configurations other than the default are named ``protocol/configuration``.
+    """
+
+    def settings(self) -> dict[str, object]:
+        """Return plain values that change whenever scores may change."""
+
+    def fit(self, features: np.ndarray, data: TaskData) -> ProbeResult:
+        """Fit and score the probe of a task.
+
+        Args:
+            features: float32 [rows, dim], all finite.
+            data: The task's rows, with at least two classes among those that may train.
+        """
+
+
+PROTOCOLS: Registry[EvaluationProtocol] = Registry(
+    "protocol", package=__name__, folders=__path__, read=by_table("PROTOCOLS")
+)
+
+
+def protocol_name(protocol: str, configuration: str | None = None) -> str:
+    """Return the name in `PROTOCOLS` of a protocol and one of its configurations.
+
+    Args:
+        protocol: The protocol, or ``protocol/configuration``.
+        configuration: The configuration; by default the one in `protocol`, else the protocol's own default.
+
+    Raises:
+        ConfigError: If there is no such protocol, or it has no such configuration.
+    """
+    family, _, written = protocol.partition("/")
+    PROTOCOLS.find(family, where=f"--protocol {family}")
+    configuration = configuration or written or "default"
+    if configuration == "default":
+        return family
+    name = f"{family}/{configuration}"
+    if name not in PROTOCOLS:
+        others = [other.partition("/")[2] for other in PROTOCOLS if other.startswith(f"{family}/")]
+        raise ConfigError(
+            f"--config {configuration}: must be a configuration of {family}: {', '.join(['default', *others])}"
+        )
+    return name
+
+
+def fit_probe(features: np.ndarray, data: TaskData, *, protocol: str = "fast", source: str = "features") -> ProbeResult:
+    """Fit and score the probe of a task.
+
+    Args:
+        features: The rows' features, float32 [rows, dim]; `fast` reads them without a copy.
+        data: The task's rows.
+        protocol: A name in `PROTOCOLS`.
+        source: What the features come from, for messages.
+
+    Raises:
+        ConfigError: If the protocol is unknown.
+        DataError: If a feature is not finite, or the training rows are all of one class.
+    """
+    found = PROTOCOLS[protocol_name(protocol)]
+    if features.shape[0] != len(data.labels):
+        raise DataError(f"{source}: {data.task} has {len(data.labels)} rows; given features of {features.shape[0]}")
+    _check_finite(features, source, data.task)
+    _check_classes(data)
+    return found.fit(features, data)
+
+
+def _check_finite(features: np.ndarray, source: str, task: str) -> None:
+    num_broken = 0
+    for start in range(0, len(features), _CHUNK):
+        num_broken += int((~np.isfinite(features[start : start + _CHUNK]).all(axis=1)).sum())
+    if num_broken:
+        raise DataError(
+            f"{source}: vectors must be finite; given NaN or infinity in {num_broken} of {len(features)} rows of "
+            f"{task}; the model is damaged or diverged, train it again with a lower learning rate"
+        )
+
+
+def _check_classes(data: TaskData) -> None:
+    labels = data.labels[data.train] if len(data.train) else data.labels
+    present = np.unique(labels)
+    if len(present) < 2:
+        names = ", ".join(data.label_names[label] for label in present) or "none"
+        raise DataError(f"{data.task}: needs training rows of at least two classes; given {names}")
