@@ -32,7 +32,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from raysent.analysis.neighbours import nearest_codes, nearest_vectors, search
-from raysent.kernels.compiled import load_if_possible
+from raysent.kernels.compiled import try_load
 from raysent.kernels.devices import set_matmul_precision
 
 K = 10
@@ -66,7 +66,7 @@ def ours_codes(kernel: object, codes: np.ndarray) -> Search:
     """Return our search, by the compiled kernel or, without it, by NumPy."""
 
     def answer(queries: np.ndarray) -> np.ndarray:
-        with mock.patch.object(search, "load_if_possible", return_value=kernel):
+        with mock.patch.object(search, "try_load", return_value=kernel):
             return nearest_codes(codes, queries, k=K).scores
 
     return answer
@@ -140,7 +140,7 @@ def code_methods() -> list[Method]:
         Method("raysent, NumPy", partial(ours_codes, None)),
         Method("plain NumPy", plain_codes, is_batched=False),
     ]
-    kernel = load_if_possible("hamming")
+    kernel = try_load("hamming")
     if kernel is not None:
         methods.insert(0, Method("raysent, compiled", partial(ours_codes, kernel)))
     if optional("faiss") is not None:

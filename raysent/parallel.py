@@ -31,7 +31,7 @@ _AHEAD = 2  # items under way or waiting, to each process
 _function: Callable[[Any], Any]
 
 
-def choose_num_processes(wanted: int | None, *, bytes_each: int) -> int:
+def num_processes_for(wanted: int | None, *, bytes_each: int) -> int:
     """Return the number of processes to use: the wanted one, else one for each core that memory allows for.
 
     Args:
@@ -45,7 +45,9 @@ def choose_num_processes(wanted: int | None, *, bytes_each: int) -> int:
     return max(1, min(cores, available // bytes_each))
 
 
-def mapped(function: Callable[[Item], Result], items: Iterable[Item], *, num_processes: int) -> Generator[Result]:
+def map_in_processes(
+    function: Callable[[Item], Result], items: Iterable[Item], *, num_processes: int
+) -> Generator[Result]:
     """Yield `function(item)` for every item, in order.
 
     Args:

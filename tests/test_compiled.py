@@ -11,7 +11,7 @@ import pytest
 
 from raysent.errors import CompilerError
 from raysent.kernels import compiled as build
-from raysent.kernels.compiled import load, load_if_possible
+from raysent.kernels.compiled import load, try_load
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'
 
@@ -21,11 +21,11 @@ def kernels(tmp_path, monkeypatch):
     """A folder of kernels and an empty cache, with nothing remembered before or after."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(build, "_SOURCES", tmp_path)
-    for remembered in (build._outcome, build.load_if_possible):
+    for remembered in (build._outcome, build.try_load):
         remembered.cache_clear()
     (tmp_path / "toy.cpp").write_text(SOURCE)
     yield tmp_path
-    for remembered in (build._outcome, build.load_if_possible):
+    for remembered in (build._outcome, build.try_load):
         remembered.cache_clear()
 
 
@@ -120,7 +120,7 @@ def test_load_without_a_cache_is_one_line(kernels, compiler, monkeypatch):
 def test_load_if_possible_falls_back_with_one_line(kernels, monkeypatch, caplog):
     """None, said once however often it is asked for."""
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert [load_if_possible("toy"), load_if_possible("toy")] == [None, None]
+    assert [try_load("toy"), try_load("toy")] == [None, None]
     assert [record.message.split(";")[1] for record in caplog.records] == [" given CXX=no-such-compiler"]
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from tiny_run import tiny_run
 
-from raysent.kernels.devices import on_device
+from raysent.kernels.devices import to_device
 from raysent.training.data import open_training_data
 from raysent.training.loop import _Training
 from raysent.training.workers import Workers
@@ -76,7 +76,7 @@ def test_step_of_an_objective_waits_for_nothing(step: Any, name: str) -> None:
 def test_arrays_come_to_a_device_as_they_are() -> None:
     """Of any kind of integer, laid out in any way."""
     values = np.arange(12, dtype=np.int32).reshape(3, 4).T
-    found = on_device(values, None)
+    found = to_device(values, None)
     assert found.dtype == torch.int64
     assert np.array_equal(found.numpy(), values)
-    assert on_device(values, _META).shape == (4, 3)
+    assert to_device(values, _META).shape == (4, 3)

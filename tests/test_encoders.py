@@ -400,7 +400,7 @@ def test_gru_that_must_be_compiled_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(
         build, "_outcome", lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler")
     )
-    monkeypatch.setattr(cells, "load_if_possible", lambda name: None)
+    monkeypatch.setattr(cells, "try_load", lambda name: None)
     with pytest.raises(CompilerError, match=r"^compiled kernel 'gru': must have a compiler"):
         build_encoder(Gru(embedding=WORDS, hidden_size=6, implementation="compiled"), tables())
     assert torch.isfinite(build_encoder(Gru(embedding=WORDS, hidden_size=6), tables())(pack(batch_of([5, 6])))).all()

@@ -17,7 +17,7 @@ from raysent.data.corpus import CorpusConfig, distinct
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.evaluate import expand
-from raysent.kernels.compiled import load_if_possible
+from raysent.kernels.compiled import try_load
 from raysent.kernels.hamming import pack_bits
 from raysent.models.sentence_encoder import HashEncoder, SentenceEncoder, normalize_rows
 
@@ -84,7 +84,7 @@ def test_nearest_codes_equals_one_at_a_time(monkeypatch, num_bits, block_bytes) 
 @pytest.mark.parametrize("num_rows", [5, 8, 333])
 def test_nearest_codes_is_the_same_by_numpy_and_by_the_kernel(monkeypatch, num_bytes, num_rows) -> None:
     """The kernel finds the same rows in the same order, of any width; codes differ in few bits, so many are equal."""
-    if load_if_possible("hamming") is None:
+    if try_load("hamming") is None:
         pytest.skip("no C++ compiler")
     generator = np.random.default_rng(num_bytes)
     codes = np.zeros((num_rows, num_bytes), np.uint8)
@@ -101,7 +101,7 @@ def test_nearest_codes_is_the_same_by_numpy_and_by_the_kernel(monkeypatch, num_b
 def test_nearest_codes_needs_no_compiler(monkeypatch) -> None:
     """Where the kernel cannot be had, NumPy answers."""
     monkeypatch.setattr(search, "_COMPILED_BYTES", 0)
-    monkeypatch.setattr(search, "load_if_possible", lambda name: None)
+    monkeypatch.setattr(search, "try_load", lambda name: None)
     codes = np.arange(10, dtype=np.uint8)[:, None]
     assert nearest_codes(codes, codes[3:4], k=2).rows.tolist() == [[3, 1]]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from raysent.data.batches import PairStream
-from raysent.data.pairs import PairCorpus, PairsConfig, read_pairs, read_sts, take_rows
+from raysent.data.pairs import PairCorpus, PairsConfig, read_pairs, read_sts, select_rows
 from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import DataError
 
@@ -122,6 +122,6 @@ def test_take_rows_keeps_words_with_their_sentence(tmp_path):
         PairsConfig(path=write(tmp_path / "a.tsv", "".join("\t".join(line) + "\n" for line in LINES * 3)))
     )
     encoded = corpus.vocabulary(VocabularyConfig()).ids(["a cat", "the", "one dog"], max_length=5)
-    taken = take_rows(encoded, np.array([2, 0, 2]))
+    taken = select_rows(encoded, np.array([2, 0, 2]))
     assert taken.lengths.tolist() == [2, 2, 2]
     assert np.array_equal(taken.ids, np.concatenate([encoded.ids[3:], encoded.ids[:2], encoded.ids[3:]]))

@@ -12,7 +12,7 @@ from raysent.cli.console import ProgressLines, messages, print_json, results
 from raysent.config import Document, Override, set_dotted, validate
 from raysent.errors import DataError
 from raysent.models.vector_codes import VectorCodeConfig, load_code, make_code
-from raysent.storage import storage_errors, written_whole
+from raysent.storage import atomic_write, storage_errors
 
 
 def binarize(
@@ -34,7 +34,7 @@ def binarize(
         with ProgressLines(is_quiet=as_json) as progress:
             made, found = make_code(given, config, progress=progress)
     codes = made.encode_packed(given)
-    with storage_errors(output), written_whole(output) as temporary, temporary.open("wb") as stream:
+    with storage_errors(output), atomic_write(output) as temporary, temporary.open("wb") as stream:
         np.save(stream, codes)
     if keep is not None:
         made.save(keep)

@@ -14,8 +14,8 @@ from raysent.errors import ConfigError
 from raysent.kernels.hamming import pack_bits
 from raysent.models import SentenceModel
 from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
-from raysent.parallel import choose_num_processes
-from raysent.storage import storage_errors, written_whole
+from raysent.parallel import num_processes_for
+from raysent.storage import atomic_write, storage_errors
 
 # Sentences between two signs of life.
 ENCODED_AT_ONCE = 8192
@@ -44,7 +44,7 @@ def encode(
     sentences = read_lines(file)
     parts = [sentences[first : first + ENCODED_AT_ONCE] for first in range(0, len(sentences), ENCODED_AT_ONCE)]
     if num_processes is None:
-        num_processes = min(choose_num_processes(None, bytes_each=PROCESS_BYTES), max(len(parts) // LEAST_PARTS, 1))
+        num_processes = min(num_processes_for(None, bytes_each=PROCESS_BYTES), max(len(parts) // LEAST_PARTS, 1))
     blocks: list[np.ndarray] = []
     num_encoded = 0
     with ProgressLines() as progress:
@@ -53,7 +53,7 @@ def encode(
             num_encoded += len(vectors)
             progress("encoding", num_encoded, len(sentences))
     vectors = np.concatenate(blocks)
-    with storage_errors(output), written_whole(output) as temporary, temporary.open("wb") as stream:
+    with storage_errors(output), atomic_write(output) as temporary, temporary.open("wb") as stream:
         np.save(stream, vectors)
     unit = "dimensions" if precision == "float32" else "bytes each"
     messages.print(f"{output}: {vectors.shape[0]:,} sentences, {vectors.shape[1]:,} {unit}", soft_wrap=True)

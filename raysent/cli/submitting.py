@@ -30,7 +30,7 @@ from raysent.cluster import (
 )
 from raysent.config import Override
 from raysent.errors import ConfigError
-from raysent.storage import address_of, is_remote, open_folder, read_json, write_json, written_whole
+from raysent.storage import address_of, atomic_write, is_remote, open_folder, read_json, write_json
 from raysent.storage.layout import REMOTE_FILE
 from raysent.sweeps import Workers, load_record
 from raysent.sweeps.space import SearchSpace, apply_overrides, find_space, parse_space
@@ -237,7 +237,7 @@ def _packed(submission: Submission, folder: Path) -> list[str]:
         command += ["--data", str(ship(f"{submission.data.absolute()}", folder))]
     for file in (folder / SHIPPED_FOLDER).rglob("*"):
         if file.is_file():
-            with written_whole(kept / file.relative_to(folder / SHIPPED_FOLDER)) as temporary:
+            with atomic_write(kept / file.relative_to(folder / SHIPPED_FOLDER)) as temporary:
                 shutil.copyfile(file, temporary)
     return [*command, *options]
 

@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.errors import CloudError
 from raysent.preemption import drain_node, worker_notice
-from raysent.storage import add_json_line, open_folder, read_json_lines, refresh, to_uri
+from raysent.storage import append_json_line, open_folder, read_json_lines, refresh, to_uri
 from raysent.storage.layout import CHECKPOINT_FOLDER
 from raysent.training.checkpoint import Interruptions
 from raysent.training.loop import fit
@@ -275,7 +275,7 @@ def _worker(job: dict[str, Any]) -> None:
     noticed, ask, num_reports = [False], worker_notice(), [0]
 
     def note(event: str, **values: Any) -> None:
-        add_json_line(folder / NOTES_FILE, {"event": event, "node": node, "time": time.time(), **values})
+        append_json_line(folder / NOTES_FILE, {"event": event, "node": node, "time": time.time(), **values})
 
     def notice() -> float | None:
         left_s = ask()

@@ -31,7 +31,7 @@ from typing import Literal
 import numpy as np
 
 from raysent.data.corpus import CorpusSplit
-from raysent.data.pairs import EncodedPairs, take_rows
+from raysent.data.pairs import EncodedPairs, select_rows
 from raysent.data.vocabulary import Sentences
 from raysent.errors import DataError
 
@@ -46,7 +46,7 @@ __all__ = [
     "Sentences",
     "TripletStream",
     "Triplets",
-    "nearest_order",
+    "group_nearest_windows",
 ]
 
 
@@ -89,8 +89,8 @@ class BatchStream:
         batch_size: Sentences of this worker's block.
         candidates: ``contiguous``: consecutive sentences in the order of the text, the same in every epoch.
             ``random``: windows of consecutive sentences from random places, each once in an epoch, drawn anew in the
-            next. ``nearest``: a random window and those whose words are most like its own (`nearest_order`), the same
-            in every epoch.
+            next. ``nearest``: a random window and those with the most similar words (`group_nearest_windows`), the
+            same in every epoch.
         context_size: Neighbours on either side; a window is ``2 * context_size + 1`` sentences.
         seed: Decides the places of windows.
         rank: This worker's number, from 0.
@@ -193,10 +193,10 @@ class _Windows:
         generator = np.random.default_rng((self._seed, epoch))
         shift = int(generator.integers(self._window))
         starts: np.ndarray = shift + self._window * generator.permutation(self._num_windows)
-        return nearest_order(self._split, starts, self._window, self._per_batch) if self._is_nearest else starts
+        return group_nearest_windows(self._split, starts, self._window, self._per_batch) if self._is_nearest else starts
 
 
-def nearest_order(split: CorpusSplit, starts: np.ndarray, window: int, group: int) -> np.ndarray:
+def group_nearest_windows(split: CorpusSplit, starts: np.ndarray, window: int, group: int) -> np.ndarray:
     """Reorder windows so that each group of `group` holds a window and its nearest ones.
 
     Nearness is the cosine of the windows' bags of words, each word hashed to one of 256 signed dimensions and weighted
@@ -295,7 +295,7 @@ class TripletStream:
     ) -> None:
         self._split = split
         self._seed, self._rank, self._world_size = seed, rank, world_size
-        self._positions, lengths = eligible(split, max_length=max_length)
+        self._positions, lengths = find_triplets(split, max_length=max_length)
         self._bounds = _batch_bounds(np.diff(lengths, prepend=0, append=max_length + 1), batch_size, world_size)
         self.num_batches = len(self._bounds)
         self.num_triplets = int((self._bounds[:, 1] - self._bounds[:, 0]).sum()) if self.num_batches else 0
@@ -339,7 +339,7 @@ class TripletStream:
         return self._positions[by_length], generator.permutation(self.num_batches)
 
 
-def eligible(split: CorpusSplit, *, max_length: int) -> tuple[np.ndarray, np.ndarray]:
+def find_triplets(split: CorpusSplit, *, max_length: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the sentences that have both neighbours, shortest first.
 
     Args:
@@ -455,8 +455,8 @@ class PairStream:
 def pairs_at(pairs: EncodedPairs, rows: np.ndarray) -> Pairs:
     """Return the pairs with the given numbers, int64 [batch], in that order."""
     return Pairs(
-        first=take_rows(pairs.first, rows),
-        second=take_rows(pairs.second, rows),
+        first=select_rows(pairs.first, rows),
+        second=select_rows(pairs.second, rows),
         labels=None if pairs.labels is None else pairs.labels[rows],
         scores=None if pairs.scores is None else pairs.scores[rows],
     )

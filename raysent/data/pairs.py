@@ -137,7 +137,7 @@ class PairTexts:
         return EncodedPairs(first, second, self.labels, self.scores)
 
 
-def take_rows(sentences: Sentences, rows: np.ndarray) -> Sentences:
+def select_rows(sentences: Sentences, rows: np.ndarray) -> Sentences:
     """Return the sentences with the given numbers, int64 [rows], in that order."""
     starts = np.cumsum(sentences.lengths) - sentences.lengths
     lengths = sentences.lengths[rows]
@@ -188,7 +188,7 @@ def _class_numbers(names: Sequence[str | None], classes: tuple[str, ...], *, nam
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[Iterator[str]]:
+def open_lines(path: Path) -> Iterator[Iterator[str]]:
     """Open a file of text, unpacked, with one line for whatever is wrong with it."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
@@ -213,7 +213,7 @@ def _lines(path: Path, stream: IO[bytes]) -> Iterator[str]:
 def _read_file(path: Path, config: PairsConfig) -> Iterator[tuple[str, str, str | None, float | None]]:
     """Yield the pairs of one file that have all that is asked for."""
     columns: list[Column | None] = [config.first, config.second, config.label, config.score]
-    with opened(path) as lines:
+    with open_lines(path) as lines:
         for where, fields in _fields(path, lines, config, columns):
             first, second, label, score = fields
             if label == _NO_LABEL or not first.strip() or not second.strip():
@@ -312,9 +312,9 @@ def read_sts(folder: str | Path) -> dict[str, PairTexts]:
 def _read_sts_set(path: Path) -> PairTexts:
     """Return the scored pairs of one set."""
     gold = path.with_name(path.name.replace("STS.input.", "STS.gs.", 1))
-    with opened(path) as lines:
+    with open_lines(path) as lines:
         pairs = [line.split("\t") for line in lines]
-    with opened(gold) as lines:
+    with open_lines(gold) as lines:
         scores = [line.strip() for line in lines]
     if len(pairs) != len(scores):
         raise DataError(f"{gold}: must hold a line for each of the {len(pairs)} pairs; given {len(scores)}")

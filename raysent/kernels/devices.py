@@ -27,7 +27,7 @@ def default_device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
-def on_device(values: npt.NDArray[Any], device: torch.device | None) -> Tensor:
+def to_device(values: npt.NDArray[Any], device: torch.device | None) -> Tensor:
     """Return values as int64 on a device; None is the CPU, where nothing is copied that need not be."""
     tensor = torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64))
     if device is not None and device.type == "cuda":

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from raysent.kernels.compiled import load_if_possible
+from raysent.kernels.compiled import try_load
 
 # A block's scores take little memory, and its rows are many enough for the products to be fast.
 BLOCK_BYTES = 2**25
@@ -32,7 +32,7 @@ _FEW_THREADS = 4
 _KERNEL_TYPES = (torch.float32, torch.bfloat16)
 
 
-def word_loss(
+def vocabulary_cross_entropy(
     states: Tensor, *, weight: Tensor, bias: Tensor | None, targets: Tensor, is_compiled: bool = True
 ) -> Tensor:
     """Return the summed cross-entropy of words, in nats.
@@ -197,7 +197,7 @@ class _CompiledPass(_RowPass):
 
     def __init__(self, low: torch.dtype, library: ctypes.CDLL) -> None:
         super().__init__(low)
-        self._kernel = library[f"word_loss_{str(low).removeprefix('torch.')}"]
+        self._kernel = library[f"cross_entropy_{str(low).removeprefix('torch.')}"]
 
     def losses(self, scores: Tensor, targets: Tensor, bias: Tensor | None) -> Tensor:
         """Return the loss of each row."""
@@ -236,7 +236,7 @@ def _row_pass(device: torch.device, low: torch.dtype, *, is_compiled: bool) -> _
     """Return the fastest way between two products that is allowed and to be had."""
     can_compile = device.type == "cpu" and low in _KERNEL_TYPES and torch.get_num_threads() <= _FEW_THREADS
     if is_compiled and can_compile:
-        library = load_if_possible("word_loss")
+        library = try_load("cross_entropy")
         if library is not None:
             return _CompiledPass(low, library)
     return _TorchPass(low)

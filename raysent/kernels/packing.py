@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from raysent.data.vocabulary import Sentences
-from raysent.kernels.devices import on_device
+from raysent.kernels.devices import to_device
 
 _UINT16 = 1 << 16
 
@@ -182,12 +182,12 @@ def _pack(
     backward = ((starts[order] + sorted_lengths - 1)[None, :] - time)[reaches]
 
     return Packed(
-        words=on_device(words, device),
+        words=to_device(words, device),
         batch_sizes=tuple(reaches.sum(axis=1).tolist()),
-        forward_tokens=on_device(tokens[forward], device),
-        backward_tokens=on_device(tokens[backward], device),
-        order=on_device(order, device),
-        rank=on_device(rank, device),
-        sentence_tokens=on_device(tokens, device),
-        sentence_starts=on_device(starts, device),
+        forward_tokens=to_device(tokens[forward], device),
+        backward_tokens=to_device(tokens[backward], device),
+        order=to_device(order, device),
+        rank=to_device(rank, device),
+        sentence_tokens=to_device(tokens, device),
+        sentence_starts=to_device(starts, device),
     )

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from raysent.errors import ArtifactError
-from raysent.kernels.compiled import load_if_possible
+from raysent.kernels.compiled import try_load
 
 _WINDOW = 320
 _FIRST_ROOM = 1024
@@ -70,7 +70,7 @@ class RowAdam:
         lags = torch.arange(_WINDOW, 0, -1, dtype=torch.float64, device=weight.device)
         self._fading = torch.stack([self._rho**lags, self._rho**lags * betas[1] ** (-lags / 2)])
         can_compile = weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.data.is_contiguous()
-        self._kernel = load_if_possible("row_adam") if is_compiled and can_compile else None
+        self._kernel = try_load("row_adam") if is_compiled and can_compile else None
 
     @torch.no_grad()
     def catch_up(self, rows: Tensor) -> None:

@@ -20,7 +20,7 @@ import torch
 
 from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.kernels.devices import set_matmul_precision
-from raysent.parallel import mapped
+from raysent.parallel import map_in_processes
 from raysent.storage import address_of, open_folder
 
 _PREFIX = "hash:"
@@ -98,7 +98,7 @@ def encode_blocks(
         num_processes: Processes to use, one thread each; 1 encodes here, with the threads that torch has.
         options: What `encode` is to be told.
     """
-    return mapped(_EncodeBlock(encoder, options), blocks, num_processes=num_processes)
+    return map_in_processes(_EncodeBlock(encoder, options), blocks, num_processes=num_processes)
 
 
 class HashEncoder(SentenceEncoder):

@@ -10,7 +10,14 @@ It stands below the training, and apart from `cloud`, because the agent has to s
 
 from raysent.preemption.agent import NodeAgent
 from raysent.preemption.metadata import InstanceMetadata, MetadataError, Notice
-from raysent.preemption.ray_nodes import REFUSED_TOKEN, capture_stderr, drain_node, node_at, node_notice, worker_notice
+from raysent.preemption.ray_nodes import (
+    REFUSED_TOKEN,
+    capture_stderr,
+    drain_node,
+    find_node,
+    node_notice,
+    worker_notice,
+)
 
 __all__ = [
     "REFUSED_TOKEN",
@@ -20,7 +27,7 @@ __all__ = [
     "Notice",
     "capture_stderr",
     "drain_node",
-    "node_at",
+    "find_node",
     "node_notice",
     "worker_notice",
 ]

@@ -12,7 +12,7 @@ import psutil
 
 from raysent.preemption.agent import POLL_S, NodeAgent
 from raysent.preemption.metadata import InstanceMetadata
-from raysent.preemption.ray_nodes import DrainError, drain_node, node_at
+from raysent.preemption.ray_nodes import DrainError, drain_node, find_node
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
 
     def drain(left_s: float, why: str) -> None:
         ips = _own_ips(options.address)
-        node_id = options.node_id or node_at(options.address, ips)
+        node_id = options.node_id or find_node(options.address, ips)
         if node_id is None:
             raise DrainError(f"{options.address}: must know a node at {' or '.join(ips)}; name it by --node-id")
         drain_node(options.address, node_id, left_s=left_s, why=why)

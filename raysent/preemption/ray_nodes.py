@@ -49,7 +49,7 @@ USUAL_NOTICE_S = 120.0
 
 _KNOCK_S = 5.0
 
-GiveNotice = Callable[[], float | None]
+SecondsLeft = Callable[[], float | None]
 
 
 class DrainError(RaysentError):
@@ -80,7 +80,7 @@ def drain_node(address: str, node_id: str, *, left_s: float, why: str) -> None:
         raise DrainError(f"{address}: must drain node {node_id[:12]}; it refuses: {refusal}")
 
 
-def node_at(address: str, ips: Sequence[str]) -> str | None:
+def find_node(address: str, ips: Sequence[str]) -> str | None:
     """Return the id of the living node at the first of a machine's IP addresses that has one; None while none has.
 
     Raises:
@@ -98,7 +98,7 @@ def node_at(address: str, ips: Sequence[str]) -> str | None:
     return None
 
 
-def node_notice() -> GiveNotice:
+def node_notice() -> SecondsLeft:
     """Return a function that says how long the Ray node of this process will still be there; None: nobody drains it."""
     import ray  # noqa: PLC0415 - late: the agent must not wait for it
 
@@ -110,7 +110,7 @@ def node_notice() -> GiveNotice:
     return _Deadline(lambda: draining().get(node_id))
 
 
-def worker_notice() -> GiveNotice:
+def worker_notice() -> SecondsLeft:
     """Return the same for a Ray Train worker: whether the node of any worker of its group goes.
 
     All workers must call it equally often: they agree on the answer, each waiting for the others.

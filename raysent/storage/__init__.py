@@ -14,10 +14,10 @@ lease.py         who is at work on a run
 from raysent.storage.disk import cache_folder, storage_errors
 from raysent.storage.files import (
     Lines,
-    add_json_line,
+    _cut_torn_line,
     append_json_line,
+    atomic_write,
     content_key,
-    cut_torn_line,
     file_sha256,
     load_arrays,
     load_tensors,
@@ -26,11 +26,11 @@ from raysent.storage.files import (
     save_arrays,
     save_tensors,
     write_json,
+    write_json_line,
     write_text,
-    written_whole,
 )
 from raysent.storage.layout import CHECKPOINT_FOLDER, LOCK_FILE
-from raysent.storage.lease import Lease, is_at_work
+from raysent.storage.lease import Lease, is_locked
 from raysent.storage.mirror import address_of, open_folder, refresh, remove, remove_folder, to_uri
 from raysent.storage.object_store import RemoteObject, is_remote, list_s3, s3_errors
 
@@ -40,14 +40,14 @@ __all__ = [
     "Lease",
     "Lines",
     "RemoteObject",
-    "add_json_line",
+    "_cut_torn_line",
     "address_of",
     "append_json_line",
+    "atomic_write",
     "cache_folder",
     "content_key",
-    "cut_torn_line",
     "file_sha256",
-    "is_at_work",
+    "is_locked",
     "is_remote",
     "list_s3",
     "load_arrays",
@@ -64,6 +64,6 @@ __all__ = [
     "storage_errors",
     "to_uri",
     "write_json",
+    "write_json_line",
     "write_text",
-    "written_whole",
 ]

@@ -25,14 +25,14 @@ import safetensors
 from raysent.errors import ArtifactError
 from raysent.storage.disk import storage_errors, temporary_beside
 from raysent.storage.mirror import address_of, commit, line_address, locked
-from raysent.storage.object_store import create
+from raysent.storage.object_store import conditional_put
 
 if TYPE_CHECKING:
     import torch
 
 
 @contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path; when the block ends well, it becomes `path` in one step, in its bucket first.
 
     Raises:
@@ -56,7 +56,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file in one step."""
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -87,7 +87,7 @@ def save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[st
     from safetensors.torch import save_file  # noqa: PLC0415
 
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         save_file(contiguous, temporary, metadata=metadata)
 
 
@@ -111,7 +111,7 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write named arrays as one compressed .npz in one step."""
-    with written_whole(path) as temporary, temporary.open("wb") as stream:
+    with atomic_write(path) as temporary, temporary.open("wb") as stream:
         np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
 
 
@@ -157,7 +157,7 @@ class Lines:
         """
         self.path = path
         with storage_errors(address_of(path)):
-            cut_torn_line(path)
+            _cut_torn_line(path)
             path.touch()
             self._num_lines = path.read_bytes().count(b"\n")
 
@@ -169,12 +169,12 @@ class Lines:
         """
         address = line_address(self.path, self._num_lines)
         with contextlib.nullcontext() if address is None else locked(self.path.parent):
-            if address is not None and not create(address, json_line(value).encode()):
+            if address is not None and not conditional_put(address, json_line(value).encode()):
                 raise ArtifactError(
                     f"{address_of(self.path)}: another process has gone on with this run since; leave it to that one"
                 )
             with storage_errors(address_of(self.path)), self.path.open("a", encoding="utf-8") as stream:
-                append_json_line(stream, value)
+                write_json_line(stream, value)
         self._num_lines += 1
 
 
@@ -183,14 +183,14 @@ def json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def append_json_line(stream: IO[str], value: Any) -> None:
+def write_json_line(stream: IO[str], value: Any) -> None:
     """Append one event to an open journal and push it to the disk before anything acts on it."""
     stream.write(json_line(value))
     stream.flush()
     os.fsync(stream.fileno())
 
 
-def add_json_line(path: Path, value: Any) -> None:
+def append_json_line(path: Path, value: Any) -> None:
     """Add a line to a short file that one process writes, whole and in one step."""
     before = "".join(map(json_line, read_json_lines(path))) if path.exists() else ""
     write_text(path, before + json_line(value))
@@ -221,7 +221,7 @@ def read_json_lines(path: Path) -> list[Any]:
     return values
 
 
-def cut_torn_line(path: Path) -> None:
+def _cut_torn_line(path: Path) -> None:
     """Cut what a killed writer left after the last whole line, so that the next one starts a line of its own."""
     if not path.exists():
         return

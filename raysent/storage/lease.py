@@ -22,7 +22,7 @@ from raysent.errors import ArtifactError, RaysentError
 from raysent.storage.disk import storage_errors
 from raysent.storage.layout import LOCK_FILE
 from raysent.storage.mirror import address_of, remote_address
-from raysent.storage.object_store import Held, create, delete, get_held
+from raysent.storage.object_store import ObjectContent, conditional_put, delete, get_content
 
 LEASE_NAME = ".lease"
 
@@ -52,7 +52,7 @@ class Lease:
         self._name = {
             "host": socket.gethostname(),
             "process": os.getpid(),
-            "born": _born(os.getpid()),
+            "born": _start_time(os.getpid()),
             "lease": uuid.uuid4().hex,
         }
         self._is_over = threading.Event()
@@ -69,34 +69,34 @@ class Lease:
         self._is_over.set()
         if self._address is not None:
             with contextlib.suppress(RaysentError):  # it will run out
-                held = get_held(self._address)
+                held = get_content(self._address)
                 if held is not None and _name(held) == self._name:
                     delete(self._address)
         self._lock.release()
 
     def _take(self, address: str) -> None:
         """Create the object, or replace one whose holder is gone."""
-        held = get_held(address)
+        held = get_content(address)
         if held is not None and not _is_gone(held):
             left_s = max(1, round(EXPIRY_S - held.age_s))
             raise _taken(self._folder, f"on {_name(held).get('host')}; if it was killed, try again in {left_s} s")
-        if not create(address, self._data(), replaces=held.etag if held else ""):
+        if not conditional_put(address, self._data(), replaces=held.etag if held else ""):
             raise _taken(self._folder)
 
     def _renew(self, address: str) -> None:
         """Write the object again and again while it is ours; a store that does not answer is asked again later."""
         while not self._is_over.wait(RENEWAL_S):
             with contextlib.suppress(RaysentError):
-                held = get_held(address)
+                held = get_content(address)
                 if held is None or _name(held) == self._name:
-                    create(address, self._data(), replaces=held.etag if held else "")
+                    conditional_put(address, self._data(), replaces=held.etag if held else "")
 
     def _data(self) -> bytes:
         # An ETag must change with every renewal.
         return json.dumps({**self._name, "renewal": uuid.uuid4().hex}).encode()
 
 
-def is_at_work(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Return whether a process of this machine has the right to work on a folder."""
     lock = FileLock(folder / LOCK_FILE)
     try:
@@ -115,7 +115,7 @@ def _taken(folder: Path, told: str = "") -> ArtifactError:
     )
 
 
-def _name(held: Held) -> dict[str, object]:
+def _name(held: ObjectContent) -> dict[str, object]:
     """Return whose object it is."""
     try:
         found = json.loads(held.data)
@@ -124,15 +124,15 @@ def _name(held: Held) -> dict[str, object]:
         return {}
 
 
-def _is_gone(held: Held) -> bool:
+def _is_gone(held: ObjectContent) -> bool:
     """Whether the holder let it run out, or was a process of this machine that is no more."""
     name = _name(held)
     process = name.get("process")
     is_here = name.get("host") == socket.gethostname() and isinstance(process, int)
-    return held.age_s > EXPIRY_S or (is_here and isinstance(process, int) and _born(process) != name.get("born"))
+    return held.age_s > EXPIRY_S or (is_here and isinstance(process, int) and _start_time(process) != name.get("born"))
 
 
-def _born(process: int) -> float | None:
+def _start_time(process: int) -> float | None:
     """Return when a process of this machine began; None where there is none. Numbers of processes are used again."""
     try:
         return round(float(psutil.Process(process).create_time()), 2)

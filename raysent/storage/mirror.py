@@ -31,8 +31,8 @@ from raysent.storage.object_store import (
     delete,
     endpoint,
     exists,
+    get_content,
     get_file,
-    get_held,
     has_content,
     is_remote,
     list_s3,
@@ -225,7 +225,7 @@ def _fetch_lines(path: Path, pool: ThreadPoolExecutor) -> None:
         if num_same == len(items) == len(have):
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        fetched = pool.map(lambda item: get_held(item.address), items[num_same:])
+        fetched = pool.map(lambda item: get_content(item.address), items[num_same:])
         with temporary_beside(path) as temporary:
             temporary.write_bytes(b"".join([*have[:num_same], *(one.data for one in fetched if one is not None)]))
             temporary.replace(path)

@@ -47,7 +47,7 @@ class RemoteObject(NamedTuple):
     num_bytes: int
 
 
-class Held(NamedTuple):
+class ObjectContent(NamedTuple):
     """A small object as it is now: its content, its ETag, and seconds since it was written, by the store's clock."""
 
     data: bytes
@@ -114,7 +114,7 @@ def put_file(address: str, file: Path) -> None:
                 s3_client().upload_fileobj(stream, bucket, key, ExtraArgs={"Metadata": metadata}, Config=parts)
 
 
-def create(address: str, data: bytes, *, replaces: str = "") -> bool:
+def conditional_put(address: str, data: bytes, *, replaces: str = "") -> bool:
     """Put a small object where none is, or in the place of one that is known; returns whether it is there now.
 
     Args:
@@ -165,7 +165,7 @@ def get_file(address: str, file: Path, *, is_checked: bool = True) -> None:
         _check_whole(address, found, digest.hexdigest())
 
 
-def get_held(address: str) -> Held | None:
+def get_content(address: str) -> ObjectContent | None:
     """Fetch a small object; None where there is none.
 
     Raises:
@@ -184,7 +184,7 @@ def get_held(address: str) -> Held | None:
         data = found["Body"].read()
     _check_whole(address, found, hashlib.sha256(data).hexdigest())
     now = email.utils.parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
-    return Held(data, found["ETag"].strip('"'), (now - found["LastModified"]).total_seconds())
+    return ObjectContent(data, found["ETag"].strip('"'), (now - found["LastModified"]).total_seconds())
 
 
 def exists(address: str) -> bool:

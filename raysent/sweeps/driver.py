@@ -22,7 +22,7 @@ from typing import Any
 from raysent.config import Override
 from raysent.cost import Budget, Funds, Prices, SpotUsd
 from raysent.errors import ArtifactError, RaysentError
-from raysent.storage import address_of, is_at_work, refresh, remove, to_uri
+from raysent.storage import address_of, is_locked, refresh, remove, to_uri
 from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, LOCK_FILE, RUN_FILE, SWEEP_FILE, TRIALS_FILE
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, metered, spent_usd
@@ -225,7 +225,7 @@ def _check_free(folder: Path) -> None:
 def _remove_unbegun(folder: Path) -> None:
     """Remove what a sweep left that came to no trial, so that its folder can be named again."""
     with contextlib.suppress(RaysentError, OSError):
-        if is_at_work(folder) or any(event["event"] == "suggested" for event in read_events(folder)):
+        if is_locked(folder) or any(event["event"] == "suggested" for event in read_events(folder)):
             return
         for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, TRIALS_FILE, LOCK_FILE):
             remove(folder / name)

@@ -26,7 +26,7 @@ from ray import tune
 from raysent.errors import ArtifactError, RaysentError
 from raysent.preemption import node_notice
 from raysent.storage import open_folder, write_text
-from raysent.training.checkpoint import GiveNotice, Interruptions
+from raysent.training.checkpoint import Interruptions, SecondsLeft
 from raysent.training.loop import fit
 from raysent.training.outcome import Outcome, Report
 from raysent.training.ray_train import make_trainer, node_name, trained
@@ -160,7 +160,7 @@ def report_message(report: Report, *, node: str) -> Message:
     return {**asdict(report), "node": node}
 
 
-def train_trial(config: dict[str, Any], tell: Callable[[Report], bool], *, notice: GiveNotice) -> Message:
+def train_trial(config: dict[str, Any], tell: Callable[[Report], bool], *, notice: SecondsLeft) -> Message:
     """Train one trial in this process, from wherever its folder's last checkpoint is.
 
     Args:

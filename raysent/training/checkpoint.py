@@ -197,7 +197,7 @@ def _read_record(path: Path, *, key: str) -> tuple[Progress, str]:
 
 
 # Seconds until this machine is taken away; None while nobody has said so. Called equally often on every worker.
-GiveNotice = Callable[[], float | None]
+SecondsLeft = Callable[[], float | None]
 
 # How often to look for a notice, and to leave a sign of life.
 LOOK_S = 1.0
@@ -221,7 +221,7 @@ class Interruptions:
         per_hour: Interruptions that come without notice, per hour of the run; 0 saves at reports and notices only.
     """
 
-    notice: GiveNotice = no_notice
+    notice: SecondsLeft = no_notice
     per_hour: float = 0.0
 
 

@@ -12,7 +12,7 @@ import torch
 
 from raysent.data.vocabulary import Sentences
 from raysent.kernels.devices import default_device, set_matmul_precision
-from raysent.storage import add_json_line, remove, write_text
+from raysent.storage import append_json_line, remove, write_text
 from raysent.storage.layout import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE
 from raysent.training.checkpoint import (
     Heartbeat,
@@ -24,7 +24,7 @@ from raysent.training.checkpoint import (
     steps_lost,
 )
 from raysent.training.data import TrainingData, open_training_data
-from raysent.training.optimization import Optimizer, under
+from raysent.training.optimization import Optimizer, strip_prefix
 from raysent.training.outcome import (
     InterruptionMonitor,
     OnReport,
@@ -243,7 +243,7 @@ class _Training:
         if self._workers.is_first:
             # A run that is cut off is a model all the same.
             self._model.save(folder)
-            add_json_line(folder / REPORTS_FILE, asdict(now))
+            append_json_line(folder / REPORTS_FILE, asdict(now))
         return "finished" if self._goes_on(now, report) else "stopped"
 
     def _goes_on(self, now: Report, report: OnReport) -> bool:
@@ -291,8 +291,8 @@ class _Training:
             return
         tensors, progress = saved
         self._progress = replace(progress, steps_lost=steps_lost(folder, progress))
-        self._model.load_tensors(under(tensors, "model."), source=folder / CHECKPOINT_FOLDER)
-        self._optimizer.load_tensors(under(tensors, "optimizer."))
+        self._model.load_tensors(strip_prefix(tensors, "model."), source=folder / CHECKPOINT_FOLDER)
+        self._optimizer.load_tensors(strip_prefix(tensors, "optimizer."))
         self._loss_sum.fill_(progress.loss_sum)
         self._num_losses = progress.num_losses
 

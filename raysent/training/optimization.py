@@ -82,10 +82,10 @@ class Optimizer:
             ArtifactError: If it is of another model.
         """
         for number, adam in enumerate(self._row_adams):
-            state = under(named, f"row.{number}.")
+            state = strip_prefix(named, f"row.{number}.")
             numbers = {name: state[name].item() for name in ("num_steps", "learning_rate")}
             adam.load_state_dict({**state, **numbers})
-        self._dense_adam.load_tensors(under(named, "dense."))
+        self._dense_adam.load_tensors(strip_prefix(named, "dense."))
 
 
 class DenseAdam:
@@ -141,7 +141,7 @@ def _number(value: float) -> Tensor:
     return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
 
 
-def under(named: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def strip_prefix(named: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors under a prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 

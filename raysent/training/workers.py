@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from raysent.data.batches import AnyBatch, Batch, Pairs, Sentences
-from raysent.kernels.devices import on_device
+from raysent.kernels.devices import to_device
 from raysent.models import SentenceModel
 from raysent.training.optimization import Optimizer
 from raysent.training.run import RunConfig
@@ -70,7 +70,7 @@ class Workers:
         """Return the step's batch over all ranks, with positions and documents but without the others' words."""
         if self.world_size == 1:
             return batch
-        places = on_device(np.stack([batch.positions, batch.documents, batch.sentences.lengths]), device)
+        places = to_device(np.stack([batch.positions, batch.documents, batch.sentences.lengths]), device)
         blocks = [torch.empty_like(places) for _ in range(self.world_size)]
         dist.all_gather(blocks, places)
         positions, documents, lengths = torch.cat(blocks, dim=1).cpu().numpy()
@@ -231,7 +231,7 @@ class SharedLoss:
             batch = self._model.prepare(batch, generator=generator)
             words = np.unique(np.concatenate([part.ids for part in batch.parts]))
             # All workers' words on all workers, so that their tables stay the same to the last bit.
-            self._optimizer.catch_up(self._workers.gather_words(on_device(words, self._device)))
+            self._optimizer.catch_up(self._workers.gather_words(to_device(words, self._device)))
             if self.gathers and isinstance(batch, Pairs):
                 return self._of_all_pairs(batch, step=step, generator=generator)
             return self._model.loss(batch, generator=generator)

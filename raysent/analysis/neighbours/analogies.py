@@ -12,7 +12,7 @@ import numpy as np
 
 from raysent.analysis.neighbours.search import encoded, nearest_vectors, open_index
 from raysent.data.corpus import Progress
-from raysent.data.corpus.distinct import DistinctSentences, plain
+from raysent.data.corpus.distinct import DistinctSentences, normalize_whitespace
 from raysent.errors import DataError
 from raysent.evaluation.evaluate import Member
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
@@ -99,7 +99,7 @@ def read_analogies(lines: Sequence[str], *, name: str) -> Analogies:
         if line.startswith(":"):
             current = categories.setdefault(line[1:].strip(), len(categories))
         elif line.strip():
-            parts = [plain(part) for part in line.split("\t")]
+            parts = [normalize_whitespace(part) for part in line.split("\t")]
             if len(parts) != 4 or not all(parts):
                 raise DataError(f"{name}:{at}: must be four sentences with tabs between them; given {len(parts)}")
             if not categories:

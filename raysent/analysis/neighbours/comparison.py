@@ -12,7 +12,7 @@ from typing import Any
 
 from raysent.analysis.neighbours.search import Hits, Index, Measure, encoded, open_index
 from raysent.data.corpus import CorpusConfig, Progress
-from raysent.data.corpus.distinct import distinct_sentences, plain
+from raysent.data.corpus.distinct import distinct_sentences, normalize_whitespace
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Load, Member, expand
 from raysent.models import load as load_model
@@ -153,7 +153,7 @@ def _read_column(values: Mapping[str, Any]) -> Column:
 
 def _checked(queries: Sequence[str]) -> list[str]:
     """Return the queries with single blanks."""
-    asked = [plain(query) for query in queries]
+    asked = [normalize_whitespace(query) for query in queries]
     if not asked:
         raise ConfigError("queries: must be at least one sentence; given none")
     if "" in asked:

@@ -28,7 +28,7 @@ from raysent.data.corpus.cache import locked
 from raysent.data.corpus.distinct import DistinctSentences
 from raysent.errors import ArtifactError, DataError
 from raysent.evaluation.evaluate import Member
-from raysent.kernels.compiled import load_if_possible
+from raysent.kernels.compiled import try_load
 from raysent.kernels.hamming import hamming, pack_bits
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 from raysent.storage import cache_folder, content_key, read_json, storage_errors, write_json
@@ -68,7 +68,7 @@ def nearest_codes(codes: npt.NDArray[np.uint8], queries: npt.NDArray[np.uint8], 
     """
     k = min(k, len(codes))
     is_large = codes.nbytes * len(queries) >= _COMPILED_BYTES
-    kernel = load_if_possible("hamming") if is_large else None
+    kernel = try_load("hamming") if is_large else None
     if kernel is not None and codes.flags.c_contiguous:
         return _compiled_nearest_codes(kernel, codes, np.ascontiguousarray(queries), k)
     parts = [_nearest_codes(codes, queries[at : at + _NUM_QUERIES], k) for at in range(0, len(queries), _NUM_QUERIES)]

@@ -29,7 +29,7 @@ def locked(cache: Path, name: str) -> Iterator[None]:
             yield
 
 
-def built(cache: Path, name: str, build: Callable[[Path], dict[str, Any]]) -> Path:
+def build_once(cache: Path, name: str, build: Callable[[Path], dict[str, Any]]) -> Path:
     """Return the folder `name` of the cache, building it if it is missing or damaged.
 
     Args:

@@ -18,11 +18,11 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from raysent import storage
-from raysent.data.corpus.cache import built
+from raysent.data.corpus.cache import build_once
 from raysent.data.corpus.config import CorpusConfig
 from raysent.data.corpus.documents import SPLITTING_VERSION, Passage, read_passage
 from raysent.data.corpus.embedded import docs_source
-from raysent.data.corpus.preparation import in_processes
+from raysent.data.corpus.preparation import read_in_processes
 from raysent.data.corpus.sources import find_sources
 from raysent.data.corpus.store import Progress
 from raysent.errors import DataError
@@ -64,7 +64,7 @@ class DistinctSentences:
         return np.asarray(np.memmap(self._folder / "offsets.bin", dtype=np.int64, mode="r"))
 
 
-def plain(sentence: str) -> str:
+def normalize_whitespace(sentence: str) -> str:
     """Return a sentence with single blanks for its white space: what two of them are compared by."""
     return " ".join(sentence.split())
 
@@ -87,7 +87,7 @@ def distinct_sentences(config: CorpusConfig, *, progress: Progress | None = None
     key = storage.content_key(_FORMAT_VERSION, SPLITTING_VERSION, contents, reading)
 
     def build(folder: Path) -> dict[str, Any]:
-        with closing(in_processes(_read, sources, config)) as blocks:
+        with closing(read_in_processes(_read, sources, config)) as blocks:
             _write_all(folder, blocks, config.max_sentences, progress)
         num_distinct = _keep_first(folder)
         if num_distinct == 0:
@@ -95,7 +95,7 @@ def distinct_sentences(config: CorpusConfig, *, progress: Progress | None = None
             raise DataError(f"corpus.path: {name}: must hold sentences; given none")
         return {"num_sentences": num_distinct}
 
-    return DistinctSentences(built(cache, f"distinct/{key}", build))
+    return DistinctSentences(build_once(cache, f"distinct/{key}", build))
 
 
 class _Block(NamedTuple):
@@ -109,7 +109,7 @@ def _read(passages: Sequence[Passage]) -> _Block:
     """Return the sentences of passages."""
     pieces = chain.from_iterable(map(read_passage, passages))
     sentences = chain.from_iterable(piece.sentences for piece in pieces)
-    data = [sentence.encode("utf-8") for sentence in map(plain, sentences) if sentence]
+    data = [sentence.encode("utf-8") for sentence in map(normalize_whitespace, sentences) if sentence]
     return _Block(data, [hashlib.blake2b(one, digest_size=_DIGEST_BYTES).digest() for one in data])
 
 

@@ -256,7 +256,7 @@ def _version(library: str) -> str:
 
 def _write(file: Path, documents: Iterable[DocsDocument], progress: Progress | None) -> None:
     num_sentences = 0
-    with storage.written_whole(file) as temporary, temporary.open("w", encoding="utf-8") as stream:
+    with storage.atomic_write(file) as temporary, temporary.open("w", encoding="utf-8") as stream:
         for document in documents:
             stream.write(json.dumps(document._asdict(), ensure_ascii=False) + "\n")
             num_sentences += len(document.sentences)

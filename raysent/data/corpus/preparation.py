@@ -21,12 +21,20 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from raysent import storage
-from raysent.data.corpus.cache import built
+from raysent.data.corpus.cache import build_once
 from raysent.data.corpus.config import CorpusConfig
 from raysent.data.corpus.documents import SPLITTING_VERSION, Passage, passages
 from raysent.data.corpus.embedded import docs_source
 from raysent.data.corpus.sources import Source, find_sources
-from raysent.data.corpus.store import Corpus, Progress, Run, TextReader, TextStore, TextWriter, choose_splits
+from raysent.data.corpus.store import (
+    Corpus,
+    PassageReader,
+    Progress,
+    SentenceRange,
+    TextStore,
+    TextWriter,
+    choose_splits,
+)
 from raysent.data.vocabulary import (
     TOKENIZER_VERSION,
     UNK_ID,
@@ -37,7 +45,7 @@ from raysent.data.vocabulary import (
     build_vocabulary,
 )
 from raysent.errors import DataError
-from raysent.parallel import choose_num_processes, mapped
+from raysent.parallel import map_in_processes, num_processes_for
 from raysent.storage import cache_folder
 
 SUMMARY = "corpus.json"
@@ -55,7 +63,7 @@ _NUM_FIRST_GROUPS = 8
 _PROCESS_BYTES = 600 << 20
 
 
-def in_processes(
+def read_in_processes(
     function: Callable[[Sequence[Passage]], Result], sources: Sequence[Source], config: CorpusConfig
 ) -> Generator[Result]:
     """Yield what a function makes of the passages of all sources, in order.
@@ -73,8 +81,8 @@ def in_processes(
         if not first:
             return
         groups = chain(first, groups)
-    num_processes = choose_num_processes(config.num_processes, bytes_each=_PROCESS_BYTES)
-    with closing(mapped(function, groups, num_processes=num_processes)) as results:
+    num_processes = num_processes_for(config.num_processes, bytes_each=_PROCESS_BYTES)
+    with closing(map_in_processes(function, groups, num_processes=num_processes)) as results:
         yield from results
 
 
@@ -118,11 +126,11 @@ def prepare(config: CorpusConfig, vocabulary: VocabularyConfig, *, progress: Pro
         return _build_text(folder, sources, config, progress)
 
     def build_corpus(folder: Path) -> dict[str, Any]:
-        text = TextStore(built(cache, f"text/{text_key}", build_text))
+        text = TextStore(build_once(cache, f"text/{text_key}", build_text))
         keys = {"key": key, "text_key": text_key}
         return keys | _build_corpus(folder, text, config, vocabulary, text_key, progress)
 
-    return Corpus(built(cache, f"corpora/{key}", build_corpus))
+    return Corpus(build_once(cache, f"corpora/{key}", build_corpus))
 
 
 def _text_key(sources: list[Source], config: CorpusConfig) -> str:
@@ -136,7 +144,7 @@ def _text_key(sources: list[Source], config: CorpusConfig) -> str:
 def _build_text(folder: Path, sources: list[Source], config: CorpusConfig, progress: Progress | None) -> dict[str, Any]:
     """Stage 1: write all sentences as ids of distinct words."""
     writer = TextWriter(folder, max_sentences=config.max_sentences, progress=progress)
-    with closing(in_processes(TextReader(), sources, config)) as numbers:
+    with closing(read_in_processes(PassageReader(), sources, config)) as numbers:
         writer.write(numbers)
     if writer.num_sentences == 0:
         raise DataError(f"corpus.path: {_shown(config)}: must hold sentences; given none")
@@ -176,7 +184,7 @@ def _build_corpus(
     }
 
 
-def _describe_split(text_key: str, runs: list[Run], first: int, num_sentences: int) -> dict[str, Any]:
+def _describe_split(text_key: str, runs: list[SentenceRange], first: int, num_sentences: int) -> dict[str, Any]:
     # The text key names every sentence of the text, so the sentences' places in it name the split's own.
     places = [[run.start, run.stop] for run in runs]
     return {"first": first, "num_sentences": num_sentences, "text_hash": storage.content_key(text_key, places)}
@@ -195,7 +203,7 @@ class _IdWriter:
         self._ids = np.fromiter(map(vocabulary.id, text.words), dtype=np.int32, count=len(text.words))
         self.num_sentences = self.num_tokens = self.num_unknown = 0
 
-    def write(self, runs: list[Run]) -> None:
+    def write(self, runs: list[SentenceRange]) -> None:
         total = sum(run.stop - run.start for run in runs)
         with (self._folder / "ids.bin").open("wb") as ids, (self._folder / "offsets.bin").open("wb") as offsets:
             offsets.write(np.zeros(1, dtype=np.int64).data)

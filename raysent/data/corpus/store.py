@@ -4,7 +4,7 @@ A folder ``text/<text key>/``: ``words.txt`` (one a line, in order of first appe
 ``tokens.bin`` (int32), ``offsets.bin`` (int64 [sentences + 1]), ``documents.npy`` (int64 [documents + 1], first
 sentence of each document, then the number of sentences). It loses nothing of the text but its white space.
 
-`TextReader`, of which every process has its own, makes numbers of text; `TextWriter` puts the readers' numbers
+`PassageReader`, of which every process has its own, makes numbers of text; `TextWriter` puts the readers' numbers
 together. Words are numbered as they first appear in the text, so the files do not tell how many readers there were.
 
 Which documents validate. In: where documents begin. Out: runs of consecutive sentences for either split.
@@ -36,7 +36,7 @@ Progress = Callable[[str, int, int | None], None]
 _NOT_NUMBERED = -1
 
 
-class Numbers(NamedTuple):
+class EncodedPassages(NamedTuple):
     """What a reader makes of some passages.
 
     Attributes:
@@ -52,7 +52,7 @@ class Numbers(NamedTuple):
     ends: np.ndarray
 
 
-class TextReader:
+class PassageReader:
     """Passages -> their words in numbers of its own. Pickles as a new one."""
 
     def __init__(self) -> None:
@@ -60,10 +60,10 @@ class TextReader:
         self._new_words: list[str] = []
         self._table = ChunkTable(self._number)
 
-    def __reduce__(self) -> tuple[type[TextReader], tuple[()]]:
-        return TextReader, ()
+    def __reduce__(self) -> tuple[type[PassageReader], tuple[()]]:
+        return PassageReader, ()
 
-    def __call__(self, passages: Sequence[Passage]) -> Numbers:
+    def __call__(self, passages: Sequence[Passage]) -> EncodedPassages:
         """Read some passages."""
         sentences: list[str] = []
         ends = []
@@ -74,7 +74,7 @@ class TextReader:
                     ends.append(len(sentences))
         encoded = self._table.encode(sentences)
         new_words, self._new_words = self._new_words, []
-        return Numbers(os.getpid(), new_words, encoded, np.array(ends, dtype=np.int64))
+        return EncodedPassages(os.getpid(), new_words, encoded, np.array(ends, dtype=np.int64))
 
     def _number(self, word: str) -> int:
         if word not in self._words:
@@ -97,12 +97,12 @@ class TextWriter:
         self._progress = progress
         self._words = Numbering()
         self._counts = np.zeros(1, dtype=np.int64)
-        self._readers: dict[int, _ReadersWords] = {}
+        self._readers: dict[int, _ReaderVocabulary] = {}
         self._boundaries = [0]
         self.num_sentences = 0
         self.num_tokens = 0
 
-    def write(self, read: Iterable[Numbers]) -> None:
+    def write(self, read: Iterable[EncodedPassages]) -> None:
         """Write everything, up to the limit."""
         with (self._folder / "tokens.bin").open("wb") as tokens, (self._folder / "offsets.bin").open("wb") as offsets:
             offsets.write(np.zeros(1, dtype=np.int64).data)
@@ -112,13 +112,13 @@ class TextWriter:
                     break
         self._finish()
 
-    def _write_some(self, numbers: Numbers, tokens: IO[bytes], offsets: IO[bytes]) -> None:
+    def _write_some(self, numbers: EncodedPassages, tokens: IO[bytes], offsets: IO[bytes]) -> None:
         self._boundaries += [end for end in (self.num_sentences + numbers.ends).tolist() if end > self._boundaries[-1]]
         own, lengths = numbers.sentences
         if self._max_sentences is not None:
             lengths = lengths[: self._max_sentences - self.num_sentences]
             own = own[: int(lengths.sum())]
-        readers_words = self._readers.setdefault(numbers.reader, _ReadersWords())
+        readers_words = self._readers.setdefault(numbers.reader, _ReaderVocabulary())
         ids = readers_words.renumbered(own, numbers.new_words, self._words)
         tokens.write(ids.data)
         offsets.write((self.num_tokens + np.cumsum(lengths)).data)
@@ -138,7 +138,7 @@ class TextWriter:
             stream.writelines(word + "\n" for word in self._words)
 
 
-class _ReadersWords:
+class _ReaderVocabulary:
     """One reader's words, and what their numbers are in the text."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class TextStore:
 _LEAST = 2  # A sentence needs a neighbour, so a split of fewer sentences says nothing.
 
 
-class Run(NamedTuple):
+class SentenceRange(NamedTuple):
     """Consecutive sentences `start` to `stop` (excluded) of the text, and the sizes of the documents they make up."""
 
     start: int
@@ -184,8 +184,8 @@ class Run(NamedTuple):
 class Splits(NamedTuple):
     """The runs of the training and of the validation sentences, each in the order of the text."""
 
-    train: list[Run]
-    validation: list[Run]
+    train: list[SentenceRange]
+    validation: list[SentenceRange]
 
 
 def choose_splits(starts: np.ndarray, *, fraction: float, seed: int, name: str) -> Splits:
@@ -244,11 +244,11 @@ def _cut_tail(starts: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
     return starts, chosen
 
 
-def _runs(starts: np.ndarray, mask: np.ndarray) -> list[Run]:
+def _runs(starts: np.ndarray, mask: np.ndarray) -> list[SentenceRange]:
     """Return the masked documents as runs of neighbours."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
     return [
-        Run(int(starts[first]), int(starts[last]), np.diff(starts[first : last + 1]).tolist())
+        SentenceRange(int(starts[first]), int(starts[last]), np.diff(starts[first : last + 1]).tolist())
         for first, last in zip(edges[::2], edges[1::2], strict=True)
     ]
 

@@ -133,7 +133,7 @@ class ChunkTable:
 
 
 class Numbering(dict[str, int]):
-    """Numbers its keys in the order in which they are first asked for."""
+    """EncodedPassages its keys in the order in which they are first asked for."""
 
     def __missing__(self, key: str) -> int:
         number = self[key] = len(self)

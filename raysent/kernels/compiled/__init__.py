@@ -30,11 +30,11 @@ from pathlib import Path
 import filelock
 
 from raysent.errors import ArtifactError, CompilerError
-from raysent.storage import cache_folder, storage_errors, written_whole
+from raysent.storage import atomic_write, cache_folder, storage_errors
 
 __all__ = [
     "load",
-    "load_if_possible",
+    "try_load",
 ]
 
 
@@ -67,7 +67,7 @@ def load(name: str) -> ctypes.CDLL:
 
 
 @lru_cache
-def load_if_possible(name: str) -> ctypes.CDLL | None:
+def try_load(name: str) -> ctypes.CDLL | None:
     """Return the library of `<name>.cpp`, or None where it cannot be had, which one line says once."""
     try:
         return load(name)
@@ -132,7 +132,7 @@ def _opened(library: Path) -> ctypes.CDLL | None:
 
 def _built(source: Path, library: Path, command: list[str]) -> ctypes.CDLL:
     """Build a library, put it in its place and open it."""
-    with written_whole(library) as unfinished:
+    with atomic_write(library) as unfinished:
         done = _run([*command, str(source), "-o", str(unfinished)], name=source.stem)
         if done.returncode:
             lines = done.stderr.splitlines()

@@ -20,20 +20,20 @@ Under autocast the products are in its type, everything else in float32.
 - `reset_before`: TensorFlow's cell, by autograd
 """
 
-from raysent.kernels.packed_gru.cells import Cell, CompiledCell, TorchCell, cell_of
+from raysent.kernels.packed_gru.cells import Cell, CompiledCell, TorchCell, choose_cell
 from raysent.kernels.packed_gru.recurrence import reset_before_gru
-from raysent.kernels.packed_gru.states import WORDS, packed_gru, packed_gru_all, packed_gru_states
+from raysent.kernels.packed_gru.states import WORD_MULTIPLE, packed_gru, packed_gru_all_states, packed_gru_over_inputs
 from raysent.kernels.packed_gru.workspace import Workspaces
 
 __all__ = [
-    "WORDS",
+    "WORD_MULTIPLE",
     "Cell",
     "CompiledCell",
     "TorchCell",
     "Workspaces",
-    "cell_of",
+    "choose_cell",
     "packed_gru",
-    "packed_gru_all",
-    "packed_gru_states",
+    "packed_gru_all_states",
+    "packed_gru_over_inputs",
     "reset_before_gru",
 ]

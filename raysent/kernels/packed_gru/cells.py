@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from raysent.kernels.compiled import load, load_if_possible
+from raysent.kernels.compiled import load, try_load
 from raysent.kernels.packed_gru.workspace import Workspace
 
 
@@ -234,8 +234,8 @@ class CompiledCell(Cell):
         return self._d_projected, self._d_bias
 
 
-def cell_of(implementation: str, device: torch.device) -> type[Cell]:
+def choose_cell(implementation: str, device: torch.device) -> type[Cell]:
     """Return the cell of an `implementation`; of `auto` the compiled one on a CPU, where there is a compiler."""
     if implementation == "auto":
-        implementation = "compiled" if device.type == "cpu" and load_if_possible("gru") is not None else "packed"
+        implementation = "compiled" if device.type == "cpu" and try_load("gru") is not None else "packed"
     return CompiledCell if implementation == "compiled" else TorchCell

@@ -18,7 +18,7 @@ from raysent.kernels.packed_gru.recurrence import Order, Run, copy_states, go_ba
 from raysent.kernels.packed_gru.workspace import Workspaces
 from raysent.kernels.packing import Packed
 
-WORDS = 64  # the distinct words of one projection are best a multiple of this
+WORD_MULTIPLE = 64  # the distinct words of one projection are best a multiple of this
 
 
 def packed_gru(
@@ -59,7 +59,7 @@ def packed_gru(
 
 
 @torch.no_grad()
-def packed_gru_all(
+def packed_gru_all_states(
     projected: Tensor,
     weight: Tensor,
     bias: Tensor,
@@ -145,7 +145,7 @@ class _PackedGru(torch.autograd.Function):
         return *go_back_once(ctx, gradients[0]), None
 
 
-def packed_gru_states(
+def packed_gru_over_inputs(
     inputs: Tensor,
     weight: Tensor,
     batch_sizes: Sequence[int],

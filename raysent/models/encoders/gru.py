@@ -23,7 +23,15 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from raysent.kernels.compiled import load
-from raysent.kernels.packed_gru import WORDS, Cell, Workspaces, cell_of, packed_gru, packed_gru_all, reset_before_gru
+from raysent.kernels.packed_gru import (
+    WORD_MULTIPLE,
+    Cell,
+    Workspaces,
+    choose_cell,
+    packed_gru,
+    packed_gru_all_states,
+    reset_before_gru,
+)
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import Tables
 from raysent.models.encoders import SentenceReader, WordEncoderConfig
@@ -137,7 +145,7 @@ class Encoder(SentenceReader):
     @property
     def _cell(self) -> type[Cell]:
         """What computes between two products of our own recurrence."""
-        return cell_of(self._config.implementation, next(self.gru.parameters()).device)
+        return choose_cell(self._config.implementation, next(self.gru.parameters()).device)
 
     def project(self, words: Tensor) -> list[Tensor]:
         """Return each direction's input projections [distinct, 3 * hidden]; for torch's GRU the word vectors.
@@ -147,7 +155,7 @@ class Encoder(SentenceReader):
         vectors = self.words(words)
         if self._is_torch:
             return [vectors]
-        padded = functional.pad(vectors, (0, 0, 0, -len(vectors) % WORDS))
+        padded = functional.pad(vectors, (0, 0, 0, -len(vectors) % WORD_MULTIPLE))
         ours = [functional.linear(padded, weight, _input_bias(*biases)) for weight, _, *biases in self._directions()]
         return [*ours, vectors] if self._config.needs_states else ours
 
@@ -182,7 +190,7 @@ class Encoder(SentenceReader):
     def _states(self, packed: Packed, projected: list[Tensor]) -> States:
         """Return all states of our own recurrence; of two directions a row holds two words of its sentence."""
         hidden = self.gru.hidden_size
-        run = partial(packed_gru_all, cell=self._cell, workspaces=self._workspaces)
+        run = partial(packed_gru_all_states, cell=self._cell, workspaces=self._workspaces)
         states, last = zip(
             *(
                 run(inputs, weight, bias_hh[2 * hidden :], packed, backwards=backwards == 1)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from raysent.config import StrictModel
 from raysent.data.batches import Batch, Sentences
-from raysent.kernels.devices import on_device
+from raysent.kernels.devices import to_device
 from raysent.models.embeddings import WordTable
 from raysent.registry import Registry, by_type, union
 
@@ -169,8 +169,8 @@ class ContextObjective(Objective):
         """Return the loss of one block."""
         del generator
         f, g = read(batch.sentences)
-        positions = on_device(batch.positions, f.device)
-        documents = on_device(batch.documents, f.device)
+        positions = to_device(batch.positions, f.device)
+        documents = to_device(batch.documents, f.device)
         # Scores are a thousandth of a step's work: they stay in float32 under mixed precision.
         with torch.autocast(f.device.type, enabled=False):
             return self.compare(f, g, positions=positions, documents=documents)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from raysent.data.batches import Batch
-from raysent.kernels.devices import on_device
+from raysent.kernels.devices import to_device
 from raysent.models.objectives import BuildContext, Read, neighbour_masks
 from raysent.models.objectives import Objective as BaseObjective
 from raysent.models.objectives.view_agreement import Agreement, AgreementConfig
@@ -39,8 +39,8 @@ class Objective(BaseObjective):
         """Return the mean over the sentences that have a neighbour, in nats."""
         del generator
         (f,) = read(batch.sentences)
-        positions = on_device(batch.positions, f.device)
-        documents = on_device(batch.documents, f.device)
+        positions = to_device(batch.positions, f.device)
+        documents = to_device(batch.documents, f.device)
         with torch.autocast(f.device.type, enabled=False):
             neighbours, others = neighbour_masks(positions, documents, context_size=self._config.context_size)
             vectors = self.agreement.unit(f)

@@ -28,9 +28,9 @@ from raysent.data.batches import Sentences, Triplets
 from raysent.data.vocabulary import PAD_ID
 from raysent.errors import ConfigError
 from raysent.kernels.compiled import load
-from raysent.kernels.devices import on_device
-from raysent.kernels.fused_softmax import word_loss
-from raysent.kernels.packed_gru import Workspaces, cell_of, packed_gru_states
+from raysent.kernels.devices import to_device
+from raysent.kernels.fused_softmax import vocabulary_cross_entropy
+from raysent.kernels.packed_gru import Workspaces, choose_cell, packed_gru_over_inputs
 from raysent.models.embeddings import WordTable
 from raysent.models.objectives import BuildContext, ObjectiveConfig, Read, Reads
 from raysent.models.objectives import Objective as BaseObjective
@@ -133,12 +133,12 @@ class Objective(BaseObjective):
         inputs, first = decoder(self.words(layout.words), vectors, layout)
         if self._implementation == "torch":
             return run_plainly(inputs, decoder.weight_hh, layout.batch_sizes, first=first)
-        return packed_gru_states(
+        return packed_gru_over_inputs(
             inputs,
             decoder.weight_hh,
             layout.batch_sizes,
             first=first,
-            cell=cell_of(self._implementation, inputs.device),
+            cell=choose_cell(self._implementation, inputs.device),
             workspaces=self._workspaces,
         )
 
@@ -147,7 +147,9 @@ class Objective(BaseObjective):
         if self._implementation == "torch":
             return functional.cross_entropy(output(states).float(), targets, reduction="sum")
         is_compiled = self._implementation != "packed"
-        return word_loss(states, weight=output.weight, bias=output.bias, targets=targets, is_compiled=is_compiled)
+        return vocabulary_cross_entropy(
+            states, weight=output.weight, bias=output.bias, targets=targets, is_compiled=is_compiled
+        )
 
 
 class Layout(NamedTuple):
@@ -184,10 +186,10 @@ def lay_out(sentences: Sentences, *, device: torch.device) -> Layout:
     rows = np.broadcast_to(order[None, :], reaches.shape)
 
     return Layout(
-        on_device(words, device),
-        on_device(inputs[reaches], device),
-        on_device(targets[reaches], device),
-        on_device(rows[reaches], device),
+        to_device(words, device),
+        to_device(inputs[reaches], device),
+        to_device(targets[reaches], device),
+        to_device(rows[reaches], device),
         reaches.sum(axis=1).tolist(),
     )
 
@@ -230,7 +232,7 @@ class Decoder(nn.Module):
 
 
 def run_plainly(inputs: Tensor, weight: Tensor, batch_sizes: list[int], *, first: Tensor | None) -> Tensor:
-    """Return the states of `packed_gru_states`, step by step as the formulas have them."""
+    """Return the states of `packed_gru_over_inputs`, step by step as the formulas have them."""
     hidden = weight.shape[1]
     state = inputs.new_zeros(batch_sizes[0], hidden) if first is None else first
     states = []

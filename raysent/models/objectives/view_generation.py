@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from raysent.data.batches import Batch
 from raysent.data.vocabulary import UNK_ID
-from raysent.kernels.devices import on_device
+from raysent.kernels.devices import to_device
 from raysent.models.objectives import BuildContext, ObjectiveConfig, Read
 from raysent.models.objectives import Objective as BaseObjective
 
@@ -77,10 +77,10 @@ class Objective(BaseObjective):
         if len(words) == 0:
             return 0.0 * f.sum()
         decoded = f.float() @ self._map[0].float()  # U z [batch, word dim]
-        chosen = on_device(words, f.device)
-        sources = on_device(rows, f.device)
+        chosen = to_device(words, f.device)
+        sources = to_device(rows, f.device)
         right = (decoded[sources] * self._vectors(chosen)).sum(dim=1)
-        negatives = on_device(self._draw(len(f), generator), f.device)
+        negatives = to_device(self._draw(len(f), generator), f.device)
         wrong = torch.einsum("bd,bkd->bk", decoded, self._vectors(negatives))
         loss = functional.softplus(-right) + functional.softplus(wrong).sum(dim=1)[sources]
         return loss.mean()

@@ -88,12 +88,12 @@ void rows_of(void* scores, const float* bias, const int64_t* targets, float* row
 // `row` is room for one row; `bias` and `d_bias` may be null.
 extern "C" {
 
-void word_loss_float32(void* scores, const float* bias, const int64_t* targets, float* row, float* losses,
+void cross_entropy_float32(void* scores, const float* bias, const int64_t* targets, float* row, float* losses,
                        float* d_bias, int64_t rows, int64_t words, int64_t has_gradient) {
     rows_of<Float>(scores, bias, targets, row, losses, d_bias, rows, words, has_gradient);
 }
 
-void word_loss_bfloat16(void* scores, const float* bias, const int64_t* targets, float* row, float* losses,
+void cross_entropy_bfloat16(void* scores, const float* bias, const int64_t* targets, float* row, float* losses,
                         float* d_bias, int64_t rows, int64_t words, int64_t has_gradient) {
     rows_of<BFloat16>(scores, bias, targets, row, losses, d_bias, rows, words, has_gradient);
 }

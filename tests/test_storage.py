@@ -10,7 +10,7 @@ import torch
 
 from raysent.errors import ArtifactError
 from raysent.storage import (
-    append_json_line,
+    atomic_write,
     content_key,
     load_arrays,
     load_tensors,
@@ -20,7 +20,7 @@ from raysent.storage import (
     save_tensors,
     storage_errors,
     write_json,
-    written_whole,
+    write_json_line,
 )
 
 
@@ -28,7 +28,7 @@ def test_written_whole_leaves_the_old_file_when_the_writer_fails(tmp_path):
     """A writer that fails half-way changes nothing and leaves no litter."""
     path = tmp_path / "a.json"
     write_json(path, {"a": 1})
-    with pytest.raises(RuntimeError), written_whole(path) as temporary:
+    with pytest.raises(RuntimeError), atomic_write(path) as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert read_json(path) == {"a": 1}
@@ -51,7 +51,7 @@ def test_read_json_lines_drops_a_torn_last_line_only(tmp_path):
     """A killed writer costs its last line; any other damage is an error."""
     path = tmp_path / "journal.jsonl"
     with path.open("w") as stream:
-        append_json_line(stream, {"a": 1})
+        write_json_line(stream, {"a": 1})
         stream.write('{"a": 2')
     assert read_json_lines(path) == [{"a": 1}]
     path.write_text('{"a"\n{"a": 3}\n')

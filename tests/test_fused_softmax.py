@@ -9,7 +9,7 @@ from torch.nn import functional
 from raysent.errors import CompilerError
 from raysent.kernels import fused_softmax as module
 from raysent.kernels.compiled import load
-from raysent.kernels.fused_softmax import word_loss
+from raysent.kernels.fused_softmax import vocabulary_cross_entropy
 
 WORDS, HIDDEN, BLOCK = 150, 7, 16
 
@@ -25,10 +25,10 @@ def ours(request):
     """The loss under test, in both ways; the compiled one needs what the machine may not have."""
     if request.param:
         try:
-            load("word_loss")
+            load("cross_entropy")
         except CompilerError as error:
             pytest.skip(str(error))
-    return lambda states, weight, bias, targets: word_loss(
+    return lambda states, weight, bias, targets: vocabulary_cross_entropy(
         states, weight=weight, bias=bias, targets=targets, is_compiled=request.param
     )
 
