@@ -28,7 +28,7 @@ import numpy as np
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.simulation import SimulatedSweep, Simulator
-from raysent.simulation.workload import TrialModel, World
+from raysent.simulation.workload import Scenario, SimulatedTrial
 from raysent.sweeps import Trial, derived_seed
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import SearchSpace, parse_space
@@ -47,10 +47,10 @@ cost: {{usd_per_hour: 0.526, budget: {budget}usd}}
 GAINS = (0.02, 0.08)
 
 
-def workload(seed: int, *, gain: float) -> Callable[[Trial], TrialModel]:
+def workload(seed: int, *, gain: float) -> Callable[[Trial], SimulatedTrial]:
     """Return made-up trials: width costs steeply and helps by `gain` a doubling, the learning rate decides most."""
 
-    def model(trial: Trial) -> TrialModel:
+    def model(trial: Trial) -> SimulatedTrial:
         width, batch = trial.params["encoder.hidden_size"], trial.params["training.batch_size"]
         chance = random.Random(derived_seed(seed, "trial", trial.number))
         seconds = 60 * (width / 300) ** 1.4 * (batch / 200) ** -0.4 * math.exp(chance.gauss(0, 0.1))
@@ -61,7 +61,7 @@ def workload(seed: int, *, gain: float) -> Callable[[Trial], TrialModel]:
         def score(index: int) -> float:
             return quality - 0.6 / math.sqrt(index) + random.Random(noise + index).gauss(0, 0.02)
 
-        return TrialModel(seconds, score)
+        return SimulatedTrial(seconds, score)
 
     return model
 
@@ -71,7 +71,7 @@ class Way:
     """One way to sweep: a space with its rungs and its searcher, machines, a budget, and what a doubled width gains."""
 
     space: SearchSpace
-    world: World
+    scenario: Scenario
     budget: Budget
     gain: float
 
@@ -81,8 +81,8 @@ class Way:
 
     def _play(self, seed: int) -> SimulatedSweep:
         trials = workload(seed, gain=self.gain)
-        searcher = partial(make_sampler, self.space, seed=seed)
-        return Simulator(self.space, self.world, self.budget, seed=seed, workload=trials, searcher=searcher).run()
+        sampler = partial(make_sampler, self.space, seed=seed)
+        return Simulator(self.space, self.scenario, self.budget, seed=seed, workload=trials, sampler=sampler).run()
 
 
 def dollars_to(swept: SimulatedSweep, target: float) -> tuple[float, bool]:
@@ -116,9 +116,9 @@ def play_large(num_trials: int) -> dict[str, float]:
     """Play one sweep of many trials through and return how long that took."""
     text = SPACE.format(unit="report", sampler="random", budget=1_000_000)
     space = parse_space(parse_yaml(text.replace("trials: 400", f"trials: {num_trials}")), name="large")
-    world = World(0.526, 100, "spot", num_reports=27, trial_s=1800.0, cost=CostConfig(), kill_share=0.5)
+    scenario = Scenario(0.526, 100, "spot", num_reports=27, trial_s=1800.0, cost=CostConfig(), kill_share=0.5)
     started = time.process_time()
-    swept = Simulator(space, world, Budget(limit_usd=1_000_000.0), seed=0).run()
+    swept = Simulator(space, scenario, Budget(limit_usd=1_000_000.0), seed=0).run()
     return {
         "trials": len(swept.trials),
         "interruptions": swept.num_interruptions,
@@ -146,7 +146,7 @@ def main() -> None:
         for unit in ("report", "usd")
         for sampler in ("tpe", "ei_per_usd")
     }
-    world = World(0.526, 4, "auto", num_reports=27, trial_s=1800.0, cost=CostConfig(), kill_share=0.0)
+    scenario = Scenario(0.526, 4, "auto", num_reports=27, trial_s=1800.0, cost=CostConfig(), kill_share=0.0)
     budget, seeds = Budget(limit_usd=options.budget), range(options.sweeps)
     found: dict[str, dict[str, Any]] = {}
     if not options.json:
@@ -159,10 +159,10 @@ def main() -> None:
             print_comparison(name, found[name])
 
     for gain in GAINS:
-        ways = {way: Way(space, world, budget, gain) for way, space in spaces.items()}
+        ways = {way: Way(space, scenario, budget, gain) for way, space in spaces.items()}
         plain = ways["report", "tpe"].play(seeds)
         if gain == GAINS[0]:
-            dear = Way(spaces["report", "tpe"], replace(world, market="on-demand"), budget, gain)
+            dear = Way(spaces["report", "tpe"], replace(scenario, market="on-demand"), budget, gain)
             tell("on demand / spot with on-demand fallback", dear.play(seeds), plain)
         tell(f"rungs in reports / in dollars; a doubled width gains {gain:g}", plain, ways["usd", "tpe"].play(seeds))
         tell(f"TPE / proposals per dollar; {gain:g}", plain, ways["report", "ei_per_usd"].play(seeds))

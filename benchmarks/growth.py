@@ -29,7 +29,7 @@ from raysent.data.batches import BatchStream
 from raysent.data.corpus import CorpusConfig, prepare
 from raysent.data.vocabulary import VocabularyConfig
 from raysent.simulation import Simulator
-from raysent.simulation.workload import World
+from raysent.simulation.workload import Scenario
 from raysent.sweeps.space import parse_space
 
 # Size of a step -> the values that its curve passes.
@@ -114,10 +114,10 @@ def step_curve(axis: str, corpus_path: str, *, num_steps: int) -> Curve:
 def sweep_seconds(num_trials: int, num_nodes: int) -> float:
     """Return the median time of a simulated sweep with early stopping on machines of our own."""
     space = parse_space(parse_yaml(SPACE.format(trials=num_trials)), name="growth")
-    world = World(
+    scenario = Scenario(
         0.526, num_nodes, "own", num_reports=9, trial_s=1800.0, cost=CostConfig(usd_per_hour=0.526), kill_share=0.0
     )
-    return median(Simulator(space, world, Budget(), seed=seed).run().seconds for seed in range(NUM_SEEDS))
+    return median(Simulator(space, scenario, Budget(), seed=seed).run().seconds for seed in range(NUM_SEEDS))
 
 
 def curves(corpus_path: str, *, num_steps: int) -> list[Curve]:

@@ -11,15 +11,15 @@ from botocore.stub import ANY, Stubber
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysent.cluster import aws_prices
-from raysent.cluster.aws_prices import quote
+from raysent.cluster import prices as cluster_prices
+from raysent.cluster.prices import quote
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.errors import ConfigError
 from raysent.simulation import Simulator
-from raysent.simulation.estimate import estimate, try_cap
-from raysent.simulation.market import make_zones
-from raysent.simulation.workload import World
+from raysent.simulation.estimate import check_cap, estimate
+from raysent.simulation.machines import make_zones
+from raysent.simulation.workload import Scenario
 from raysent.sweeps import RandomSampler
 from raysent.sweeps.space import parse_space
 
@@ -39,9 +39,9 @@ limits: {{trials: {trials}}}
     return parse_space(parse_yaml(text), name="toy")
 
 
-def _world(**changes) -> World:
+def _scenario(**changes) -> Scenario:
     given_ = {"usd_per_hour": 1.0, "num_machines": 3, "market": "auto", "num_reports": 9, "trial_s": 3600.0}
-    return World(**{**given_, "cost": CostConfig(), **changes})
+    return Scenario(**{**given_, "cost": CostConfig(), **changes})
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_spot_history_reads_every_page_and_the_latest_of_each_zone(ec2):
     stubber.add_response("describe_spot_price_history", first, wanted)
     second = _spot_page([("a", "0.30", NOW), ("c", "what", NOW)])
     stubber.add_response("describe_spot_price_history", second, {**wanted, "NextToken": "more"})
-    told = aws_prices.spot_history(client, "g5.xlarge")
+    told = cluster_prices.spot_history(client, "g5.xlarge")
     assert {zone: usd for zone, (usd, _) in told.items()} == {"a": 0.4, "b": 0.5, "c": None}
 
 
@@ -88,7 +88,7 @@ def test_on_demand_usd_reads_the_price_list(pricing):
     client, stubber = pricing
     products = {"PriceList": [_product("0.0000000000"), _product("1.0060000000"), _product("no"), "{}"]}
     stubber.add_response("get_products", products, {"ServiceCode": "AmazonEC2", "Filters": ANY})
-    assert aws_prices.on_demand_usd(client, "g5.xlarge", "us-east-1") == 1.006
+    assert cluster_prices.on_demand_usd(client, "g5.xlarge", "us-east-1") == 1.006
 
 
 def test_quote_counts_what_it_cannot_read_as_on_demand(ec2, pricing):
@@ -151,8 +151,8 @@ def test_blind_proposals_stay_inside_the_space():
 def test_simulated_sweep_keeps_its_cap(seed, market, limit_usd, trial_s, kill_share, on_budget):
     """Prices, interruptions, slow stops, kills and jumping clocks: the bill stays within the published bound."""
     budget = Budget(limit_usd=limit_usd, on_budget=on_budget)
-    world = _world(market=market, trial_s=trial_s, kill_share=kill_share)
-    swept = Simulator(_space(), world, budget, seed=seed).run()
+    scenario = _scenario(market=market, trial_s=trial_s, kill_share=kill_share)
+    swept = Simulator(_space(), scenario, budget, seed=seed).run()
     assert swept.billed_usd <= budget.training_usd + budget.allowed_overshoot_usd
     # The ledger is at most what slow stops and late prices hide below the bill.
     assert swept.ledger_usd >= swept.billed_usd - 0.25
@@ -161,7 +161,7 @@ def test_simulated_sweep_keeps_its_cap(seed, market, limit_usd, trial_s, kill_sh
 
 def test_simulated_sweep_of_own_machines_owes_exactly_its_time():
     """Without interruptions and kills ledger and bill are one."""
-    swept = Simulator(_space(), _world(market="own", kill_share=0.0), Budget(), seed=3).run()
+    swept = Simulator(_space(), _scenario(market="own", kill_share=0.0), Budget(), seed=3).run()
     assert swept.ledger_usd == pytest.approx(swept.billed_usd)
     assert sum(trial.usd for trial in swept.trials) == pytest.approx(swept.billed_usd, rel=1e-5)
     assert swept.rungs[1] == 8
@@ -169,17 +169,17 @@ def test_simulated_sweep_of_own_machines_owes_exactly_its_time():
 
 def test_simulated_sweep_is_a_function_of_its_seed():
     """The same seed gives the same journal, another one another."""
-    events = [Simulator(_space(), _world(), Budget(limit_usd=5.0), seed=seed).run().events for seed in (1, 1, 2)]
+    events = [Simulator(_space(), _scenario(), Budget(limit_usd=5.0), seed=seed).run().events for seed in (1, 1, 2)]
     assert events[0] == events[1] != events[2]
 
 
 def test_finish_rung_cuts_nothing_off():
     """Trials end at rungs when their next one is not paid for; under stop they are cut off anywhere."""
-    world = _world(market="own", kill_share=0.0, trial_s=20_000.0)
+    scenario = _scenario(market="own", kill_share=0.0, trial_s=20_000.0)
     halted = {}
     for on_budget in ("stop", "finish-rung"):
         sweeps = [
-            Simulator(_space(), world, Budget(limit_usd=9.0, on_budget=on_budget), seed=seed).run()
+            Simulator(_space(), scenario, Budget(limit_usd=9.0, on_budget=on_budget), seed=seed).run()
             for seed in range(12)
         ]
         halted[on_budget] = sum(event["event"] == "halted" for swept in sweeps for event in swept.events)
@@ -188,7 +188,9 @@ def test_finish_rung_cuts_nothing_off():
 
 def test_estimate_grows_with_what_it_rests_on():
     """Longer trials cost more; the quantiles are in order; the assumptions say what was assumed."""
-    short, long = (estimate(_space(), _world(trial_s=seconds), Budget(), num_sweeps=30) for seconds in (600.0, 6000.0))
+    short, long = (
+        estimate(_space(), _scenario(trial_s=seconds), Budget(), num_sweeps=30) for seconds in (600.0, 6000.0)
+    )
     assert short.usd[0] < short.usd[1] < short.usd[2] < long.usd[2]
     assert short.rungs[1] == 8
     assert "assumed; set cost.trial" in short.assumptions[0]
@@ -196,7 +198,7 @@ def test_estimate_grows_with_what_it_rests_on():
 
 def test_try_cap_counts_over_stressed_sweeps_too():
     """Half of the sweeps are made to run out of money, and none breaks the cap."""
-    found = try_cap(_space(), _world(), Budget(limit_usd=10.0), num_sweeps=60, seed=2)
+    found = check_cap(_space(), _scenario(), Budget(limit_usd=10.0), num_sweeps=60, seed=2)
     assert (found.violations, found.sweeps) == (0, 60)
     assert 15 < found.num_capped < 45
     assert 0.6 < found.p90_held <= 1.0

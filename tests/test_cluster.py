@@ -19,9 +19,8 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 
 import raysent
 import raysent.cluster.doctor as doctoring
-from raysent.cluster import Account, Launcher, asks_for_token, examine, read_cluster, read_token
-from raysent.cluster.launcher import make_token, run_process
-from raysent.cluster.wheel import write_wheel
+from raysent.cluster import Account, Launcher, check_token_required, diagnose, read_cluster, read_token
+from raysent.cluster.launcher import make_token, run_process, write_wheel
 from raysent.errors import ArtifactError, CloudError
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
@@ -56,10 +55,10 @@ class FakeRay:
         self.asked: list[list[str]] = []
         self._says, self._code = says, code
 
-    def __call__(self, command, hear) -> int:
+    def __call__(self, command, on_line) -> int:
         """Run nothing."""
         self.asked.append(list(command[3:]))
-        hear(self._says)
+        on_line(self._says)
         return self._code
 
 
@@ -100,7 +99,7 @@ def test_up_lets_in_the_operator_alone(aws, file):
     (group,) = aws.describe_security_groups(GroupNames=["raysent-raysent"])["SecurityGroups"]
     everyone = [{"IpProtocol": "tcp", "FromPort": 8265, "ToPort": 8265, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
     aws.authorize_security_group_ingress(GroupId=group["GroupId"], IpPermissions=everyone)
-    assert launcher.account.open_doors(launcher.cluster) == ["0.0.0.0/0 reaches ports 8265 to 8265"]
+    assert launcher.account.open_rules(launcher.cluster) == ["0.0.0.0/0 reaches ports 8265 to 8265"]
     launcher.up()
     (group,) = aws.describe_security_groups(GroupNames=["raysent-raysent"])["SecurityGroups"]
     ranges = [(rule.get("FromPort"), entry["CidrIp"]) for rule in group["IpPermissions"] for entry in rule["IpRanges"]]
@@ -108,7 +107,7 @@ def test_up_lets_in_the_operator_alone(aws, file):
     assert [pair["GroupId"] for rule in group["IpPermissions"] for pair in rule["UserIdGroupPairs"]] == [
         group["GroupId"]
     ]
-    assert launcher.account.open_doors(launcher.cluster) == []
+    assert launcher.account.open_rules(launcher.cluster) == []
 
 
 def test_up_makes_two_roles_of_least_privilege(aws, file):
@@ -204,7 +203,7 @@ def test_status_shows_machines_and_their_list_price(aws, file, monkeypatch, caps
 
 
 def _examined(launcher, **reach) -> dict[str, tuple[str, str]]:
-    return {finding.check: (finding.verdict, finding.text) for finding in examine(launcher, **reach)}
+    return {finding.check: (finding.verdict, finding.text) for finding in diagnose(launcher, **reach)}
 
 
 def test_doctor_finds_open_ports_and_late_machines(aws, file, monkeypatch):
@@ -249,7 +248,7 @@ def test_doctor_fails_on_a_token_that_others_can_read(aws, file, monkeypatch):
 
 def test_doctor_cannot_tell_of_a_dashboard_that_does_not_answer():
     """Nothing there is not the same as safe."""
-    assert asks_for_token("http://127.0.0.1:9").verdict == "unknown"
+    assert check_token_required("http://127.0.0.1:9").verdict == "unknown"
 
 
 def test_make_token_never_replaces_one(tmp_path):

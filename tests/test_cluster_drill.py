@@ -11,10 +11,10 @@ import pytest
 from command import CommandLine
 
 from raysent.cli import drilling
-from raysent.cluster import Drilled
+from raysent.cluster import DrillResult
 
-WENT_ON = Drilled("aaa", 1.25, 1.5, 12.0, continued_s=20.0, continued_on="bbb", step=1200, steps_lost=0)
-ENDED = Drilled("aaa", None, None, 12.0)
+WENT_ON = DrillResult("aaa", 1.25, 1.5, 12.0, continued_s=20.0, continued_on="bbb", step=1200, steps_lost=0)
+ENDED = DrillResult("aaa", None, None, 12.0)
 
 
 @pytest.mark.cluster
@@ -34,7 +34,7 @@ def test_drill_on_this_machine_goes_on_from_the_notices_checkpoint(tmp_path: Pat
 def drilled(monkeypatch, capsys):
     """The command line, with drills whose outcome is told instead."""
 
-    def tell(outcome: Drilled) -> CommandLine:
+    def tell(outcome: DrillResult) -> CommandLine:
         monkeypatch.setattr(drilling, "drill", lambda *_, **__: outcome)
         return CommandLine(monkeypatch, capsys)
 

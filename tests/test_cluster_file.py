@@ -41,7 +41,7 @@ def _statements(policy: dict) -> dict[str, dict]:
 def test_shipped_cluster_fits_rays_own_schema_as_it_is_and_filled_in():
     """What `ray up` would check passes; nothing is left to be filled in."""
     cluster = read_cluster(SHIPPED)
-    filled = cluster.filled(VALUES)
+    filled = cluster.render(VALUES)
     for values in (cluster.document.values, filled):
         validate_config(prepare_config(copy.deepcopy(values)))
     assert "{{" not in json.dumps(filled)
@@ -133,12 +133,12 @@ def test_filled_names_what_nothing_fills_in():
     cluster = read_cluster(SHIPPED)
     cluster.document.values["initialization_commands"] = ["echo {{ sweeep }}"]
     with pytest.raises(ConfigError, match=r"'\{\{ sweeep \}\}' is filled in by nothing; did you mean 'sweep'\?"):
-        cluster.filled(VALUES)
+        cluster.render(VALUES)
 
 
 def test_filled_values_cannot_change_the_files_form():
     """What is put in stays one text, whatever it holds."""
-    filled = read_cluster(SHIPPED).filled({**VALUES, "sweep": "x}, {Key: raysent-cluster, Value: other"})
+    filled = read_cluster(SHIPPED).render({**VALUES, "sweep": "x}, {Key: raysent-cluster, Value: other"})
     tags = filled["available_node_types"]["head"]["node_config"]["TagSpecifications"][0]["Tags"]
     assert tags[1] == {"Key": "raysent-sweep", "Value": "x}, {Key: raysent-cluster, Value: other"}
     assert len(tags) == 3
@@ -206,7 +206,7 @@ def test_limited_cluster_has_fewer_workers_of_the_market_that_is_asked_for():
     assert sure.max_workers == 2
     assert [name for name, kind in sure.worker_types.items() if kind["max_workers"]] == ["on-demand-g4dn"]
     assert cluster.max_workers == 8
-    validate_config(prepare_config(copy.deepcopy(sure.filled(VALUES))))
+    validate_config(prepare_config(copy.deepcopy(sure.render(VALUES))))
 
 
 def test_limited_cluster_refuses_a_market_of_which_it_has_no_machine(tmp_path):

@@ -15,7 +15,7 @@ from command import SPACE, CommandLine
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 
 from raysent.cli import submitting
-from raysent.cluster import Ended
+from raysent.cluster import JobResult
 from raysent.cluster.launcher import make_token
 from raysent.config import parse_yaml
 from raysent.storage import open_folder
@@ -50,9 +50,9 @@ class Jobs:
             save_record(open_folder(command[6]), SweepRecord(space, 0, [], "auto", {}, 1.0), facts={})
         return "job"
 
-    def follow(self, name, hear) -> Ended:
+    def follow(self, name, on_line) -> JobResult:
         """End at once."""
-        return Ended(0)
+        return JobResult(0)
 
 
 class Launcher:
@@ -65,10 +65,10 @@ class Launcher:
         self.token_file = Path("token")
         make_token(self.token_file)
 
-    def up(self, *, sweep, hear) -> None:
+    def up(self, *, sweep, on_line) -> None:
         """Come."""
 
-    def down(self, *, hear) -> None:
+    def down(self, *, on_line) -> None:
         """Go."""
 
     @contextmanager
@@ -92,7 +92,7 @@ def jobs(monkeypatch, tmp_path):
     with moto_server() as url:
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": url, "RAYSENT_CACHE": str(tmp_path / "c")}.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("raysent.cluster.aws_prices.boto3", SimpleNamespace(client=_no_prices))
+        monkeypatch.setattr("raysent.cluster.prices.boto3", SimpleNamespace(client=_no_prices))
         with empty_bucket(url) as client:
             found.client = client
             yield found

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 
-import raysent.cluster.saves as measuring
-from raysent.cluster import read_cluster, saves_in_time
-from raysent.cluster.saves import Saves, measure_saves
+import raysent.cluster.doctor as measuring
+from raysent.cluster import check_save_time, read_cluster
+from raysent.cluster.doctor import Saves, measure_save_time
 from raysent.errors import ConfigError
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
@@ -28,7 +28,7 @@ def store(monkeypatch, tmp_path):
 def test_saves_to_a_bucket_are_measured_and_removed(store):
     """Twenty uploads, each timed; other objects stay."""
     store.put_object(Bucket=BUCKET, Key="mine/run/model.json", Body=b"{}")
-    found = saves_in_time(read_cluster(SHIPPED), num_bytes=4000, storage=f"s3://{BUCKET}/mine")
+    found = check_save_time(read_cluster(SHIPPED), num_bytes=4000, storage=f"s3://{BUCKET}/mine")
     assert (found.check, found.verdict) == ("checkpoint", "ok")
     assert found.text.startswith(f"P99 of 20 saves of 0 MiB from here to s3://{BUCKET}/mine: 0.")
     assert found.text.endswith("half of a notice is 60 s")
@@ -37,31 +37,31 @@ def test_saves_to_a_bucket_are_measured_and_removed(store):
 
 def test_saves_to_a_folder_are_measured_and_removed(tmp_path):
     """As they are made; nothing is left."""
-    found = measure_saves(str(tmp_path), num_bytes=400, num_saves=3)
+    found = measure_save_time(str(tmp_path), num_bytes=400, num_saves=3)
     assert len(found.seconds) == 3
     assert min(found.seconds) > 0
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError, match="must have 4 bytes at least"):
-        measure_saves(str(tmp_path), num_bytes=0)
+        measure_save_time(str(tmp_path), num_bytes=0)
 
 
 def test_spot_is_refused_where_saving_takes_more_than_half_the_notice(monkeypatch):
     """One save in a hundred that is too slow is enough, and what mends it is said; on demand it does not matter."""
     slow = Saves("s3://b", 2**28, (1.0,) * 19 + (60.5,))
     assert (slow.p99_s, slow.fit_into_notice) == (60.5, False)
-    monkeypatch.setattr("raysent.cluster.doctor.measure_saves", lambda *_, **__: slow)
+    monkeypatch.setattr("raysent.cluster.doctor.measure_save_time", lambda *_, **__: slow)
     cluster = read_cluster(SHIPPED)
-    found = saves_in_time(cluster, num_bytes=2**28)
+    found = check_save_time(cluster, num_bytes=2**28)
     assert found.verdict == "failed"
     assert found.text.endswith("60.50 s; half of a notice is 60 s; use --market on-demand, or smaller models")
     monkeypatch.setattr(type(cluster), "autoscaling", {})
-    assert saves_in_time(cluster, num_bytes=2**28).verdict == "ok"
+    assert check_save_time(cluster, num_bytes=2**28).verdict == "ok"
 
 
 def test_storage_that_cannot_be_written_is_a_finding(tmp_path):
     """One line, no traceback."""
     (tmp_path / "file").write_text("")
-    found = saves_in_time(read_cluster(SHIPPED), num_bytes=400, storage=str(tmp_path / "file"))
+    found = check_save_time(read_cluster(SHIPPED), num_bytes=400, storage=str(tmp_path / "file"))
     assert found.verdict == "failed"
     assert "\n" not in found.text
     assert measuring.NUM_SAVES == 20

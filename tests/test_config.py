@@ -7,16 +7,7 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from raysent.config import (
-    UPGRADE,
-    Document,
-    StrictModel,
-    get_dotted,
-    parse_override,
-    parse_yaml,
-    set_dotted,
-    validate,
-)
+from raysent.config import UPGRADE, Document, StrictModel, get_dotted, parse_override, parse_yaml, set_dotted, validate
 from raysent.errors import ConfigError
 
 

@@ -20,7 +20,7 @@ from raysent.cost import (
     own_price,
     parse_duration,
     parse_money,
-    snapshot,
+    price_list,
     spot_price,
 )
 from raysent.cost.config import parse_deadline
@@ -67,13 +67,13 @@ def test_parse_money_refuses_what_is_no_amount(written):
 
 def test_parse_deadline_takes_durations_and_times():
     """A time without a zone is UTC; one that has passed is a mistake."""
-    assert parse_deadline("6h", begun=NOON) == 6 * 3600
-    assert parse_deadline("2026-01-01T13:00", begun=NOON) == 3600
-    assert parse_deadline("2026-01-01T13:00+01:00", begun=NOON - datetime.timedelta(hours=1)) == 3600
+    assert parse_deadline("6h", start=NOON) == 6 * 3600
+    assert parse_deadline("2026-01-01T13:00", start=NOON) == 3600
+    assert parse_deadline("2026-01-01T13:00+01:00", start=NOON - datetime.timedelta(hours=1)) == 3600
     with pytest.raises(ConfigError, match="must be in the future"):
-        parse_deadline("2026-01-01T11:00", begun=NOON)
+        parse_deadline("2026-01-01T11:00", start=NOON)
     with pytest.raises(ConfigError, match="must look like 6h or 2026-11-21T18:00; given 'soon'"):
-        parse_deadline("soon", begun=NOON)
+        parse_deadline("soon", start=NOON)
 
 
 def test_cost_section_is_checked_where_it_stands():
@@ -85,7 +85,7 @@ def test_cost_section_is_checked_where_it_stands():
 
 def test_snapshot_says_its_day_and_refuses_what_it_does_not_know():
     """List prices carry their date; an unknown type or region is no free one."""
-    listed = snapshot()
+    listed = price_list()
     price = listed.on_demand("g4dn.xlarge", "us-east-1")
     assert (price.usd_per_hour, price.minimum_s, price.source) == (0.526, 60.0, f"list price of {listed.as_of}")
     with pytest.raises(ConfigError, match=r"g4dn.xlarg: no list price in us-east-1 .* did you mean 'g4dn.xlarge'"):
@@ -128,11 +128,11 @@ def test_ledger_bills_a_minute_at_least_and_then_by_the_second():
 def test_ledger_takes_back_what_aws_does_not_bill():
     """A spot machine that is taken back in its first hour is free; one that was ended by us, or later, is not."""
     spot = spot_price(36.0, on_demand_price(72.0, source="list"), source="history")
-    for seconds, is_taken, usd in ((1800, True, 0.0), (1800, False, 18.0), (7200, True, 72.0)):
+    for seconds, is_interrupted, usd in ((1800, True, 0.0), (1800, False, 18.0), (7200, True, 72.0)):
         ledger = Ledger(lambda entry: None)
         ledger.open("a", spot, now_s=0)
         ledger.tick(now_s=100)
-        ledger.close("a", now_s=seconds, is_taken=is_taken)
+        ledger.close("a", now_s=seconds, is_interrupted=is_interrupted)
         assert ledger.spent_usd == pytest.approx(usd)
 
 

@@ -14,7 +14,7 @@ from chaos.prices import ANSWER, price_source
 from object_store import CREDENTIALS
 
 from raysent.cluster.autoscaling import NodeType, format_types, read_types, score
-from raysent.cluster.aws_prices import LiveSpot
+from raysent.cluster.prices import LiveSpot
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig, Funds, Ledger, Prices, num_affordable
 from raysent.errors import ArtifactError, ConfigError
@@ -46,8 +46,8 @@ def _labels(name: str, market: str) -> dict[str, str]:
         (_labels("g4dn.xlarge", ""), 0.5, "on-demand", "cost.machines"),
         (_labels("m5.xlarge", "own"), 0.2, "own", "cost.usd_per_hour"),
         (_labels("p5.big", "spot"), 1.0, "on-demand",
-         "type 'p5.big' has no known price; counted at that of g5.xlarge, the dearest"),
-        ({}, 1.0, "on-demand", "its type is not known; counted at that of g5.xlarge, the dearest"),
+         "type 'p5.big' has no known price; counted as g5.xlarge, the most expensive"),
+        ({}, 1.0, "on-demand", "its type is not known; counted as g5.xlarge, the most expensive"),
     ],
 )  # fmt: skip
 def test_prices_of_a_node_are_those_of_its_type_and_market(labels, usd, market, source):
@@ -204,7 +204,7 @@ def test_score_goes_by_priority_among_types_that_are_to_be_had(known_types):
 
 def test_score_puts_machines_on_demand_first_where_a_sweep_wants_them(known_types, monkeypatch):
     """As long as there are any."""
-    monkeypatch.setattr("raysent.cluster.autoscaling._wants_on_demand", lambda: True)
+    monkeypatch.setattr("raysent.cluster.autoscaling._prefers_on_demand", lambda: True)
     assert max(TYPES, key=_score) == "sure"
     assert max(TYPES, key=lambda name: _score(name, missing=("sure",))) == "spot-a"
 
@@ -222,7 +222,7 @@ def _space(**cost: Any):
 
 def test_num_workers_fit_into_dollars_an_hour_beside_the_head():
     """The head and each worker at its worst price; as many as may come where nothing limits dollars."""
-    assert num_affordable(3.0, standing_usd=0.3, each_usd=0.9) == 3
+    assert num_affordable(3.0, fixed_usd=0.3, each_usd=0.9) == 3
     assert num_workers(_space(machines=MACHINES), most=8, head_usd=0.2, each_usd=1.0) == 8
     assert num_workers(_space(machines=MACHINES, max_hourly="3.2usd"), most=8, head_usd=0.2, each_usd=1.0) == 3
     assert num_workers(_space(machines=MACHINES, max_hourly="30usd"), most=8, head_usd=0.2, each_usd=1.0) == 8
@@ -236,7 +236,7 @@ def test_workers_are_told_through_the_environment(monkeypatch):
     """Nothing, what the launcher says, or one clear line."""
     monkeypatch.delenv("RAYSENT_WORKERS", raising=False)
     assert workers_to_come() is None
-    for name, value in Workers(8, 4, 1.0).told().items():
+    for name, value in Workers(8, 4, 1.0).environment().items():
         monkeypatch.setenv(name, value)
     assert workers_to_come() == Workers(8, 4, 1.0)
     monkeypatch.setenv("RAYSENT_WORKERS", "8")

@@ -52,7 +52,7 @@ def _sweep(cluster: Growing, folder: Path) -> dict[str, Any]:
     (folder / "space.yaml").write_text(SPACE)
     command = [sys.executable, "-c", "from raysent.cli import main; main()", "sweep", "space.yaml", "--run", "run"]
     # As the cluster's: a Ray that another test started in this process has switched tokens on for all that follow.
-    environment = {**os.environ, **Workers(4, 1).told(), "RAY_AUTH_MODE": "disabled"}
+    environment = {**os.environ, **Workers(4, 1).environment(), "RAY_AUTH_MODE": "disabled"}
     ran = subprocess.run(
         [*command, "--address", cluster.address, "--json", "--yes"],
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=150,

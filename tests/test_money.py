@@ -7,7 +7,7 @@ import json
 import pytest
 from command import SPACE, CommandLine
 
-from raysent.cli.money import score_estimate, world_here
+from raysent.cli.money import local_scenario, score_estimate
 from raysent.config import parse_yaml
 from raysent.cost import CostConfig, Ledger, own_price
 from raysent.storage import write_json
@@ -114,8 +114,8 @@ def test_score_estimate_says_where_the_bill_lies(tmp_path, spent, said):
 def test_world_here_shares_the_machine_among_its_trials():
     """Trials at once pay for the machine together."""
     text = SPACE + "cost: {usd_per_hour: 3.0, trial: 10m}\n"
-    world = world_here(parse_space(parse_yaml(text), name="toy"), num_concurrent=2)
-    assert (world.usd_per_hour, world.num_machines, world.trial_s, world.market) == (1.5, 2, 600.0, "own")
+    scenario = local_scenario(parse_space(parse_yaml(text), name="toy"), num_concurrent=2)
+    assert (scenario.usd_per_hour, scenario.num_machines, scenario.trial_s, scenario.market) == (1.5, 2, 600.0, "own")
 
 
 def test_cost_simulate_tells_whether_the_cap_holds(raysent, tmp_path):

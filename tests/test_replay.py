@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.simulation import Simulator
-from raysent.simulation.workload import World
+from raysent.simulation.workload import Scenario
 from raysent.sweeps import RandomSampler, budget_values, replay
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.space import parse_space
@@ -26,9 +26,9 @@ limits: {trials: 9, seeds: %d}
 SPACE = parse_space(parse_yaml(TEXT % 1), name="toy")
 
 
-def _world(**changes) -> World:
+def _world(**changes) -> Scenario:
     plain = {"usd_per_hour": 1.0, "num_machines": 3, "market": "auto", "num_reports": 9, "trial_s": 3600.0}
-    return World(**{**plain, "cost": CostConfig(), "kill_share": 0.0, **changes})
+    return Scenario(**{**plain, "cost": CostConfig(), "kill_share": 0.0, **changes})
 
 
 def _decisions(events: list[dict]) -> list:
@@ -73,7 +73,7 @@ def _swept(space, *, kill_at: int | None) -> list[dict]:
     """Return the journal of a simulated sweep by one machine, with the space's own searcher."""
     world = _world(num_machines=1, market="own")
     searcher = lambda: make_sampler(space, seed=7)  # noqa: E731 - one line says it
-    return Simulator(space, world, Budget(), seed=7, searcher=searcher, kill_at=kill_at).run().events
+    return Simulator(space, world, Budget(), seed=7, sampler=searcher, kill_at=kill_at).run().events
 
 
 WAYS = [

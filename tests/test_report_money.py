@@ -33,8 +33,8 @@ def ledger_lines() -> list[Entry]:
         now[0] = 100.0 * (number + 1)
         ledger.tick(now_s=now[0])
         way = {"node": "a", "rung": 1, "seconds": 40.0, "usd": 10.0 * (number + 1)}
-        ledger.share(f"{number:04d}", **way, steps=100, steps_lost=10 * (number == 2))
-    ledger.close("a", now_s=now[0], is_taken=True)
+        ledger.record_trial(f"{number:04d}", **way, steps=100, steps_lost=10 * (number == 2))
+    ledger.close("a", now_s=now[0], is_interrupted=True)
     ledger.close("b", now_s=now[0])
     return lines
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from raysent.cluster import asks_for_token
+from raysent.cluster import check_token_required
 from raysent.config import parse_yaml, read_yaml
 from raysent.errors import ConfigError
 from raysent.sweeps.space import parse_space
@@ -125,7 +125,7 @@ def _dashboard(status: int) -> Iterator[str]:
 def test_doctor_fails_on_a_dashboard_that_lets_in_without_a_token(status: int, verdict: str) -> None:
     """An open one runs code for whoever reaches it (CVE-2023-48022)."""
     with _dashboard(status) as address:
-        assert asks_for_token(address).verdict == verdict
+        assert check_token_required(address).verdict == verdict
 
 
 def test_torch_is_new_enough_to_have_no_known_hole_in_its_reader() -> None:

@@ -23,7 +23,7 @@ from moto import mock_aws
 from raysent.cli import submitting
 from raysent.cli.live import EVENT_MARK
 from raysent.cli.submitting import Submission, run_on, submit
-from raysent.cluster import Ended, Jobs, asks_for_token, download, ship
+from raysent.cluster import JobResult, Jobs, check_token_required, download, ship
 from raysent.cluster.launcher import make_token
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError, CloudError, ConfigError
@@ -171,7 +171,7 @@ def test_jobs_are_refused_without_the_token(head, tmp_path, token, said):
 @pytest.mark.cluster
 def test_doctor_sees_that_a_dashboard_asks_for_its_token(head):
     """401 is well."""
-    assert asks_for_token(head.dashboard).verdict == "ok"
+    assert check_token_required(head.dashboard).verdict == "ok"
 
 
 def _sweep_at(head: Head, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -237,13 +237,13 @@ class FakeLauncher:
         self.life: list[str] = []
         self._fails = fails
 
-    def up(self, *, sweep, hear) -> None:
+    def up(self, *, sweep, on_line) -> None:
         """Come up, or half up."""
         self.life.append(f"up {sweep}")
         if self._fails:
             raise CloudError("raysent: 'ray up' ended with exit code 1: no capacity")
 
-    def down(self, *, hear) -> None:
+    def down(self, *, on_line) -> None:
         """Go."""
         self.life.append("down")
 
@@ -273,10 +273,10 @@ class FakeJobs:
         self.sent = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
         return "job"
 
-    def follow(self, name, hear) -> Ended:
+    def follow(self, name, on_line) -> JobResult:
         """Say the lines."""
         for line in self._lines:
-            hear(line)
+            on_line(line)
         if self._ended is None:
             raise KeyboardInterrupt
         return self._ended
@@ -365,7 +365,7 @@ def test_submit_with_json_prints_one_object_that_names_the_run_here(tmp_path, mo
     remote = str(tmp_path / "remote")
     event = EVENT_MARK + json.dumps({"event": "session", "trials": 4, "concurrent": 2})
     monkeypatch.setattr(
-        submitting, "Jobs", FakeJobs([event, "chatter", "{", f'"run": "{remote}"', "}"], ended=Ended(0))
+        submitting, "Jobs", FakeJobs([event, "chatter", "{", f'"run": "{remote}"', "}"], ended=JobResult(0))
     )
     assert submit("http://127.0.0.1:9", "token", _submission(tmp_path), as_json=True) == 0
     assert json.loads(capsys.readouterr().out) == {"run": str(tmp_path / "run")}
@@ -376,7 +376,7 @@ def test_submit_sends_space_and_files_but_no_secret(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     space = read_space(_space(tmp_path))
-    jobs = FakeJobs([], ended=Ended(0))
+    jobs = FakeJobs([], ended=JobResult(0))
     monkeypatch.setattr(submitting, "Jobs", jobs)
     submit("http://127.0.0.1:9", "secret-token", _submission(tmp_path, space=space, options=["--seed", "3"]))
     assert jobs.command[:5] == ["python", "-m", "raysent", "sweep", "space/toy.yaml"]

@@ -15,14 +15,14 @@ from raysent.cluster import (
     Account,
     Launcher,
     Machine,
-    asks_for_token,
-    examine,
+    check_save_time,
+    check_token_required,
+    diagnose,
     head_policy,
     read_cluster,
-    saves_in_time,
     worker_policy,
 )
-from raysent.cost import snapshot
+from raysent.cost import price_list
 from raysent.errors import ConfigError
 
 FAILED = 1
@@ -36,7 +36,7 @@ def up(file: Path, *, is_agreed: bool) -> int:
         messages.print(f"{cluster.name}: the head costs about {hourly} usd an hour from now on", soft_wrap=True)
         typer.confirm("Start it?", default=True, abort=True, err=True)
     launcher = Launcher(cluster)
-    launcher.up(hear=_say)
+    launcher.up(on_line=_say)
     messages.print(f"{cluster.name} is up; 'raysent cluster down {file}' takes it down", soft_wrap=True)
     return 0
 
@@ -44,7 +44,7 @@ def up(file: Path, *, is_agreed: bool) -> int:
 def down(file: Path) -> int:
     """Take a cluster down; returns the exit code."""
     cluster = read_cluster(file)
-    Launcher(cluster).down(hear=_say)
+    Launcher(cluster).down(on_line=_say)
     messages.print(f"{cluster.name} is down", soft_wrap=True)
     return 0
 
@@ -65,10 +65,10 @@ def status(file: Path, *, as_json: bool) -> int:
 def doctor(file: Path, *, address: str | None, checkpoint_mib: float | None, storage: str | None, as_json: bool) -> int:
     """Run every check; returns 1 where one failed."""
     launcher = Launcher(read_cluster(file))
-    findings = [*examine(launcher), *([asks_for_token(address)] if address else [])]
+    findings = [*diagnose(launcher), *([check_token_required(address)] if address else [])]
     if checkpoint_mib is not None:
         num_bytes = int(checkpoint_mib * 2**20)
-        findings.append(saves_in_time(launcher.cluster, num_bytes=num_bytes, storage=storage))
+        findings.append(check_save_time(launcher.cluster, num_bytes=num_bytes, storage=storage))
     is_well = all(finding.verdict != "failed" for finding in findings)
     if as_json:
         print_json({"is_well": is_well, "findings": [vars(finding) for finding in findings]})
@@ -83,7 +83,7 @@ def orphans(file: Path, *, is_removing: bool, as_json: bool) -> int:
     now = datetime.datetime.now(datetime.UTC)
     late = [machine for machine in account.machines() if machine.is_orphan(now)]
     if is_removing:
-        account.end(late)
+        account.terminate(late)
     if as_json:
         print_json({"orphans": [_values(machine) for machine in late], "removed": is_removing})
     elif not late:
@@ -111,7 +111,7 @@ def _say(line: str) -> None:
 def _usd_per_hour(instance_type: str, region: str) -> str:
     """Return a machine's list price as text; a dash where none is known."""
     try:
-        return f"{snapshot().on_demand(instance_type, region).usd_per_hour:.4f}"
+        return f"{price_list().on_demand(instance_type, region).usd_per_hour:.4f}"
     except ConfigError:
         return "–"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import typer
 
 from raysent.cli.console import messages, print_json, print_table
-from raysent.cluster import Drilled, Jobs, Launcher, drill, local_cluster, read_cluster, read_token
+from raysent.cluster import DrillResult, Jobs, Launcher, drill, local_cluster, read_cluster, read_token
 from raysent.errors import ConfigError
 from raysent.storage import address_of
 
@@ -26,11 +26,11 @@ def drill_here(*, address: str | None, run: Path | None, notice_s: float, is_agr
     if address is not None:
         _agree(address, is_agreed=is_agreed)
     with _folder(run) as folder, local_cluster() if address is None else contextlib.nullcontext(address) as where:
-        found = drill(where, folder, notice_s=notice_s, hear=lambda line: messages.print(line, soft_wrap=True))
+        found = drill(where, folder, notice_s=notice_s, on_line=lambda line: messages.print(line, soft_wrap=True))
     if as_json:
         print_json({**asdict(found), "has_continued": found.has_continued})
     else:
-        _print_drilled(found)
+        _print_drill(found)
     return 0 if found.has_continued else FAILED
 
 
@@ -59,7 +59,7 @@ def drill_cluster(file: Path, *, notice_s: float, is_agreed: bool, as_json: bool
         print_json(values)
     else:
         values.pop("has_continued")
-        _print_drilled(Drilled(**values))
+        _print_drill(DrillResult(**values))
     return ended.code
 
 
@@ -88,7 +88,7 @@ def _folder(run: Path | None) -> Iterator[Path]:
     yield run
 
 
-def _print_drilled(found: Drilled) -> None:
+def _print_drill(found: DrillResult) -> None:
     """Print what happened, in order."""
 
     def after(seconds: float | None) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 
 from raysent.cli.console import messages, print_json, print_table, results
 from raysent.cli.live import format_duration
-from raysent.cluster.aws_prices import Quote, quote
+from raysent.cluster.prices import Quote, quote
 from raysent.config import Override
-from raysent.cost import Budget, Entry, bill_of, snapshot, verdict
+from raysent.cost import Budget, Entry, bill_of, price_list, verdict
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
-from raysent.simulation.estimate import CapTest, Estimate, estimate, try_cap
-from raysent.simulation.workload import MarketChoice, World, world_of
+from raysent.simulation.estimate import CapCheck, Estimate, check_cap, estimate
+from raysent.simulation.workload import MarketChoice, Scenario, scenario_for
 from raysent.storage import address_of, read_json, write_json
 from raysent.storage.layout import ESTIMATE_FILE, LEDGER_FILE
 from raysent.sweeps import load_record, read_events, read_ledger
@@ -25,7 +25,7 @@ MARKETS: tuple[MarketChoice, ...] = ("auto", "spot", "on-demand", "own")
 
 def prices(types: Sequence[str], *, region: str | None, is_live: bool, as_json: bool) -> int:
     """Show what instance types cost: the shipped list, or what AWS says now."""
-    listed = snapshot()
+    listed = price_list()
     regions = [region] if region else list(listed.regions)
     quotes: list[Quote] = []
     for place in regions:
@@ -112,14 +112,14 @@ def simulate(
     known: dict[str, MarketChoice] = {one: one for one in MARKETS}
     if market not in known:
         raise ConfigError(f"--market {market}: no such market{did_you_mean(market, known)}")
-    usd_per_hour = space.cost.usd_per_hour or snapshot().on_demand(instance, region).usd_per_hour
-    world = world_of(space, usd_per_hour=usd_per_hour, num_machines=num_machines, market=known[market])
+    usd_per_hour = space.cost.usd_per_hour or price_list().on_demand(instance, region).usd_per_hour
+    scenario = scenario_for(space, usd_per_hour=usd_per_hour, num_machines=num_machines, market=known[market])
     budget = _dollars_alone(space)
-    found = try_cap(space, world, budget, num_sweeps=sweeps, seed=seed, num_processes=min(2, os.cpu_count() or 1))
+    found = check_cap(space, scenario, budget, num_sweeps=sweeps, seed=seed, num_processes=min(2, os.cpu_count() or 1))
     if as_json:
         print_json(found.values())
     else:
-        _print_cap_test(found, budget)
+        _print_cap_check(found, budget)
     return 1 if found.violations else 0
 
 
@@ -127,8 +127,8 @@ def expected(space: SearchSpace, *, num_concurrent: int) -> Estimate | None:
     """Return what a sweep on one's own machine will cost; None where the machine is free."""
     if not space.cost.usd_per_hour:
         return None
-    world = world_here(space, num_concurrent=num_concurrent)
-    return estimate(space, world, _dollars_alone(space))
+    scenario = local_scenario(space, num_concurrent=num_concurrent)
+    return estimate(space, scenario, _dollars_alone(space))
 
 
 def _dollars_alone(space: SearchSpace) -> Budget:
@@ -137,12 +137,12 @@ def _dollars_alone(space: SearchSpace) -> Budget:
     return Budget(cost.budget_usd, reserve=cost.reserve, window_s=cost.window_s, on_budget=cost.on_budget)
 
 
-def world_here(space: SearchSpace, *, num_concurrent: int) -> World:
+def local_scenario(space: SearchSpace, *, num_concurrent: int) -> Scenario:
     """Return the world of a sweep on this machine: a place for each trial that runs at once, each at its share."""
     at_once = space.limits.concurrent or max(1, num_concurrent // space.limits.workers_per_trial)
     at_once = max(1, min(at_once, space.limits.trials))
     usd_per_hour = (space.cost.usd_per_hour or 0.0) / at_once
-    return world_of(space, usd_per_hour=usd_per_hour, num_machines=at_once, market="own")
+    return scenario_for(space, usd_per_hour=usd_per_hour, num_machines=at_once, market="own")
 
 
 def print_estimate(found: Estimate) -> None:
@@ -197,7 +197,7 @@ def _costs(entries: Sequence[Entry]) -> dict[str, Any]:
     }
 
 
-def _print_cap_test(found: CapTest, budget: Budget) -> None:
+def _print_cap_check(found: CapCheck, budget: Budget) -> None:
     """Print whether cap and estimate held."""
     rows = [
         ("sweeps", f"{found.sweeps:,}"),

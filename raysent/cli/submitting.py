@@ -18,7 +18,7 @@ from raysent.cli.console import default_folder, messages, print_json, results
 from raysent.cli.live import EVENT_MARK, EVENTS_VARIABLE, SweepView
 from raysent.cluster import (
     SHIPPED_FOLDER,
-    Ended,
+    JobResult,
     Jobs,
     Launcher,
     download,
@@ -47,10 +47,10 @@ class Cluster(Protocol):
     def token_file(self) -> Path:
         """The file that holds its token."""
 
-    def up(self, *, sweep: str, hear: Callable[[str], object]) -> None:
+    def up(self, *, sweep: str, on_line: Callable[[str], object]) -> None:
         """Bring it up."""
 
-    def down(self, *, hear: Callable[[str], object]) -> None:
+    def down(self, *, on_line: Callable[[str], object]) -> None:
         """Take it down."""
 
     def tunnel(self) -> AbstractContextManager[str]:
@@ -171,9 +171,9 @@ def run_on(launcher: Cluster, submission: Submission, *, is_kept: bool = False, 
     Returns:
         The sweep's own exit code; 130 if it was interrupted.
     """
-    hear = _quiet if as_json else _say
+    on_line = _quiet if as_json else _say
     try:
-        launcher.up(sweep=submission.run.name, hear=hear)
+        launcher.up(sweep=submission.run.name, on_line=on_line)
         with launcher.tunnel() as address:
             return submit(address, read_token(launcher.token_file), submission, as_json=as_json)
     except KeyboardInterrupt:
@@ -184,7 +184,7 @@ def run_on(launcher: Cluster, submission: Submission, *, is_kept: bool = False, 
             messages.print("the cluster stays, and is paid for, until 'raysent cluster down'", soft_wrap=True)
         else:
             with _uninterrupted():
-                launcher.down(hear=hear)
+                launcher.down(on_line=on_line)
 
 
 def submit(address: str, token: str, submission: Submission, *, as_json: bool = False) -> int:
@@ -202,7 +202,7 @@ def submit(address: str, token: str, submission: Submission, *, as_json: bool = 
     jobs = Jobs(address, token=token)
     with tempfile.TemporaryDirectory(prefix="raysent-submit-") as scratch:
         command = _packed(submission, Path(scratch))
-        environment = {EVENTS_VARIABLE: "1", **submission.workers.told()}
+        environment = {EVENTS_VARIABLE: "1", **submission.workers.environment()}
         job = jobs.submit(command, folder=Path(scratch), environment=environment)
     said: list[str] = []
     try:
@@ -211,7 +211,7 @@ def submit(address: str, token: str, submission: Submission, *, as_json: bool = 
         messages.print("interrupted; the sweep is asked to stop")
         with _uninterrupted():
             jobs.stop(job)
-            ended = Ended(INTERRUPTED)
+            ended = JobResult(INTERRUPTED)
     with _uninterrupted():
         download(submission.remote, submission.run)
     _tell(said, ended, submission, as_json=as_json)
@@ -242,7 +242,7 @@ def _packed(submission: Submission, folder: Path) -> list[str]:
     return [*command, *options]
 
 
-def _follow(jobs: Jobs, job: str, space: SearchSpace, said: list[str], *, as_json: bool) -> Ended:
+def _follow(jobs: Jobs, job: str, space: SearchSpace, said: list[str], *, as_json: bool) -> JobResult:
     """Show a job's sweep as one of this machine is shown; what else it says is kept for its end."""
     with SweepView(messages, space, is_quiet=as_json) as view:
 
@@ -257,7 +257,7 @@ def _follow(jobs: Jobs, job: str, space: SearchSpace, said: list[str], *, as_jso
         return jobs.follow(job, hear)
 
 
-def _tell(said: Sequence[str], ended: Ended, submission: Submission, *, as_json: bool) -> None:
+def _tell(said: Sequence[str], ended: JobResult, submission: Submission, *, as_json: bool) -> None:
     """Print what the sweep itself printed."""
     # Where the run was, is here now.
     said = [line.replace(submission.remote, str(submission.run)) for line in said]

@@ -16,8 +16,8 @@ from raysent.cli import money
 from raysent.cli.console import ProgressLines, default_folder, messages, print_json, print_table, results
 from raysent.cli.judging import evaluate_sweep, print_judgement, task_names
 from raysent.cli.live import EVENTS_VARIABLE, EventLines, SweepView, format_duration, format_value
-from raysent.cluster.autoscaling import want_on_demand
-from raysent.cluster.aws_prices import LiveSpot
+from raysent.cluster.autoscaling import prefer_on_demand
+from raysent.cluster.prices import LiveSpot
 from raysent.config import Override
 from raysent.errors import RaysentError
 from raysent.evaluation.tasks import find_task
@@ -75,7 +75,7 @@ def sweep(
             view.hear(event)
 
         result = start_sweep(
-            record, folder, listener=hear, progress=progress, spot=_spot(space), request_on_demand=want_on_demand
+            record, folder, listener=hear, progress=progress, spot=_spot(space), request_on_demand=prefer_on_demand
         )
     return _conclude(result, record, as_json=as_json)
 
@@ -87,7 +87,7 @@ def resume(folder: Path, *, limits: Sequence[Override], as_json: bool) -> int:
         view.recall(list(read_events(folder)))
         spot = _spot(record.space)
         result = resume_sweep(
-            folder, limits=limits, listener=view.hear, progress=progress, spot=spot, request_on_demand=want_on_demand
+            folder, limits=limits, listener=view.hear, progress=progress, spot=spot, request_on_demand=prefer_on_demand
         )
     return _conclude(result, record, as_json=as_json)
 

@@ -15,35 +15,35 @@ doctor.py        whether it is safe and ready
 
 from raysent.cluster.account import Account, Machine
 from raysent.cluster.cluster_file import ClusterFile, ClusterSettings, read_cluster, self_destruct
-from raysent.cluster.doctor import Finding, asks_for_token, examine, saves_in_time
-from raysent.cluster.drill import Drilled, drill, local_cluster
-from raysent.cluster.jobs import SHIPPED_FOLDER, Ended, Jobs, download, ship
+from raysent.cluster.doctor import Finding, check_save_time, check_token_required, diagnose
+from raysent.cluster.drill import DrillResult, drill, local_cluster
+from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, download, ship
 from raysent.cluster.launcher import Launcher, read_token
-from raysent.cluster.plan import price_space, quotes, workers_for
 from raysent.cluster.policies import head_policy, worker_policy
+from raysent.cluster.prices import price_space, quotes, workers_for
 
 __all__ = [
     "SHIPPED_FOLDER",
     "Account",
     "ClusterFile",
     "ClusterSettings",
-    "Drilled",
-    "Ended",
+    "DrillResult",
     "Finding",
+    "JobResult",
     "Jobs",
     "Launcher",
     "Machine",
-    "asks_for_token",
+    "check_save_time",
+    "check_token_required",
+    "diagnose",
     "download",
     "drill",
-    "examine",
     "head_policy",
     "local_cluster",
     "price_space",
     "quotes",
     "read_cluster",
     "read_token",
-    "saves_in_time",
     "self_destruct",
     "ship",
     "worker_policy",

@@ -91,7 +91,7 @@ class Account:
                 boto3.client(service, region_name=region) for service in ("ec2", "iam", "sts", "ssm")
             )
 
-    def number(self) -> str:
+    def account_id(self) -> str:
         """Return the account's number.
 
         Raises:
@@ -110,7 +110,7 @@ class Account:
         Raises:
             CloudError: If AWS refuses.
         """
-        number = self.number()
+        number = self.account_id()
         operator = cluster.settings.operator
         group = self._security_group(cluster, public_address() if operator == "auto" else operator)
         head, worker = head_role(cluster), worker_role(cluster)
@@ -137,7 +137,7 @@ class Account:
         found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
         return sorted(map(_machine, found), key=lambda machine: (machine.launched, machine.name))
 
-    def end(self, machines: Sequence[Machine]) -> None:
+    def terminate(self, machines: Sequence[Machine]) -> None:
         """Terminate machines.
 
         Raises:
@@ -147,7 +147,7 @@ class Account:
             with aws_errors(f"ending machines in {self.region}"):
                 self.ec2.terminate_instances(InstanceIds=[machine.name for machine in machines])
 
-    def open_doors(self, cluster: ClusterFile) -> list[str]:
+    def open_rules(self, cluster: ClusterFile) -> list[str]:
         """Return what of a cluster's security group lets in more than SSH from a few addresses, in words."""
         group = self._found_group(cluster)
         return [] if group is None else [text for rule in group["IpPermissions"] for text in _too_open(rule)]

@@ -80,10 +80,10 @@ def score(
     kind = read_types(os.environ.get(TYPES_VARIABLE, "")).get(node_type, NodeType())
     # Ray's own first figure: no machine with a GPU for work without.
     is_fitting, *how_well = fit
-    return is_to_be_had, is_fitting, kind.market != "spot" or not _wants_on_demand(), kind.priority, *how_well
+    return is_to_be_had, is_fitting, kind.market != "spot" or not _prefers_on_demand(), kind.priority, *how_well
 
 
-def want_on_demand(is_wanted: bool) -> None:
+def prefer_on_demand(is_wanted: bool) -> None:
     """Tell the autoscaler of the cluster that this process is connected to which market comes first."""
     store = _store()
     if is_wanted:
@@ -92,7 +92,7 @@ def want_on_demand(is_wanted: bool) -> None:
         store._internal_kv_del(_KEY, namespace=_NAMESPACE)
 
 
-def _wants_on_demand() -> bool:
+def _prefers_on_demand() -> bool:
     with contextlib.suppress(Exception):  # the store's interface is not public; without it priorities decide
         return bool(_store()._internal_kv_get(_KEY, namespace=_NAMESPACE) == _ON_DEMAND)
     return False

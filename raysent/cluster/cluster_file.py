@@ -163,7 +163,7 @@ class ClusterFile:
             for name, kind in self.worker_types.items()
         }
 
-    def least(self, resource: str) -> float:
+    def minimum(self, resource: str) -> float:
         """Return how much of a resource every type of worker has at least."""
         return min(float(kind["resources"].get(resource, 0)) for kind in self.worker_types.values())
 
@@ -189,11 +189,11 @@ class ClusterFile:
             kind["max_workers"] = min(num_workers, kind.get("max_workers", num_workers)) if name in of_market else 0
         return replace(self, document=replace(self.document, values=values))
 
-    def expires(self, now: datetime.datetime) -> datetime.datetime:
+    def expires_at(self, now: datetime.datetime) -> datetime.datetime:
         """Return when machines that are started at `now` (UTC) end themselves."""
         return now + datetime.timedelta(seconds=parse_duration(self.settings.time_to_live))
 
-    def filled(self, values: Mapping[str, str]) -> dict[str, Any]:
+    def render(self, values: Mapping[str, str]) -> dict[str, Any]:
         """Return what `ray up` takes.
 
         Args:
@@ -202,7 +202,7 @@ class ClusterFile:
         Raises:
             ConfigError: If the file holds a name that has no value.
         """
-        return cast(dict[str, Any], _filled(self.document, self.document.values, (), values))
+        return cast(dict[str, Any], _render(self.document, self.document.values, (), values))
 
 
 def self_destruct(expires: datetime.datetime) -> str:
@@ -236,12 +236,12 @@ def read_cluster(path: Path) -> ClusterFile:
     )
 
 
-def _filled(document: Document, node: Any, path: tuple[str, ...], values: Mapping[str, str]) -> Any:
+def _render(document: Document, node: Any, path: tuple[str, ...], values: Mapping[str, str]) -> Any:
     """Return a value with what stands in ``{{ }}`` put in, texts only: nothing can change the file's form."""
     if isinstance(node, dict):
-        return {key: _filled(document, value, (*path, key), values) for key, value in node.items()}
+        return {key: _render(document, value, (*path, key), values) for key, value in node.items()}
     if isinstance(node, list):
-        return [_filled(document, value, (*path, str(number)), values) for number, value in enumerate(node)]
+        return [_render(document, value, (*path, str(number)), values) for number, value in enumerate(node)]
     if not isinstance(node, str) or "{{" not in node:
         return node
 

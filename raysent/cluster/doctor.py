@@ -1,24 +1,100 @@
-"""Whether a cluster is safe and ready: every check in one line. None changes anything but that of saves, when asked."""
+"""What saving a checkpoint to the storage of runs takes: on spot machines it has to fit well into the notice.
+
+Whether a cluster is safe and ready: every check in one line. None changes anything but that of saves, when asked.
+"""
 
 from __future__ import annotations
 
 import datetime
 import stat
+import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal
 
+import numpy as np
+import torch
+
 import raysent
 from raysent.cluster.account import Account, Machine
-from raysent.cluster.aws_prices import quote
 from raysent.cluster.cluster_file import ClusterFile
 from raysent.cluster.launcher import DASHBOARD_PORT, Launcher, answers
-from raysent.cluster.saves import measure_saves
-from raysent.cost import snapshot
-from raysent.errors import RaysentError
+from raysent.cluster.prices import quote
+from raysent.cost import price_list
+from raysent.errors import ConfigError, RaysentError
+from raysent.storage import address_of, open_folder, remove_folder, storage_errors
+from raysent.training.checkpoint import Progress, save_checkpoint
+
+# AWS's; a checkpoint may take half of it, for it is written twice and has to be heard of first.
+NOTICE_S = 120.0
+SHARE_OF_NOTICE = 0.5
+NUM_SAVES = 20
+
+
+@dataclass(frozen=True)
+class Saves:
+    """What saves took.
+
+    Attributes:
+        where: The storage.
+        num_bytes: Of each checkpoint.
+        seconds: Of each save, its upload included.
+    """
+
+    where: str
+    num_bytes: int
+    seconds: tuple[float, ...]
+
+    @property
+    def p99_s(self) -> float:
+        """What 99 in 100 saves take at most; of few saves the longest."""
+        return float(np.quantile(self.seconds, 0.99, method="higher"))
+
+    @property
+    def fit_into_notice(self) -> bool:
+        """Whether that is safe on spot machines."""
+        return self.p99_s <= SHARE_OF_NOTICE * NOTICE_S
+
+    def __str__(self) -> str:
+        """Return the finding in words."""
+        limit_s = SHARE_OF_NOTICE * NOTICE_S
+        text = (
+            f"P99 of {len(self.seconds)} saves of {self.num_bytes / 2**20:.0f} MiB from here to {self.where}: "
+            f"{self.p99_s:.2f} s; half of a notice is {limit_s:.0f} s"
+        )
+        return text if self.fit_into_notice else f"{text}; use --market on-demand, or smaller models"
+
+
+def measure_save_time(storage: str, *, num_bytes: int, num_saves: int = NUM_SAVES) -> Saves:
+    """Save checkpoints below a storage as training does, and remove them again.
+
+    Args:
+        storage: A local folder, or ``s3://BUCKET/PREFIX``.
+        num_bytes: Of each checkpoint, at least 4.
+        num_saves: How many.
+
+    Raises:
+        RaysentError: If nothing can be written there.
+    """
+    if num_bytes < 4 or num_saves < 1:
+        raise ConfigError("a checkpoint to measure must have 4 bytes at least, and be saved once at least")
+    folder = open_folder(f"{storage.rstrip('/')}/doctor-{uuid.uuid4().hex[:8]}")
+    tensors = {"state": torch.rand(num_bytes // 4)}
+    seconds = []
+    try:
+        for step in range(num_saves):
+            begun = time.perf_counter()
+            with storage_errors(address_of(folder)):
+                save_checkpoint(folder, tensors, Progress(step=step), key="doctor")
+            seconds.append(time.perf_counter() - begun)
+    finally:
+        remove_folder(folder)
+    return Saves(storage, num_bytes, tuple(seconds))
+
 
 # Whoever reaches one of these runs code on the cluster: the dashboard with the job API, Ray Client, and Ray itself.
 PORTS = {DASHBOARD_PORT: "dashboard and job API", 10001: "Ray Client", 6379: "Ray"}
@@ -43,7 +119,7 @@ class Finding:
     text: str
 
 
-def examine(launcher: Launcher, *, reach: Callable[[str, int], bool] = answers) -> Iterator[Finding]:
+def diagnose(launcher: Launcher, *, reach: Callable[[str, int], bool] = answers) -> Iterator[Finding]:
     """Yield what each check finds.
 
     Args:
@@ -57,14 +133,16 @@ def examine(launcher: Launcher, *, reach: Callable[[str, int], bool] = answers) 
     credentials = _credentials(account)
     yield credentials
     if credentials.verdict != "ok":
-        yield Finding("prices", "unknown", f"cannot be asked without credentials; list of {snapshot().as_of} stands in")
+        yield Finding(
+            "prices", "unknown", f"cannot be asked without credentials; list of {price_list().as_of} stands in"
+        )
         yield Finding("machines", "unknown", "cannot be listed without credentials")
         return
     yield from _prices(cluster)
     yield from _standing(cluster, account, reach)
 
 
-def asks_for_token(address: str) -> Finding:
+def check_token_required(address: str) -> Finding:
     """Return whether a dashboard refuses who brings no token.
 
     Args:
@@ -82,7 +160,7 @@ def asks_for_token(address: str) -> Finding:
         return Finding(check, "unknown", f"{address} does not answer: {error}")
 
 
-def saves_in_time(cluster: ClusterFile, *, num_bytes: int, storage: str | None = None) -> Finding:
+def check_save_time(cluster: ClusterFile, *, num_bytes: int, storage: str | None = None) -> Finding:
     """Return whether a checkpoint is saved well within the notice that spot machines get; writes to the storage.
 
     Args:
@@ -92,7 +170,7 @@ def saves_in_time(cluster: ClusterFile, *, num_bytes: int, storage: str | None =
     """
     check = "checkpoint"
     try:
-        found = measure_saves(storage or cluster.settings.storage, num_bytes=num_bytes)
+        found = measure_save_time(storage or cluster.settings.storage, num_bytes=num_bytes)
     except RaysentError as error:
         return Finding(check, "failed", str(error))
     has_spot = any(kind.market == "spot" for kind in cluster.autoscaling.values())
@@ -121,7 +199,7 @@ def _token(launcher: Launcher) -> Finding:
 
 def _credentials(account: Account) -> Finding:
     try:
-        return Finding("credentials", "ok", f"account {account.number()}")
+        return Finding("credentials", "ok", f"account {account.account_id()}")
     except RaysentError as error:
         return Finding("credentials", "failed", str(error))
 
@@ -144,7 +222,7 @@ def _prices(cluster: ClusterFile) -> Iterator[Finding]:
 def _standing(cluster: ClusterFile, account: Account, reach: Callable[[str, int], bool]) -> Iterator[Finding]:
     """What stands at AWS is closed and not forgotten."""
     try:
-        machines, doors = account.machines(cluster.name), account.open_doors(cluster)
+        machines, doors = account.machines(cluster.name), account.open_rules(cluster)
     except RaysentError as error:
         yield Finding("machines", "failed", str(error))
         return

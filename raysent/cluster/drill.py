@@ -51,7 +51,7 @@ _RUN = {
 
 
 @dataclass(frozen=True)
-class Drilled:
+class DrillResult:
     """What a drill showed. Times count from the notice, in seconds; None for what did not happen.
 
     Attributes:
@@ -103,8 +103,8 @@ def drill(
     *,
     notice_s: float = 20.0,
     patience_s: float = 300.0,
-    hear: Callable[[str], object] = lambda _: None,
-) -> Drilled:
+    on_line: Callable[[str], object] = lambda _: None,
+) -> DrillResult:
     """Take a node of a cluster away under a small training.
 
     Args:
@@ -112,7 +112,7 @@ def drill(
         folder: Where the training's files are; on storage that all nodes share, or a bucket's working folder.
         notice_s: From the notice to the end of the node.
         patience_s: How long training may take to begin, and to go on again.
-        hear: Hears what is going on, a line at a time.
+        on_line: Hears what is going on, a line at a time.
 
     Raises:
         RaysentError: If there is nothing to drill on, or no training begins.
@@ -129,7 +129,9 @@ def drill(
         begun = watch.wait(lambda notes: [one for one in notes if one["event"] == "report"], patience_s)
         if begun is None:
             raise CloudError(f"{address}: no training began within {patience_s:.0f} s; is a node free?")
-        found = _take_away(begun["node"], executioners, watch, notice_s=notice_s, patience_s=patience_s, hear=hear)
+        found = _take_away(
+            begun["node"], executioners, watch, notice_s=notice_s, patience_s=patience_s, on_line=on_line
+        )
         ray.wait([training], timeout=_END_S)
         return found
 
@@ -141,11 +143,11 @@ def _take_away(
     *,
     notice_s: float,
     patience_s: float,
-    hear: Callable[[str], object],
-) -> Drilled:
+    on_line: Callable[[str], object],
+) -> DrillResult:
     """Drain a node, kill it when its time is over, and see what becomes of the training."""
     before = watch.last_checkpoint()
-    hear(f"training on {node_name(node)}; it is drained, and killed in {notice_s:.0f} s")
+    on_line(f"training on {node_name(node)}; it is drained, and killed in {notice_s:.0f} s")
     drain_node(str(ray.get_runtime_context().gcs_address), node, left_s=notice_s, why="a drill")
     began_s = time.time()
     noticed: Note | None = None
@@ -154,13 +156,13 @@ def _take_away(
         noticed = noticed or next((one for one in watch.notes() if one["event"] == "noticed"), None)
         if noticed and checkpoint_s is None and watch.last_checkpoint() > before:
             checkpoint_s = time.time() - began_s
-            hear("a checkpoint is there")
+            on_line("a checkpoint is there")
         time.sleep(_POLL_S)
     executioners[node].end.remote()
     killed_s = time.time() - began_s
-    hear("killed")
+    on_line("killed")
     noticed_s = noticed["time"] - began_s if noticed else None
-    told = Drilled(node_name(node), noticed_s, checkpoint_s, killed_s)
+    told = DrillResult(node_name(node), noticed_s, checkpoint_s, killed_s)
 
     def elsewhere(notes: list[Note]) -> list[Note]:
         return [one for one in notes if one["event"] == "report" and one["node"] != node]

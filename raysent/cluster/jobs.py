@@ -36,7 +36,7 @@ MAX_SHIPPED_BYTES = 400 * 2**20
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobResult:
     """How a job ended.
 
     Attributes:
@@ -106,19 +106,19 @@ class Jobs:
                     raise CloudError(f"the job was refused: {' '.join(str(error).split())[:300]}") from None
                 time.sleep(_POLL_S)
 
-    def follow(self, name: str, hear: Callable[[str], object]) -> Ended:
+    def follow(self, name: str, on_line: Callable[[str], object]) -> JobResult:
         """Pass on every line that a job says, until it ends.
 
         Raises:
             CloudError: If the cluster no longer answers.
         """
         try:
-            asyncio.run(self._tail(name, _Lines(hear)))
+            asyncio.run(self._tail(name, _Lines(on_line)))
             while True:
                 told = self._client.get_job_info(name)
                 if told.status.is_terminal():
                     code = told.driver_exit_code
-                    return Ended(code, "") if code is not None else Ended(1, _last_line(told.message))
+                    return JobResult(code, "") if code is not None else JobResult(1, _last_line(told.message))
                 time.sleep(_POLL_S)
         except (RuntimeError, ConnectionError, OSError) as error:
             raise CloudError(f"{name}: the cluster no longer answers ({' '.join(str(error).split())[:300]})") from None
@@ -147,8 +147,8 @@ class Jobs:
 class _Lines:
     """Cuts a stream of text into lines, and leaves out what Ray says before the command itself begins."""
 
-    def __init__(self, hear: Callable[[str], object]) -> None:
-        self._hear = hear
+    def __init__(self, on_line: Callable[[str], object]) -> None:
+        self._on_line = on_line
         self._rest = ""
         self._has_begun = False
 
@@ -157,7 +157,7 @@ class _Lines:
         *whole, self._rest = (self._rest + text).split("\n")
         for line in whole:
             if self._has_begun:
-                self._hear(line)
+                self._on_line(line)
             elif line.startswith(_BEGINNING):
                 self._has_begun = True
 

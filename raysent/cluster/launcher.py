@@ -1,12 +1,16 @@
-"""Ray's own launcher, driven: `ray up`, `ray down`, and a tunnel to the head's dashboard.
+"""The raysent that is running, packed as a wheel, so that the cluster runs the same bytes, published or not.
+
+Ray's own launcher, driven: `ray up`, `ray down`, and a tunnel to the head's dashboard.
 
 What it is given (the filled-in file, the token, the wheel) lies in a folder of the user's alone.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime
+import hashlib
 import os
 import re
 import secrets
@@ -15,18 +19,84 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
 
 import platformdirs
 
+import raysent
 from raysent.cluster.account import Account
 from raysent.cluster.autoscaling import format_types
 from raysent.cluster.cluster_file import TIME_FORM, ClusterFile, self_destruct
-from raysent.cluster.wheel import wheel_name, write_wheel
+from raysent.config import SHIPPED, shipped_path
 from raysent.errors import ArtifactError, CloudError
 from raysent.storage import storage_errors, write_json
+
+# Zip's own first day, so that the same code gives the same bytes.
+_WHEN = (1980, 1, 1, 0, 0, 0)
+_WHEEL = "Wheel-Version: 1.0\nGenerator: raysent\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+_ENTRY_POINTS = "[console_scripts]\nraysent = raysent.cli:main\n"
+
+
+def wheel_name() -> str:
+    """Return the file name of the wheel."""
+    return f"raysent-{raysent.__version__}-py3-none-any.whl"
+
+
+def write_wheel(folder: Path) -> Path:
+    """Pack the package that is running and the requirements that it was installed with.
+
+    Args:
+        folder: Where the wheel is put.
+    """
+    files = _files_below(Path(raysent.__file__).parent, "raysent")
+    for name in SHIPPED:
+        files |= _files_below(shipped_path(name), f"raysent/{name}")
+    about = f"raysent-{raysent.__version__}.dist-info"
+    files |= {
+        f"{about}/METADATA": _metadata().encode(),
+        f"{about}/WHEEL": _WHEEL.encode(),
+        f"{about}/entry_points.txt": _ENTRY_POINTS.encode(),
+    }
+    record = "".join(f"{name},sha256={_digest(data)},{len(data)}\n" for name, data in files.items())
+    files[f"{about}/RECORD"] = f"{record}{about}/RECORD,,\n".encode()
+    path = folder / wheel_name()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _WHEN), data, zipfile.ZIP_DEFLATED)
+    return path
+
+
+def _files_below(root: Path, name: str) -> dict[str, bytes]:
+    """Return the content of a file, or of all files of a folder, by their names in the wheel."""
+    if root.is_file():
+        return {name: root.read_bytes()}
+    return {
+        f"{name}/{path.relative_to(root).as_posix()}": path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def _metadata() -> str:
+    """Return the metadata of the installed package; the name of their file depends on the installer."""
+    installed = distribution("raysent")
+    found = installed.read_text("METADATA") or installed.read_text("PKG-INFO")
+    if found is None:
+        raise ArtifactError("raysent: its metadata are not installed; install it with pip, or 'make setup'")
+    if installed.version != raysent.__version__:
+        raise ArtifactError(
+            f"raysent: its metadata must be those of {raysent.__version__}; given {installed.version}; install it again"
+        )
+    return found
+
+
+def _digest(data: bytes) -> str:
+    """Return a digest in the form that a wheel's RECORD has."""
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+
 
 # A command of Ray's, what it says line by line -> its exit code.
 Run = Callable[[Sequence[str], Callable[[str], object]], int]
@@ -64,12 +134,12 @@ class Launcher:
         """The file that holds the cluster's token, mode 0600."""
         return self.folder / "auth_token"
 
-    def up(self, *, sweep: str = "", hear: Callable[[str], object] = lambda _: None) -> None:
+    def up(self, *, sweep: str = "", on_line: Callable[[str], object] = lambda _: None) -> None:
         """Bring the cluster up; one that stands is brought up to date.
 
         Args:
             sweep: What it is started for, for its tags.
-            hear: Hears what Ray's launcher says, line by line.
+            on_line: Hears what Ray's launcher says, line by line.
 
         Raises:
             RaysentError: If AWS or Ray's launcher refuses.
@@ -80,11 +150,11 @@ class Launcher:
         wheels = self.folder / "wheel"
         wheels.mkdir(exist_ok=True)
         write_wheel(wheels)
-        write_json(self.file, self.cluster.filled(values))
+        write_json(self.file, self.cluster.render(values))
         self.file.chmod(0o600)
-        self._ray(["up", "--yes", "--no-config-cache", str(self.file)], hear)
+        self._ray(["up", "--yes", "--no-config-cache", str(self.file)], on_line)
 
-    def down(self, *, hear: Callable[[str], object] = lambda _: None) -> None:
+    def down(self, *, on_line: Callable[[str], object] = lambda _: None) -> None:
         """Take the cluster down, and end what Ray's launcher leaves.
 
         Raises:
@@ -92,10 +162,10 @@ class Launcher:
         """
         try:
             if self.file.exists():
-                self._ray(["down", "--yes", str(self.file)], hear)
+                self._ray(["down", "--yes", str(self.file)], on_line)
         finally:
             # Its autoscaler may have asked for machines that Ray's launcher does not know of yet.
-            self.account.end(self.account.machines(self.cluster.name))
+            self.account.terminate(self.account.machines(self.cluster.name))
 
     @contextlib.contextmanager
     def tunnel(self) -> Iterator[str]:
@@ -133,7 +203,7 @@ class Launcher:
 
     def _facts(self, sweep: str) -> Mapping[str, str]:
         """Return what stands for the names in the file that AWS need not be asked about."""
-        expires = self.cluster.expires(datetime.datetime.now(datetime.UTC))
+        expires = self.cluster.expires_at(datetime.datetime.now(datetime.UTC))
         return {
             "cluster": self.cluster.name,
             "sweep": _NOT_IN_TAGS.sub("-", sweep)[:200],
@@ -146,7 +216,7 @@ class Launcher:
             "node_types": format_types(self.cluster.autoscaling),
         }
 
-    def _ray(self, arguments: Sequence[str], hear: Callable[[str], object]) -> None:
+    def _ray(self, arguments: Sequence[str], on_line: Callable[[str], object]) -> None:
         """Run a command of Ray's.
 
         Raises:
@@ -157,7 +227,7 @@ class Launcher:
         def heard(line: str) -> None:
             if line.strip():
                 last[0] = " ".join(line.split())
-            hear(line)
+            on_line(line)
 
         code = self._run([*_RAY, *arguments], heard)
         if code:
@@ -212,7 +282,7 @@ def answers(host: str, port: int, *, timeout_s: float = 3.0) -> bool:
     return True
 
 
-def run_process(command: Sequence[str], hear: Callable[[str], object]) -> int:
+def run_process(command: Sequence[str], on_line: Callable[[str], object]) -> int:
     """Run a command in a process of its own, line by line; one that is interrupted is ended."""
     quiet = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
@@ -221,7 +291,7 @@ def run_process(command: Sequence[str], hear: Callable[[str], object]) -> int:
     ) as process:  # fmt: skip
         try:
             for line in process.stdout or ():
-                hear(line.rstrip("\n"))
+                on_line(line.rstrip("\n"))
         except BaseException:
             process.terminate()
             raise

@@ -1,28 +1,26 @@
-"""What work costs: prices, the ledger of what is owed, and the budget that admits work. No clock, no Ray, no network.
+"""Prices, the ledger of spending, and the budget. Plain values; no clock, Ray or network access.
 
-prices.py   what a machine costs an hour, and how its seconds are billed
-ledger.py   the append-only record of every machine's time and every trial's share
-bill.py     what a ledger comes to: spent, lost, and the same on demand
-budget.py   whether there is money and time for more work
+prices.py   the price of a machine, and the prices of a cluster's nodes by their labels
+ledger.py   the append-only record of machine time and of each trial's cost, and its sums
+budget.py   whether the budget admits more work
 config.py   the section `cost` of a search space
-machines.py what each node of a cluster costs, from its labels
 """
 
 from raysent.cost.budget import Budget, Funds
 from raysent.cost.config import CostConfig, Duration, parse_duration, parse_money
-from raysent.cost.ledger import Bill, Entry, Ledger, Share, bill_of, verdict
+from raysent.cost.ledger import Bill, Entry, Ledger, TrialCost, bill_of, verdict
 from raysent.cost.prices import (
     MACHINES,
     MARKET_LABEL,
     TYPE_LABEL,
     Price,
+    PriceList,
     Prices,
-    Snapshot,
     SpotUsd,
     num_affordable,
     on_demand_price,
     own_price,
-    snapshot,
+    price_list,
     spot_price,
 )
 
@@ -38,17 +36,17 @@ __all__ = [
     "Funds",
     "Ledger",
     "Price",
+    "PriceList",
     "Prices",
-    "Share",
-    "Snapshot",
     "SpotUsd",
+    "TrialCost",
     "bill_of",
     "num_affordable",
     "on_demand_price",
     "own_price",
     "parse_duration",
     "parse_money",
-    "snapshot",
+    "price_list",
     "spot_price",
     "verdict",
 ]

@@ -1,7 +1,8 @@
-"""Whether there is money and time for more work. Plain values in and out; no clock, no Ray.
+"""Whether a budget and a deadline admit more work. Plain values in and out; no clock, no Ray.
 
-Work is admitted by reservation: what is owed, what stopping everything now would still cost, what the work at hand is
-bound to need, and a reserve for judging must fit into the budget, every machine priced on demand.
+Work is admitted by reservation. These must fit into the budget together, with every machine at its on-demand price:
+what is spent, what it would still cost to stop everything now, the cost of the work to admit, and a reserve for the
+evaluation after training.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ OnBudget = Literal["stop", "finish-rung"]
 
 @dataclass(frozen=True)
 class Funds:
-    """Where a sweep stands, as its ledger and its clock have it at one moment.
+    """The spending of a sweep at one moment, from its ledger and its clock.
 
     Attributes:
-        spent_usd: Owed already.
-        commitment_usd: What stopping every machine now would still cost, at worst.
-        hourly_usd: What all machines cost an hour, at worst.
-        elapsed_s: Seconds since the sweep was begun, pauses included.
+        spent_usd: Dollars spent so far.
+        commitment_usd: The most that stopping every machine now would still cost.
+        hourly_usd: The most that all machines together cost an hour.
+        elapsed_s: Seconds since the sweep started, pauses included.
     """
 
     spent_usd: float = 0.0
@@ -30,7 +31,7 @@ class Funds:
     elapsed_s: float = 0.0
 
     def values(self) -> dict[str, float]:
-        """Return what the journal keeps; rounded, and decided upon as it is kept."""
+        """Return the rounded values that the journal stores. Decisions are made on these, so that replay is exact."""
         return {
             "spent_usd": round(self.spent_usd, 6),
             "commitment_usd": round(self.commitment_usd, 6),
@@ -39,27 +40,27 @@ class Funds:
         }
 
     def rounded(self) -> Funds:
-        """Return these funds as the journal gives them back."""
+        """Return these funds as the journal stores them."""
         return Funds(**self.values())
 
     @classmethod
-    def read(cls, values: dict[str, Any] | None) -> Funds | None:
-        """Return the funds that a journal's event tells of."""
+    def from_values(cls, values: dict[str, Any] | None) -> Funds | None:
+        """Return the funds of a journal event, or None if the event has none."""
         return None if values is None else cls(**values)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a sweep may spend.
+    """The limits on a sweep's spending and time.
 
     Attributes:
-        limit_usd: Dollars for everything; None for no limit.
-        deadline_s: Seconds after its beginning at which everything has stopped; None for no limit.
-        max_hourly_usd: Dollars an hour that all machines may cost together; None for no limit.
-        reserve: Share of the budget that is kept for judging.
-        window_s: How long stopping takes at worst: until it is noticed, drained and terminated.
-        on_budget: Whether running trials are stopped when the money is gone, or are let go on only where their next
-            rung is paid for.
+        limit_usd: Dollars for the whole sweep; None for no limit.
+        deadline_s: Seconds after the start at which everything must have stopped; None for no limit.
+        max_hourly_usd: The most that all machines together may cost an hour, in dollars; None for no limit.
+        reserve: Fraction of the budget that is kept for evaluation.
+        window_s: The longest that stopping takes: from the poll that notices to the end of the machines.
+        on_budget: What happens to running trials when the budget is spent: `stop` stops them at once; `finish-rung`
+            continues a trial only if the budget covers its next rung.
     """
 
     limit_usd: float | None = None
@@ -71,20 +72,20 @@ class Budget:
 
     @property
     def training_usd(self) -> float:
-        """Dollars for training: all but the reserve."""
+        """Dollars for training: the budget without the reserve."""
         return math.inf if self.limit_usd is None else self.limit_usd * (1 - self.reserve)
 
     @property
     def allowed_overshoot_usd(self) -> float:
-        """The published bound: one per cent of the budget, or half a dollar where that is more."""
+        """The documented bound: one per cent of the budget, but at least half a dollar."""
         return max(0.01 * (self.limit_usd or 0.0), 0.50)
 
     def refusal(self, funds: Funds, *, need_usd: float = 0.0) -> str:
-        """Return why no more work is admitted, empty where it is.
+        """Return why no more work is admitted; empty if it is admitted.
 
         Args:
-            funds: Where the sweep stands.
-            need_usd: What the work to admit, and that under way, is bound to cost beyond the commitment.
+            funds: The spending so far.
+            need_usd: The cost beyond the commitment of the work to admit and of the work in progress.
         """
         due = funds.spent_usd + funds.commitment_usd + need_usd
         if due > self.training_usd:
@@ -96,17 +97,17 @@ class Budget:
             return f"the deadline is {max(0.0, self.deadline_s - funds.elapsed_s):.0f} s away"
         return ""
 
-    def is_gone(self, funds: Funds, *, seconds: float) -> bool:
-        """Return whether machines that go on for so many seconds would be past the limit by more than the bound.
+    def is_exhausted(self, funds: Funds, *, seconds: float) -> bool:
+        """Return whether running all machines for `seconds` more would exceed the limit and the allowed overshoot.
 
-        What is judged may use all of that: it is worth nothing half done.
+        Evaluation may use the overshoot: stopped halfway, it has no result.
         """
         if self.limit_usd is None:
             return False
         return funds.spent_usd + funds.hourly_usd * seconds / 3600 > self.limit_usd + self.allowed_overshoot_usd
 
     def seconds_left(self, funds: Funds) -> float:
-        """Return for how long nothing can be refused, whatever prices do: no need to ask before."""
+        """Return for how many seconds no refusal is possible, whatever prices do. No check is needed before that."""
         left = math.inf
         if self.limit_usd is not None:
             room = self.training_usd - funds.spent_usd - funds.commitment_usd
@@ -118,5 +119,5 @@ class Budget:
         return left
 
     def fits_hourly(self, hourly_usd: float) -> bool:
-        """Return whether machines of so many dollars an hour may run together."""
+        """Return whether machines that together cost `hourly_usd` an hour may run."""
         return self.max_hourly_usd is None or hourly_usd <= self.max_hourly_usd + 1e-9

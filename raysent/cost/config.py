@@ -1,4 +1,4 @@
-"""The section `cost` of a search space: what machines cost and what a sweep may spend."""
+"""The section `cost` of a search space: prices, budget, deadline and the times that stopping takes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MONEY = re.compile(r"\$?\s*(?P<number>\d+(?:\.\d+)?)\s*(?:usd|USD)?")
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that ``90s``, ``30m``, ``2h``, ``1d`` or ``1h30m`` stands for.
+    """Return the seconds of a duration such as ``90s``, ``30m``, ``2h``, ``1d`` or ``1h30m``.
 
     Raises:
-        ConfigError: If the text is none of these.
+        ConfigError: If the text is not a duration.
     """
     parts = list(_DURATION.finditer(text.strip()))
     if not parts or "".join(part.group(0) for part in parts) != text.strip():
@@ -31,10 +31,10 @@ def parse_duration(text: str) -> float:
 
 
 def parse_money(value: str | float) -> float:
-    """Return the dollars that ``40usd``, ``$40`` or ``40`` stands for.
+    """Return the dollars of an amount such as ``40usd``, ``$40`` or ``40``.
 
     Raises:
-        ConfigError: If it is none of these, or not above 0.
+        ConfigError: If the value is not an amount above 0.
     """
     found = _MONEY.fullmatch(str(value).strip())
     dollars = float(found["number"]) if found else math.nan
@@ -43,11 +43,15 @@ def parse_money(value: str | float) -> float:
     return dollars
 
 
-def parse_deadline(text: str, *, begun: datetime.datetime) -> float:
-    """Return the seconds from a sweep's beginning to a deadline, a duration or an ISO time; one of no zone is UTC.
+def parse_deadline(text: str, *, start: datetime.datetime) -> float:
+    """Return the seconds from the start of a sweep to its deadline.
+
+    Args:
+        text: A duration, or an ISO time; UTC if it has no time zone.
+        start: When the sweep started.
 
     Raises:
-        ConfigError: If the text is neither, or the time has passed.
+        ConfigError: If the text is neither, or the time is not after the start.
     """
     try:
         return parse_duration(text)
@@ -57,14 +61,14 @@ def parse_deadline(text: str, *, begun: datetime.datetime) -> float:
         at = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(f"a deadline must look like 6h or 2026-11-21T18:00; given '{text}'") from None
-    seconds = ((at if at.tzinfo else at.replace(tzinfo=datetime.UTC)) - begun).total_seconds()
+    seconds = ((at if at.tzinfo else at.replace(tzinfo=datetime.UTC)) - start).total_seconds()
     if seconds <= 0:
         raise ConfigError(f"a deadline must be in the future; given '{text}'")
     return seconds
 
 
 def _checked(value: str | float | None, parse: object) -> str | float | None:
-    """Return a value that a parser takes; its refusal is pydantic's."""
+    """Return a value that a parser accepts; its ConfigError becomes a ValueError for pydantic."""
     try:
         if value is not None and callable(parse):
             parse(value)
@@ -74,8 +78,8 @@ def _checked(value: str | float | None, parse: object) -> str | float | None:
 
 
 def _is_deadline(text: str) -> float:
-    """Check a deadline's form; whether it is past is asked when a sweep begins."""
-    return parse_deadline(text, begun=datetime.datetime.min.replace(tzinfo=datetime.UTC))
+    """Check the form of a deadline; whether it has passed is checked when a sweep starts."""
+    return parse_deadline(text, start=datetime.datetime.min.replace(tzinfo=datetime.UTC))
 
 
 Duration = Annotated[str, pydantic.AfterValidator(lambda text: _checked(text, parse_duration))]
@@ -89,23 +93,23 @@ class CostConfig(StrictModel):
     """What machines cost and what a sweep may spend.
 
     Attributes:
-        usd_per_hour: Dollars an hour of each machine; None for one's own that cost nothing.
-        machines: Where they are of several types: type -> dollars an hour on demand (`raysent.cost.prices`).
-        region: Where spot prices are asked for, as in us-east-1; None where nobody asks.
-        market: Of which market machines come: `spot`, `on-demand`, or `auto`, spot as long as the deadline allows.
-        budget: Dollars for everything, such as `40usd`; None for no limit.
-        deadline: When everything has stopped: a duration from the beginning, or an ISO time.
-        max_hourly: Dollars an hour that all machines may cost together.
-        on_budget: `stop` lets trials run until the money is gone; `finish-rung` begins no way to a rung that is not
-            paid for.
-        reserve: Share of the budget that is kept for evaluation and the ensemble.
-        trial: How long a whole trial is thought to take on one machine, for the estimate before the launch.
-        poll: How often what is owed is counted up.
-        drain: How long stopping what runs may take.
-        terminate: How long a machine may be billed after it was told to end.
-        boot: How long a machine is billed before its node is there.
-        interruptions_per_hour: How often a machine is taken without notice. Above 0, runs save between reports too,
-            at the interval that loses least for what saving takes; notices are saved for in any case.
+        usd_per_hour: Dollars an hour of each machine; None for one's own machines that cost nothing.
+        machines: Instance type -> dollars an hour on demand, for machines of several types.
+        region: The region for spot prices, as in us-east-1; None to use no spot prices.
+        market: Market of the machines: `spot`, `on-demand`, or `auto`, which uses spot as long as the deadline allows.
+        budget: Dollars for the whole sweep, such as `40usd`; None for no limit.
+        deadline: When everything has stopped: a duration from the start, or an ISO time.
+        max_hourly: The most that all machines together may cost an hour, such as `3usd`.
+        on_budget: `stop` runs trials until the budget is spent; `finish-rung` does not start a rung that the budget
+            cannot cover.
+        reserve: Fraction of the budget that is kept for evaluation and the ensemble.
+        trial: Estimated time of a whole trial on one machine, for the cost estimate before the start.
+        poll: How often spending is updated.
+        drain: How long running work may take to stop.
+        terminate: How long a machine may be billed after it was terminated.
+        boot: How long a machine is billed before its node joins the cluster.
+        interruptions_per_hour: Expected interruptions without notice, per machine and hour. Above 0, runs also save
+            between reports, at the interval with the least expected loss. Runs always save after a notice.
     """
 
     usd_per_hour: float | None = pydantic.Field(default=None, ge=0)
@@ -132,53 +136,48 @@ class CostConfig(StrictModel):
 
     @property
     def is_priced(self) -> bool:
-        """Whether anything costs anything."""
+        """Whether any machine has a price above 0."""
         return bool(self.machines or self.usd_per_hour)
 
     @property
     def window_s(self) -> float:
-        """How long stopping takes at worst, in seconds."""
+        """The longest that stopping takes, in seconds."""
         return sum(parse_duration(text) for text in (self.poll, self.drain, self.terminate))
 
     @property
     def poll_s(self) -> float:
-        """How often what is owed is counted up, in seconds."""
+        """How often spending is updated, in seconds."""
         return parse_duration(self.poll)
 
     @property
     def boot_s(self) -> float:
-        """How long a machine is billed before its node is there, in seconds."""
+        """How long a machine is billed before its node joins the cluster, in seconds."""
         return parse_duration(self.boot)
 
     @property
     def trial_s(self) -> float | None:
-        """How long a whole trial is thought to take, in seconds."""
+        """Estimated time of a whole trial, in seconds; None if not given."""
         return None if self.trial is None else parse_duration(self.trial)
 
     @property
     def budget_usd(self) -> float | None:
-        """Dollars for everything; None for no limit."""
+        """Dollars for the whole sweep; None for no limit."""
         return None if self.budget is None else parse_money(self.budget)
 
     @property
     def max_hourly_usd(self) -> float | None:
-        """Dollars an hour that all machines may cost together; None for no limit."""
+        """The most that all machines together may cost an hour, in dollars; None for no limit."""
         return None if self.max_hourly is None else parse_money(self.max_hourly)
 
-    @property
-    def is_limited(self) -> bool:
-        """Whether there is a limit to hold."""
-        return (self.budget, self.deadline, self.max_hourly) != (None, None, None)
-
-    def for_sweep(self, begun: datetime.datetime) -> Budget:
-        """Return the budget of a sweep that was begun then.
+    def for_sweep(self, start: datetime.datetime) -> Budget:
+        """Return the budget of a sweep that started at `start`.
 
         Raises:
-            ConfigError: If its deadline was past already.
+            ConfigError: If the deadline is not after the start.
         """
         return Budget(
             limit_usd=self.budget_usd,
-            deadline_s=None if self.deadline is None else parse_deadline(self.deadline, begun=begun),
+            deadline_s=None if self.deadline is None else parse_deadline(self.deadline, start=start),
             max_hourly_usd=self.max_hourly_usd,
             reserve=self.reserve,
             window_s=self.window_s,

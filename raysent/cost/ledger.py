@@ -1,17 +1,12 @@
-"""What is owed, line by line: every stretch of every machine's time, and every trial's share of it.
+"""The ledger of a sweep: every machine's time and every trial's cost, one JSON object a line, and their sums.
 
-The lines are append-only JSON objects:
+    node   a charged period of a machine       node, instance_type, market, source, seconds, usd_per_hour,
+                                               worst_usd_per_hour, usd, is_open, why
+    trial  a trial from one report to the next trial, node, rung, seconds, usd, steps, steps_lost
 
-    node   a machine's stretch that was charged     node, instance_type, market, source, seconds, usd_per_hour, usd,
-                                                    is_open, why
-    trial  a trial's share, from report to report   trial, node, rung, seconds, usd, steps, steps_lost
-
-Spend is the sum of the node lines alone, so what nobody trained in (starting, idling, lost work) is counted too.
-`Ledger` takes times from its caller and reads no clock; past lines make it stand where it stood.
-
-A ledger's lines -> what a sweep came to: spent, lost with machines that went, and what it would be on demand.
-
-Shapes: lines are `ledger.py`'s objects, in the order in which they were written.
+Lines are only appended. Spending is the sum of the node lines, so it includes start-up, idle time and lost work.
+`Ledger` reads no clock: callers pass times. It restores its state from the lines of earlier sessions. `bill_of`
+returns the sums of all lines: spent, lost to interruptions, and the cost of the same machines on demand.
 """
 
 from __future__ import annotations
@@ -21,10 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysent.cost.budget import Budget, Funds
-from raysent.cost.prices import FREE_IF_TAKEN_S, Price
+from raysent.cost.prices import FREE_IF_INTERRUPTED_S, Price
 
-# How the words begin that a line has for a machine that its owner took, and for one that nobody closed.
-TAKEN, ASSUMED = "taken back", "not closed"
+# How `why` starts for an interrupted spot machine, and for a machine that a killed driver left open. Ledgers on disk
+# contain these texts.
+INTERRUPTED, ASSUMED = "taken back", "not closed"
 
 Entry = dict[str, Any]
 Write = Callable[[Entry], None]
@@ -32,34 +28,34 @@ Write = Callable[[Entry], None]
 
 @dataclass
 class _Node:
-    """A machine that is being paid for.
+    """A machine that is being charged.
 
     Attributes:
-        price: What it costs.
-        begun_s: When it began, on the caller's clock.
-        paid_until_s: Up to when it has been charged.
-        usd: What it has been charged.
+        price: Its price.
+        start_s: When it started, on the caller's clock.
+        paid_until_s: The time up to which it is charged.
+        usd: Dollars charged so far.
     """
 
     price: Price
-    begun_s: float
+    start_s: float
     paid_until_s: float
     usd: float = 0.0
 
 
 class Ledger:
-    """Keeps what is owed. Order of the calls: `open`, then `tick` now and then, then `close`, for each machine."""
+    """Records spending. Call `open` for a machine, `tick` regularly, then `close`."""
 
     def __init__(self, write: Write, *, past: Iterable[Entry] = (), window_s: float = Budget.window_s) -> None:
-        """Take up the ledger where its lines leave it.
+        """Restore the state from the lines of earlier sessions.
 
-        A machine that nobody closed ran on after the last line, for how long is not known: it is charged for the
-        whole time that stopping takes.
+        A machine without a closing line ran for an unknown time after its last line. It is charged for the longest
+        time that stopping takes.
 
         Args:
-            write: Called with each line before it counts.
+            write: Called with each line before the line counts.
             past: The lines so far.
-            window_s: How long stopping takes at worst.
+            window_s: The longest time that stopping takes.
         """
         self.spent_usd = 0.0
         self.nodes: dict[str, _Node] = {}
@@ -80,53 +76,54 @@ class Ledger:
 
     @property
     def usd_per_hour(self) -> float:
-        """What all machines that are there cost an hour now."""
+        """What all open machines together cost an hour now."""
         return sum(node.price.usd_per_hour for node in self.nodes.values())
 
     def open(self, node: str, price: Price, *, now_s: float) -> None:
-        """Begin to pay for a machine; its minimum is owed at once."""
+        """Start to charge a machine. Its minimum is charged at once."""
         self.nodes[node] = _Node(price, now_s, now_s + price.minimum_s)
         self._pay(node, price.minimum_s)
 
     def reprice(self, node: str, price: Price, *, now_s: float) -> None:
-        """Charge a machine at its old price up to now, and at a new one from now on."""
+        """Charge a machine at its old price until now, and at a new price from now on."""
         self._tick(node, now_s)
         self.nodes[node].price = price
 
     def tick(self, *, now_s: float) -> None:
-        """Charge every machine up to now."""
+        """Charge every open machine until now."""
         for node in self.nodes:
             self._tick(node, now_s)
 
-    def close(self, node: str, *, now_s: float, is_taken: bool = False) -> None:
-        """Charge a machine up to its end.
+    def close(self, node: str, *, now_s: float, is_interrupted: bool = False) -> None:
+        """Charge a machine until its end.
 
         Args:
             node: The machine.
             now_s: When it ended.
-            is_taken: Whether its owner took it back; a spot machine's first hour is then not billed.
+            is_interrupted: Whether the provider interrupted it; AWS does not bill a spot machine that it interrupts
+                in the first hour.
         """
         self._tick(node, now_s)
         ended = self.nodes.pop(node)
         price = ended.price
-        is_free = is_taken and price.market == "spot" and now_s - ended.begun_s < FREE_IF_TAKEN_S
-        back_usd = -ended.usd if is_free else 0.0
-        why = "" if not is_taken else f"{TAKEN} in its first hour: free" if is_free else TAKEN
-        self._line(node, price, (0.0, back_usd), is_open=False, why=why)
+        is_free = is_interrupted and price.market == "spot" and now_s - ended.start_s < FREE_IF_INTERRUPTED_S
+        refund_usd = -ended.usd if is_free else 0.0
+        why = "" if not is_interrupted else f"{INTERRUPTED} in its first hour: free" if is_free else INTERRUPTED
+        self._line(node, price, (0.0, refund_usd), is_open=False, why=why)
 
-    def share(
+    def record_trial(
         self, trial: str, *, node: str, rung: int, seconds: float, usd: float, steps: int, steps_lost: int | None = None
     ) -> None:
-        """Note what a trial's way to a report took of a machine; changes no sum.
+        """Record the cost of a trial from one report to the next. Spending does not change.
 
         Args:
-            trial: Its name.
-            node: The machine.
-            rung: The report's index.
-            seconds: Time since the report before.
-            usd: What that cost.
-            steps: Steps since the report before.
-            steps_lost: Steps that were done and had to be done again; None where nobody knows.
+            trial: The trial's name.
+            node: The machine that trained it.
+            rung: Index of the report.
+            seconds: Time since the previous report.
+            usd: Cost of that time.
+            steps: Steps since the previous report.
+            steps_lost: Steps that had to be repeated after an interruption; None if unknown.
         """
         self._write(
             {
@@ -142,7 +139,7 @@ class Ledger:
         )
 
     def funds(self, *, elapsed_s: float) -> Funds:
-        """Return where the sweep stands, as of the last tick."""
+        """Return the spending as of the last tick."""
         hourly = sum(node.price.worst_usd_per_hour for node in self.nodes.values())
         return Funds(self.spent_usd, hourly * self._window_s / 3600, hourly, elapsed_s).rounded()
 
@@ -150,7 +147,7 @@ class Ledger:
         seconds = now_s - self.nodes[node].paid_until_s
         if seconds > 0:
             self._pay(node, seconds)
-            self.nodes[node].paid_until_s = now_s  # once it is written
+            self.nodes[node].paid_until_s = now_s  # only after the line is written
 
     def _pay(self, node: str, seconds: float) -> None:
         """Charge an open machine for more seconds."""
@@ -159,7 +156,7 @@ class Ledger:
         held.usd += held.price.usd(seconds)
 
     def _line(self, node: str, price: Price, amount: tuple[float, float], *, is_open: bool, why: str) -> None:
-        """Write a machine's line, then count it."""
+        """Write a machine's line, then count it. `amount` is seconds and dollars."""
         seconds, usd = amount
         self._write(
             {
@@ -180,17 +177,17 @@ class Ledger:
 
 
 @dataclass(frozen=True)
-class Share:
-    """A trial's way to a report.
+class TrialCost:
+    """The cost of a trial from one report to the next.
 
     Attributes:
-        trial: Its name.
-        rung: The report's index.
-        seconds: What the way took.
-        usd: What that cost.
-        lost_usd: What the steps cost that had to be done again, at the price of those that count; None where nobody
-            knows how many they were.
-        time: Unix seconds of the report; None where the line has none.
+        trial: The trial's name.
+        rung: Index of the report.
+        seconds: Time since the previous report.
+        usd: Cost of that time.
+        lost_usd: Cost of the steps that had to be repeated, at the price of the steps that count; None if their
+            number is unknown.
+        time: Unix seconds of the report; None if the line has no time.
     """
 
     trial: str
@@ -202,8 +199,8 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """Where a sweep stood after a line: dollars spent, dollars of lost work, and whether a machine was taken back."""
+class CostPoint:
+    """Dollars spent, dollars of lost work, and whether a machine was interrupted, as of one line."""
 
     time: float
     spent_usd: float
@@ -213,19 +210,19 @@ class Moment:
 
 @dataclass(frozen=True)
 class Bill:
-    """What a sweep came to.
+    """The sums of a ledger.
 
     Attributes:
-        usd: Spent on machines.
-        on_demand_usd: The same machines' seconds at what they cost on demand; None where all were one's own.
+        usd: Dollars spent on machines.
+        on_demand_usd: Cost of the same machine time on demand; None if all machines are one's own.
         machine_s: Seconds of all machines.
-        assumed_usd: Charged for machines that a killed driver had left, at worst.
-        refunded_usd: What came back for machines that were taken in their first hour.
-        lost_usd: What lost work cost, as far as it is known.
-        num_unknown: Ways to reports of which nobody knows what was lost.
-        num_interruptions: Machines that were taken back.
-        shares: Trials' ways to reports.
-        moments: Every line that has a time.
+        assumed_usd: Dollars charged at worst for machines that a killed driver left open.
+        refunded_usd: Refunds for spot machines that were interrupted in their first hour.
+        lost_usd: Cost of lost work, where it is known.
+        num_unknown: Reports for which the lost work is unknown.
+        num_interruptions: Machines that were interrupted.
+        trial_costs: The cost of every trial, report by report.
+        history: The sums after every line that has a time.
     """
 
     usd: float
@@ -236,19 +233,19 @@ class Bill:
     lost_usd: float
     num_unknown: int
     num_interruptions: int
-    shares: tuple[Share, ...]
-    moments: tuple[Moment, ...]
+    trial_costs: tuple[TrialCost, ...]
+    history: tuple[CostPoint, ...]
 
     @property
     def outside_usd(self) -> float:
-        """What no trial's report had, refunds left aside: starting, waiting, work that was lost."""
-        return self.usd + self.refunded_usd - sum(share.usd for share in self.shares)
+        """Dollars that no report accounts for, refunds aside: start-up, idle time, lost work."""
+        return self.usd + self.refunded_usd - sum(cost.usd for cost in self.trial_costs)
 
 
 def bill_of(entries: Sequence[Entry]) -> Bill:
-    """Return what a ledger comes to."""
+    """Return the sums of a ledger's lines, which are in the order in which they were written."""
     nodes = [entry for entry in entries if entry["entry"] == "node"]
-    shares = tuple(_share(entry) for entry in entries if entry["entry"] == "trial")
+    costs = tuple(_trial_cost(entry) for entry in entries if entry["entry"] == "trial")
     is_own = all(entry["market"] == "own" for entry in nodes)
     on_demand_usd = sum(entry["seconds"] / 3600 * entry["worst_usd_per_hour"] for entry in nodes)
     return Bill(
@@ -257,40 +254,40 @@ def bill_of(entries: Sequence[Entry]) -> Bill:
         machine_s=sum(entry["seconds"] for entry in nodes),
         assumed_usd=sum(entry["usd"] for entry in nodes if entry["why"].startswith(ASSUMED)),
         refunded_usd=-sum(min(0.0, entry["usd"]) for entry in nodes),
-        lost_usd=sum(share.lost_usd or 0.0 for share in shares),
-        num_unknown=sum(share.lost_usd is None for share in shares),
-        num_interruptions=sum(_is_taken(entry) for entry in nodes),
-        shares=shares,
-        moments=tuple(_moments(entries)),
+        lost_usd=sum(cost.lost_usd or 0.0 for cost in costs),
+        num_unknown=sum(cost.lost_usd is None for cost in costs),
+        num_interruptions=sum(_is_interrupted(entry) for entry in nodes),
+        trial_costs=costs,
+        history=tuple(_history(entries)),
     )
 
 
 def verdict(estimate: Mapping[str, float], *, spent_usd: float) -> str:
-    """Return whether a bill is inside the P10 to P90 of its estimate, `below` or `above`."""
+    """Return whether spending is `inside` the P10 to P90 of its estimate, `below` or `above`."""
     if estimate["p10"] <= spent_usd <= estimate["p90"]:
         return "inside"
     return "below" if spent_usd < estimate["p10"] else "above"
 
 
-def _share(entry: Entry) -> Share:
+def _trial_cost(entry: Entry) -> TrialCost:
     lost_usd: float | None = None
     if entry["steps_lost"] is not None and (entry["steps"] > 0 or entry["steps_lost"] == 0):
         lost_usd = entry["usd"] * entry["steps_lost"] / max(1, entry["steps"])
-    return Share(entry["trial"], entry["rung"], entry["seconds"], entry["usd"], lost_usd, entry.get("time"))
+    return TrialCost(entry["trial"], entry["rung"], entry["seconds"], entry["usd"], lost_usd, entry.get("time"))
 
 
-def _is_taken(entry: Entry) -> bool:
-    return bool(entry["entry"] == "node" and entry["why"].startswith(TAKEN))
+def _is_interrupted(entry: Entry) -> bool:
+    return bool(entry["entry"] == "node" and entry["why"].startswith(INTERRUPTED))
 
 
-def _moments(entries: Iterable[Entry]) -> Iterable[Moment]:
-    """Yield where the sweep stood after each line that has a time."""
+def _history(entries: Iterable[Entry]) -> Iterable[CostPoint]:
+    """Yield the sums after each line that has a time."""
     spent_usd = lost_usd = 0.0
     for entry in entries:
         if entry["entry"] == "node":
             spent_usd += entry["usd"]
         else:
-            lost_usd += _share(entry).lost_usd or 0.0
+            lost_usd += _trial_cost(entry).lost_usd or 0.0
         time: Any = entry.get("time")
         if time is not None:
-            yield Moment(float(time), spent_usd, lost_usd, _is_taken(entry))
+            yield CostPoint(float(time), spent_usd, lost_usd, _is_interrupted(entry))

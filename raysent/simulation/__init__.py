@@ -1,19 +1,17 @@
-"""A whole sweep on an event clock: the real conductor, halving, budget and ledger under made-up machines.
+"""Sweeps on simulated machines: the real controller, scheduler, budget and ledger on an event queue.
 
-What is billed is counted apart from the ledger, from what happened: so the ledger is tested too. Machines are slow to
-come and to go, are taken back with and without notice, and the driver may be killed and taken up again from nothing
-but its journal's events and its ledger's lines.
+machines.py   a simulated spot market, and machines that boot, stop and are interrupted
+workload.py   the scenario of a sweep, and how long simulated trials take and what they score
+simulator.py  `Simulator`: one sweep, event by event
+estimate.py   many sweeps: expected cost and time, and a check of the budget
 
-- `clock`: what happens, in order of time
-- `machines`: where machines come from, how long they take to go, and what they are billed
-- `training`: how far made-up trials are, and what an interruption takes from them
-- `outcome`: how it went
-- `sweep`: `Simulator`, the driver between them
+The bill is computed from the events, independently of the ledger, so that a simulation tests the ledger too. Machines
+take time to start and to stop and are interrupted with and without notice. The driver may be killed; it then resumes
+from its journal and its ledger alone.
 """
 
 from __future__ import annotations
 
-from raysent.simulation.machines import SimulatedSweep
-from raysent.simulation.sweep import Simulator
+from raysent.simulation.simulator import SimulatedSweep, Simulator
 
 __all__ = ["SimulatedSweep", "Simulator"]

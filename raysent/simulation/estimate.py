@@ -18,7 +18,7 @@ from typing import Any
 
 from raysent.cost import Budget
 from raysent.simulation import Simulator
-from raysent.simulation.workload import GUESS_SIGMA, TRIAL_SIGMA, World
+from raysent.simulation.workload import GUESS_SIGMA, TRIAL_SIGMA, Scenario
 from raysent.sweeps import derived_seed
 from raysent.sweeps.space import SearchSpace
 
@@ -75,7 +75,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class CapTest:
+class CapCheck:
     """Whether cap and estimate held over many sweeps.
 
     Attributes:
@@ -103,32 +103,34 @@ class CapTest:
         return {**asdict(self), "estimate": self.estimate.values()}
 
 
-def estimate(space: SearchSpace, world: World, budget: Budget, *, num_sweeps: int = 200, seed: int = 0) -> Estimate:
+def estimate(
+    space: SearchSpace, scenario: Scenario, budget: Budget, *, num_sweeps: int = 200, seed: int = 0
+) -> Estimate:
     """Return what a sweep is expected to cost.
 
     Args:
         space: What is searched.
-        world: Machines, prices and times as they are known.
+        scenario: Machines, prices and times as they are known.
         budget: What the sweep may spend.
         num_sweeps: Simulated sweeps to ask.
         seed: Of all that happens in them.
     """
     seeds = [derived_seed(seed, "estimate", number) for number in range(num_sweeps)]
-    outcomes = [play(space, world, budget, seed=one) for one in seeds]
+    outcomes = [play(space, scenario, budget, seed=one) for one in seeds]
     indices = sorted({index for outcome in outcomes for index in outcome.rungs})
     return Estimate(
         usd=_quantiles([outcome.billed_usd for outcome in outcomes]),
         hours=_quantiles([outcome.hours for outcome in outcomes]),
         rungs={index: round(median(outcome.rungs.get(index, 0) for outcome in outcomes)) for index in indices},
-        assumptions=assumptions(space, world),
+        assumptions=assumptions(space, scenario),
         num_sweeps=num_sweeps,
     )
 
 
-def assumptions(space: SearchSpace, world: World) -> tuple[str, ...]:
+def assumptions(space: SearchSpace, scenario: Scenario) -> tuple[str, ...]:
     """Return what an estimate rests on, in words."""
     whence = "cost.trial" if space.cost.trial is not None else "assumed; set cost.trial"
-    machines = f"{world.num_machines} at once at {world.usd_per_hour:g} usd an hour each"
+    machines = f"{scenario.num_machines} at once at {scenario.usd_per_hour:g} usd an hour each"
     kinds = {
         "own": "own, never taken back",
         "spot": "spot, taken back now and then",
@@ -136,35 +138,37 @@ def assumptions(space: SearchSpace, world: World) -> tuple[str, ...]:
         "on-demand": "on demand",
     }
     return (
-        f"a whole trial takes {world.trial_s / 60:.3g} minutes on one ({whence}), within {math.exp(GUESS_SIGMA):.2g} "
-        f"times; one trial differs from another {math.exp(TRIAL_SIGMA):.2g} times",
-        f"machines: {machines}, {kinds[world.market]}",
+        f"a whole trial takes {scenario.trial_s / 60:.3g} minutes on one ({whence}), within "
+        f"{math.exp(GUESS_SIGMA):.2g} times; one trial differs from another {math.exp(TRIAL_SIGMA):.2g} times",
+        f"machines: {machines}, {kinds[scenario.market]}",
         "not included: judging (it has the budget's reserve), a head node, disks, storage, traffic",
     )
 
 
-def try_cap(
-    space: SearchSpace, world: World, budget: Budget, *, num_sweeps: int, seed: int, num_processes: int = 2
-) -> CapTest:
+def check_cap(
+    space: SearchSpace, scenario: Scenario, budget: Budget, *, num_sweeps: int, seed: int, num_processes: int = 2
+) -> CapCheck:
     """Play many sweeps and count how often the cap is broken and the estimate holds.
 
     Every other sweep is in the world of the estimate; in the rest trials take so long that the money runs out.
 
     Args:
         space: What is searched.
-        world: Machines, prices and times.
+        scenario: Machines, prices and times.
         budget: What each sweep may spend.
         num_sweeps: Sweeps in all.
         seed: Of all that happens.
         num_processes: Processes that play them.
     """
     begun = time.monotonic()
-    expected = estimate(space, world, budget, num_sweeps=max(20, min(1000, num_sweeps // 4)), seed=seed)
+    expected = estimate(space, scenario, budget, num_sweeps=max(20, min(1000, num_sweeps // 4)), seed=seed)
     unlimited_usd = max(1e-6, expected.usd[1])
-    jobs = [_job(world, budget, seed=seed, number=number, unlimited_usd=unlimited_usd) for number in range(num_sweeps)]
+    jobs = [
+        _job(scenario, budget, seed=seed, number=number, unlimited_usd=unlimited_usd) for number in range(num_sweeps)
+    ]
     outcomes = list(_played(space, budget, jobs, num_processes=num_processes))
     ordinary = outcomes[::2]
-    return CapTest(
+    return CapCheck(
         sweeps=num_sweeps,
         violations=sum(outcome.over_usd > budget.allowed_overshoot_usd for outcome in outcomes),
         max_overshoot_usd=round(max(0.0, *(outcome.over_usd for outcome in outcomes)), 6),
@@ -176,9 +180,9 @@ def try_cap(
     )
 
 
-def play(space: SearchSpace, world: World, budget: Budget, *, seed: int) -> Outcome:
+def play(space: SearchSpace, scenario: Scenario, budget: Budget, *, seed: int) -> Outcome:
     """Play one sweep through and keep what counts."""
-    swept = Simulator(space, world, budget, seed=seed).run()
+    swept = Simulator(space, scenario, budget, seed=seed).run()
     return Outcome(
         billed_usd=swept.billed_usd,
         over_usd=swept.billed_usd - budget.training_usd,
@@ -189,16 +193,16 @@ def play(space: SearchSpace, world: World, budget: Budget, *, seed: int) -> Outc
     )
 
 
-Job = tuple[World, int]
+Job = tuple[Scenario, int]
 
 
-def _job(world: World, budget: Budget, *, seed: int, number: int, unlimited_usd: float) -> Job:
+def _job(scenario: Scenario, budget: Budget, *, seed: int, number: int, unlimited_usd: float) -> Job:
     """Return the world and the seed of one sweep of a test."""
     own_seed = derived_seed(seed, "test", number)
     if number % 2 == 0 or budget.limit_usd is None:
-        return world, own_seed
+        return scenario, own_seed
     wanted_usd = budget.limit_usd * random.Random(own_seed).uniform(*STRESS)
-    return replace(world, trial_s=world.trial_s * wanted_usd / unlimited_usd), own_seed
+    return replace(scenario, trial_s=scenario.trial_s * wanted_usd / unlimited_usd), own_seed
 
 
 def _played(space: SearchSpace, budget: Budget, jobs: Sequence[Job], *, num_processes: int) -> Iterable[Outcome]:
@@ -215,7 +219,7 @@ def _played(space: SearchSpace, budget: Budget, jobs: Sequence[Job], *, num_proc
 
 
 def _play_all(space: SearchSpace, budget: Budget, jobs: Sequence[Job]) -> list[Outcome]:
-    return [play(space, world, budget, seed=seed) for world, seed in jobs]
+    return [play(space, scenario, budget, seed=seed) for scenario, seed in jobs]
 
 
 def _quantiles(values: Sequence[float]) -> tuple[float, float, float]:

@@ -1,91 +1,122 @@
-"""What happens, in order of time; nothing waits.
+"""Simulated machines: a spot market with varying prices, availability and interruptions, and the bill of each machine.
 
-How a simulated sweep went.
-
-Made-up machines: where they come from, how long they take to go, and what they are billed.
+The statistics follow public traces of V100 spot machines: a zone has machines available 17 to 91 % of the time, the
+median machine runs for 0.33 to 1.41 hours, and interruptions are most likely early or late in its life (a bathtub
+curve). Times are in seconds from the start of the sweep.
 """
 
 from __future__ import annotations
 
-import heapq
+import bisect
 import math
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from raysent.cost import Entry, Price, on_demand_price, own_price
-from raysent.simulation.market import Zone, make_zones
-from raysent.simulation.workload import World
-from raysent.sweeps import Event, Trial, derived_seed
+from raysent.cost import Price, on_demand_price, own_price, spot_price
+from raysent.cost.prices import FREE_IF_INTERRUPTED_S
+from raysent.simulation.workload import Scenario
+from raysent.sweeps import Trial, derived_seed
 
-
-class Clock:
-    """Holds what will happen, and stands at the time of what happened last.
-
-    Attributes:
-        now_s: Seconds since the sweep's beginning.
-    """
-
-    def __init__(self) -> None:
-        """Stand at zero, with nothing to come."""
-        self.now_s = 0.0
-        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._count = 0
-
-    def at(self, seconds: float, happens: Callable[..., None], *arguments: Any) -> None:
-        """Let something happen in so many seconds; of what comes at once, what was said first is first."""
-        self._count += 1
-        heapq.heappush(self._heap, (self.now_s + seconds, self._count, happens, arguments))
-
-    def has_more(self) -> bool:
-        """Whether anything will happen."""
-        return bool(self._heap)
-
-    def step(self) -> None:
-        """Go to what comes next, and let it happen."""
-        self.now_s, _, happens, arguments = heapq.heappop(self._heap)
-        happens(*arguments)
-
-    def clear(self) -> None:
-        """Forget all that was to come."""
-        self._heap.clear()
-
-
-@dataclass(frozen=True)
-class SimulatedSweep:
-    """How a simulated sweep went.
-
-    Attributes:
-        billed_usd: What its machines were billed, by what happened.
-        ledger_usd: The same by the ledger.
-        seconds: From its beginning to its end.
-        best: The best score of a trial that was not cut off; None where there is none.
-        num_interruptions: Machines that were taken back.
-        lost_s: Training that had to be done again.
-        rungs: Report index -> trials that came to it.
-        trials: Every trial.
-        events: The journal.
-        lines: The ledger.
-        scores: Time and dollars at every report, with the best score so far.
-    """
-
-    billed_usd: float
-    ledger_usd: float
-    seconds: float
-    best: float | None
-    num_interruptions: int
-    lost_s: float
-    rungs: dict[int, int]
-    trials: list[Trial]
-    events: list[Event] = field(repr=False)
-    lines: list[Entry] = field(repr=False)
-    scores: list[tuple[float, float, float]] = field(repr=False)
-
-
-# How long draining and ending a machine take: median, and spread of the logarithm; now and then far longer.
+AVAILABILITY = (0.17, 0.91)
+MEDIAN_LIFE_HOURS = (0.33, 1.41)
+# Fraction of machines that are interrupted early, and the mean of their life as a fraction of the median life.
+EARLY_SHARE, EARLY_LIFE = 0.25, 0.2
+# Spot prices as a fraction of on-demand; mean time between price changes, and their size (sigma of the logarithm).
+SPOT_SHARE = (0.25, 0.65)
+PRICE_CHANGE_HOURS, PRICE_SIGMA = 2.0, 0.12
+# The longest delay before the driver sees a new price, and the fraction of prices that cannot be read.
+PRICE_LAG_S, UNREAD_SHARE = 300.0, 0.05
+# AWS gives two minutes' notice of an interruption, and sometimes none.
+NOTICE_S, NO_NOTICE_SHARE = 120.0, 0.05
+# Time to drain and to terminate a machine: median, and sigma of the logarithm; a few machines take much longer.
 DRAIN_S, TERMINATE_S, STOP_SIGMA = 10.0, 5.0, 1.0
 SLOW_SHARE, SLOW_S = 0.02, (60.0, 300.0)
+
+
+@dataclass
+class Zone:
+    """One pool of spot machines.
+
+    Attributes:
+        name: Name of the zone.
+        on_demand: On-demand price of its machines.
+        availability: Fraction of the time in which it has machines available.
+        median_life_s: Half of its machines are interrupted before this time.
+        random: Source of randomness.
+    """
+
+    name: str
+    on_demand: Price
+    availability: float
+    median_life_s: float
+    random: random.Random
+    _changes: list[float] = field(default_factory=lambda: [0.0])
+    _prices: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._prices.append(self.on_demand.usd_per_hour * self.random.uniform(*SPOT_SHARE))
+
+    def usd_per_hour(self, at_s: float) -> float:
+        """Return the spot price at a time."""
+        self._extend(at_s)
+        return self._prices[bisect.bisect_right(self._changes, at_s) - 1]
+
+    def next_change_s(self, at_s: float) -> float:
+        """Return the time of the next price change."""
+        self._extend(at_s)
+        return self._changes[bisect.bisect_right(self._changes, at_s)]
+
+    def price(self, at_s: float) -> Price:
+        """Return the price of a spot machine at a time."""
+        return spot_price(self.usd_per_hour(at_s), self.on_demand, source="simulated")
+
+    def usd(self, start_s: float, end_s: float) -> float:
+        """Return the bill of a spot machine from its start to its end, at least its minimum."""
+        end_s = max(end_s, start_s + self.on_demand.minimum_s)
+        self._extend(end_s)
+        total, at = 0.0, start_s
+        for index in range(bisect.bisect_right(self._changes, start_s) - 1, len(self._changes)):
+            until = min(end_s, self._changes[index + 1] if index + 1 < len(self._changes) else end_s)
+            total += max(0.0, until - at) / 3600 * self._prices[index]
+            at = max(at, until)
+        return total
+
+    def has_machines(self) -> bool:
+        """Draw whether a machine is available now."""
+        return self.random.random() < self.availability
+
+    def life_s(self) -> float:
+        """Draw the time until a machine is interrupted: some early, the rest with a hazard that grows with age."""
+        if self.random.random() < EARLY_SHARE:
+            return self.random.expovariate(1 / (EARLY_LIFE * self.median_life_s))
+        # A Weibull distribution of shape 1.5. Its median is such that all machines together have the zone's median.
+        left = (0.5 - EARLY_SHARE * math.exp(-1 / EARLY_LIFE)) / (1 - EARLY_SHARE)
+        scale = self.median_life_s / (-math.log(left)) ** (1 / 1.5)
+        return self.random.weibullvariate(scale, 1.5)
+
+    def _extend(self, at_s: float) -> None:
+        """Draw price changes until after a time."""
+        while self._changes[-1] <= at_s:
+            self._changes.append(self._changes[-1] + self.random.expovariate(1 / (PRICE_CHANGE_HOURS * 3600)))
+            moved = self._prices[-1] * math.exp(self.random.gauss(0, PRICE_SIGMA))
+            self._prices.append(min(moved, self.on_demand.usd_per_hour))
+
+
+def make_zones(on_demand_usd_per_hour: float, *, num_zones: int, seed: int) -> list[Zone]:
+    """Return zones, each with its own statistics."""
+    generator = random.Random(seed)
+    price = on_demand_price(on_demand_usd_per_hour, source="simulated")
+    low, high = (math.log(hours * 3600) for hours in MEDIAN_LIFE_HOURS)
+    return [
+        Zone(
+            f"zone-{index}",
+            price,
+            generator.uniform(*AVAILABILITY),
+            math.exp(generator.uniform(low, high)),
+            random.Random(generator.getrandbits(62)),
+        )
+        for index in range(num_zones)
+    ]
 
 
 @dataclass
@@ -93,112 +124,112 @@ class Machine:
     """A machine that is billed.
 
     Attributes:
-        name: In the ledger.
-        price: What the driver knows of its price.
+        name: Its name in the ledger.
+        price: Its price as far as the driver knows it.
         zone: Its spot pool; None for own and on-demand machines.
-        begin_s: When its billing began.
-        trial: What it trains.
-        share_begin_s: When the way to the next report began.
-        is_ending: Whether it was told to end, or will be taken.
+        start_s: When its billing started.
+        trial: The trial that it trains.
+        segment_start_s: When training for the next report started.
+        is_ending: Whether it is being terminated or interrupted.
     """
 
     name: str
     price: Price
     zone: Zone | None
-    begin_s: float
+    start_s: float
     trial: Trial | None = None
-    share_begin_s: float = 0.0
+    segment_start_s: float = 0.0
     is_ending: bool = False
 
 
 class Machines:
-    """The machines that stand, and the owner's bill for all that ever stood.
+    """All running machines, and the provider's bill for every machine that ever ran.
 
     Attributes:
-        alive_nodes: Those that are billed now, by name.
-        billed_usd: The bill so far, by what happened.
+        running: The machines that are billed now, by name.
+        billed_usd: The bill so far, computed from the events.
     """
 
-    def __init__(self, world: World, *, seed: int, chance: random.Random, most_drain_s: float) -> None:
-        """Let no machine stand.
+    def __init__(self, scenario: Scenario, *, seed: int, generator: random.Random, max_drain_s: float) -> None:
+        """Start without machines.
 
         Args:
-            world: Machines, prices and times.
-            seed: Of the spot market.
-            chance: Draws how long machines take to go.
-            most_drain_s: No machine drains longer.
+            scenario: Machines, prices and times.
+            seed: Seed of the spot market.
+            generator: Draws how long machines take to stop.
+            max_drain_s: The longest that a machine drains.
         """
-        self.alive_nodes: dict[str, Machine] = {}
+        self.running: dict[str, Machine] = {}
         self.billed_usd = 0.0
-        self._world, self._chance, self._most_drain_s = world, chance, most_drain_s
-        self._zones = make_zones(world.usd_per_hour, num_zones=world.num_zones, seed=derived_seed(seed, "market"))
-        self._num_begun = 0
+        self._scenario, self._generator, self._max_drain_s = scenario, generator, max_drain_s
+        self._zones = make_zones(scenario.usd_per_hour, num_zones=scenario.num_zones, seed=derived_seed(seed, "market"))
+        self._num_started = 0
 
     @property
     def num_busy(self) -> int:
-        """Machines that are not about to go."""
-        return sum(not machine.is_ending for machine in self.alive_nodes.values())
+        """Machines that are not ending."""
+        return sum(not machine.is_ending for machine in self.running.values())
 
     @property
     def num_idle(self) -> int:
         """Machines that wait for a trial."""
-        return sum(machine.trial is None and not machine.is_ending for machine in self.alive_nodes.values())
+        return sum(machine.trial is None and not machine.is_ending for machine in self.running.values())
 
     def cheapest(self, now_s: float) -> tuple[Zone | None, Price] | None:
-        """Return the cheapest machine that is to be had; None where none is."""
-        world = self._world
-        if world.market == "own":
-            return None, own_price(world.usd_per_hour)
-        if world.market != "on-demand":
+        """Return zone and price of the cheapest available machine, or None if none is available."""
+        scenario = self._scenario
+        if scenario.market == "own":
+            return None, own_price(scenario.usd_per_hour)
+        if scenario.market != "on-demand":
             for zone in sorted(self._zones, key=lambda zone: zone.usd_per_hour(now_s)):
                 if zone.has_machines():
                     return zone, zone.price(now_s)
-        if world.market == "spot":
+        if scenario.market == "spot":
             return None
-        return None, on_demand_price(world.usd_per_hour, source="simulated")
+        return None, on_demand_price(scenario.usd_per_hour, source="simulated")
 
-    def begin(self, zone: Zone | None, price: Price, *, now_s: float) -> Machine:
-        """Let a machine stand, billed from now on."""
-        self._num_begun += 1
-        machine = Machine(f"machine-{self._num_begun}", price, zone, now_s)
-        self.alive_nodes[machine.name] = machine
+    def start(self, zone: Zone | None, price: Price, *, now_s: float) -> Machine:
+        """Start a machine; it is billed from now on."""
+        self._num_started += 1
+        machine = Machine(f"machine-{self._num_started}", price, zone, now_s)
+        self.running[machine.name] = machine
         return machine
 
     def has(self, machine: Machine) -> bool:
-        """Whether a machine still stands."""
-        return machine.name in self.alive_nodes
+        """Return whether a machine is still running."""
+        return machine.name in self.running
 
-    def end(self, machine: Machine, *, now_s: float, is_taken: bool) -> None:
-        """Let a machine stand no more, and bill it."""
-        del self.alive_nodes[machine.name]
-        self._bill(machine, now_s, is_taken=is_taken)
+    def end(self, machine: Machine, *, now_s: float, is_interrupted: bool) -> None:
+        """End a machine and bill it."""
+        del self.running[machine.name]
+        self._bill(machine, now_s, is_interrupted=is_interrupted)
 
     def abandon(self, *, now_s: float) -> None:
-        """Leave all machines to themselves: they end when they have heard nothing for long enough."""
-        for machine in self.alive_nodes.values():
-            alone_s = 0.0 if machine.price.market == "own" else self._world.cost.poll_s
+        """Lose the driver: every machine notices at its next poll, stops by itself and is billed."""
+        for machine in self.running.values():
+            alone_s = 0.0 if machine.price.market == "own" else self._scenario.cost.poll_s
             self._bill(machine, now_s + alone_s + self.drain_s(machine) + self.terminate_s(machine))
-        self.alive_nodes.clear()
+        self.running.clear()
 
     def drain_s(self, machine: Machine) -> float:
         """Draw how long a machine's trial takes to stop."""
         if machine.price.market == "own" or machine.trial is None:
             return 0.0
-        return min(self._chance.lognormvariate(math.log(DRAIN_S), STOP_SIGMA), self._most_drain_s)
+        return min(self._generator.lognormvariate(math.log(DRAIN_S), STOP_SIGMA), self._max_drain_s)
 
     def terminate_s(self, machine: Machine) -> float:
-        """Draw how long a machine is billed after it was told to end."""
+        """Draw how long a machine is billed after it was terminated."""
         if machine.price.market == "own":
             return 0.0
-        if self._chance.random() < SLOW_SHARE:
-            return self._chance.uniform(*SLOW_S)
-        return self._chance.lognormvariate(math.log(TERMINATE_S), STOP_SIGMA)
+        if self._generator.random() < SLOW_SHARE:
+            return self._generator.uniform(*SLOW_S)
+        return self._generator.lognormvariate(math.log(TERMINATE_S), STOP_SIGMA)
 
-    def _bill(self, machine: Machine, end_s: float, *, is_taken: bool = False) -> None:
-        """Count what a machine is billed, by what happened."""
-        if is_taken and end_s - machine.begin_s < 3600:
+    def _bill(self, machine: Machine, end_s: float, *, is_interrupted: bool = False) -> None:
+        """Add the bill of a machine that has ended."""
+        if is_interrupted and end_s - machine.start_s < FREE_IF_INTERRUPTED_S:
             return
         if machine.zone is not None:
-            self.billed_usd += machine.zone.usd(machine.begin_s, end_s)
+            self.billed_usd += machine.zone.usd(machine.start_s, end_s)
         else:
-            self.billed_usd += machine.price.usd(max(machine.price.minimum_s, end_s - machine.begin_s))
+            self.billed_usd += machine.price.usd(max(machine.price.minimum_s, end_s - machine.start_s))

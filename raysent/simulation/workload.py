@@ -1,7 +1,4 @@
-"""What made-up trials take and score, and the world around a simulated sweep.
-
-How far made-up trials are on the way to their next report, and what an interruption takes from them.
-"""
+"""The scenario of a simulated sweep, and the times and scores of its trials."""
 
 from __future__ import annotations
 
@@ -12,19 +9,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from raysent.cost import CostConfig
-from raysent.simulation.market import Zone
 from raysent.sweeps import Trial, derived_seed
 from raysent.sweeps.space import SearchSpace
 
 MarketChoice = Literal["own", "spot", "on-demand", "auto"]
-# What a whole trial is taken to need where nobody says.
+# Time of a whole trial if the space does not estimate it.
 ASSUMED_TRIAL_S = 1800.0
-# How far a guess of a trial's time, and one trial from another, may be off (of the logarithm).
+# Error of that estimate, and spread of trial times around their mean (sigmas of the logarithm).
 GUESS_SIGMA, TRIAL_SIGMA = 0.35, 0.5
 
 
 @dataclass(frozen=True)
-class TrialModel:
+class SimulatedTrial:
     """How one trial behaves.
 
     Attributes:
@@ -37,19 +33,19 @@ class TrialModel:
 
 
 @dataclass(frozen=True)
-class World:
-    """What a simulated sweep meets.
+class Scenario:
+    """The machines, prices and times of a simulated sweep.
 
     Attributes:
-        usd_per_hour: Of a machine, on demand.
-        num_machines: At most so many at once.
-        market: `own` machines are always there; `auto` takes spot, and on demand where no spot machine is to be had.
-        num_reports: Of a whole trial.
-        trial_s: Seconds of a whole trial, as far as anybody knows before.
-        cost: Sets the times of stopping.
+        usd_per_hour: On-demand price of a machine.
+        num_machines: The most machines at once.
+        market: `own` machines are always available; `auto` uses spot, and on demand if no spot machine is available.
+        num_reports: Reports of a whole trial.
+        trial_s: Estimated seconds of a whole trial.
+        cost: Defines the times that stopping takes.
         num_zones: Pools of spot machines.
-        kill_share: Share of sweeps whose driver is killed and taken up again.
-        save_s: Seconds of saving a checkpoint.
+        kill_share: Fraction of sweeps whose driver is killed and resumes.
+        save_s: Seconds to save a checkpoint.
     """
 
     usd_per_hour: float
@@ -63,82 +59,31 @@ class World:
     save_s: float = 5.0
 
 
-def make_workload(world: World, *, seed: int, mode: str) -> Callable[[Trial], TrialModel]:
-    """Return what a trial's behaviour is drawn from: how long, how good, how noisy, the same for the same seed.
+def scenario_for(space: SearchSpace, *, usd_per_hour: float, num_machines: int, market: MarketChoice) -> Scenario:
+    """Return the scenario of a sweep of a space."""
+    training = space.config(space.first_params()).training
+    trial_s = ASSUMED_TRIAL_S if space.cost.trial_s is None else space.cost.trial_s
+    return Scenario(usd_per_hour, num_machines, market, training.num_reports, trial_s, space.cost)
 
-    All trials of a sweep share how far the guess of their time was off.
+
+def make_workload(scenario: Scenario, *, seed: int, mode: str) -> Callable[[Trial], SimulatedTrial]:
+    """Return a function from a trial to its time, quality and noise, deterministic in the seed.
+
+    The error of the estimated time is the same for all trials of a sweep.
     """
     sign = 1.0 if mode == "max" else -1.0
     common = math.exp(random.Random(derived_seed(seed, "speed")).gauss(0, GUESS_SIGMA))
-    report_s = common * world.trial_s / world.num_reports
+    report_s = common * scenario.trial_s / scenario.num_reports
 
-    def model(trial: Trial) -> TrialModel:
-        chance = random.Random(derived_seed(seed, "trial", trial.number))
-        seconds = report_s * math.exp(chance.gauss(0, TRIAL_SIGMA))
-        quality, noise_seed = chance.gauss(0, 1), chance.getrandbits(62)
+    def model(trial: Trial) -> SimulatedTrial:
+        generator = random.Random(derived_seed(seed, "trial", trial.number))
+        seconds = report_s * math.exp(generator.gauss(0, TRIAL_SIGMA))
+        quality, noise_seed = generator.gauss(0, 1), generator.getrandbits(62)
 
         def score(index: int) -> float:
             noise = random.Random(noise_seed + index).gauss(0, 0.1)
             return sign * (quality - 1.5 / math.sqrt(index) + noise)
 
-        return TrialModel(max(1.0, seconds), score)
+        return SimulatedTrial(max(1.0, seconds), score)
 
     return model
-
-
-def world_of(space: SearchSpace, *, usd_per_hour: float, num_machines: int, market: MarketChoice) -> World:
-    """Return the world that a sweep of a space would meet."""
-    training = space.config(space.first_params()).training
-    trial_s = ASSUMED_TRIAL_S if space.cost.trial_s is None else space.cost.trial_s
-    return World(usd_per_hour, num_machines, market, training.num_reports, trial_s, space.cost)
-
-
-class Training:
-    """What trials have saved of the way to their next report, and what they do again.
-
-    Attributes:
-        lost_s: Training that had to be done again, of all trials.
-    """
-
-    def __init__(self, workload: Callable[[Trial], TrialModel], *, save_s: float) -> None:
-        """Let no trial have begun.
-
-        Args:
-            workload: What trials take and score.
-            save_s: What a checkpoint takes.
-        """
-        self.lost_s = 0.0
-        self._workload, self._save_s = workload, save_s
-        self._models: dict[str, TrialModel] = {}
-        self._saved_s: dict[str, float] = {}
-        self._redone_s: dict[str, float] = {}
-
-    def seconds_left(self, trial: Trial) -> float:
-        """Return the seconds to a trial's next report, its checkpoint included."""
-        if trial.name not in self._models:
-            self._models[trial.name] = self._workload(trial)
-        left_s = self._models[trial.name].report_s - self._saved_s.get(trial.name, 0.0)
-        return max(0.0, left_s) + self._save_s
-
-    def interrupt(self, trial: Trial, *, done_s: float, zone: Zone | None, is_told: bool) -> None:
-        """Take a trial's machine: it keeps what was saved last, after a notice almost everything."""
-        every_s = math.sqrt(2 * self._save_s * zone.median_life_s) if zone else math.inf
-        kept_s = max(0.0, done_s - self._save_s) if is_told else done_s - done_s % every_s
-        self._saved_s[trial.name] = self._saved_s.get(trial.name, 0.0) + kept_s
-        self._redone_s[trial.name] = self._redone_s.get(trial.name, 0.0) + done_s - kept_s
-        self.lost_s += done_s - kept_s
-
-    def finish_share(self, trial: Trial, *, done_s: float) -> tuple[float, float]:
-        """Return the seconds that the way to a report took, and those that were done again.
-
-        What was saved on machines that went counts as the trial's time too; what was lost does not.
-        """
-        return done_s + self._saved_s.pop(trial.name, 0.0), self._redone_s.pop(trial.name, 0.0)
-
-    def score(self, trial: Trial, index: int) -> float:
-        """Return what a trial scores at a report."""
-        return self._models[trial.name].score(index)
-
-    def forget_saved(self) -> None:
-        """Let the ways to the next reports begin anew, as after a driver's death."""
-        self._saved_s.clear()

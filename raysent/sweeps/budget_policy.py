@@ -44,10 +44,10 @@ class BudgetPolicy:
         """Return what trials are bound to cost to their next rungs; one of no pace yet counts as the dearest."""
         if self._budget.on_budget != "finish-rung":
             return 0.0
-        dearest = max((one.usd / one.index for one in trials.values() if one.index), default=0.0)
+        most_expensive = max((one.usd / one.index for one in trials.values() if one.index), default=0.0)
         need = 0.0
         for one in ahead:
-            pace, index = (one.usd / one.index, one.index) if one is not None and one.index else (dearest, 0)
+            pace, index = (one.usd / one.index, one.index) if one is not None and one.index else (most_expensive, 0)
             need += MARGIN * pace * self._reports_ahead(index, trials)
         return need
 

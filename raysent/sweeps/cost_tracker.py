@@ -106,7 +106,7 @@ class CostTracker:
         """
         steps, lost = self._steps.get(trial.name, 0), self._steps_lost.get(trial.name, 0)
         self._steps[trial.name], self._steps_lost[trial.name] = report["step"], report["steps_lost"]
-        self.ledger.share(
+        self.ledger.record_trial(
             trial.name,
             node=report["node"],
             rung=report["index"],
@@ -186,7 +186,7 @@ def metered(
     def check_budget() -> None:
         with turn:
             funds = cost_tracker.funds()
-        if budget.is_gone(funds, seconds=config.poll_s):
+        if budget.is_exhausted(funds, seconds=config.poll_s):
             raise BudgetError(f"{what}: must stay within {budget.limit_usd:.2f} usd; {funds.spent_usd:.2f} are spent")
 
     with CostTracker(folder, config, nodes=nodes or (lambda: {what: {}}), prices=prices) as cost_tracker:

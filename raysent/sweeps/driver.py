@@ -280,15 +280,15 @@ def _sit(
     """Train in this sitting; returns whether the user interrupted."""
     space = record.space
     spent_s = sum(_sitting_lengths(folder))
-    dearest, budget = cost_tracker.prices.dearest, _budget(record)
+    most_expensive, budget = cost_tracker.prices.most_expensive, _budget(record)
     journal.write(
         "session",
         trials=space.limits.trials,
         concurrent=plan.concurrent,
         spent_s=round(spent_s, 1),
         spent_usd=round(cost_tracker.ledger.spent_usd, 6),
-        usd_per_hour=dearest.usd_per_hour,
-        price=dearest.source,
+        usd_per_hour=most_expensive.usd_per_hour,
+        price=most_expensive.source,
         budget=budget_values(budget),
     )
     return run_trials(

@@ -93,7 +93,7 @@ def _suggest(controller: SweepController, events: Sequence[Event], at: int) -> N
     following = events[at : at + 2]
     funds = next((event.get("funds") for event in following if event["event"] in ("started", "refused")), None)
     # A driver that was killed between the two events had funds that nobody kept; none were refused.
-    controller.suggest(Funds.read(funds))
+    controller.suggest(Funds.from_values(funds))
 
 
 def _report(controller: SweepController, events: Sequence[Event], at: int) -> None:
@@ -109,7 +109,7 @@ def _report(controller: SweepController, events: Sequence[Event], at: int) -> No
         metrics=dict(trial.metrics if is_told_again else event["metrics"]),  # type: ignore[arg-type]
         seconds=trial.seconds if is_told_again else event["seconds"],
         usd=trial.usd if is_told_again else event.get("usd", 0.0),
-        funds=Funds.read(funds),
+        funds=Funds.from_values(funds),
     )
 
 

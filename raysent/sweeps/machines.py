@@ -125,8 +125,8 @@ class Workers:
     CPU: int
     GPU: float = 0.0
 
-    def told(self) -> dict[str, str]:
-        """Return the variable that tells a sweep of them."""
+    def environment(self) -> dict[str, str]:
+        """Return the environment variable that describes these workers to a sweep."""
         return {WORKERS_VARIABLE: json.dumps(asdict(self))}
 
 
@@ -221,7 +221,7 @@ def num_workers(space: SearchSpace, *, most: int, head_usd: float, each_usd: flo
     limit_usd = space.cost.max_hourly_usd
     if limit_usd is None or not each_usd:
         return most
-    num = min(most, num_affordable(limit_usd, standing_usd=head_usd, each_usd=each_usd))
+    num = min(most, num_affordable(limit_usd, fixed_usd=head_usd, each_usd=each_usd))
     if num < 1:
         raise space.document.error(
             ("cost", "max_hourly"),
@@ -234,7 +234,7 @@ def num_workers(space: SearchSpace, *, most: int, head_usd: float, each_usd: flo
 def _affordable(space: SearchSpace, come: Workers, alive: Sequence[Mapping[str, Any]], prices: Prices) -> Workers:
     """Return the workers that dollars an hour allow, whichever type each of them will be of."""
     head_usd = sum(_worst_usd(node, prices) for node in alive if not node["Resources"].get("CPU"))
-    each_usd = prices.dearest.worst_usd_per_hour
+    each_usd = prices.most_expensive.worst_usd_per_hour
     return replace(come, num=num_workers(space, most=come.num, head_usd=head_usd, each_usd=each_usd))
 
 

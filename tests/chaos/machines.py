@@ -23,7 +23,7 @@ from botocore.retries.standard import ExponentialBackoff
 
 from chaos.driver import Watch
 from chaos.moments import Sight
-from raysent.cluster import aws_prices
+from raysent.cluster import prices as cluster_prices
 from raysent.cost import prices
 from raysent.errors import ArtifactError
 from raysent.preemption.ray_nodes import _Deadline
@@ -201,5 +201,5 @@ def install(stage: Path, watch: Watch) -> None:
     # As often, but without the seconds between.
     ExponentialBackoff.delay_amount = lambda *_: 0.002
     # Prices are asked for at every poll and soon given up, and no machine is billed for a minute that it did not run.
-    aws_prices.FRESH_S, prices.MINIMUM_S = 0.0, 0.0
-    aws_prices._PATIENCE = Config(connect_timeout=0.5, read_timeout=0.5, retries={"total_max_attempts": 2})
+    cluster_prices.FRESH_S, prices.MINIMUM_S = 0.0, 0.0
+    cluster_prices._PATIENCE = Config(connect_timeout=0.5, read_timeout=0.5, retries={"total_max_attempts": 2})

@@ -97,7 +97,7 @@ def _dots(run: Run, trials: Sequence[Trial], **look: Any) -> Any:
 
 def _best_so_far(run: Run, bill: Bill) -> list[tuple[float, float]]:
     """Return dollars spent by the whole sweep, and the best score that was known by then."""
-    times = [moment.time for moment in bill.moments]
+    times = [moment.time for moment in bill.history]
     points = sorted(
         (point.time, value)
         for trial in run.trials
@@ -110,7 +110,7 @@ def _best_so_far(run: Run, bill: Bill) -> list[tuple[float, float]]:
         at = bisect.bisect_right(times, time) - 1
         best = better(value, found[-1][1]) if found else value
         if at >= 0 and (not found or best != found[-1][1]):
-            found.append((bill.moments[at].spent_usd, best))
+            found.append((bill.history[at].spent_usd, best))
     if found and times:
         found.append((bill.usd, found[-1][1]))
     return found[: MAX_POINTS - 1] + found[-1:] if len(found) > MAX_POINTS else found

@@ -28,7 +28,7 @@ def section(run: Run) -> Section | None:
         text = "This sweep cost nothing: its machines count as free. A price for them is cost.usd_per_hour."
         return Section("cost", TITLE, blocks=[Note(text)])
     blocks: list[Block] = [Facts(_facts(run, bill))]
-    if len(bill.moments) > 1:
+    if len(bill.history) > 1:
         blocks.append(_over_time(run, bill))
     blocks.append(Note(" ".join(text for text in (_on_demand(bill), _estimate(run, bill), NOT_INCLUDED) if text)))
     return Section("cost", TITLE, _lead(bill), blocks)
@@ -77,7 +77,7 @@ def _on_demand(bill: Bill) -> str:
 
 def _lost_share(bill: Bill) -> float:
     """Return the share of trials' machine time that was done again."""
-    useful = sum(share.usd for share in bill.shares)
+    useful = sum(share.usd for share in bill.trial_costs)
     return bill.lost_usd / (useful + bill.lost_usd) if bill.lost_usd else 0.0
 
 
@@ -93,14 +93,14 @@ def _estimate(run: Run, bill: Bill) -> str:
 
 def _over_time(run: Run, bill: Bill) -> Figure:
     """Return dollars against hours, with interruptions on the line and lost work below it."""
-    begun = min(bill.moments[0].time, number(run.settings.get("started")) or bill.moments[0].time)
-    scale, unit = (3600.0, "hours") if bill.moments[-1].time - begun >= 3600 else (60.0, "minutes")
-    hours = [(moment.time - begun) / scale for moment in bill.moments]
+    begun = min(bill.history[0].time, number(run.settings.get("started")) or bill.history[0].time)
+    scale, unit = (3600.0, "hours") if bill.history[-1].time - begun >= 3600 else (60.0, "minutes")
+    hours = [(moment.time - begun) / scale for moment in bill.history]
     every = max(1, len(hours) // MAX_POINTS)
     kept = sorted({*range(0, len(hours), every), len(hours) - 1})
-    spent = [moment.spent_usd for moment in bill.moments]
-    lost = [moment.lost_usd for moment in bill.moments]
-    taken = [place for place, moment in enumerate(bill.moments) if moment.is_interruption]
+    spent = [moment.spent_usd for moment in bill.history]
+    lost = [moment.lost_usd for moment in bill.history]
+    taken = [place for place, moment in enumerate(bill.history) if moment.is_interruption]
     traces: list[Any] = [
         _line([hours[at] for at in kept], [spent[at] for at in kept], "spent", color=ACCENT, width=2.5),
         *([_line([hours[at] for at in kept], [lost[at] for at in kept], "lost work", color=BAD)] if lost[-1] else []),

@@ -20,7 +20,7 @@ MAX_BARS = 40
 def section(run: Run) -> Section | None:
     """Return bars by trial and a table by rung; None where nothing was spent."""
     bill = run.bill
-    if bill is None or not bill.shares:
+    if bill is None or not bill.trial_costs:
         return None
     rungs = rungs_of(run)
     lead = (
@@ -59,7 +59,7 @@ def _bars(run: Run, bill: Bill, rungs: Sequence[int]) -> Figure:
     """Return a stacked bar for each of the dearest trials."""
     costs: dict[str, list[float]] = {}
     lost: dict[str, float] = {}
-    for share in bill.shares:
+    for share in bill.trial_costs:
         costs.setdefault(share.trial, [0.0] * len(rungs))[_way(share.rung, rungs)] += share.usd
         lost[share.trial] = lost.get(share.trial, 0.0) + (share.lost_usd or 0.0)
     dearest = sorted(costs, key=lambda name: sum(costs[name]) + lost[name])[-MAX_BARS:]
@@ -115,12 +115,12 @@ def _table(run: Run, bill: Bill, rungs: Sequence[int]) -> Table:
         Column("time", "number", "of all trials"),
         Column("lost", "number", "dollars for steps that were done again"),
     ]
-    total = sum(share.usd for share in bill.shares)
+    total = sum(share.usd for share in bill.trial_costs)
     return Table(columns, [_row(run, bill, rungs, place, total) for place in range(len(rungs))])
 
 
 def _row(run: Run, bill: Bill, rungs: Sequence[int], place: int, total: float) -> list[Cell]:
-    shares = [share for share in bill.shares if _way(share.rung, rungs) == place]
+    shares = [share for share in bill.trial_costs if _way(share.rung, rungs) == place]
     usd, seconds = sum(share.usd for share in shares), sum(share.seconds for share in shares)
     lost = sum(share.lost_usd or 0.0 for share in shares)
     trained = len({share.trial for share in shares})

@@ -1,0 +1,444 @@
+"""`Simulator`: one sweep with the real controller and ledger, on simulated machines and trials."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from raysent.cost import Budget, Entry, Funds, Ledger, Price, spot_price
+from raysent.simulation.machines import (
+    NO_NOTICE_SHARE,
+    NOTICE_S,
+    PRICE_LAG_S,
+    UNREAD_SHARE,
+    Machine,
+    Machines,
+    Zone,
+)
+from raysent.simulation.workload import Scenario, SimulatedTrial, make_workload
+from raysent.sweeps import ENDED, Event, RandomSampler, Sampler, SweepController, Trial, budget_values, derived_seed
+from raysent.sweeps.space import SearchSpace
+
+BOOT_S = (40.0, 150.0)
+RETRY_S = 180.0
+
+
+@dataclass(frozen=True)
+class SimulatedSweep:
+    """The result of a simulated sweep.
+
+    Attributes:
+        billed_usd: The bill of its machines, computed from the events.
+        ledger_usd: Spending according to the ledger.
+        seconds: Duration of the sweep.
+        best: The best score of a trial that was not stopped; None if there is none.
+        num_interruptions: Machines that were interrupted.
+        lost_s: Seconds of training that had to be repeated.
+        rungs: Report index -> number of trials that reached it.
+        trials: All trials.
+        events: The journal.
+        lines: The ledger.
+        scores: Time, dollars spent and best score so far, at every report.
+    """
+
+    billed_usd: float
+    ledger_usd: float
+    seconds: float
+    best: float | None
+    num_interruptions: int
+    lost_s: float
+    rungs: dict[int, int]
+    trials: list[Trial]
+    events: list[Event] = field(repr=False)
+    lines: list[Entry] = field(repr=False)
+    scores: list[tuple[float, float, float]] = field(repr=False)
+
+
+class Simulator:
+    """Simulates one sweep. Call `run` once."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        scenario: Scenario,
+        budget: Budget,
+        *,
+        seed: int,
+        workload: Callable[[Trial], SimulatedTrial] | None = None,
+        sampler: Callable[[], Sampler] | None = None,
+        kill_at: int | None = None,
+    ) -> None:
+        """Prepare a sweep.
+
+        Args:
+            space: The search space.
+            scenario: Machines, prices and times.
+            budget: What the sweep may spend.
+            seed: Seed of all events.
+            workload: Times and scores of the trials; None to draw them from the seed.
+            sampler: Makes the sampler, anew after every restart of the driver; None for random sampling.
+            kill_at: Kill the driver once, right after it has written this many events; it resumes at once.
+        """
+        self._space, self._scenario, self._budget, self._seed = space, scenario, budget, seed
+        self._sampler = sampler or (lambda: RandomSampler(space, seed=seed))
+        self._generator = random.Random(derived_seed(seed, "events"))
+        self._queue = _EventQueue()
+        self._machines = Machines(scenario, seed=seed, generator=self._generator, max_drain_s=budget.window_s)
+        workload = workload or make_workload(scenario, seed=seed, mode=space.mode)
+        self._progress = _Progress(workload, save_s=scenario.save_s)
+        self._jump_s = 0.0
+        self._ticked_s = -math.inf
+        self._num_interruptions = 0
+        self._orphans: list[Trial] = []
+        self.events: list[Event] = []
+        self.lines: list[Entry] = []
+        self._scores: list[tuple[float, float, float]] = []
+        self._is_over = False
+        self._kill_at = kill_at
+
+    def run(self) -> SimulatedSweep:
+        """Simulate the sweep to its end."""
+        self._schedule(0.0, self._start_driver)
+        if self._generator.random() < self._scenario.kill_share:
+            self._schedule(self._generator.expovariate(1 / 3600), self._kill_driver)
+        while self._queue.has_more() and not self._is_over:
+            try:
+                self._queue.step()
+            except _KilledError:
+                self._kill_driver(down_s=0.0)
+        self._controller.abandon()
+        return self._result()
+
+    def _result(self) -> SimulatedSweep:
+        trials = list(self._controller.trials.values())
+        best = self._controller.best
+        rungs = Counter(index for trial in trials for index in trial.decisions)
+        return SimulatedSweep(
+            billed_usd=self._machines.billed_usd,
+            ledger_usd=self._ledger.spent_usd,
+            seconds=self._now,
+            best=self._controller.score(best) if best is not None and best.status == "finished" else None,
+            num_interruptions=self._num_interruptions,
+            lost_s=self._progress.lost_s,
+            rungs=dict(sorted(rungs.items())),
+            trials=trials,
+            events=self.events,
+            lines=self.lines,
+            scores=self._scores,
+        )
+
+    # -- the driver ---------------------------------------------------------------------------------------------
+
+    def _start_driver(self) -> None:
+        """Start or resume the sweep from its events and ledger lines alone, as a new driver process does."""
+        self._ledger = Ledger(self._write_line, past=list(self.lines), window_s=self._budget.window_s)
+        self._controller = SweepController(
+            self._space,
+            seed=self._seed,
+            write=self._write,
+            past=list(self.events),
+            budget=self._budget,
+            proposals=self._sampler(),
+        )
+        self._write("session", budget=budget_values(self._budget))
+        self._check_token = 0
+        self._start_machines()
+        self._finish_if_done()
+
+    def _write(self, event: str, **values: Any) -> None:
+        self.events.append({"event": event, "time": self._now, **values})
+        if len(self.events) == self._kill_at:
+            raise _KilledError
+
+    def _write_line(self, entry: Entry) -> None:
+        self.lines.append({**entry, "time": self._now})
+
+    def _kill_driver(self, down_s: float | None = None) -> None:
+        """Kill the driver. Its machines stop by themselves, and the driver resumes after a while."""
+        # The ledger is updated at every poll; only the time since the last poll is missing.
+        self._ledger.tick(now_s=self._now - self._generator.uniform(0, self._scenario.cost.poll_s))
+        self._machines.abandon(now_s=self._now)
+        self._queue.clear()
+        self._orphans.clear()
+        self._progress.forget_saved()
+        self._jump_s += self._generator.choice((0.0, 0.0, -3600.0, 3600.0))
+        self._schedule(self._generator.expovariate(1 / 1800) if down_s is None else down_s, self._start_driver)
+
+    def _funds(self) -> Funds:
+        """Return the spending as of the last poll."""
+        if self._now - self._ticked_s >= self._scenario.cost.poll_s:
+            self._ledger.tick(now_s=self._now)
+            self._ticked_s = self._now
+        return self._ledger.funds(elapsed_s=max(0.0, self._now + self._jump_s))
+
+    def _check(self, token: int) -> None:
+        """Stop all training if the budget requires it, else check again when that may have changed."""
+        if token != self._check_token:
+            return
+        funds = self._funds()
+        if self._controller.is_halted(funds):
+            for machine in self._machines.running.values():
+                if not machine.is_ending:
+                    machine.is_ending = True
+                    self._schedule(self._machines.drain_s(machine), self._terminate, machine)
+        else:
+            self._check_later(self._budget.seconds_left(funds))
+
+    def _check_later(self, seconds: float) -> None:
+        if math.isfinite(seconds):
+            self._check_token += 1
+            late_s = self._generator.uniform(0, self._scenario.cost.poll_s)
+            self._schedule(max(0.0, seconds) + late_s, self._check, self._check_token)
+
+    # -- machines -----------------------------------------------------------------------------------------------
+
+    def _start_machines(self) -> None:
+        """Start machines as long as trials wait for one and the budget admits it."""
+        while self._needs_machine():
+            found = self._machines.cheapest(self._now)
+            if found is None:
+                self._schedule(RETRY_S, self._start_machines)
+                return
+            zone, price = found
+            funds = self._funds()
+            need_usd = price.worst_usd(self._budget.window_s + price.minimum_s)
+            if not self._budget.fits_hourly(funds.hourly_usd + price.worst_usd_per_hour):
+                return
+            if self._budget.refusal(funds, need_usd=need_usd):
+                self._finish_if_done(no_more=True)
+                return
+            self._start_machine(zone, price)
+
+    def _needs_machine(self) -> bool:
+        machines = self._machines
+        return machines.num_busy < self._scenario.num_machines and self._num_waiting() > machines.num_idle
+
+    def _num_waiting(self) -> int:
+        """Return the number of trials that wait for a machine."""
+        return len(self._orphans) + self._controller.num_to_start
+
+    def _start_machine(self, zone: Zone | None, price: Price) -> None:
+        machine = self._machines.start(zone, price, now_s=self._now)
+        self._ledger.open(machine.name, price, now_s=self._now)
+        self._check_later(self._budget.seconds_left(self._funds()))
+        boot_s = 0.0 if price.market == "own" else self._generator.uniform(*BOOT_S)
+        self._schedule(boot_s, self._assign, machine)
+        if zone is not None:
+            self._watch_price(machine, zone)
+            life_s = zone.life_s()
+            has_notice = self._generator.random() >= NO_NOTICE_SHARE and life_s > NOTICE_S
+            if has_notice:
+                self._schedule(life_s - NOTICE_S, self._notice, machine)
+            self._schedule(life_s, self._interrupt, machine, has_notice)
+
+    def _watch_price(self, machine: Machine, zone: Zone) -> None:
+        """Schedule the driver's next look at a machine's price, some time after the price has changed."""
+        late_s = self._generator.uniform(0, PRICE_LAG_S)
+        self._schedule(zone.next_change_s(self._now) - self._now + late_s, self._update_price, machine, zone)
+
+    def _update_price(self, machine: Machine, zone: Zone) -> None:
+        if self._machines.has(machine):
+            is_unread = self._generator.random() < UNREAD_SHARE
+            price = spot_price(None, zone.on_demand, source="") if is_unread else zone.price(self._now)
+            machine.price = price
+            self._ledger.reprice(machine.name, price, now_s=self._now)
+            self._watch_price(machine, zone)
+
+    def _notice(self, machine: Machine) -> None:
+        if self._machines.has(machine):
+            machine.is_ending = True
+
+    def _interrupt(self, machine: Machine, has_notice: bool) -> None:
+        """Interrupt a machine; its trial continues on another one from its last checkpoint."""
+        if not self._machines.has(machine):
+            return
+        self._num_interruptions += 1
+        trial = machine.trial
+        if trial is not None and trial.status not in ENDED:
+            done_s = self._now - machine.segment_start_s
+            self._progress.interrupt(trial, done_s=done_s, zone=machine.zone, has_notice=has_notice)
+            self._orphans.append(trial)
+        self._end(machine, is_interrupted=True)
+        self._start_machines()
+        self._finish_if_done()
+
+    def _terminate(self, machine: Machine) -> None:
+        """Terminate a machine; it is billed until it has ended."""
+        machine.is_ending = True
+        machine.trial = None
+        self._schedule(self._machines.terminate_s(machine), self._terminated, machine)
+
+    def _terminated(self, machine: Machine) -> None:
+        if self._machines.has(machine):
+            self._end(machine, is_interrupted=False)
+            self._finish_if_done()
+
+    def _end(self, machine: Machine, *, is_interrupted: bool) -> None:
+        self._machines.end(machine, now_s=self._now, is_interrupted=is_interrupted)
+        self._ledger.close(machine.name, now_s=self._now, is_interrupted=is_interrupted)
+
+    # -- trials -------------------------------------------------------------------------------------------------
+
+    def _assign(self, machine: Machine) -> None:
+        """Give a machine its next trial, or terminate it."""
+        if not self._machines.has(machine) or machine.is_ending:
+            return
+        trial = self._orphans.pop(0) if self._orphans else self._controller.suggest(self._funds())
+        machine.trial = trial
+        if trial is None:
+            self._terminate(machine)
+        elif trial.index:
+            # A trial that continues repeats its last report, as the driver may not have received it.
+            values = {"metrics": trial.metrics, "seconds": trial.seconds, "usd": trial.usd}
+            self._report(machine, trial, index=trial.index, values=values)
+        else:
+            self._train(machine, trial)
+
+    def _train(self, machine: Machine, trial: Trial) -> None:
+        """Train a trial until its next report."""
+        machine.segment_start_s = self._now
+        self._schedule(self._progress.seconds_left(trial), self._complete, machine, trial, self._now)
+
+    def _complete(self, machine: Machine, trial: Trial, start_s: float) -> None:
+        """Report the segment of training that started at `start_s`, unless it was interrupted."""
+        if not self._machines.has(machine) or machine.trial is not trial or machine.segment_start_s != start_s:
+            return
+        index = trial.index + 1
+        took_s, repeated_s = self._progress.complete(trial, done_s=self._now - start_s)
+        score = self._progress.score(trial, index)
+        usd = machine.price.usd(took_s)
+        # A simulated step takes one second.
+        steps, lost = max(1, round(took_s)), round(repeated_s)
+        self._ledger.record_trial(
+            trial.name, node=machine.name, rung=index, seconds=took_s, usd=usd, steps=steps, steps_lost=lost
+        )
+        self._record_score(score)
+        values = {"metrics": {self._space.metric: score}, "seconds": trial.seconds + took_s, "usd": trial.usd + usd}
+        self._report(machine, trial, index=index, values=values)
+
+    def _report(self, machine: Machine, trial: Trial, *, index: int, values: dict[str, Any]) -> None:
+        """Report to the controller, and continue or stop the trial as it decides."""
+        num_reports = self._scenario.num_reports
+        funds = self._funds()
+        should_continue = self._controller.report(
+            trial.name, index=index, num_reports=num_reports, funds=funds, **values
+        )
+        if should_continue and index < num_reports:
+            self._train(machine, trial)
+            return
+        self._controller.end(trial.name, status="finished" if should_continue else "stopped")
+        machine.trial = None
+        self._assign(machine)
+
+    def _record_score(self, score: float) -> None:
+        """Record the best score so far."""
+        better = max if self._space.mode == "max" else min
+        best = better(score, self._scores[-1][2]) if self._scores else score
+        self._scores.append((self._now, self._ledger.spent_usd, best))
+
+    # -- the event queue ----------------------------------------------------------------------------------------
+
+    @property
+    def _now(self) -> float:
+        return self._queue.now_s
+
+    def _schedule(self, seconds: float, callback: Callable[..., None], *arguments: Any) -> None:
+        """Call back in `seconds`."""
+        self._queue.schedule(seconds, callback, *arguments)
+
+    def _finish_if_done(self, *, no_more: bool = False) -> None:
+        """End the sweep if no machine is running and none will be started."""
+        if not self._machines.running and (no_more or self._num_waiting() == 0):
+            self._is_over = True
+
+
+class _KilledError(Exception):
+    """The driver was killed."""
+
+
+class _EventQueue:
+    """Future events, in order of time.
+
+    Attributes:
+        now_s: The time of the last event, in seconds from the start of the sweep.
+    """
+
+    def __init__(self) -> None:
+        """Start at time zero without events."""
+        self.now_s = 0.0
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._count = 0
+
+    def schedule(self, seconds: float, callback: Callable[..., None], *arguments: Any) -> None:
+        """Call back in `seconds`; events at the same time run in the order in which they were scheduled."""
+        self._count += 1
+        heapq.heappush(self._heap, (self.now_s + seconds, self._count, callback, arguments))
+
+    def has_more(self) -> bool:
+        """Return whether any event is left."""
+        return bool(self._heap)
+
+    def step(self) -> None:
+        """Advance to the next event and run it."""
+        self.now_s, _, callback, arguments = heapq.heappop(self._heap)
+        callback(*arguments)
+
+    def clear(self) -> None:
+        """Drop all events."""
+        self._heap.clear()
+
+
+class _Progress:
+    """The progress of trials towards their next reports, and the time that interruptions cost.
+
+    Attributes:
+        lost_s: Seconds of training that had to be repeated, over all trials.
+    """
+
+    def __init__(self, workload: Callable[[Trial], SimulatedTrial], *, save_s: float) -> None:
+        """Start without trials.
+
+        Args:
+            workload: Times and scores of the trials.
+            save_s: Seconds to save a checkpoint.
+        """
+        self.lost_s = 0.0
+        self._workload, self._save_s = workload, save_s
+        self._trials: dict[str, SimulatedTrial] = {}
+        self._saved_s: dict[str, float] = {}
+        self._repeated_s: dict[str, float] = {}
+
+    def seconds_left(self, trial: Trial) -> float:
+        """Return the seconds to a trial's next report, its checkpoint included."""
+        if trial.name not in self._trials:
+            self._trials[trial.name] = self._workload(trial)
+        left_s = self._trials[trial.name].report_s - self._saved_s.get(trial.name, 0.0)
+        return max(0.0, left_s) + self._save_s
+
+    def interrupt(self, trial: Trial, *, done_s: float, zone: Zone | None, has_notice: bool) -> None:
+        """Interrupt a trial. It keeps what its last checkpoint holds: after a notice, almost everything."""
+        every_s = math.sqrt(2 * self._save_s * zone.median_life_s) if zone else math.inf
+        kept_s = max(0.0, done_s - self._save_s) if has_notice else done_s - done_s % every_s
+        self._saved_s[trial.name] = self._saved_s.get(trial.name, 0.0) + kept_s
+        self._repeated_s[trial.name] = self._repeated_s.get(trial.name, 0.0) + done_s - kept_s
+        self.lost_s += done_s - kept_s
+
+    def complete(self, trial: Trial, *, done_s: float) -> tuple[float, float]:
+        """Return the seconds of training for a report, and the seconds that were repeated.
+
+        Saved work of interrupted machines counts towards the first; lost work does not.
+        """
+        return done_s + self._saved_s.pop(trial.name, 0.0), self._repeated_s.pop(trial.name, 0.0)
+
+    def score(self, trial: Trial, index: int) -> float:
+        """Return the score of a trial at a report."""
+        return self._trials[trial.name].score(index)
+
+    def forget_saved(self) -> None:
+        """Drop all saved progress, as after the death of the driver."""
+        self._saved_s.clear()
