@@ -20,7 +20,7 @@ from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
 from raysent.report import write as write_report
 from raysent.simulation import SimulatedSweep, Simulator
-from raysent.simulation.workload import TrialModel, World
+from raysent.simulation.workload import Scenario, SimulatedTrial
 from raysent.storage.layout import JOURNAL_FILE, TRIALS_FILE
 from raysent.sweeps import SweepController, SweepRecord, SweepResult, Trial
 from raysent.sweeps.ranking import TrialResult, best_result, median_values, rank, select_members
@@ -55,12 +55,12 @@ def swept(request, tmp_path_factory) -> Swept:
     space = parse_space(parse_yaml(TEXT % request.param), name="six")
     sign = 1.0 if space.mode == "max" else -1.0
 
-    def workload(trial: Trial) -> TrialModel:
+    def workload(trial: Trial) -> SimulatedTrial:
         # At the first rung each trial beats those before it, except C.
         early = VALUES[trial.name] if trial.name in ("0004", "0005") else 0.5 + 0.01 * trial.number
-        return TrialModel(60.0, lambda index: sign * (early if index == 1 else VALUES[trial.name]))
+        return SimulatedTrial(60.0, lambda index: sign * (early if index == 1 else VALUES[trial.name]))
 
-    world = World(1.0, 1, "own", num_reports=3, trial_s=180.0, cost=CostConfig(), kill_share=0.0)
+    world = Scenario(1.0, 1, "own", num_reports=3, trial_s=180.0, cost=CostConfig(), kill_share=0.0)
     sweep = Simulator(space, world, Budget(), seed=1, workload=workload).run()
     folder = tmp_path_factory.mktemp(space.metric)
     save_record(folder, SweepRecord(space, seed=1), facts={})
