@@ -98,7 +98,7 @@ base:
 search:
   objective: {{choice: {{quick: {{type: context_prediction}}, skip: {{type: sentence_decoding}}}}}}
 limits: {{trials: 2, scheduler: {{type: none}}}}
-judge: {{tasks: [], each: objective}}
+evaluation: {{tasks: [], stratify_by: objective}}
 """
     )
     ran = CommandLine(monkeypatch, capsys)("sweep", space, "--run", tmp_path / "run", "--json", "--yes")

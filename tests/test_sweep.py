@@ -36,7 +36,7 @@ search:
   encoder.bidirectional: {{choice: [false, true]}}
   training.learning_rate: {{loguniform: [1e-3, 1e-2]}}
 limits: {{trials: {trials}, scheduler: {{type: {scheduler}}}}}
-judge: {{tasks: []}}
+evaluation: {{tasks: []}}
 """
 
 
