@@ -21,6 +21,7 @@ from raysent.cluster.prices import LiveSpot
 from raysent.config import Override
 from raysent.errors import RaysentError
 from raysent.evaluation.tasks import find_task
+from raysent.models.objectives import CONTEXT_METRICS
 from raysent.storage import address_of
 from raysent.storage.layout import JOURNAL_FILE
 from raysent.sweeps import Event, SweepRecord, SweepResult, judged, load_record, prepare_space, read_events, spent_usd
@@ -30,7 +31,6 @@ from raysent.sweeps import start as start_sweep
 from raysent.sweeps.ranking import median_values, rank_trials
 from raysent.sweeps.space import SearchSpace, find_space, read_space, schema, with_absolute_paths
 from raysent.training.run import describe
-from raysent.training.validation import CONTEXT_METRICS
 
 SOME_TRIALS_FAILED, INTERRUPTED = 5, 130
 
@@ -180,7 +180,7 @@ def _print_plan(
     if as_json:
         print_json(plan)
         return
-    unit = "pairs" if base.objective.reads == "pairs" else "sentences"
+    unit = "pairs" if base.source is base.pairs else "sentences"
     chance = []
     if "chance_accuracy" in pool:
         chance = [f"chance on the validation pool: context_accuracy {pool['chance_accuracy']:.4g}"]

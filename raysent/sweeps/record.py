@@ -13,13 +13,13 @@ from typing import Any
 
 from raysent.config import Document, Override
 from raysent.errors import ArtifactError
+from raysent.models.objectives import CONTEXT_METRICS
 from raysent.storage import address_of, read_json, write_json, write_text
 from raysent.storage.layout import SWEEP_FILE, TRIALS_FILE, TRIALS_FOLDER
 from raysent.sweeps.journal_v1 import upgrade_record
 from raysent.sweeps.ranking import median_values, rank_trials
 from raysent.sweeps.space import SearchSpace, apply_overrides, parse_space
 from raysent.sweeps.trial import Trial, trial_name
-from raysent.training.validation import CONTEXT_METRICS
 
 _PACKAGES = ("raysent", "ray", "optuna", "torch", "numpy")
 
