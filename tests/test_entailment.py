@@ -118,7 +118,7 @@ def test_run_begins_with_a_trained_model(tmp_path: Path):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"initial": "nowhere"}, ConfigError, "initial: must be the folder of a trained model; there is none in nowhe"),
+        ({"initial": "nowhere"}, ConfigError, "initial: must be the folder of a trained model; found none in nowhere"),
         (
             {"encoder": {"type": "gru", "hidden_size": 6, "embedding": {"dim": 6}}},
             ConfigError,

@@ -15,7 +15,7 @@ from toy_batches import ToyRead, build_context, toy_batch
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.kernels.packing import pack
 from raysent.models import ModelConfig, SentenceModel
-from raysent.models.embeddings import EmbeddingConfig, EmptyTables, Tables, WordTable
+from raysent.models.embeddings import EmbeddingConfig, Tables, WordTable
 from raysent.models.encoders import build_encoder
 from raysent.models.encoders.gru import Config as Gru
 from raysent.models.encoders.linear import Config as Linear
@@ -245,7 +245,9 @@ def test_parameter_count_is_the_papers():
         objective=Agreement(),
     )
     vocabulary = Vocabulary(["<pad>", "<unk>", "word"])
-    model = SentenceModel(config, vocabulary, tables=EmptyTables(vocabulary, generator=torch.Generator()))
+    model = SentenceModel.build(
+        config, vocabulary, seed=0, word_vectors=lambda dim: np.zeros((3, dim), dtype=np.float32)
+    )
     count = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     assert count == 6 * 1024 * (300 + 1024 + 1) + 2048 * 300 + 1
     assert round(count / 1e6, 2) == 8.76
