@@ -15,7 +15,7 @@ from raysent.analysis.neighbours import read_analogies, score_analogies
 from raysent.data.corpus import CorpusConfig
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import DataError
-from raysent.evaluation.evaluate import expand
+from raysent.evaluation.members import expand
 from raysent.models.sentence_encoder import HashEncoder
 
 NOUNS = ("king queen", "man woman", "uncle aunt")

@@ -126,7 +126,7 @@ def test_space_schema_is_one_json_object_that_knows_the_models(raysent_):
     ran = raysent_("space", "schema")
     schema = json.loads(ran.out)
     assert (ran.code, ran.err) == (0, "")
-    assert {"base", "search", "limits", "evaluation"} <= schema["properties"].keys()
+    assert {"base", "search", "limits", "judge"} <= schema["properties"].keys()
     assert "encoder" in schema["properties"]["base"]["properties"]
 
 
@@ -370,7 +370,7 @@ def test_data_check_says_what_is_there(raysent_, place):
     """Whole, missing and wrong files are told apart; a wrong one is exit code 2, with the line that evaluate gives."""
     ran = raysent_("data", "check", "data")
     assert ran.code == 0
-    assert re.search(r"^MR +whole +80$", ran.out, re.MULTILINE)
+    assert re.search(r"^MR +complete +80$", ran.out, re.MULTILINE)
     assert "TREC: no TREC/train_5500.label and 1 more; published at https://github.com/facebookresearch" in ran.out
     with (place / "data/MR/rt-polarity.pos").open("a") as stream:
         stream.write("one more\n")

@@ -15,7 +15,8 @@ from raysent.ensembles import fit, pool
 from raysent.ensembles.outcomes import fitted_folds, task_outcome
 from raysent.ensembles.representations import Average, Concatenation
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluation.evaluate import evaluate, records
+from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.members import expand
 from raysent.evaluation.probes.results import mean_interval
 from raysent.evaluation.tasks import senteval
 from raysent.models.sentence_encoder import HashEncoder
@@ -130,7 +131,7 @@ def run(tmp_path_factory):
         patch.setattr(senteval, "NUM_ROWS", counts)
         write_tasks(folder / "data")
         combined = ensemble.combine(MEMBERS, output=folder, tasks=["CR", "TREC"], data_dir=folder / "data", top=2)
-        found = records(MEMBERS, output=folder / "evaluation", tasks=["CR", "TREC"], data_dir=folder / "data")
+        found = Evaluator(folder / "evaluation", folder / "data").records(expand(MEMBERS), ["CR", "TREC"])
     return folder, combined, found
 
 
@@ -296,6 +297,6 @@ def test_joined_vectors_stand_beside_the_pool(tmp_path, monkeypatch):
     # Members stand in the order of their validation scores.
     order = [int(name.removeprefix("hash:")) for name in combined.names]
     joined = Concatenation([next(one for one in blocks if one.encode(["x"]).shape[1] == size) for size in order])
-    (by_hand,) = evaluate(["hash:1"], output=tmp_path / "b", tasks=["CR"], data_dir=data_dir, load=lambda _: joined)
+    (by_hand,) = Evaluator(tmp_path / "b", data_dir, load=lambda _: joined).evaluate(["hash:1"], ["CR"])
     assert combined.representations["concatenation"][0].test.value == pytest.approx(by_hand.test)
     assert [Average.suits(sizes) for sizes in ([8, 8], [8, 4])] == [True, False]

@@ -16,8 +16,8 @@ from raysent.ensembles.measures import NUM_BINS, ambiguity, diversity, error_cor
 from raysent.ensembles.outcomes import task_outcome
 from raysent.ensembles.predictions import Answers
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluation.evaluate import Record
 from raysent.evaluation.probes.results import FoldResult
+from raysent.evaluation.records import Record
 
 
 def nll(log_probabilities, labels):

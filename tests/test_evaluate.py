@@ -1,4 +1,4 @@
-"""Evaluation: whole path on a small task, the cache of records, names of models, broken models."""
+"""Evaluation: a small task from files to scores, the cache of records, names of models, broken models."""
 
 import json
 
@@ -7,15 +7,17 @@ import pytest
 from safetensors.numpy import save
 
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.evaluation.evaluate import evaluate, expand, read_record, records
+from raysent.evaluation.evaluate import Evaluator, run_job
+from raysent.evaluation.members import Costs, expand
 from raysent.evaluation.protocols import PROTOCOLS
-from raysent.evaluation.tasks import senteval
+from raysent.evaluation.records import Score, SimilarityScore, read_record, read_scores
+from raysent.evaluation.tasks import ProbeTask, ScoredSet, SimilarityTask, TaskData, senteval
 from raysent.models.sentence_encoder import HashEncoder
 
 
 @pytest.fixture
 def data_dir(tmp_path, monkeypatch):
-    """Return a folder with a CR of 60 rows that words tell apart, and some rows twice."""
+    """Return a folder with a CR of 60 rows whose classes differ in one word; some rows occur twice."""
     counts = senteval.NUM_ROWS | {"CR/custrev.pos": 30, "CR/custrev.neg": 30}
     monkeypatch.setattr(senteval, "NUM_ROWS", counts)
     folder = tmp_path / "data"
@@ -27,20 +29,20 @@ def data_dir(tmp_path, monkeypatch):
 
 
 class Counting:
-    """Loads `hash:8` for any path, counts loads and sentences, and can give NaN."""
+    """Loads `hash:8` for any path, counts loads and sentences, and can return NaN."""
 
     def __init__(self, *, broken: bool = False) -> None:
         self.loads = self.sentences = 0
         self.broken = broken
 
     def __call__(self, path):
-        """Return this encoder, whatever was asked for."""
+        """Return this encoder for any path."""
         del path
         self.loads += 1
         return self
 
     def encode(self, sentences, *, batch_size=512):
-        """Encode with the reference."""
+        """Encode as `hash:8`."""
         del batch_size
         self.sentences += len(sentences)
         vectors = HashEncoder(8).encode(sentences)
@@ -49,7 +51,7 @@ class Counting:
 
 
 def write_model(folder, values: bytes | None = None):
-    """Write what passes for a trained model's files."""
+    """Write files named as those of a trained model."""
     folder.mkdir(parents=True)
     tensors = save({"a": np.ones(3, dtype=np.float32)}) if values is None else values
     for name, content in (("model.json", b"{}"), ("model.safetensors", tensors), ("vocabulary.txt", b"a")):
@@ -57,9 +59,9 @@ def write_model(folder, values: bytes | None = None):
     return folder
 
 
-def test_evaluate_scores_and_writes_records(data_dir, tmp_path):
-    """A score per model and task, and a record that says how it came about."""
-    scores = evaluate(["hash:8", "hash:16"], output=tmp_path / "out", tasks=["cr"], data_dir=data_dir)
+def test_evaluate_returns_scores_and_writes_records(data_dir, tmp_path):
+    """One score per model and task, and a record with settings and versions."""
+    scores = Evaluator(tmp_path / "out", data_dir).evaluate(["hash:8", "hash:16"], ["cr"])
     assert [(score.model, score.task, score.protocol) for score in scores] == [
         ("hash:8", "CR", "fast"),
         ("hash:16", "CR", "fast"),
@@ -71,27 +73,27 @@ def test_evaluate_scores_and_writes_records(data_dir, tmp_path):
     assert about["interval"][0] <= about["test"] <= about["interval"][1]
 
 
-def test_evaluate_reads_what_is_there(data_dir, tmp_path):
-    """The second time nothing is loaded, and the scores are the same."""
+def test_evaluate_reads_existing_records(data_dir, tmp_path):
+    """The second evaluation loads no model and returns the same scores."""
     load = Counting()
-    options = {"output": tmp_path / "out", "tasks": ["CR"], "data_dir": data_dir, "load": load}
-    first = evaluate(["hash:8"], **options)
-    assert evaluate(["hash:8"], **options) == first
+    evaluator = Evaluator(tmp_path / "out", data_dir, load=load)
+    first = evaluator.evaluate(["hash:8"], ["CR"])
+    assert evaluator.evaluate(["hash:8"], ["CR"]) == first
     assert load.loads == 1
 
 
 def test_evaluate_encodes_a_distinct_sentence_once(data_dir, tmp_path):
-    """Sixty rows hold forty sentences."""
+    """Sixty rows hold forty distinct sentences; a task named twice is evaluated once."""
     load = Counting()
-    evaluate(["hash:8"], output=tmp_path / "out", tasks=["CR", "cr"], data_dir=data_dir, load=load)
+    Evaluator(tmp_path / "out", data_dir, load=load).evaluate(["hash:8"], ["CR", "cr"])
     assert load.sentences == 40
 
 
 @pytest.mark.parametrize("damage", ["missing", "torn", "foreign"])
-def test_evaluate_makes_a_damaged_record_again(data_dir, tmp_path, damage):
-    """A record that is not whole is never trusted."""
-    options = {"output": tmp_path / "out", "tasks": ["CR"], "data_dir": data_dir}
-    first = evaluate(["hash:8"], **options)
+def test_evaluate_replaces_a_damaged_record(data_dir, tmp_path, damage):
+    """An incomplete record is not used."""
+    evaluator = Evaluator(tmp_path / "out", data_dir)
+    first = evaluator.evaluate(["hash:8"], ["CR"])
     arrays = tmp_path / "out/hash-8/CR.npz"
     match damage:
         case "missing":
@@ -100,27 +102,27 @@ def test_evaluate_makes_a_damaged_record_again(data_dir, tmp_path, damage):
             arrays.write_bytes(arrays.read_bytes()[:100])
         case "foreign":
             (tmp_path / "out/hash-8/CR.json").write_text("[1]")
-    assert evaluate(["hash:8"], **options) == first
+    assert evaluator.evaluate(["hash:8"], ["CR"]) == first
     assert read_record(tmp_path / "out/hash-8", "CR") is not None
 
 
 def test_evaluate_notices_other_rows_and_other_values(data_dir, tmp_path):
-    """Another label file or another model in the same folder is judged anew."""
+    """Changed labels, or another model in the same folder, are evaluated again."""
     model = write_model(tmp_path / "model")
     load = Counting()
-    options = {"output": tmp_path / "out", "tasks": ["CR"], "data_dir": data_dir, "load": load}
-    evaluate([model], **options)
+    evaluator = Evaluator(tmp_path / "out", data_dir, load=load)
+    evaluator.evaluate([model], ["CR"])
     (model / "model.safetensors").write_bytes(save({"a": np.zeros(3, dtype=np.float32)}))
-    evaluate([model], **options)
+    evaluator.evaluate([model], ["CR"])
     (data_dir / "CR/custrev.neg").write_text("bad other\n" * 30)
-    evaluate([model], **options)
-    evaluate([model], **options)
+    evaluator.evaluate([model], ["CR"])
+    evaluator.evaluate([model], ["CR"])
     assert load.loads == 3
 
 
-def test_record_comes_back_as_it_was(data_dir, tmp_path):
-    """Labels, folds and probe survive the files exactly."""
-    ((made,),) = records(["hash:8"], output=tmp_path / "out", tasks=["CR"], data_dir=data_dir).values()
+def test_read_record_returns_what_was_written(data_dir, tmp_path):
+    """Labels, folds and probe are equal."""
+    ((made,),) = Evaluator(tmp_path / "out", data_dir).records(expand(["hash:8"]), ["CR"]).values()
     read = read_record(tmp_path / "out/hash-8", "CR", key=made.key)
     assert (read.label_names, read.row_hash, read.test) == (made.label_names, made.row_hash, made.test)
     np.testing.assert_array_equal(read.labels, made.labels)
@@ -132,30 +134,125 @@ def test_record_comes_back_as_it_was(data_dir, tmp_path):
 
 
 def test_evaluate_reports_progress(data_dir, tmp_path):
-    """The first job is announced, every job as it is done, and the end."""
+    """The first job before it starts, every job when it is done, and the end."""
     seen = []
-    evaluate(["hash:8"], output=tmp_path, tasks=["CR"], data_dir=data_dir, progress=lambda *event: seen.append(event))
+    Evaluator(tmp_path, data_dir, progress=lambda *event: seen.append(event)).evaluate(["hash:8"], ["CR"])
     assert seen == [("hash:8: CR", 0, 1), ("hash:8: CR", 1, 1), ("done", 1, 1)]
 
 
-def test_evaluate_names_a_model_that_gives_nan(data_dir, tmp_path):
-    """A diverged model is named in one line, and leaves no record."""
+def test_evaluate_names_a_model_that_returns_nan(data_dir, tmp_path):
+    """The error names the model; no record is written."""
     model = write_model(tmp_path / "model")
     with pytest.raises(DataError, match=r"model: vectors must be finite; given NaN or infinity in 2 of 60 rows of CR"):
-        evaluate([model], output=tmp_path / "out", tasks=["CR"], data_dir=data_dir, load=Counting(broken=True))
+        Evaluator(tmp_path / "out", data_dir, load=Counting(broken=True)).evaluate([model], ["CR"])
     assert not (tmp_path / "out").exists()
 
 
-def test_evaluate_refuses_unknown_tasks_before_loading(data_dir, tmp_path):
-    """A wrong name costs nothing."""
+def test_evaluate_rejects_unknown_tasks_before_loading(data_dir, tmp_path):
+    """No model is loaded."""
     load = Counting()
     with pytest.raises(ConfigError, match=r"^--tasks CRR: unknown task; did you mean 'CR'\?$"):
-        evaluate(["hash:8"], output=tmp_path, tasks=["CRR"], data_dir=data_dir, load=load)
+        Evaluator(tmp_path, data_dir, load=load).evaluate(["hash:8"], ["CRR"])
     assert load.loads == 0
 
 
-def test_expand_takes_a_sweep_for_its_trained_trials(tmp_path):
-    """Trials without a model are left out; a model below `model/` counts."""
+def pairs_task(name: str = "pairs") -> SimilarityTask:
+    """Return a task without files, on which a model's own similarity is compared with scores."""
+    one = ScoredSet("a", ["x y", "x", "p q"], ["x y", "x z", "r s"], np.array([5.0, 3.0, 1.0]))
+    return SimilarityTask(name, reader=lambda task, data_dir: [one])
+
+
+def test_evaluate_mixes_tasks_with_and_without_a_probe(data_dir, tmp_path):
+    """Each is scored in its way, in the order given; a model is loaded once; records are read again."""
+    load = Counting()
+    load.similarity_measure = "cosine"
+    evaluator = Evaluator(tmp_path / "out", data_dir, protocol="kiros", load=load)
+    first = evaluator.evaluate(["hash:8"], [pairs_task(), "CR"])
+    assert [(type(score), score.task, score.protocol) for score in first] == [
+        (SimilarityScore, "pairs", "similarity"),
+        (Score, "CR", "kiros"),
+    ]
+    assert evaluator.evaluate(["hash:8"], [pairs_task(), "CR"]) == first
+    assert load.loads == 1
+
+
+def test_evaluate_hands_all_jobs_to_map_jobs(data_dir, tmp_path):
+    """Their results may come in any order; scores keep the order of tasks."""
+
+    def backwards(jobs):
+        return [(place, run_job(jobs[place])) for place in reversed(range(len(jobs)))]
+
+    evaluator = Evaluator(tmp_path / "out", data_dir, map_jobs=backwards)
+    scores = evaluator.evaluate(["hash:8", "hash:9"], [pairs_task(), "CR"])
+    assert [(score.model, score.task) for score in scores] == [
+        ("hash:8", "pairs"),
+        ("hash:8", "CR"),
+        ("hash:9", "pairs"),
+        ("hash:9", "CR"),
+    ]
+
+
+def test_records_rejects_a_task_without_a_probe(data_dir, tmp_path):
+    """There are no log-probabilities to combine."""
+    with pytest.raises(ConfigError, match=r"^--tasks pairs: must be scored by accuracy or correlation"):
+        Evaluator(tmp_path, data_dir).records(expand(["hash:8"]), [pairs_task()])
+
+
+def test_read_scores_returns_what_was_evaluated(data_dir, tmp_path):
+    """Of all models, tasks and protocols, with and without a probe."""
+    written = []
+    for protocol in ("fast", "senteval/prototyping"):
+        evaluator = Evaluator(tmp_path / "out", data_dir, protocol=protocol)
+        written += [*evaluator.evaluate(["hash:8", "hash:9"], ["CR", pairs_task()])]
+    read = read_scores(tmp_path / "out")
+    assert len(read) == 6
+    assert all(score in read for score in written)
+    assert all(score in written for score in read)
+    without_probe = [score for score in read if isinstance(score, SimilarityScore)]
+    assert [(score.model, score.test) for score in without_probe] == [
+        (score.model, score.pearson) for score in without_probe
+    ]
+    assert {(score.validation, score.interval, score.costs, score.f1) for score in without_probe} == {
+        (None, None, Costs(), None)
+    }
+
+
+def test_read_scores_of_a_file_without_optional_values(tmp_path):
+    """Files of earlier versions lack intervals, measures and costs."""
+    path = tmp_path / "model/MR.json"
+    path.parent.mkdir()
+    plain = {"model": "m", "task": "MR", "protocol": "fast", "validation": 80.0, "test": 79.0}
+    path.write_text(json.dumps(plain))
+    assert read_scores(tmp_path) == [Score(**plain)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("[1]", "not a record of an evaluation"), ("{", "truncated or not JSON")]
+)
+def test_read_scores_names_a_file_that_is_no_record(tmp_path, text, message):
+    """The error names the file."""
+    path = tmp_path / "model/MR.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(ArtifactError, match=f"model/MR.json: {message}"):
+        read_scores(tmp_path)
+
+
+def test_score_knows_whether_it_is_a_correlation(data_dir, tmp_path):
+    """A correlation has no place in a mean of accuracies."""
+    rows = np.split(np.arange(40), [20, 30])
+    scores = np.tile([1.0, 5.0], 20)
+    pairs = (["a b"] * 40, ["a b" if score > 3 else "x" for score in scores])
+    data = TaskData(
+        "own", "pair", "train-validation-test", tuple("12345"), pairs, scores.astype(int) - 1, *rows, scores
+    )
+    own = ProbeTask("own", reader=lambda task, data_dir: data, is_scored=True)
+    evaluated = Evaluator(tmp_path, data_dir).evaluate(["hash:8"], ["CR", own, pairs_task()])
+    assert [score.is_correlation for score in evaluated] == [False, True, True]
+
+
+def test_expand_replaces_a_sweep_by_its_trained_trials(tmp_path):
+    """Trials without a model are left out; the model may be in `model/`."""
     write_model(tmp_path / "sweep/trials/0001")
     write_model(tmp_path / "sweep/trials/0002/model", b"other")
     (tmp_path / "sweep/trials/0003").mkdir()
@@ -164,8 +261,8 @@ def test_expand_takes_a_sweep_for_its_trained_trials(tmp_path):
     assert len({member.key for member in members}) == 3
 
 
-def test_expand_tells_trials_of_two_sweeps_apart(tmp_path):
-    """The sweep's name is put before a trial's where two are called alike; the same model twice is one."""
+def test_expand_gives_trials_of_two_sweeps_different_names(tmp_path):
+    """The sweep's name comes before a trial's if two have the same; a model named twice is taken once."""
     for sweep in ("a", "b"):
         write_model(tmp_path / sweep / "trials/1")
     members = expand([tmp_path / "a", tmp_path / "b", tmp_path / "a" / "trials/1"])
@@ -180,22 +277,22 @@ def test_expand_tells_trials_of_two_sweeps_apart(tmp_path):
         (["gone/trials/1"], r"gone/trials: must hold a trained trial; found none; finish the sweep first"),
     ],
 )
-def test_expand_refuses_what_is_no_model(tmp_path, make, message):
-    """The message says what was looked for."""
+def test_expand_rejects_a_folder_without_a_model(tmp_path, make, message):
+    """The error names what a model's folder holds."""
     for folder in make:
         (tmp_path / folder).mkdir(parents=True)
     with pytest.raises(ArtifactError, match=message):
         expand([tmp_path / "gone"])
 
 
-def test_expand_refuses_a_model_that_is_not_whole(tmp_path):
-    """A missing file is named."""
+def test_expand_rejects_an_incomplete_model(tmp_path):
+    """The error names the missing file."""
     (write_model(tmp_path / "model") / "model.safetensors").unlink()
     with pytest.raises(ArtifactError, match=r"model.safetensors: no such file; the model is not whole"):
         expand([tmp_path / "model"])
 
 
 def test_expand_needs_a_model():
-    """Nothing to judge is a mistake."""
+    """The error names what counts as a model."""
     with pytest.raises(ArtifactError, match=r"^MODEL: needs at least one run, model or hash:DIM; given none$"):
         expand([])

@@ -16,7 +16,7 @@ from raysent.analysis.neighbours import search as index_module
 from raysent.data.corpus import CorpusConfig, distinct
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.evaluation.evaluate import expand
+from raysent.evaluation.members import expand
 from raysent.kernels.compiled import try_load
 from raysent.kernels.hamming import pack_bits
 from raysent.models.sentence_encoder import HashEncoder, SentenceEncoder, normalize_rows

@@ -1,4 +1,4 @@
-"""Scored pairs: correlations in three ways of summing up, files as published, and the released evaluator's figures."""
+"""Similarity: correlations summarized in three ways, files as published, and SentEval's own scores."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import pytest
 from command import CommandLine
 
 from raysent.errors import DataError
-from raysent.evaluation.evaluate import evaluate_similarity
+from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.similarity import cosines, score_sets
-from raysent.evaluation.tasks import similarity
-from raysent.evaluation.tasks.similarity import SIMILARITY_TASKS, ScoredSet
+from raysent.evaluation.tasks import TASKS, ScoredSet, similarity
 from raysent.models.sentence_encoder import HashEncoder
 
-# SentEval's own figures for the hash-seeded bag of words of 50 dimensions: Pearson's mean and weighted mean, Spearman's.
+# SentEval's own scores for the hash-seeded bag of words of 50 dimensions: Pearson's mean and weighted mean, Spearman's.
 PUBLISHED = {
     "STS12": (0.3984196, 0.3906942, 0.4222788),
     "STS13": (0.3319863, 0.4169980, 0.3440877),
@@ -29,17 +28,16 @@ PUBLISHED = {
 def write_sts(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *, scores: tuple[str, ...] = ("5", "1.5", "", "0")
 ) -> None:
-    """Write one set of four pairs, one of them without a score, as STS16."""
-    monkeypatch.setitem(similarity.SET_SIZES, "STS16", {"small": 3})
-    task = similarity._sts("STS16")
-    monkeypatch.setitem(SIMILARITY_TASKS, "STS16", task)
-    (folder / "STS/STS16-en-test").mkdir(parents=True)
+    """Write the sets of STS16 with four pairs each, one of them without a score."""
+    monkeypatch.setitem(similarity.SET_SIZES, "STS16", dict.fromkeys(similarity.SET_SIZES["STS16"], 3))
     pairs = ["a cat sat\tthe cat sat", "a dog\ta cat ran", "x\ty", "one two\tthree four five"]
-    (folder / task.files[0]).write_text("\n".join(pairs) + "\n")
-    (folder / task.files[1]).write_text("\n".join(scores) + "\n")
+    (folder / "STS/STS16-en-test").mkdir(parents=True)
+    for name in TASKS["STS16"].files:
+        lines = scores if "STS.gs" in name else pairs
+        (folder / name).write_text("\n".join(lines) + "\n")
 
 
-def test_score_is_its_restatement():
+def test_score_sets_equals_its_restatement():
     """Means over sets, plain and weighted, and one correlation over all pairs."""
     generator, encoder = np.random.default_rng(0), HashEncoder(20)
     words = [f"w{number}" for number in range(30)]
@@ -64,8 +62,8 @@ def test_score_is_its_restatement():
     assert score.pearson_all == pytest.approx(100 * both, abs=1e-4)
 
 
-def test_paraphrases_are_told_apart_by_the_mean_similarity():
-    """Scores of 0 and 1 give accuracy and F1 of the last set, by the first set's mean; other scores do not."""
+def test_score_sets_of_zeros_and_ones_classify_by_a_threshold():
+    """Accuracy and F1 of the last set, by the first set's mean similarity; other scores have no such measures."""
     first = ScoredSet("train", ["a b", "a b"], ["a b", "c d"], np.array([1.0, 0.0]))
     second = ScoredSet("test", ["x", "x y z", "x"], ["x", "p q r", "w"], np.array([1.0, 1.0, 0.0]))
     encoder = HashEncoder(200)
@@ -77,14 +75,14 @@ def test_paraphrases_are_told_apart_by_the_mean_similarity():
     assert score_sets(encoder, [graded], model="m", task="t").measures == {}
 
 
-def test_evaluate_prints_similarities_and_keeps_them(tmp_path, monkeypatch, capsys):
-    """Named alone they need no probe; the second time they are read; the pair without a score is left out."""
+def test_evaluate_prints_and_keeps_similarities(tmp_path, monkeypatch, capsys):
+    """Pairs without a score are left out; the second time the scores are read."""
     write_sts(tmp_path / "data", monkeypatch)
     monkeypatch.chdir(tmp_path)
     arguments = ("evaluate", "hash:20", "--data", tmp_path / "data", "--tasks", "sts16")
     raysent = CommandLine(monkeypatch, capsys)
     first = json.loads(raysent(*arguments, "--json").out)["similarity"]
-    assert (first[0]["num_pairs"], first[0]["measure"]) == (3, "cosine")
+    assert (first[0]["num_pairs"], first[0]["measure"]) == (15, "cosine")
     monkeypatch.setattr(HashEncoder, "encode", None)
     assert json.loads(raysent(*arguments, "--json").out)["similarity"] == first
     assert "Pearson x 100, nothing trained" in raysent(*arguments).out
@@ -93,31 +91,31 @@ def test_evaluate_prints_similarities_and_keeps_them(tmp_path, monkeypatch, caps
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        (("5", "1", "2", "0"), "STS16 small must have 3 scored pairs as published; given 4"),
+        (("5", "1", "2", "0"), "STS16 answer-answer must have 3 scored pairs as published; given 4"),
         (("5", "1"), "must hold a line for each of the 4 pairs; given 2"),
         (("5", "", "high", "0"), "scores must be numbers"),
     ],
 )
-def test_changed_files_are_one_clear_line(tmp_path, monkeypatch, scores, message):
-    """Which set, what must hold, what was given."""
+def test_load_rejects_files_that_are_not_as_published(tmp_path, monkeypatch, scores, message):
+    """The error names the set and both numbers."""
     write_sts(tmp_path, monkeypatch, scores=scores)
     with pytest.raises(DataError, match=message):
-        evaluate_similarity(["hash:5"], output=tmp_path / "out", tasks=["STS16"], data_dir=tmp_path)
+        TASKS["STS16"].load(tmp_path)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_figures_are_sentevals_own(tmp_path, name):
-    """Of the hash-seeded bag of words, to six digits, ranks too, though they turn on ties in the last bit."""
+def test_scores_equal_those_of_senteval(tmp_path, name):
+    """For the hash-seeded bag of words, to six digits, even of ranks, which depend on ties in the last bit."""
     folder = Path(os.environ.get("RAYSENT_SENTEVAL", Path(__file__).parents[2] / "shared/data/senteval"))
-    if not SIMILARITY_TASKS[name].is_present(folder):
+    if not TASKS[name].is_present(folder):
         pytest.skip(f"{name} is not in {folder}; name SentEval's data/downstream with RAYSENT_SENTEVAL")
-    (score,) = evaluate_similarity(["hash:50"], output=tmp_path, tasks=[name], data_dir=folder)
+    (score,) = Evaluator(tmp_path, folder).evaluate(["hash:50"], [name])
     found = (score.pearson / 100, score.pearson_weighted / 100, score.spearman / 100)
     np.testing.assert_allclose(found, PUBLISHED[name], atol=1e-6)
 
 
-def test_cosines_of_equal_rows_round_as_one_fixed_order_rounds():
-    """Sums are taken lane by lane in single precision; the restatement takes them a number at a time."""
+def test_cosines_are_summed_in_one_fixed_order():
+    """Lane by lane in single precision; the restatement adds one number at a time."""
     first, second = np.random.default_rng(0).standard_normal((2, 5, 70)).astype(np.float32)
 
     def dot(u, v):

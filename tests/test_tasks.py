@@ -1,4 +1,6 @@
-"""Tasks: names, rows, published counts, and the tasks drawn from documentation."""
+"""Tasks: names, rows, published numbers of lines, and the tasks made of documentation."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,13 +21,13 @@ def write_two_files(data_dir, positive: bytes, negative: bytes) -> None:
 
 @pytest.fixture
 def small_counts(monkeypatch):
-    """Let CR be published with two and three lines, SST-2 and TREC with two in every file."""
+    """Set the published numbers of lines: CR two and three, all other files two."""
     counts = dict.fromkeys(senteval.NUM_ROWS, 2) | {"CR/custrev.neg": 3}
     monkeypatch.setattr(senteval, "NUM_ROWS", counts)
 
 
 def documents(num_libraries: int = 3, num_modules: int = 9, num_sentences: int = 24) -> list[DocsDocument]:
-    """Return made-up documentation in which every sentence is distinct."""
+    """Return simulated documentation in which every sentence is distinct."""
     return [
         DocsDocument(
             library=f"library{library}",
@@ -38,39 +40,72 @@ def documents(num_libraries: int = 3, num_modules: int = 9, num_sentences: int =
 
 
 def modules_of(data, rows) -> set[str]:
-    """Return the modules that the first column's sentences of some rows come from."""
+    """Return the modules of the first sentences of some rows."""
     return {data.sentences[0][row].partition("of ")[2] for row in rows}
 
 
-@pytest.mark.parametrize("name", ["MR", "mr", "SST2", "sst-2", "docs_library", "TREC"])
-def test_find_task_ignores_case_and_hyphens(name):
-    """Names are found however they are written."""
-    assert tasks.find_task(name).name.lower().replace("-", "") == name.lower().replace("-", "").replace("_", "")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("MR", "MR"), ("mr", "MR"), ("SST2", "SST-2"), ("docs_library", "docs-library"), ("sts-12", "STS12")],
+)
+def test_find_task_ignores_case_and_hyphens(name, expected):
+    """Tasks with and without a probe are found in one way."""
+    assert tasks.find_task(name).name == expected
 
 
-def test_find_task_names_the_nearest():
-    """An unknown task's message names the one that was meant."""
-    with pytest.raises(ConfigError, match=r"^--tasks TERC: unknown task; did you mean 'TREC'\?$"):
-        tasks.find_task("TERC")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("TERC", r"^--tasks TERC: unknown task; did you mean 'TREC'\?$"),
+        ("sts-17", r"^--tasks sts-17: unknown task; did you mean 'STS1\d'\?$"),
+        ("xyzzy", r"^--tasks xyzzy: unknown task; known: docs-library, docs-order, MR, CR.*STS-B, STS12, STS13"),
+    ],
+)
+def test_find_task_names_the_nearest_or_all(name, message):
+    """The error names the nearest task, or all where none is near."""
+    with pytest.raises(ConfigError, match=message):
+        tasks.find_task(name)
 
 
-def test_find_task_lists_what_is_known():
-    """Where nothing is near, all tasks are listed."""
-    with pytest.raises(ConfigError, match=r"--tasks xyzzy: unknown task; known: docs-library, docs-order, MR, CR"):
-        tasks.find_task("xyzzy")
+def test_find_task_rejects_a_task_scored_in_another_way():
+    """An ensemble combines probes, so it cannot use a task without one; nor is such a task listed for it."""
+    with pytest.raises(
+        ConfigError, match=r"^tasks: STS12: must be scored by accuracy or correlation; .* by similarity$"
+    ):
+        tasks.find_task("sts12", scorings=tasks.PROBED, option="tasks: ")
+    with pytest.raises(ConfigError, match=r"known: docs-library.*STS-B$"):
+        tasks.find_task("xyzzy", scorings=tasks.PROBED)
 
 
-@pytest.mark.parametrize("task", tasks.known_tasks().values(), ids=lambda task: task.name)
-def test_every_task_says_what_it_is(task):
-    """A task that needs data names its files, their counts and where they are published."""
-    assert task.split in ("nested", "train-test", "train-validation-test")
-    if task.needs_data:
-        assert task.files
-        assert task.source.startswith("https://")
-        assert all(senteval.NUM_ROWS[name] > 0 for name in task.files)
+@pytest.mark.parametrize("task", tasks.TASKS.values(), ids=lambda task: task.name)
+def test_every_task_names_its_files_and_source(task):
+    """A task that reads files names them and where they are published; its name is its own, in any case."""
+    assert tasks.TASKS[task.name] is tasks.find_task(task.name.lower().replace("-", "_")) is task
+    assert task.scoring in tasks.SCORINGS
+    assert bool(task.files) == task.source.startswith("https://")
 
 
-def test_reader_splits_on_newlines_only(tmp_path, small_counts):
+@pytest.mark.parametrize("task", [task for task in tasks.TASKS.values() if not task.files], ids=lambda task: task.name)
+def test_every_embedded_task_is_read_without_a_folder(task):
+    """Its rows have labels of at least two classes in every split, and the same content each time."""
+    data = task.load()
+    assert data.task == task.name
+    assert len(data) == len(data.sentences[0]) == len(data.labels)
+    for rows in (data.train, data.validation, data.test):
+        assert len(np.unique(data.labels[rows])) > 1
+    assert task.load().row_hash == data.row_hash
+
+
+def test_resolve_tasks_takes_tasks_beside_names():
+    """A task that no registry knows, such as one made from a user's file, is taken as it is; each is taken once."""
+    data = documentation.order_rows(tasks.find_task("docs-order"), documents(), split_sizes=(60, 16, 16))
+    own = tasks.ProbeTask("reviews", reader=lambda task, data_dir: replace(data, task=task.name))
+    found = tasks.resolve_tasks(["docs-order", own, "DOCS_ORDER"])
+    assert [task.name for task in found] == ["docs-order", "reviews"]
+    assert found[1].load().task == "reviews"
+
+
+def test_read_lines_splits_on_newlines_only(tmp_path, small_counts):
     """U+0085 within a line is part of the sentence, and an empty line is a row."""
     write_two_files(tmp_path, b"a\x85b\n\n", b"c\nd \x0c e\nf")
     data = tasks.load_task("CR", tmp_path)
@@ -79,21 +114,21 @@ def test_reader_splits_on_newlines_only(tmp_path, small_counts):
     assert data.label_names == ("neg", "pos")
 
 
-def test_missing_file_is_named(tmp_path):
-    """The message names the file, the task and where it is published."""
+def test_load_names_a_missing_file(tmp_path):
+    """The error names the file, the task and where it is published."""
     with pytest.raises(DataError, match=r"CR/custrev.pos: no such file; CR needs it, published at https://github.com"):
         tasks.load_task("CR", tmp_path)
 
 
-def test_wrong_count_is_refused(tmp_path, small_counts):
-    """A file of another length is not the published one."""
+def test_load_rejects_a_wrong_number_of_lines(tmp_path, small_counts):
+    """The error gives both numbers."""
     write_two_files(tmp_path, b"a\n", b"c\nd\ne\n")
     with pytest.raises(DataError, match=r"custrev.pos: CR must have 2 lines as published; given 1; fetch it again"):
         tasks.load_task("CR", tmp_path)
 
 
-def test_missing_folder_is_asked_for():
-    """A task from files cannot be loaded without a folder."""
+def test_load_needs_a_folder_for_files():
+    """The error names the option and a file."""
     with pytest.raises(DataError, match=r"^MR: needs a folder in SentEval's layout; given none; name it with --data"):
         tasks.load_task("MR")
 
@@ -110,17 +145,18 @@ def test_sst2_keeps_the_given_splits(tmp_path, small_counts):
     assert data.labels.tolist() == [1, 0, 1, 0, 1, 0]
 
 
-def test_sst2_refuses_a_line_without_label(tmp_path, small_counts):
-    """A line of another form is named."""
+def test_sst2_rejects_a_line_without_label(tmp_path, small_counts):
+    """The error names file and line."""
     folder = tmp_path / "SST/binary"
     folder.mkdir(parents=True)
-    (folder / "sentiment-train").write_text("good\t1\nbad\n", encoding="utf-8")
+    for part in ("train", "dev", "test"):
+        (folder / f"sentiment-{part}").write_text("good\t1\nbad\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"sentiment-train:2: SST-2 needs a label and a sentence; given 'bad'"):
         tasks.load_task("SST-2", tmp_path)
 
 
 def test_trec_reads_coarse_classes(tmp_path, small_counts):
-    """The class is what stands before the colon; the text may hold any byte."""
+    """The class is the text before the colon; sentences may hold any byte."""
     (tmp_path / "TREC").mkdir()
     (tmp_path / "TREC/train_5500.label").write_bytes(b"NUM:dist How far ?\nLOC:city Where\xf0 ?\n")
     (tmp_path / "TREC/TREC_10.label").write_bytes(b"LOC:other Where to ?\nNUM:date When ?\n")
@@ -130,8 +166,8 @@ def test_trec_reads_coarse_classes(tmp_path, small_counts):
     assert data.labels.tolist() == [1, 0, 0, 1]
 
 
-def test_trec_refuses_a_class_unseen_in_training(tmp_path, small_counts):
-    """A test label that training lacks is a wrong file."""
+def test_trec_rejects_a_class_unseen_in_training(tmp_path, small_counts):
+    """The error gives the classes of train."""
     (tmp_path / "TREC").mkdir()
     (tmp_path / "TREC/train_5500.label").write_bytes(b"NUM:dist a\nLOC:city b\n")
     (tmp_path / "TREC/TREC_10.label").write_bytes(b"HUM:x c\nNUM:date d\n")
@@ -139,18 +175,33 @@ def test_trec_refuses_a_class_unseen_in_training(tmp_path, small_counts):
         tasks.load_task("TREC", tmp_path)
 
 
-def test_default_tasks_are_those_at_hand(tmp_path, small_counts):
-    """With a folder, the tasks in it; without, the embedded ones; an empty folder is a mistake."""
-    assert tasks.default_tasks() == ["docs-library", "docs-order"]
+def names(data_dir=None, **options) -> list[str]:
+    """Return the names of the tasks taken if none is named."""
+    return [task.name for task in tasks.resolve_tasks(None, data_dir, **options)]
+
+
+def test_resolve_tasks_takes_those_present_by_default(tmp_path, small_counts):
+    """With a folder, the tasks in it; without, the embedded ones; an empty folder is an error."""
+    assert names() == ["docs-library", "docs-order"]
     with pytest.raises(DataError, match=r"no task found; it would hold MR/rt-polarity.pos"):
-        tasks.default_tasks(tmp_path)
+        names(tmp_path)
     write_two_files(tmp_path, b"a\nb\n", b"c\nd\ne\n")
-    assert tasks.default_tasks(tmp_path) == ["CR"]
+    assert names(tmp_path) == ["CR"]
     assert "MR" in tasks.absent_tasks(tmp_path)
 
 
-def test_row_hash_follows_the_content():
-    """The same rows have the same hash; another label, another one."""
+def test_resolve_tasks_takes_the_scorings_wanted_by_default(tmp_path):
+    """One data set may be three tasks: its files are those of all of them."""
+    for name in tasks.find_task("SICK-E").files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert names(tmp_path) == ["SICK-E", "SICK-R", "SICK-R-similarity"]
+    assert names(tmp_path, scorings=tasks.PROBED) == ["SICK-E", "SICK-R"]
+    assert names(tmp_path, default={"accuracy"}) == ["SICK-E"]
+
+
+def test_row_hash_depends_on_the_content():
+    """Equal rows have equal hashes; other rows have another."""
     task = tasks.find_task("docs-library")
     first, second = (documentation.library_rows(task, documents(), split_sizes=(60, 15, 15)) for _ in range(2))
     other = documentation.library_rows(task, documents(), split_sizes=(60, 15, 15), seed=1)
@@ -158,8 +209,8 @@ def test_row_hash_follows_the_content():
     assert first.row_hash != other.row_hash
 
 
-def test_library_rows_are_balanced_and_apart():
-    """Every library has as many rows in a split, and no module is in two splits."""
+def test_library_rows_are_balanced_and_split_by_module():
+    """Every library has the same number of rows in a split, and no module is in two splits."""
     data = documentation.library_rows(tasks.find_task("docs-library"), documents(), split_sizes=(60, 15, 15))
     splits = [data.train, data.validation, data.test]
     assert [np.bincount(data.labels[rows]).tolist() for rows in splits] == [[20] * 3, [5] * 3, [5] * 3]
@@ -168,7 +219,7 @@ def test_library_rows_are_balanced_and_apart():
 
 
 def test_library_rows_leave_out_repeated_and_short_sentences():
-    """A sentence of two places could be in two splits; one of four words says too little."""
+    """A sentence that occurs twice could be in two splits; one of four words is too short."""
     repeated = [DocsDocument(f"library{number}", "x", ["the same words in both", "too short"]) for number in range(2)]
     task = tasks.find_task("docs-library")
     data = documentation.library_rows(task, [*documents(), *repeated], split_sizes=(600, 150, 150))
@@ -176,13 +227,13 @@ def test_library_rows_leave_out_repeated_and_short_sentences():
 
 
 def test_library_rows_need_two_libraries():
-    """With one library there is nothing to tell apart."""
+    """The error gives the number found."""
     with pytest.raises(DataError, match=r"^docs-library: needs the documentation of two libraries; found 1"):
         documentation.library_rows(tasks.find_task("docs-library"), documents(num_libraries=1))
 
 
 def test_order_rows_swap_half_of_the_neighbours():
-    """Pairs are neighbours; half are swapped and labelled so; no module is in two splits."""
+    """Pairs are neighbors; half are swapped and have label 0; no module is in two splits."""
     data = documentation.order_rows(tasks.find_task("docs-order"), documents(), split_sizes=(60, 16, 16))
     assert data.kind == "order"
     assert [int(data.labels[rows].sum()) for rows in (data.train, data.validation, data.test)] == [30, 8, 8]
@@ -193,6 +244,6 @@ def test_order_rows_swap_half_of_the_neighbours():
 
 
 def test_order_rows_need_several_modules():
-    """A single module cannot be divided."""
-    with pytest.raises(DataError, match=r"^docs-order: needs neighbouring sentences of several modules; found"):
+    """A single module cannot be split."""
+    with pytest.raises(DataError, match=r"^docs-order: needs neighboring sentences of several modules; found"):
         documentation.order_rows(tasks.find_task("docs-order"), documents(num_libraries=1, num_modules=1))

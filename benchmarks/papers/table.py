@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.papers.making import TIME_FILE
 from benchmarks.papers.rows import Row
-from raysent.evaluation.evaluate import evaluate, evaluate_similarity
+from raysent.evaluation.evaluate import Evaluator
 from raysent.models import SentenceModel
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.storage import read_json, write_json, write_text
@@ -45,10 +45,7 @@ def judge(row: Row, *, models: Path, data: Path) -> dict[str, float]:
         model = SentenceModel.load(Path(path))
         return model if block is None else Block(model, block)
 
-    scores = evaluate([models / name], output=output, data_dir=senteval, load=load)
-    found = {score.task: score.test for score in scores}
-    similarities = evaluate_similarity([models / name], output=output, data_dir=senteval, load=load)
-    found |= {one.task: one.pearson for one in similarities}
+    found = {score.task: score.test for score in Evaluator(output, senteval, load=load).evaluate([models / name])}
     write_json(models / row.name / SCORES_FILE, found)
     return found
 

@@ -15,11 +15,10 @@ import numpy as np
 
 from raysent.analysis.efficiency import RunFacts, metric_mode, metric_of, runs_of
 from raysent.analysis.files import Analysis
-from raysent.analysis.predictions import Judging
 from raysent.config import StrictModel, get_dotted
 from raysent.errors import ConfigError, did_you_mean
-from raysent.evaluation import evaluate
-from raysent.evaluation.members import costs_of
+from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.members import costs_of, expand
 
 Value = bool | int | float | str | None
 
@@ -98,7 +97,7 @@ def compare_values(
     by: str = "",
     metric: str | None = None,
     tasks: Sequence[str] = (),
-    judging: Judging | None = None,
+    evaluator: Evaluator | None = None,
 ) -> ParameterEffect:
     """Return a metric against one setting.
 
@@ -108,7 +107,7 @@ def compare_values(
         by: A second one, whose values are drawn as lines of their own.
         metric: A metric of validation; by default `downstream`, or else the first that all runs report.
         tasks: Where given, the mean test score over these tasks is compared instead.
-        judging: How tasks are judged; needed for `tasks`.
+        evaluator: Evaluates the tasks; needed for `tasks`.
 
     Raises:
         ConfigError: If no run has a setting of that name, or the runs have no such metric in common.
@@ -117,8 +116,8 @@ def compare_values(
     runs = runs_of(names)
     values = [_value(run, parameter) for run in runs]
     _check_varied(runs, values, parameter)
-    if tasks and judging is not None:
-        scores, told, mode = _test_scores(runs, tasks, judging), _told(tasks, judging.protocol), "max"
+    if tasks and evaluator is not None:
+        scores, told, mode = _test_scores(runs, tasks, evaluator), _told(tasks, evaluator.protocol), "max"
     else:
         told = metric_of(runs, metric)
         scores, mode = [_last(run, told) for run in runs], metric_mode(told)
@@ -227,14 +226,7 @@ def _told(tasks: Sequence[str], protocol: str) -> str:
     return f"test on {', '.join(tasks)} ({protocol})"
 
 
-def _test_scores(runs: Sequence[RunFacts], tasks: Sequence[str], judging: Judging) -> list[float]:
+def _test_scores(runs: Sequence[RunFacts], tasks: Sequence[str], evaluator: Evaluator) -> list[float]:
     """Return the mean test score over tasks of each run."""
-    found = evaluate.records(
-        [run.path for run in runs],
-        output=judging.output,
-        tasks=tasks,
-        data_dir=judging.data_dir,
-        protocol=judging.protocol,
-        progress=judging.progress,
-    )
+    found = evaluator.records(expand([run.path for run in runs]), tasks)
     return [float(np.mean([record.test for record in records])) for records in found.values()]

@@ -28,34 +28,14 @@ from scipy import stats
 from raysent.analysis.files import Analysis
 from raysent.config import StrictModel
 from raysent.errors import ConfigError
-from raysent.evaluation import evaluate
+from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member, expand
 from raysent.evaluation.probes.features import encode_columns
 from raysent.evaluation.probes.results import predicted_scores
-from raysent.evaluation.records import Record
-from raysent.evaluation.tasks import TaskData, find_task, load_task
-from raysent.evaluation.tasks.similarity import SIMILARITY_TASKS, ScoredSet
+from raysent.evaluation.records import SIMILARITY, Record
+from raysent.evaluation.tasks import SimilarityData, TaskData, find_task
 from raysent.models import load as load_model
 from raysent.models.sentence_encoder import SentenceEncoder
-
-SIMILARITY = "similarity"
-
-
-@dataclass(frozen=True)
-class Judging:
-    """Where and how answers are found.
-
-    Attributes:
-        output: Folder of the evaluation's records.
-        data_dir: Folder in SentEval's layout; None for embedded tasks.
-        protocol: How a task with a probe is judged.
-        progress: Called with what is being done.
-    """
-
-    output: Path
-    data_dir: Path | None = None
-    protocol: str = "fast"
-    progress: evaluate.Progress | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +75,7 @@ class Answers:
         return distances
 
 
-def answers_of(models: Sequence[str | Path], task: str, *, judging: Judging) -> list[Answers]:
+def answers_of(models: Sequence[str | Path], task: str, *, evaluator: Evaluator) -> list[Answers]:
     """Return the answers of models to the same rows of a task, in the order given.
 
     Raises:
@@ -103,36 +83,12 @@ def answers_of(models: Sequence[str | Path], task: str, *, judging: Judging) -> 
         DataError: If its files are missing or wrong.
         ArtifactError: If a model cannot be loaded, or a record cannot be written.
     """
-    name = similarity_name(task)
-    if name is not None:
-        sets = SIMILARITY_TASKS[name].load(judging.data_dir)
-        return [_compared(member, name, sets, load_model) for member in expand(models)]
-    data = load_task(task, judging.data_dir)
-    found = evaluate.records(
-        models,
-        output=judging.output,
-        tasks=[data.task],
-        data_dir=judging.data_dir,
-        protocol=judging.protocol,
-        progress=judging.progress,
-    )
-    return [_probed(records[0], data) for records in found.values()]
-
-
-def similarity_name(task: str) -> str | None:
-    """Return the name of the task of compared pairs that is meant, None for a task with a probe.
-
-    Raises:
-        ConfigError: If there is no such task at all.
-    """
-    by_plain = {name.lower(): name for name in SIMILARITY_TASKS}
-    name = by_plain.get(task.lower())
-    if name is None:
-        try:
-            find_task(task)
-        except ConfigError as error:
-            raise ConfigError(f"{error}, {', '.join(SIMILARITY_TASKS)}") from None
-    return name
+    found = find_task(task)
+    data = found.load(evaluator.data_dir)
+    if isinstance(data, SimilarityData):
+        return [_compared(member, data, load_model) for member in expand(models)]
+    results = evaluator.records(expand(models), [found])
+    return [_probed(records[0], data) for records in results.values()]
 
 
 def _probed(record: Record, data: TaskData) -> Answers:
@@ -158,20 +114,17 @@ def _probed(record: Record, data: TaskData) -> Answers:
     )
 
 
-def _compared(member: Member, task: str, sets: Sequence[ScoredSet], load: Callable[[str], SentenceEncoder]) -> Answers:
-    """Return a model's own similarities on the scale of people's scores."""
+def _compared(member: Member, data: SimilarityData, load: Callable[[str], SentenceEncoder]) -> Answers:
+    """Return a model's own similarities on the scale of the human ratings."""
     encoder = load(member.path)
-    first = [sentence for one in sets for sentence in one.first]
-    second = [sentence for one in sets for sentence in one.second]
-    scores = np.concatenate([one.scores for one in sets])
-    likeness = np.asarray(encoder.similarity_pairwise(*encode_columns(encoder, (first, second))), dtype=np.float64)
+    similarities = np.asarray(encoder.similarity_pairwise(*encode_columns(encoder, data.sentences)), dtype=np.float64)
     return Answers(
         model=member.name,
-        task=task,
+        task=data.task,
         protocol=SIMILARITY,
-        sentences=(first, second),
-        gold=scores,
-        answers=on_scale(likeness, scores),
+        sentences=data.sentences,
+        gold=data.scores,
+        answers=on_scale(similarities, data.scores),
     )
 
 
@@ -234,14 +187,14 @@ class Disagreements(Analysis):
 
 
 def find_disagreements(
-    models: Sequence[str | Path], task: str, *, judging: Judging, num_rows: int = 10
+    models: Sequence[str | Path], task: str, *, evaluator: Evaluator, num_rows: int = 10
 ) -> Disagreements:
     """Return where two models differ most on a task, `num_rows` rows for each of them.
 
     Raises:
         ConfigError: If there are not two models, or there is no such task.
     """
-    found = answers_of(models, task, judging=judging)
+    found = answers_of(models, task, evaluator=evaluator)
     if len(found) != 2:
         raise ConfigError(f"errors are compared between two models; given {len(found)}; name two")
     return disagreements(*found, num_rows=num_rows)
@@ -339,10 +292,10 @@ class Examples(Analysis):
 
 
 def pick_examples(
-    models: Sequence[str | Path], task: str, *, judging: Judging, num_rows: int = 10, seed: int = 0
+    models: Sequence[str | Path], task: str, *, evaluator: Evaluator, num_rows: int = 10, seed: int = 0
 ) -> list[Examples]:
     """Return each model's answers to the same `num_rows` rows of a task, and to its own worst ones."""
-    return [examples(found, num_rows=num_rows, seed=seed) for found in answers_of(models, task, judging=judging)]
+    return [examples(found, num_rows=num_rows, seed=seed) for found in answers_of(models, task, evaluator=evaluator)]
 
 
 def examples(answers: Answers, *, num_rows: int, seed: int) -> Examples:

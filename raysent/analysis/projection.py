@@ -17,12 +17,11 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
 from raysent.analysis.files import Analysis
-from raysent.analysis.predictions import Judging, similarity_name
 from raysent.errors import ConfigError, DataError
+from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.probes.features import encode_columns
-from raysent.evaluation.tasks import load_task
-from raysent.evaluation.tasks.similarity import SIMILARITY_TASKS
+from raysent.evaluation.tasks import SimilarityData, find_task
 from raysent.models import load as load_model
 from raysent.models.sentence_encoder import SentenceEncoder
 
@@ -78,7 +77,7 @@ class Projection(Analysis):
 
 
 def project(
-    models: Sequence[str | Path], tasks: Sequence[str], *, judging: Judging, num_points: int = 2000, seed: int = 0
+    models: Sequence[str | Path], tasks: Sequence[str], *, evaluator: Evaluator, num_points: int = 2000, seed: int = 0
 ) -> list[Projection]:
     """Return a map for every model and task; the models of a task show the same rows.
 
@@ -88,9 +87,9 @@ def project(
     """
     if num_points <= PERPLEXITY:
         raise ConfigError(f"--points: must be more than {PERPLEXITY:.0f}, the perplexity; given {num_points}")
-    rows = {task: _rows(task, judging.data_dir) for task in tasks}
+    rows = {task: _rows(task, evaluator.data_dir) for task in tasks}
     members = expand(models)
-    report = judging.progress or (lambda *_: None)
+    report = evaluator.progress or (lambda *_: None)
     found = []
     for number, member in enumerate(members):
         encoder = load_model(member.path)
@@ -102,16 +101,11 @@ def project(
 
 
 def _rows(task: str, data_dir: Path | None) -> Shown:
-    """Return a task's rows: of compared pairs with their scores, of others with their classes."""
-    name = similarity_name(task)
-    if name is None:
-        data = load_task(task, data_dir)
-        if data.is_scored:
-            return Shown(data.sentences, data.scores, ())
-        return Shown(data.sentences, data.labels.astype(np.float64), data.label_names)
-    sets = SIMILARITY_TASKS[name].load(data_dir)
-    columns = ([text for one in sets for text in one.first], [text for one in sets for text in one.second])
-    return Shown(columns, np.concatenate([one.scores for one in sets]), ())
+    """Return a task's rows, with their scores or else their classes."""
+    data = find_task(task).load(data_dir)
+    if isinstance(data, SimilarityData) or data.is_scored:
+        return Shown(data.sentences, data.scores, ())
+    return Shown(data.sentences, data.labels.astype(np.float64), data.label_names)
 
 
 def placed(encoder: SentenceEncoder, shown: Shown, *, model: str, task: str, num_points: int, seed: int) -> Projection:

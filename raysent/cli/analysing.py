@@ -8,12 +8,13 @@ from typing import Any
 
 from raysent import analysis as analyses
 from raysent.analysis.parameter_effect import grouped
-from raysent.analysis.predictions import SIMILARITY, Judging, similarity_name
 from raysent.cli.console import ProgressLines, print_json, print_table, results
-from raysent.cli.judging import home
+from raysent.cli.judging import home, split_names
 from raysent.errors import ConfigError
+from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.protocols import protocol_name
-from raysent.evaluation.tasks import default_tasks, find_task
+from raysent.evaluation.records import SIMILARITY
+from raysent.evaluation.tasks import PROBED, find_task, resolve_tasks
 from raysent.storage import address_of
 from raysent.storage.layout import EVALUATION_FOLDER
 
@@ -35,8 +36,8 @@ def tsne(
     """Place tasks' sentences on planes and say where that is kept."""
     names = _task_names(tasks, data)
     with ProgressLines(prefix="placing ", is_quiet=as_json) as progress:
-        judging = _judging(models, into, data, progress=progress)
-        found = analyses.project(models, names, judging=judging, num_points=num_points, seed=seed)
+        evaluator = _evaluator(models, into, data, progress=progress)
+        found = analyses.project(models, names, evaluator=evaluator, num_points=num_points, seed=seed)
     if as_json:
         return _finish(found, models, into, as_json=True)
     rows = [(one.model, one.task, str(len(one.x)), str(one.num_rows), f"{one.divergence:.2f}") for one in found]
@@ -58,10 +59,10 @@ def errors(
     protocol = protocol_name(protocol)
     if len(models) != 2:
         raise ConfigError(f"errors: two models are compared; given {len(models)}; name two")
-    with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
-        judging = _judging(models, into, data, protocol=protocol, progress=progress)
+    with ProgressLines(prefix="evaluating ", is_quiet=as_json) as progress:
+        evaluator = _evaluator(models, into, data, protocol=protocol, progress=progress)
         found = [
-            analyses.find_disagreements(models, task, judging=judging, num_rows=num_rows)
+            analyses.find_disagreements(models, task, evaluator=evaluator, num_rows=num_rows)
             for task in _task_names(tasks, data)
         ]
     if not as_json:
@@ -83,12 +84,12 @@ def examples(
 ) -> int:
     """Print what models answer, beside what is right."""
     protocol = protocol_name(protocol)
-    with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
-        judging = _judging(models, into, data, protocol=protocol, progress=progress)
+    with ProgressLines(prefix="evaluating ", is_quiet=as_json) as progress:
+        evaluator = _evaluator(models, into, data, protocol=protocol, progress=progress)
         found = [
             one
             for task in _task_names(tasks, data)
-            for one in analyses.pick_examples(models, task, judging=judging, num_rows=num_rows, seed=seed)
+            for one in analyses.pick_examples(models, task, evaluator=evaluator, num_rows=num_rows, seed=seed)
         ]
     if not as_json:
         for one in found:
@@ -139,36 +140,27 @@ def parameter(
     protocol = protocol_name(protocol)
     if tasks is not None and metric is not None:
         raise ConfigError("--metric, --tasks: name one of them; given both")
-    with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
+    with ProgressLines(prefix="evaluating ", is_quiet=as_json) as progress:
         found = analyses.compare_values(
             runs,
             name,
             by=by or "",
             metric=metric,
-            tasks=[find_task(task).name for task in _split(tasks)] if tasks else (),
-            judging=_judging(runs, into, data, protocol=protocol, progress=progress),
+            tasks=[find_task(task, scorings=PROBED).name for task in split_names(tasks) or ()],
+            evaluator=_evaluator(runs, into, data, protocol=protocol, progress=progress),
         )
     if not as_json:
         _print_effect(found)
     return _finish([found], runs, into, as_json=as_json)
 
 
-def _judging(models: Sequence[str], into: Path | None, data: Path | None, **options: Any) -> Judging:
-    return Judging(output=(into or home(models)) / EVALUATION_FOLDER, data_dir=data, **options)
+def _evaluator(models: Sequence[str], into: Path | None, data: Path | None, **options: Any) -> Evaluator:
+    return Evaluator(output=(into or home(models)) / EVALUATION_FOLDER, data_dir=data, **options)
 
 
 def _task_names(tasks: str | None, data: Path | None) -> list[str]:
-    """Return the tasks that are meant, by their own names; by default those whose files are there."""
-    if tasks is None:
-        return default_tasks(data, scored=True)
-    names = _split(tasks)
-    if not names:
-        raise ConfigError(f"--tasks '{tasks}': must name a task")
-    return list(dict.fromkeys(similarity_name(name) or find_task(name).name for name in names))
-
-
-def _split(tasks: str | None) -> list[str]:
-    return [name.strip() for name in (tasks or "").split(",") if name.strip()]
+    """Return the names of the tasks named, or of all with a probe whose files are there."""
+    return [task.name for task in resolve_tasks(split_names(tasks), data, default=PROBED)]
 
 
 def _finish(found: Sequence[analyses.Analysis], models: Sequence[str], into: Path | None, *, as_json: bool) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,12 @@ from raysent.cli.reporting import print_reported, reported_values
 from raysent.cli.spreading import Over
 from raysent.ensembles import EnsembleResult, combine
 from raysent.errors import BudgetError, ConfigError
-from raysent.evaluation.evaluate import Score, SimilarityScore, evaluate_similarity, expand
-from raysent.evaluation.evaluate import evaluate as evaluate_models
-from raysent.evaluation.inventory import check_data as check_tasks
-from raysent.evaluation.members import Costs, costs_of
+from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.members import Costs
 from raysent.evaluation.protocols import PROTOCOLS, protocol_name
-from raysent.evaluation.records import library_versions
-from raysent.evaluation.tasks import absent_tasks, default_tasks, find_task, known_tasks
-from raysent.evaluation.tasks.similarity import SIMILARITY_TASKS
+from raysent.evaluation.records import Score, SimilarityScore, library_versions
+from raysent.evaluation.tasks import PROBED, TASKS, absent_tasks, resolve_tasks
+from raysent.evaluation.tasks import check_data as check_tasks
 from raysent.report import write as write_report
 from raysent.storage import address_of
 from raysent.storage.layout import EVALUATION_FOLDER
@@ -47,27 +45,27 @@ class SweepEvaluation:
         return {"ensemble": ensemble, "judging_stopped": self.stopped, "report": address_of(self.report)}
 
 
-def task_names(
-    tasks: str | None, *, data: Path | None, configured: Sequence[str] | None = None, scored: bool = False
-) -> list[str]:
-    """Return the tasks to judge on: those named, else those whose files are there; every name is checked.
+def split_names(tasks: str | None) -> list[str] | None:
+    """Return the names that `--tasks` lists; None if the option is absent.
 
-    Tasks of scored pairs are among the latter only where `scored` says so.
+    Raises:
+        ConfigError: If it lists none.
+    """
+    names = None if tasks is None else [name.strip() for name in tasks.split(",") if name.strip()]
+    if names == []:
+        raise ConfigError(f"--tasks '{tasks}': must name a task; known: {', '.join(TASKS)}")
+    return names
+
+
+def task_names(tasks: str | None, *, data: Path | None, configured: Sequence[str] | None = None) -> list[str]:
+    """Return the names of the tasks of an ensemble: those of `--tasks`, else those configured, else the default.
 
     Raises:
         RaysentError: If a name is unknown, or its files are missing.
     """
-    named = configured if tasks is None else [name.strip() for name in tasks.split(",") if name.strip()]
-    if named is None:
-        return default_tasks(data, scored=scored)
-    if tasks is not None and not named:
-        raise ConfigError(f"--tasks '{tasks}': must name a task; known: {', '.join(known_tasks())}")
-    found = list(dict.fromkeys(find_task(name).name for name in named))
-    for name in found:
-        task = known_tasks()[name]
-        if task.needs_data and (data is None or not task.is_present(data)):
-            task.load(data)  # raises, saying what to put where
-    return found
+    named = split_names(tasks)
+    chosen = resolve_tasks(configured if named is None else named, data, scorings=PROBED, default={"accuracy"})
+    return [task.name for task in chosen]
 
 
 def check_data(folder: Path, *, as_json: bool) -> int:
@@ -80,7 +78,7 @@ def check_data(folder: Path, *, as_json: bool) -> int:
     rows = [(one.task, one.status, f"{one.num_rows:,}" if one.num_rows else "") for one in found]
     print_table(["task", "files", "rows"], rows, num_text=2)
     for one in found:
-        if one.status != "whole":
+        if one.status != "complete":
             results.print(f"{one.task}: {one.problem}; published at {one.source}", soft_wrap=True)
     return status
 
@@ -96,27 +94,15 @@ def evaluate(
     over: Over,
     as_json: bool,
 ) -> int:
-    """Judge models and print their scores, and where asked what papers report on the same tasks."""
+    """Evaluate models and print their scores, and if asked what papers report on the same tasks."""
     full_name = protocol_name(protocol, configuration)
-    probed, compared = _divided(tasks)
-    names = [] if compared and not probed else task_names(probed, data=data, scored=True)
     output = home(models) / EVALUATION_FOLDER
-    with ProgressLines(prefix="judging ", is_quiet=as_json) as progress:
-        scores = (
-            evaluate_models(
-                models,
-                output=output,
-                tasks=names,
-                data_dir=data,
-                protocol=full_name,
-                progress=progress,
-                spread=over.spread(),
-            )
-            if names
-            else []
-        )
-        similarities = evaluate_similarity(models, output=output, tasks=compared, data_dir=data, progress=progress)
-    judged = list(dict.fromkeys([*(score.task for score in scores), *(score.task for score in similarities)]))
+    with ProgressLines(prefix="evaluating ", is_quiet=as_json) as progress:
+        evaluator = Evaluator(output, data, full_name, progress=progress, map_jobs=over.map_jobs())
+        found = evaluator.evaluate(models, split_names(tasks))
+    scores = [score for score in found if isinstance(score, Score)]
+    similarities = [score for score in found if isinstance(score, SimilarityScore)]
+    evaluated = list(dict.fromkeys([*(score.task for score in scores), *(score.task for score in similarities)]))
     if as_json:
         print_json(
             {
@@ -126,30 +112,20 @@ def evaluate(
                 "versions": library_versions(),
                 "results": [asdict(score) for score in scores],
                 "similarity": [asdict(score) for score in similarities],
-                **({"reported": reported_values(judged)} if is_reported else {}),
+                **({"reported": reported_values(evaluated)} if is_reported else {}),
             }
         )
         return 0
-    _say_absent(tasks, data)
+    if tasks is None and data is not None and (absent := absent_tasks(data)):
+        messages.print(f"not in {data}: {', '.join(absent)}", soft_wrap=True)
     if scores:
-        _print_scores(scores, {member.name: costs_of(Path(member.path)) for member in expand(models)})
+        _print_scores(scores)
     if similarities:
         results.print()
         _print_similarities(similarities)
     if is_reported:
-        print_reported(judged)
+        print_reported(evaluated)
     return 0
-
-
-def _divided(tasks: str | None) -> tuple[str | None, list[str] | None]:
-    """Return the named tasks that a probe is trained for, and those whose pairs are compared; None for all at hand."""
-    if tasks is None:
-        return None, None
-    by_plain = {name.lower(): name for name in SIMILARITY_TASKS}
-    named = [name.strip() for name in tasks.split(",")]
-    compared = [by_plain[name.lower()] for name in named if name.lower() in by_plain]
-    probed = [name for name in named if name.lower() not in by_plain]
-    return ",".join(probed), list(dict.fromkeys(compared))
 
 
 def report(run: Path) -> int:
@@ -162,12 +138,12 @@ def evaluate_sweep(
     result: SweepResult, record: SweepRecord, *, check_budget: CheckBudget, is_quiet: bool
 ) -> SweepEvaluation:
     """Evaluate a sweep's best trials, combine them and write its report; where the money ends, what is done is kept."""
-    space, options = record.space, record.evaluation or {}
+    space, judging = record.space, record.judging or {}
     members = select_members(space, result.trials)
-    data = None if options.get("data") is None else Path(options["data"])
+    data = None if judging.get("data") is None else Path(judging["data"])
     combined, stopped = None, ""
-    if members and options.get("tasks") != []:
-        with ProgressLines(prefix="judging ", is_quiet=is_quiet) as progress:
+    if members and judging.get("tasks") != []:
+        with ProgressLines(prefix="evaluating ", is_quiet=is_quiet) as progress:
 
             def hear(what: str, done: int, of: int) -> None:
                 check_budget()
@@ -177,7 +153,7 @@ def evaluate_sweep(
                 combined = combine(
                     [trial_folder(result.folder, trial.number) for trial in members],
                     output=result.folder,
-                    tasks=options.get("tasks"),
+                    tasks=judging.get("tasks"),
                     data_dir=data,
                     progress=hear,
                 )
@@ -205,18 +181,18 @@ def home(models: Sequence[str]) -> Path:
     return folders[0] if folders else ELSEWHERE
 
 
-def _print_scores(scores: Sequence[Score], costs: Mapping[str, Costs]) -> None:
-    """Print test scores, a row a model and a column a task; correlations stand behind the mean of accuracies.
+def _print_scores(scores: Sequence[Score]) -> None:
+    """Print test scores, a row per model and a column per task; correlations come after the mean of accuracies.
 
-    Parameters and hours of training come first, where any model tells them.
+    Parameters and hours of training come first, if any model has them.
     """
+    costs = {score.model: score.costs for score in scores}
     has_costs = any(cost != Costs() for cost in costs.values())
-    tasks = list(dict.fromkeys(score.task for score in scores))
     by_model: dict[str, dict[str, Score]] = {}
     for score in scores:
         by_model.setdefault(score.model, {})[score.task] = score
-    accuracies = [task for task in tasks if not known_tasks()[task].is_scored]
-    correlations = [task for task in tasks if task not in accuracies]
+    accuracies = list(dict.fromkeys(score.task for score in scores if not score.is_correlation))
+    correlations = list(dict.fromkeys(score.task for score in scores if score.is_correlation))
     rows = []
     for model, found in by_model.items():
         mean = [f"{np.mean([found[task].test for task in accuracies]):.2f}"] if accuracies else []
@@ -224,14 +200,14 @@ def _print_scores(scores: Sequence[Score], costs: Mapping[str, Costs]) -> None:
             (
                 model,
                 *(_cost_texts(costs[model]) if has_costs else []),
-                *(_shown(found[task]) for task in accuracies),
+                *(_score_text(found[task]) for task in accuracies),
                 *mean,
-                *(_shown(found[task]) for task in correlations),
+                *(_score_text(found[task]) for task in correlations),
             )
         )
     headings = [*accuracies, *(["mean"] if accuracies else []), *(f"{task} r" for task in correlations)]
-    told = ["parameters", "hours"] if has_costs else []
-    print_table([f"test, protocol {scores[0].protocol}", *told, *headings], rows)
+    cost_headings = ["parameters", "hours"] if has_costs else []
+    print_table([f"test, protocol {scores[0].protocol}", *cost_headings, *headings], rows)
 
 
 def _cost_texts(costs: Costs) -> list[str]:
@@ -239,7 +215,7 @@ def _cost_texts(costs: Costs) -> list[str]:
     return ["–" if size is None else f"{size:,}", "–" if hours is None else f"{hours:.3g}"]
 
 
-def _shown(score: Score) -> str:
+def _score_text(score: Score) -> str:
     """Return a score as a table shows it: an F1 stands beside its accuracy."""
     return f"{score.test:.2f}" + (f"/{score.measures['f1']:.2f}" if "f1" in score.measures else "")
 
@@ -254,21 +230,12 @@ def _print_similarities(scores: Sequence[SimilarityScore]) -> None:
     for score in scores:
         by_model.setdefault(score.model, {})[score.task] = score
     rows = [
-        (model, *(_likeness_shown(found[task]) for task in tasks), found[tasks[0]].measure)
+        (model, *(_similarity_text(found[task]) for task in tasks), found[tasks[0]].measure)
         for model, found in by_model.items()
     ]
     print_table(["Pearson x 100, nothing trained", *tasks, "by"], rows)
 
 
-def _likeness_shown(score: SimilarityScore) -> str:
+def _similarity_text(score: SimilarityScore) -> str:
     measures = score.measures
     return f"{measures['accuracy']:.2f}/{measures['f1']:.2f}" if measures else f"{score.pearson:.2f}"
-
-
-def _say_absent(tasks: str | None, data: Path | None) -> None:
-    """Name the tasks that were left out because their files are not there."""
-    if tasks is not None or data is None:
-        return
-    absent = absent_tasks(data) + [task.name for task in SIMILARITY_TASKS.values() if not task.is_present(data)]
-    if absent:
-        messages.print(f"not in {data}: {', '.join(absent)}", soft_wrap=True)

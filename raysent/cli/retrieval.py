@@ -24,8 +24,7 @@ from raysent.cli.reading import read_lines
 from raysent.data.corpus import CorpusConfig
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import ConfigError
-from raysent.evaluation.evaluate import expand
-from raysent.evaluation.members import REFERENCE, model_folder
+from raysent.evaluation.members import REFERENCE, expand, model_folder
 from raysent.kernels.devices import set_matmul_precision
 from raysent.storage import address_of
 from raysent.storage.layout import TRIALS_FOLDER

@@ -7,8 +7,7 @@ from functools import partial
 
 import raysent.ensembles  # noqa: F401 - lets models be ensembles, in processes of their own too
 from raysent.errors import ConfigError
-from raysent.evaluation.evaluate import Job, Spread, judge
-from raysent.evaluation.records import Record
+from raysent.evaluation.evaluate import Job, MapJobs, Result, run_job
 from raysent.training.spread import map_on_ray
 
 
@@ -19,7 +18,7 @@ class Over:
     processes: int | None
     address: str | None
 
-    def spread(self) -> Spread | None:
+    def map_jobs(self) -> MapJobs | None:
         """Return what spreads them.
 
         Raises:
@@ -29,9 +28,9 @@ class Over:
             raise ConfigError("--processes and --address: must not both be given; a cluster has its own cores")
         if self.processes in (None, 1) and self.address is None:
             return None
-        return partial(map_on_ray, _judge_anything, num_cpus=self.processes, address=self.address)
+        return partial(map_on_ray, _run_any_job, num_cpus=self.processes, address=self.address)
 
 
-def _judge_anything(job: Job) -> Record:
-    """Judge a model, or an ensemble, which this module's imports let it load."""
-    return judge(job)
+def _run_any_job(job: Job) -> Result:
+    """Evaluate a model, or an ensemble, which this module's imports can load."""
+    return run_job(job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,9 @@ from raysent.ensembles.outcomes import RIVALS, Outcome, task_outcome, task_outco
 from raysent.ensembles.representations import judged_together
 from raysent.ensembles.saved import write_ensemble
 from raysent.errors import ConfigError
-from raysent.evaluation.evaluate import Load, Member, Progress, Record, expand, member_records
+from raysent.evaluation.evaluate import Evaluator, Load, Progress
+from raysent.evaluation.members import Member, expand
+from raysent.evaluation.records import Record
 from raysent.models import load as load_model
 from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER
 
@@ -42,9 +44,9 @@ def combine(  # noqa: PLR0913 - what evaluate takes, and the rule
     """Make an ensemble of models, judge it and save it.
 
     Args:
-        models: As for `raysent.evaluation.evaluate.evaluate`; records that are there already are not made again.
+        models: As for `Evaluator.evaluate`; records that are there already are not made again.
         output: Folder that gets `ensemble.json`, and `evaluation/` below it.
-        tasks: Names of tasks; by default as for `evaluate`.
+        tasks: Names of tasks; by default as for `Evaluator.records`.
         data_dir: Folder in SentEval's layout.
         method: A name in `METHODS`; or `all` to judge every method and keep the best under cross-fitting.
         top: Members kept, by mean validation score over the tasks; all by default.
@@ -60,15 +62,8 @@ def combine(  # noqa: PLR0913 - what evaluate takes, and the rule
     """
     check_method(method, others=[ALL])
     _check_numbers(top, limits or {})
-    judged = partial(
-        member_records,
-        output=output / EVALUATION_FOLDER,
-        tasks=tasks,
-        data_dir=data_dir,
-        protocol=protocol,
-        progress=progress,
-    )
-    found = judged(expand(models), load=load)
+    evaluator = Evaluator(output / EVALUATION_FOLDER, data_dir, protocol, load or load_model, progress)
+    found = evaluator.records(expand(models), tasks)
     # Ties keep the order in which members were given.
     ranked = sorted(found.items(), key=lambda item: -_mean_validation(item[1]))[:top]
     by_task = [list(of_task) for of_task in zip(*(kept for _, kept in ranked), strict=True)]
@@ -86,8 +81,8 @@ def combine(  # noqa: PLR0913 - what evaluate takes, and the rule
     if joins_vectors:
         joined = judged_together(
             [member for member, _ in ranked],
-            load=load or load_model,
-            judge=lambda member, encoder: judged([member], load=lambda _: encoder)[member],
+            load=evaluator.load,
+            judge=lambda member, encoder: replace(evaluator, load=lambda _: encoder).records([member], tasks)[member],
         )
     return _judged(ranked, by_task, method, (costs, options, joined), output / ENSEMBLE_FILE)
 

@@ -14,7 +14,7 @@ from raysent.ensembles.cost import Choice, Cost
 from raysent.ensembles.cross_fitting import Figure, mean_figure
 from raysent.ensembles.measures import Bin, Diversity
 from raysent.ensembles.outcomes import Outcome, TaskOutcome
-from raysent.evaluation.evaluate import Member
+from raysent.evaluation.members import Member
 
 # The name under which the method that makes the ensemble stands beside the others.
 ENSEMBLE = "ensemble"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from raysent.errors import ArtifactError
-from raysent.evaluation.evaluate import Record
+from raysent.evaluation.records import Record
 
 # What must be equal, in the order of asking, and the word for it.
 ALIKE = {"task": "task", "protocol": "protocol", "label_names": "classes", "row_hash": "rows", "kind": "kind of row"}

@@ -17,8 +17,8 @@ from raysent.ensembles.combination import LOG_OF_NOUGHT, in_shares, normalize
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.predictions import Answers, Float64, Truth
 from raysent.errors import ConfigError
-from raysent.evaluation.evaluate import Member, Record
-from raysent.evaluation.members import REFERENCE, costs_of
+from raysent.evaluation.members import REFERENCE, Member, costs_of
+from raysent.evaluation.records import Record
 
 SMALLEST_COST = 1e-9
 _SECONDS_PER_HOUR = 3600.0

@@ -12,7 +12,7 @@ from raysent.ensembles.cross_fitting import CrossFitted, Draws, Figure, cross_fi
 from raysent.ensembles.measures import Diversity, Measures, diversity, measure
 from raysent.ensembles.methods import Fit
 from raysent.ensembles.predictions import Answers, Float64, Int64, Truth
-from raysent.evaluation.evaluate import Record
+from raysent.evaluation.records import Record
 
 # Always shown beside the method that was asked for.
 RIVALS = ("uniform", "best")

@@ -13,7 +13,9 @@ import numpy as np
 
 from raysent.ensembles.outcomes import Outcome, single_outcome
 from raysent.errors import ConfigError
-from raysent.evaluation.evaluate import Load, Member, Record
+from raysent.evaluation.evaluate import Load
+from raysent.evaluation.members import Member
+from raysent.evaluation.records import Record
 from raysent.models.sentence_encoder import Float32, SentenceEncoder, check_sentences, normalize_rows
 from raysent.storage import content_key
 

@@ -19,8 +19,9 @@ from raysent.ensembles.combined import EnsembleResult
 from raysent.ensembles.predictions import Float64
 from raysent.ensembles.representations import Concatenation
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
-from raysent.evaluation.evaluate import Record, features_of, read_record
 from raysent.evaluation.members import REFERENCE, ensemble_members, folder_name, model_key
+from raysent.evaluation.probes.features import features_of
+from raysent.evaluation.records import Record, read_record
 from raysent.models import load as load_model
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.storage import read_json, write_json

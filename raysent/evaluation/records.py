@@ -1,48 +1,58 @@
-"""A record: one model, one task, everything that was found. In: a probe's result. Out: two files, and back."""
+"""What an evaluation finds, and the files that keep it.
+
+`Record` is everything about one model on one task with a probe: scores, labels, log-probabilities per fold, the probe.
+`Score` is its scores alone; `SimilarityScore` is the scores of a model's own similarity, for which nothing is trained.
+
+In an `evaluation/` folder a record is `<model>/<task>.json` (protocol, settings, versions, hashes, scores, seconds) and
+`<task>.npz` (labels, rows and log-probabilities per fold, the probe); a similarity score is `<model>/<task>.json`.
+Records of protocols other than `fast` have a folder below the model's, as `<model>/senteval-prototyping/<task>.json`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from raysent import __version__
 from raysent.errors import ArtifactError
-from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, score_interval
-from raysent.evaluation.protocols import PROTOCOLS
-from raysent.evaluation.tasks import TaskData
+from raysent.evaluation.members import Costs
+from raysent.evaluation.probes.results import FoldResult, Interval, Probe
 from raysent.storage import load_arrays, read_json, remove, save_arrays, write_json
 
 KIND = "raysent evaluation"
-# Whose versions figures may depend on.
+# The protocol of scores for which nothing is trained.
+SIMILARITY = "similarity"
+# Libraries whose versions scores may depend on.
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch")
-PLAIN = ("model", "model_key", "task", "kind", "protocol", "row_hash", "key", "validation", "test", "measures")
+_PLAIN = ("model", "model_key", "task", "kind", "protocol", "row_hash", "key", "validation", "test", "measures")
+_ABOUT = ("settings", "interval", "num_unfinished_fits", "versions", "seconds")
 
 
 @dataclass(frozen=True)
 class Record:
-    """A model's outcome on a task.
+    """Everything about a model on a task with a probe.
 
     Attributes:
         model: The member's name.
-        model_key: Names the model's content.
+        model_key: A hash of the model's content.
         task: The task's name.
-        kind: How features are made of its sentences, see `TaskData`.
-        protocol: How it was judged.
-        label_names: The classes' names [classes].
-        row_hash: Names the rows' content.
-        key: Names model, rows, protocol and settings together.
-        labels: The rows' classes, int64 [rows].
-        scores: Of scored pairs, the rows' scores, float64 [rows]; else empty.
-        validation: Percent right, or of scored pairs Pearson's correlation times 100, on rows that chose.
+        kind: What a row is, see `TaskData`.
+        protocol: A name in `PROTOCOLS`.
+        label_names: The names of the classes [classes].
+        row_hash: A hash of the rows' content.
+        key: A hash of model, rows, protocol and settings.
+        labels: The classes of the rows, int64 [rows].
+        scores: For scored pairs, the scores of the rows, float64 [rows]; else empty.
+        validation: On rows that chose the probe, accuracy in percent; for scored pairs Pearson's correlation times 100.
         test: The same on rows that chose nothing.
-        measures: Further figures of the test rows by name.
+        measures: Other measures of the test rows by name.
         folds: Log-probabilities per outer fold.
-        probe: Fitted on all rows that may train.
+        probe: The probe, fitted on all rows that may train.
         about: Settings, 95 % interval of `test`, versions, seconds, and the model's costs.
     """
 
@@ -63,58 +73,151 @@ class Record:
     probe: Probe
     about: Mapping[str, Any]
 
+    @property
+    def score(self) -> Score:
+        """The scores alone."""
+        return _score({name: getattr(self, name) for name in _PLAIN} | dict(self.about))
 
-def record_of(
-    result: ProbeResult,
-    data: TaskData,
-    *,
-    model: str,
-    model_key: str,
-    row_hash: str,
-    protocol: str,
-    key: str,
-    seconds: Mapping[str, float],
-) -> Record:
-    """Return the record of a probe's result, with the versions that made it."""
-    about = {
-        "settings": PROTOCOLS[protocol].settings(),
-        "interval": list(score_interval(result, data)),
-        "num_unfinished_fits": result.num_unfinished,
-        "versions": library_versions(),
-        "seconds": {name: round(value, 3) for name, value in seconds.items()},
-    }
-    return Record(
-        model=model,
-        model_key=model_key,
-        task=data.task,
-        kind=data.kind,
-        protocol=protocol,
-        label_names=data.label_names,
-        row_hash=row_hash,
-        key=key,
-        labels=data.labels,
-        scores=data.scores,
-        validation=result.validation,
-        test=result.test,
-        measures=dict(result.measures),
-        folds=result.folds,
-        probe=result.probe,
-        about=about,
+
+@dataclass(frozen=True)
+class Score:
+    """A model's scores on a task with a probe.
+
+    Attributes:
+        model: The member's name.
+        task: The task's name.
+        protocol: A name in `PROTOCOLS`.
+        validation: On rows that chose the probe, accuracy in percent; for scored pairs Pearson's correlation times 100.
+        test: The same on rows that chose nothing.
+        interval: 95 % bootstrap interval of `test`; None if a file lacks it.
+        measures: Other measures of the test rows by name: `f1` in percent; `pearson` and `spearman` times 100; `mse`.
+        row_hash: A hash of the rows' content; empty if a file lacks it.
+        costs: The model's costs.
+    """
+
+    model: str
+    task: str
+    protocol: str
+    validation: float
+    test: float
+    interval: Interval | None = None
+    measures: Mapping[str, float] = field(default_factory=dict)
+    row_hash: str = ""
+    costs: Costs = field(default_factory=Costs)
+
+    @property
+    def is_correlation(self) -> bool:
+        """Whether the score is a correlation, which has no place in a mean of accuracies."""
+        return "pearson" in self.measures
+
+    @property
+    def f1(self) -> float | None:
+        """The F1 in percent, for tasks that have one."""
+        return self.measures.get("f1")
+
+
+@dataclass(frozen=True)
+class SimilarityScore:
+    """The scores of a model's own similarity on a task: correlations with human ratings, times 100.
+
+    It has the attributes of a `Score` that a table needs: `protocol`, `validation`, `test`, `interval`, `f1`, `costs`.
+
+    Attributes:
+        model: The member's name.
+        task: The task's name.
+        measure: How two vectors are compared, `cosine` or `hamming`.
+        pearson: Pearson's correlation, the plain mean over sets.
+        pearson_weighted: The mean weighted by the sets' numbers of pairs.
+        pearson_all: One correlation over all pairs.
+        spearman: Spearman's correlation, the plain mean over sets.
+        spearman_weighted: The mean weighted by the sets' numbers of pairs.
+        spearman_all: One correlation over all pairs.
+        by_set: Pearson's correlation of each set.
+        spearman_by_set: Spearman's correlation of each set.
+        num_pairs: The number of pairs of all sets.
+        measures: For scores of 0 and 1, as of paraphrases: `accuracy` and `f1` in percent on the last set, whose pairs
+            are predicted as 1 above the `threshold`, the first set's mean similarity.
+    """
+
+    model: str
+    task: str
+    measure: str
+    pearson: float
+    pearson_weighted: float
+    pearson_all: float
+    spearman: float
+    spearman_weighted: float
+    spearman_all: float
+    by_set: dict[str, float]
+    spearman_by_set: dict[str, float]
+    num_pairs: int
+    measures: dict[str, float]
+
+    protocol: ClassVar[str] = SIMILARITY
+    validation: ClassVar[float | None] = None
+    interval: ClassVar[Interval | None] = None
+    costs: ClassVar[Costs] = Costs()
+    is_correlation: ClassVar[bool] = True
+
+    @property
+    def test(self) -> float:
+        """The score that tables show."""
+        return self.pearson
+
+    @property
+    def f1(self) -> float | None:
+        """The F1 in percent, for tasks that have one."""
+        return self.measures.get("f1")
+
+
+AnyScore = Score | SimilarityScore
+
+
+def read_scores(folder: Path) -> list[AnyScore]:
+    """Return the scores of every model, task and protocol in an `evaluation/` folder, sorted by path.
+
+    Raises:
+        ArtifactError: If a file is truncated or not a record.
+    """
+    return [_read_score(path) for path in sorted([*folder.glob("*/*.json"), *folder.glob("*/*/*.json")])]
+
+
+def _read_score(path: Path) -> AnyScore:
+    values = read_json(path)
+    try:
+        return _similarity_score(values) if "pearson" in values else _score(values)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ArtifactError(f"{path}: not a record of an evaluation; remove it, or evaluate again") from None
+
+
+def _score(values: Mapping[str, Any]) -> Score:
+    """Return the scores of a record's plain values; files of earlier versions lack some."""
+    interval = values.get("interval")
+    return Score(
+        **{name: values[name] for name in ("model", "task", "protocol", "validation", "test")},
+        interval=None if interval is None else (float(interval[0]), float(interval[1])),
+        measures=values.get("measures", {}),
+        row_hash=values.get("row_hash", ""),
+        costs=Costs(**values.get("costs", {})),
     )
 
 
-def library_versions() -> dict[str, str]:
-    """Return the versions that figures may depend on."""
-    return {"raysent": __version__, **{name: version(name) for name in LIBRARIES}}
+def _similarity_score(values: Mapping[str, Any]) -> SimilarityScore:
+    return SimilarityScore(**{name: value for name, value in values.items() if name != "key"})
+
+
+def record_folder(folder: Path, protocol: str) -> Path:
+    """Return the folder of a protocol's records, in a model's folder."""
+    return folder if protocol in ("fast", SIMILARITY) else folder / protocol.replace("/", "-")
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Write `<task>.npz`, then `<task>.json`, whose presence says that the record is whole.
+    """Write `<task>.npz`, then `<task>.json`, which marks the record as complete.
 
     Raises:
         ArtifactError: If the folder cannot be written.
     """
-    # An older record must not vouch for newer arrays if this is interrupted between the two.
+    # If this is interrupted between the two files, an older JSON must not go with newer arrays.
     remove(folder / f"{record.task}.json")
     arrays = {
         "labels": record.labels,
@@ -128,19 +231,19 @@ def write_record(folder: Path, record: Record) -> None:
         arrays[f"fold{number}_test_rows"] = fold.test_rows
         arrays[f"fold{number}_test_log_probabilities"] = fold.test_log_probabilities
     save_arrays(folder / f"{record.task}.npz", arrays)
-    plain = {name: getattr(record, name) for name in PLAIN}
+    plain = {name: getattr(record, name) for name in _PLAIN}
     strengths = {"fold_strengths": [fold.strength for fold in record.folds], "probe_strength": record.probe.strength}
     about = {"kind_of_file": KIND, **plain, "label_names": list(record.label_names), **strengths, **record.about}
     write_json(folder / f"{record.task}.json", about)
 
 
 def read_record(folder: Path, task: str, *, key: str | None = None) -> Record | None:
-    """Return a record, or None if there is none, it is not whole, or it is of another key.
+    """Return a record, or None if it is missing, incomplete, or has another key.
 
     Args:
-        folder: The model's folder of records.
+        folder: The folder of the model's records under a protocol.
         task: The task's name.
-        key: Where given, only a record of this key counts.
+        key: If given, the key that the record must have.
     """
     try:
         about = read_json(folder / f"{task}.json")
@@ -148,7 +251,7 @@ def read_record(folder: Path, task: str, *, key: str | None = None) -> Record | 
             return None
         return _record(about, load_arrays(folder / f"{task}.npz"))
     except (ArtifactError, KeyError, TypeError):
-        # Whatever is missing or torn is simply made again.
+        # A missing or truncated record is made again.
         return None
 
 
@@ -163,15 +266,36 @@ def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
         )
         for number, strength in enumerate(about["fold_strengths"])
     )
-    probe = Probe(arrays["probe_weights"], arrays["probe_intercepts"], about["probe_strength"])
-    rest = {name: about[name] for name in ("settings", "interval", "num_unfinished_fits", "versions", "seconds")}
-    rest["costs"] = about.get("costs", {})
     return Record(
-        **{name: about[name] for name in PLAIN},
+        **{name: about[name] for name in _PLAIN},
         label_names=tuple(about["label_names"]),
         labels=arrays["labels"],
         scores=arrays["scores"],
         folds=folds,
-        probe=probe,
-        about=rest,
+        probe=Probe(arrays["probe_weights"], arrays["probe_intercepts"], about["probe_strength"]),
+        about={name: about[name] for name in _ABOUT} | {"costs": about.get("costs", {})},
     )
+
+
+def write_similarity_score(folder: Path, score: SimilarityScore, *, key: str) -> None:
+    """Write `<task>.json`.
+
+    Raises:
+        ArtifactError: If the folder cannot be written.
+    """
+    write_json(folder / f"{score.task}.json", {"key": key, **asdict(score)})
+
+
+def read_similarity_score(folder: Path, task: str, *, key: str) -> SimilarityScore | None:
+    """Return a similarity score, or None if it is missing, incomplete, or has another key."""
+    try:
+        values = read_json(folder / f"{task}.json")
+        return _similarity_score(values) if values["key"] == key else None
+    except (ArtifactError, AttributeError, KeyError, TypeError):
+        # A missing or truncated score is made again.
+        return None
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions that scores may depend on."""
+    return {"raysent": __version__, **{name: version(name) for name in LIBRARIES}}

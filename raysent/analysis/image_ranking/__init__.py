@@ -14,7 +14,8 @@ import torch
 from raysent.analysis.image_ranking.data import BothWays, RankingData, Recalls, Split, folds_of, read_ranking_data
 from raysent.analysis.image_ranking.maps import PROTOCOLS, Features, judge, train_maps
 from raysent.errors import ConfigError, DataError, did_you_mean
-from raysent.evaluation.evaluate import Load, Member, expand
+from raysent.evaluation.evaluate import Load
+from raysent.evaluation.members import Member, expand
 from raysent.models import load as load_model
 from raysent.models.sentence_encoder import SentenceEncoder
 

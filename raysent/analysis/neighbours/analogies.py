@@ -14,7 +14,7 @@ from raysent.analysis.neighbours.search import encoded, nearest_vectors, open_in
 from raysent.data.corpus import Progress
 from raysent.data.corpus.distinct import DistinctSentences, normalize_whitespace
 from raysent.errors import DataError
-from raysent.evaluation.evaluate import Member
+from raysent.evaluation.members import Member
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 
 # Places of (subtracted, added, added and the answer's partner, answer) in a line A B C D.

@@ -14,7 +14,8 @@ from raysent.analysis.neighbours.search import Hits, Index, Measure, encoded, op
 from raysent.data.corpus import CorpusConfig, Progress
 from raysent.data.corpus.distinct import distinct_sentences, normalize_whitespace
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluation.evaluate import Load, Member, expand
+from raysent.evaluation.evaluate import Load
+from raysent.evaluation.members import Member, expand
 from raysent.models import load as load_model
 from raysent.storage import read_json, write_json
 from raysent.storage.layout import NEIGHBOURS_FILE

@@ -27,7 +27,7 @@ from raysent.data.corpus import Progress
 from raysent.data.corpus.cache import locked
 from raysent.data.corpus.distinct import DistinctSentences
 from raysent.errors import ArtifactError, DataError
-from raysent.evaluation.evaluate import Member
+from raysent.evaluation.members import Member
 from raysent.kernels.compiled import try_load
 from raysent.kernels.hamming import hamming, pack_bits
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows

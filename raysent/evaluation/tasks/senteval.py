@@ -1,8 +1,8 @@
-r"""The transfer tasks of SentEval's folder layout. In: `data_dir/MR/rt-polarity.pos`, ... Out: `TaskData`.
+r"""The transfer tasks of SentEval's folder layout. In: `data_dir/MR/rt-polarity.pos`, … Out: `TaskData`.
 
-Lines end at "\n" only: `str.splitlines` also breaks at U+0085 and the like, which gives MR and SUBJ phantom rows.
-The number of rows is checked against the published one. Empty lines are rows too (MPQA has three, and its
-published count includes them).
+Lines end at "\n" only: `str.splitlines` also breaks at U+0085 and similar characters, which adds rows to MR and SUBJ.
+The number of lines is compared with the published one. Empty lines are rows too: MPQA has three, and its published
+number includes them.
 
 Source: Conneau and Kiela, 2018, SentEval, https://github.com/facebookresearch/SentEval.
 """
@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from raysent.errors import DataError
-from raysent.evaluation.tasks import Split, Task, TaskData
+from raysent.evaluation.tasks import ProbeTask, Task, TaskData
 
 SENTEVAL = "https://github.com/facebookresearch/SentEval, data/downstream"
-NUM_MARKS = 5
+NUM_LEVELS = 5
 
-# Lines of every file as published; MRPC's and SICK's begin with a header.
+# Published numbers of lines; the files of MRPC and SICK begin with a header.
 NUM_ROWS = {
     "MR/rt-polarity.pos": 5331,
     "MR/rt-polarity.neg": 5331,
@@ -50,51 +50,33 @@ NUM_ROWS = {
 }
 
 
-def read_lines(task: Task, data_dir: Path, name: str, *, encoding: str) -> list[str]:
-    """Return a file's lines without surrounding blanks, checked against the published number.
-
-    Args:
-        task: The task, for messages.
-        data_dir: The data folder.
-        name: The file, relative to the folder.
-        encoding: The file's encoding.
+def read_lines(task: Task, path: Path, *, encoding: str) -> list[str]:
+    """Return a file's lines.
 
     Raises:
-        DataError: If the file is missing, unreadable, or holds another number of lines.
+        DataError: If the file cannot be read.
     """
-    path = data_dir / name
     try:
-        text = path.read_bytes().decode(encoding)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file; {task.name} needs it, published at {task.source}") from None
+        lines = path.read_bytes().decode(encoding).split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{path}: cannot be read as {encoding} text ({error}); fetch it again for {task.name}"
         ) from None
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    if len(lines) != NUM_ROWS[name]:
-        raise DataError(
-            f"{path}: {task.name} must have {NUM_ROWS[name]} lines as published; given {len(lines)}; "
-            f"fetch it again from {task.source}"
-        )
-    return [line.strip(" \t\r") for line in lines]
+    return lines[:-1] if lines[-1] == "" else lines
 
 
 def read_two_files(task: Task, data_dir: Path | None) -> TaskData:
-    """Read a binary task of one sentence a line and one file a class, the positive class first."""
+    """Read a binary task of one sentence per line and one file per class, the positive class first."""
     assert data_dir is not None
-    positive, negative = (read_lines(task, data_dir, name, encoding="latin-1") for name in task.files)
+    positive, negative = (_published_lines(task, data_dir, name, encoding="latin-1") for name in task.files)
     names = tuple(Path(name).name.rpartition(".")[2] for name in task.files)
-    labels = np.repeat(np.array([1, 0], dtype=np.int64), [len(positive), len(negative)])
     return TaskData(
         task=task.name,
-        kind=task.kind,
-        split=task.split,
+        kind="sentence",
+        split="nested",
         label_names=(names[1], names[0]),
         sentences=(positive + negative,),
-        labels=labels,
+        labels=np.repeat(np.array([1, 0], dtype=np.int64), [len(positive), len(negative)]),
     )
 
 
@@ -102,7 +84,15 @@ def read_sst2(task: Task, data_dir: Path | None) -> TaskData:
     """Read three files of `sentence<TAB>label`: train (phrases), validation, test (sentences)."""
     assert data_dir is not None
     parts = [_labelled(task, data_dir, name, "\t", encoding="utf-8", last=True) for name in task.files]
-    return _divided(task, parts, label_names=("0", "1"), shown=("negative", "positive"))
+    return _joined(task, parts, labels=("0", "1"), label_names=("negative", "positive"))
+
+
+def read_sst5(task: Task, data_dir: Path | None) -> TaskData:
+    """Read three files of `label sentence`: train, validation, test."""
+    assert data_dir is not None
+    parts = [_labelled(task, data_dir, name, " ", encoding="utf-8") for name in task.files]
+    names = ("very negative", "negative", "neutral", "positive", "very positive")
+    return _joined(task, parts, labels=("0", "1", "2", "3", "4"), label_names=names)
 
 
 def read_trec(task: Task, data_dir: Path | None) -> TaskData:
@@ -111,32 +101,22 @@ def read_trec(task: Task, data_dir: Path | None) -> TaskData:
     parts = [_labelled(task, data_dir, name, " ", encoding="latin-1") for name in task.files]
     coarse = [[(label.partition(":")[0], text) for label, text in part] for part in parts]
     names = tuple(sorted({label for label, _ in coarse[0]}))
-    return _divided(task, coarse, label_names=names, shown=names)
-
-
-def read_sst5(task: Task, data_dir: Path | None) -> TaskData:
-    """Read three files of `label sentence`: train, validation, test."""
-    assert data_dir is not None
-    parts = [_labelled(task, data_dir, name, " ", encoding="utf-8") for name in task.files]
-    names = ("0", "1", "2", "3", "4")
-    return _divided(
-        task, parts, label_names=names, shown=("very negative", "negative", "neutral", "positive", "very positive")
-    )
+    return _joined(task, coarse, labels=names, label_names=names)
 
 
 def read_mrpc(task: Task, data_dir: Path | None) -> TaskData:
     """Read two files with a header: quality, two numbers, two sentences."""
     assert data_dir is not None
     parts = [_columns(task, data_dir, name, label=0, first=3, second=4) for name in task.files]
-    return _divided_pairs(task, parts, label_names=("0", "1"), shown=("other", "paraphrase"))
+    return _joined_pairs(task, parts, labels=("0", "1"), label_names=("other", "paraphrase"))
 
 
 def read_sick_entailment(task: Task, data_dir: Path | None) -> TaskData:
     """Read three files with a header: number, two sentences, relatedness, entailment."""
     assert data_dir is not None
     parts = [_columns(task, data_dir, name, label=4, first=1, second=2) for name in task.files]
-    names = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
-    return _divided_pairs(task, parts, label_names=names, shown=tuple(name.lower() for name in names))
+    labels = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
+    return _joined_pairs(task, parts, labels=labels, label_names=tuple(label.lower() for label in labels))
 
 
 def read_sick_relatedness(task: Task, data_dir: Path | None) -> TaskData:
@@ -152,27 +132,38 @@ def read_sts_benchmark(task: Task, data_dir: Path | None) -> TaskData:
     return _scored_pairs(task, parts)
 
 
-def _scored_pairs(task: Task, parts: list[list[tuple[str, ...]]]) -> TaskData:
-    """Join the files of a task of pairs whose first field is a score."""
-    try:
-        scores = np.array([float(row[0]) for part in parts for row in part])
-    except ValueError as error:
-        raise DataError(f"{task.files[0]}: scores of {task.name} must be numbers ({error})") from None
-    if not np.isfinite(scores).all():
-        raise DataError(f"{task.files[0]}: scores of {task.name} must be finite; given NaN or infinity")
-    nearest = np.clip(np.rint(scores), 1, NUM_MARKS).astype(int).tolist()
-    marks = iter(nearest)
-    marked = [[(str(next(marks)), *row[1:]) for row in part] for part in parts]
-    names = tuple(str(mark) for mark in range(1, NUM_MARKS + 1))
-    return replace(_divided_pairs(task, marked, label_names=names, shown=names), scores=scores)
+def _published_lines(task: Task, data_dir: Path, name: str, *, encoding: str) -> list[str]:
+    """Return a file's lines without surrounding blanks, after comparing their number with the published one."""
+    lines = read_lines(task, data_dir / name, encoding=encoding)
+    if len(lines) != NUM_ROWS[name]:
+        raise DataError(
+            f"{data_dir / name}: {task.name} must have {NUM_ROWS[name]} lines as published; given {len(lines)}; "
+            f"fetch it again from {task.source}"
+        )
+    return [line.strip(" \t\r") for line in lines]
+
+
+def _labelled(
+    task: Task, data_dir: Path, name: str, separator: str, *, encoding: str, last: bool = False
+) -> list[tuple[str, str]]:
+    """Return a file's (label, sentence) rows; the label is the first field of a line, or the last."""
+    rows = []
+    for number, line in enumerate(_published_lines(task, data_dir, name, encoding=encoding), start=1):
+        before, found, after = line.rpartition(separator) if last else line.partition(separator)
+        if not found:
+            raise DataError(
+                f"{data_dir / name}:{number}: {task.name} needs a label and a sentence; given {line[:40]!r}"
+            )
+        rows.append((after, before) if last else (before, after))
+    return [(label, text.strip(" \t")) for label, text in rows]
 
 
 def _columns(
     task: Task, data_dir: Path, name: str, *, label: int, first: int, second: int, header: bool = True
 ) -> list[tuple[str, ...]]:
-    """Return a file's (label, first, second) rows, below its header if it has one."""
+    """Return a file's (label, first, second) rows, without its header."""
     rows: list[tuple[str, ...]] = []
-    for number, line in enumerate(read_lines(task, data_dir, name, encoding="utf-8"), start=1):
+    for number, line in enumerate(_published_lines(task, data_dir, name, encoding="utf-8"), start=1):
         fields = line.split("\t")
         if header and number == 1:
             continue
@@ -185,48 +176,22 @@ def _columns(
     return rows
 
 
-def _divided_pairs(
-    task: Task, parts: list[list[tuple[str, ...]]], *, label_names: tuple[str, ...], shown: tuple[str, ...]
+def _joined(
+    task: Task, parts: list[list[tuple[str, str]]], *, labels: tuple[str, ...], label_names: tuple[str, ...]
 ) -> TaskData:
-    """Join the files of a task of pairs."""
-    data = _divided(task, [[(row[0], row[1]) for row in part] for part in parts], label_names=label_names, shown=shown)
-    seconds = [row[2] for part in parts for row in part]
-    return replace(data, sentences=(data.sentences[0], seconds))
-
-
-def _labelled(
-    task: Task, data_dir: Path, name: str, separator: str, *, encoding: str, last: bool = False
-) -> list[tuple[str, str]]:
-    """Return a file's (label, sentence) rows; the label is the first field of a line, or the last."""
-    rows = []
-    for number, line in enumerate(read_lines(task, data_dir, name, encoding=encoding), start=1):
-        before, found, after = line.rpartition(separator) if last else line.partition(separator)
-        if not found:
-            raise DataError(
-                f"{data_dir / name}:{number}: {task.name} needs a label and a sentence; given {line[:40]!r}"
-            )
-        rows.append((after, before) if last else (before, after))
-    return [(label, text.strip(" \t")) for label, text in rows]
-
-
-def _divided(
-    task: Task, parts: list[list[tuple[str, str]]], *, label_names: tuple[str, ...], shown: tuple[str, ...]
-) -> TaskData:
-    """Join the files of a task that comes divided: train and test, or train, validation and test."""
+    """Join the files of a task with given splits: train and test, or train, validation and test."""
     rows = [row for part in parts for row in part]
-    numbers = {name: number for number, name in enumerate(label_names)}
+    numbers = {label: number for number, label in enumerate(labels)}
     unknown = next((label for label, _ in rows if label not in numbers), None)
     if unknown is not None:
-        raise DataError(
-            f"{task.files[0]}: the labels of {task.name} must be {', '.join(label_names)}; given {unknown!r}"
-        )
+        raise DataError(f"{task.files[0]}: the labels of {task.name} must be {', '.join(labels)}; given {unknown!r}")
     ends = np.cumsum([len(part) for part in parts])
     ranges = np.split(np.arange(len(rows), dtype=np.int64), ends[:-1])
     return TaskData(
         task=task.name,
-        kind=task.kind,
-        split=task.split,
-        label_names=shown,
+        kind="sentence",
+        split="train-validation-test" if len(parts) == 3 else "train-test",
+        label_names=label_names,
         sentences=([text for _, text in rows],),
         labels=np.array([numbers[label] for label, _ in rows], dtype=np.int64),
         train=ranges[0],
@@ -235,33 +200,52 @@ def _divided(
     )
 
 
-_sentences = partial(Task, kind="sentence", needs_data=True, source=SENTEVAL)
-_pairs = partial(Task, kind="pair", needs_data=True, source=SENTEVAL)
-_GIVEN: Split = "train-validation-test"
+def _joined_pairs(
+    task: Task, parts: list[list[tuple[str, ...]]], *, labels: tuple[str, ...], label_names: tuple[str, ...]
+) -> TaskData:
+    """Join the files of a task of pairs."""
+    data = _joined(task, [[(row[0], row[1]) for row in part] for part in parts], labels=labels, label_names=label_names)
+    seconds = [row[2] for part in parts for row in part]
+    return replace(data, kind="pair", sentences=(data.sentences[0], seconds))
+
+
+def _scored_pairs(task: Task, parts: list[list[tuple[str, ...]]]) -> TaskData:
+    """Join the files of a task of pairs whose first field is a score."""
+    try:
+        scores = np.array([float(row[0]) for part in parts for row in part])
+    except ValueError as error:
+        raise DataError(f"{task.files[0]}: scores of {task.name} must be numbers ({error})") from None
+    if not np.isfinite(scores).all():
+        raise DataError(f"{task.files[0]}: scores of {task.name} must be finite; given NaN or infinity")
+    levels = iter(np.clip(np.rint(scores), 1, NUM_LEVELS).astype(int).tolist())
+    with_levels = [[(str(next(levels)), *row[1:]) for row in part] for part in parts]
+    names = tuple(str(level) for level in range(1, NUM_LEVELS + 1))
+    return replace(_joined_pairs(task, with_levels, labels=names, label_names=names), scores=scores)
+
+
+def _sst(folder: str) -> tuple[str, ...]:
+    return tuple(f"SST/{folder}/sentiment-{part}" for part in _PARTS)
+
+
+_task = partial(ProbeTask, source=SENTEVAL)
 _PARTS = ("train", "dev", "test")
+_MRPC = ("MRPC/msr_paraphrase_train.txt", "MRPC/msr_paraphrase_test.txt")
 _SICK = tuple(f"SICK/SICK_{part}.txt" for part in ("train", "trial", "test_annotated"))
 _STS_B = tuple(f"STS/STSBenchmark/sts-{part}.csv" for part in _PARTS)
 
-
-def _sst(grain: str) -> tuple[str, ...]:
-    return tuple(f"SST/{grain}/sentiment-{part}" for part in _PARTS)
-
-
-TASKS = (
-    _sentences("MR", split="nested", reader=read_two_files, files=("MR/rt-polarity.pos", "MR/rt-polarity.neg")),
-    _sentences("CR", split="nested", reader=read_two_files, files=("CR/custrev.pos", "CR/custrev.neg")),
-    _sentences("SUBJ", split="nested", reader=read_two_files, files=("SUBJ/subj.objective", "SUBJ/subj.subjective")),
-    _sentences("MPQA", split="nested", reader=read_two_files, files=("MPQA/mpqa.pos", "MPQA/mpqa.neg")),
-    _sentences("SST-2", split=_GIVEN, reader=read_sst2, files=_sst("binary")),
-    _sentences("TREC", split="train-test", reader=read_trec, files=("TREC/train_5500.label", "TREC/TREC_10.label")),
-    _sentences("SST-5", split=_GIVEN, reader=read_sst5, files=_sst("fine")),
-    _pairs(
-        "MRPC",
-        split="train-test",
-        reader=read_mrpc,
-        files=("MRPC/msr_paraphrase_train.txt", "MRPC/msr_paraphrase_test.txt"),
-    ),
-    _pairs("SICK-E", split=_GIVEN, reader=read_sick_entailment, files=_SICK),
-    _pairs("SICK-R", split=_GIVEN, reader=read_sick_relatedness, files=_SICK, is_scored=True),
-    _pairs("STS-B", split=_GIVEN, reader=read_sts_benchmark, files=_STS_B, is_scored=True),
-)
+TASKS = {
+    task.name: task
+    for task in (
+        _task("MR", reader=read_two_files, files=("MR/rt-polarity.pos", "MR/rt-polarity.neg")),
+        _task("CR", reader=read_two_files, files=("CR/custrev.pos", "CR/custrev.neg")),
+        _task("SUBJ", reader=read_two_files, files=("SUBJ/subj.objective", "SUBJ/subj.subjective")),
+        _task("MPQA", reader=read_two_files, files=("MPQA/mpqa.pos", "MPQA/mpqa.neg")),
+        _task("SST-2", reader=read_sst2, files=_sst("binary")),
+        _task("TREC", reader=read_trec, files=("TREC/train_5500.label", "TREC/TREC_10.label")),
+        _task("SST-5", reader=read_sst5, files=_sst("fine")),
+        _task("MRPC", reader=read_mrpc, files=_MRPC),
+        _task("SICK-E", reader=read_sick_entailment, files=_SICK),
+        _task("SICK-R", reader=read_sick_relatedness, files=_SICK, is_scored=True),
+        _task("STS-B", reader=read_sts_benchmark, files=_STS_B, is_scored=True),
+    )
+}

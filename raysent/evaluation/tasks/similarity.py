@@ -1,28 +1,24 @@
-r"""Scored pairs that no probe is trained on: how alike two sentences are, against how alike people found them.
+r"""Sets of scored pairs: the similarity of two sentences' vectors is compared with human ratings; nothing is trained.
 
-In: `data_dir/STS/STS14-en-test/STS.input.headlines.txt`, ... Out: sets of pairs with scores. Lines end at "\n" only; a
-pair without a score is left out, as SentEval does. The number of pairs is checked against the published one.
+In: `data_dir/STS/STS14-en-test/STS.input.headlines.txt`, … Out: sets of pairs with scores. Lines end at "\n" only.
+Pairs without a score are left out, as in SentEval. The number of pairs is compared with the published one.
 
 Source: Agirre et al., 2012 to 2016; Cer et al., 2017; Marelli et al., 2014; the layout is SentEval's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from raysent.errors import DataError
-from raysent.storage import content_key
+from raysent.evaluation.tasks import ScoredSet, SimilarityTask
+from raysent.evaluation.tasks.senteval import SENTEVAL, read_lines
 
-# No probe's tasks here.
-TASKS = ()
-
-SENTEVAL = "https://github.com/facebookresearch/SentEval, data/downstream"
-
-# Scored pairs of every set as published.
+# Published numbers of scored pairs of every set.
 SET_SIZES: dict[str, dict[str, int]] = {
     "STS12": {
         "MSRpar": 750,
@@ -54,140 +50,84 @@ SET_SIZES: dict[str, dict[str, int]] = {
 }
 
 
-@dataclass(frozen=True)
-class ScoredSet:
-    """Pairs with scores.
-
-    Attributes:
-        name: The set's name.
-        first: The first sentences [rows].
-        second: The second ones [rows].
-        scores: How alike people found them, float64 [rows].
-    """
-
-    name: str
-    first: list[str]
-    second: list[str]
-    scores: np.ndarray
-
-
-@dataclass(frozen=True)
-class SimilarityTask:
-    """Sets that are reported together.
-
-    Attributes:
-        name: The name that users write.
-        files: Files read, relative to the data folder.
-        reader: Reads the sets; takes the task and the data folder.
-    """
-
-    name: str
-    files: tuple[str, ...]
-    reader: Callable[[SimilarityTask, Path], list[ScoredSet]]
-
-    def is_present(self, data_dir: Path) -> bool:
-        """Return whether every file lies in the data folder."""
-        return all((data_dir / name).is_file() for name in self.files)
-
-    def load(self, data_dir: Path | None) -> list[ScoredSet]:
-        """Return the sets.
-
-        Raises:
-            DataError: If a file is missing, or does not hold the published number of scored pairs.
-        """
-        if data_dir is None:
-            raise DataError(
-                f"{self.name}: needs a folder in SentEval's layout; given none; name it with --data, "
-                f"it must hold {self.files[0]} ({SENTEVAL})"
-            )
-        sets = self.reader(self, data_dir)
-        for one in sets:
-            published = SET_SIZES[self.name][one.name]
-            if len(one.scores) != published:
-                raise DataError(
-                    f"{data_dir}: {self.name} {one.name} must have {published} scored pairs as published; "
-                    f"given {len(one.scores)}; fetch it again from {SENTEVAL}"
-                )
-        return sets
-
-
-def set_hash(sets: list[ScoredSet]) -> str:
-    """Return what names the content of sets."""
-    return content_key([(one.name, one.first, one.second, one.scores.tolist()) for one in sets])
-
-
-def _read_sts(task: SimilarityTask, data_dir: Path) -> list[ScoredSet]:
-    """Read `sent1<TAB>sent2` beside a score on the same line of another file."""
-    sets = []
-    for name in SET_SIZES[task.name]:
-        path = data_dir / f"STS/{task.name}-en-test/STS.input.{name}.txt"
-        gold = path.with_name(f"STS.gs.{name}.txt")
-        pairs, scores = _lines(task, path), _lines(task, gold)
+def read_sts(task: SimilarityTask, data_dir: Path | None) -> Iterator[ScoredSet]:
+    """Read sets of `first<TAB>second`, with the score on the same line of another file."""
+    assert data_dir is not None
+    for name, pairs_file, scores_file in zip(SET_SIZES[task.name], task.files[::2], task.files[1::2], strict=True):
+        pairs, scores = (read_lines(task, data_dir / file, encoding="utf-8") for file in (pairs_file, scores_file))
         if len(pairs) != len(scores):
-            raise DataError(f"{gold}: must hold a line for each of the {len(pairs)} pairs; given {len(scores)}")
-        fields = [pair.split("\t") for pair in pairs]
-        kept = [(one, score) for one, score in zip(fields, scores, strict=True) if score.strip()]
-        rows = [(one[0], one[1], score) for one, score in kept]
-        sets.append(_scored(path, name, rows))
-    return sets
+            raise DataError(
+                f"{data_dir / scores_file}: must hold a line for each of the {len(pairs)} pairs; given {len(scores)}"
+            )
+        lines = [f"{score}\t{pair}" for pair, score in zip(pairs, scores, strict=True) if score.strip()]
+        yield _scored_set(task, data_dir / pairs_file, name, lines, columns=(0, 1, 2))
 
 
-def _read_sts_benchmark(task: SimilarityTask, data_dir: Path) -> list[ScoredSet]:
-    """Read tab-separated lines: the score is the fifth column, the sentences are the sixth and seventh."""
-    path = data_dir / task.files[0]
-    rows = [(one[5], one[6], one[4]) for one in (line.split("\t") for line in _lines(task, path))]
-    return [_scored(path, "test", rows)]
+def read_sts_benchmark(task: SimilarityTask, data_dir: Path | None) -> Iterator[ScoredSet]:
+    """Read tab-separated lines: genre, file, year, number, score, two sentences."""
+    for path, name in _files_of_sets(task, data_dir):
+        yield _scored_set(task, path, name, read_lines(task, path, encoding="utf-8"), columns=(4, 5, 6))
 
 
-def _read_sick(task: SimilarityTask, data_dir: Path) -> list[ScoredSet]:
-    """Read tab-separated lines below a header: sentences in the second and third column, the score in the fourth."""
-    path = data_dir / task.files[0]
-    rows = [(one[1], one[2], one[3]) for one in (line.split("\t") for line in _lines(task, path)[1:])]
-    return [_scored(path, "test", rows)]
+def read_sick(task: SimilarityTask, data_dir: Path | None) -> Iterator[ScoredSet]:
+    """Read tab-separated lines below a header: number, two sentences, score, entailment."""
+    for path, name in _files_of_sets(task, data_dir):
+        yield _scored_set(task, path, name, read_lines(task, path, encoding="utf-8")[1:], columns=(3, 1, 2))
 
 
-def _read_mrpc(task: SimilarityTask, data_dir: Path) -> list[ScoredSet]:
-    """Read tab-separated lines below a header: 1 for a paraphrase in the first column, sentences in the last two."""
-    sets = []
+def read_mrpc(task: SimilarityTask, data_dir: Path | None) -> Iterator[ScoredSet]:
+    """Read tab-separated lines below a header: 1 for a paraphrase, two numbers, two sentences."""
+    for path, name in _files_of_sets(task, data_dir):
+        lines = [line.strip() for line in read_lines(task, path, encoding="utf-8")[1:]]
+        yield _scored_set(task, path, name, lines, columns=(0, 3, 4))
+
+
+def _files_of_sets(task: SimilarityTask, data_dir: Path | None) -> Iterator[tuple[Path, str]]:
+    """Yield the file and the name of each set, for tasks with one file per set."""
+    assert data_dir is not None
     for name, file in zip(SET_SIZES[task.name], task.files, strict=True):
-        path = data_dir / file
-        rows = [(one[3], one[4], one[0]) for one in (line.strip().split("\t") for line in _lines(task, path)[1:])]
-        sets.append(_scored(path, name, rows))
-    return sets
+        yield data_dir / file, name
 
 
-def _scored(path: Path, name: str, rows: list[tuple[str, str, str]]) -> ScoredSet:
+def _scored_set(
+    task: SimilarityTask, path: Path, name: str, lines: list[str], *, columns: tuple[int, int, int]
+) -> ScoredSet:
+    """Return tab-separated lines as a set; `columns` are those of the score and the two sentences."""
+    rows = [line.split("\t") for line in lines]
+    shortest = min(map(len, rows), default=0)
+    if rows and shortest <= max(columns):
+        raise DataError(f"{path}: {task.name} needs a score and two sentences on every line; fetch it again")
+    score, first, second = ([row[column] for row in rows] for column in columns)
     try:
-        scores = np.array([float(score) for _, _, score in rows])
+        scores = np.array([float(value) for value in score])
     except ValueError as error:
-        raise DataError(f"{path}: scores must be numbers ({error}); fetch it again from {SENTEVAL}") from None
-    return ScoredSet(name, [row[0] for row in rows], [row[1] for row in rows], scores)
+        raise DataError(f"{path}: scores must be numbers ({error}); fetch it again from {task.source}") from None
+    if len(rows) != SET_SIZES[task.name][name]:
+        raise DataError(
+            f"{path}: {task.name} {name} must have {SET_SIZES[task.name][name]} scored pairs as published; "
+            f"given {len(rows)}; fetch it again from {task.source}"
+        )
+    return ScoredSet(name, first, second, scores)
 
 
-def _lines(task: SimilarityTask, path: Path) -> list[str]:
-    try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file; {task.name} needs it, published at {SENTEVAL}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as UTF-8 text ({error}); fetch it again for {task.name}") from None
-    return lines[:-1] if lines[-1] == "" else lines
+def sts_task(year: str) -> SimilarityTask:
+    """Return the task of a year, such as ``STS12``."""
+    files = [f"STS/{year}-en-test/STS.{part}.{name}.txt" for name in SET_SIZES[year] for part in ("input", "gs")]
+    return _task(year, reader=read_sts, files=tuple(files))
 
 
-def _sts(year: str) -> SimilarityTask:
-    folder = f"STS/{year}-en-test"
-    files = [f"{folder}/STS.{part}.{name}.txt" for name in SET_SIZES[year] for part in ("input", "gs")]
-    return SimilarityTask(year, tuple(files), _read_sts)
+_task = partial(SimilarityTask, source=SENTEVAL)
 
-
-SIMILARITY_TASKS: dict[str, SimilarityTask] = {
+TASKS = {
     task.name: task
     for task in (
-        *(_sts(f"STS{year}") for year in range(12, 17)),
-        SimilarityTask("STS-B-similarity", ("STS/STSBenchmark/sts-test.csv",), _read_sts_benchmark),
-        SimilarityTask("SICK-R-similarity", ("SICK/SICK_test_annotated.txt",), _read_sick),
-        SimilarityTask(
-            "MRPC-similarity", ("MRPC/msr_paraphrase_train.txt", "MRPC/msr_paraphrase_test.txt"), _read_mrpc
+        *(sts_task(f"STS{year}") for year in range(12, 17)),
+        _task("STS-B-similarity", reader=read_sts_benchmark, files=("STS/STSBenchmark/sts-test.csv",)),
+        _task("SICK-R-similarity", reader=read_sick, files=("SICK/SICK_test_annotated.txt",)),
+        _task(
+            "MRPC-similarity",
+            reader=read_mrpc,
+            files=("MRPC/msr_paraphrase_train.txt", "MRPC/msr_paraphrase_test.txt"),
         ),
     )
 }

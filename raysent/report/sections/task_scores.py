@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from raysent.evaluation.members import Costs
-from raysent.evaluation.tasks import known_tasks
+from raysent.evaluation.tasks import TASKS
 from raysent.report.blocks import Block, Cell, Column, Note, Section, Table, duration, fixed, whole
 from raysent.report.run import Run
 from raysent.report.score_files import SIMILARITY, Score
@@ -56,8 +56,8 @@ def _table(run: Run, protocol: str) -> Block:
 
 def _is_apart(task: str) -> bool:
     """Return whether a task's probe is judged by correlation, which has no place in a mean of percentages."""
-    known = known_tasks().get(task)
-    return known is not None and known.is_scored
+    known = TASKS.get(task)
+    return known is not None and known.scoring == "correlation"
 
 
 def _costs(costs: Costs) -> list[Cell]:
