@@ -1,6 +1,6 @@
-"""YAML -> strict models. In: a file or dotted overrides. Out: checked values, or one line that names file and line.
+"""Read YAML files and command-line overrides into strict models.
 
-A `Document` remembers the line of every key, so that an error found long after parsing still points there.
+A `Document` keeps the line of every key, so that an error found long after parsing still names file and line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raysent.errors import ConfigError, did_you_mean
 
 KeyPath = tuple[str, ...]
 
-# A file of ours is a page; what is far beyond that is a mistake, or meant to fill the memory.
+# Configuration files are about one page long. Larger input is a mistake or an attempt to exhaust memory.
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000
 
@@ -29,16 +29,16 @@ MAX_VALUES = 100_000
 # Files and folders outside the package that the wheel holds inside it: `pyproject.toml` names the same ones.
 SHIPPED = ("cluster.yaml", "search_spaces")
 
-# The context of `model_validate` for files of an earlier version: retired names are read as their new ones.
+# Validation context for files of an earlier version: retired names are replaced by their new names.
 UPGRADE = "upgrade"
 
 
 class StrictModel(pydantic.BaseModel):
-    """A frozen value whose fields are checked and never coerced; an unknown name is an error.
+    """A frozen model whose fields are checked and never coerced; an unknown name is an error.
 
     Attributes:
-        retired_names: Names of fields in earlier versions -> their names now. A file that a user writes gets an error
-            that gives the new name; a file that an earlier version wrote is read with `UPGRADE` as the context.
+        retired_names: Field names of earlier versions and their current names. In a user's file, a retired name is an
+            error that gives the current name; with `UPGRADE` as the validation context it is replaced.
     """
 
     retired_names: ClassVar[Mapping[str, str]] = {}
@@ -50,7 +50,7 @@ class StrictModel(pydantic.BaseModel):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _replace_retired_names(cls, values: Any, info: pydantic.ValidationInfo) -> Any:
-        """Rename what an earlier version wrote, and refuse it where a user wrote it."""
+        """Replace retired names if the context is `UPGRADE`; otherwise reject them."""
         retired = [name for name in cls.retired_names if isinstance(values, Mapping) and name in values]
         if not retired:
             return values
@@ -65,12 +65,12 @@ Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
 class Override(NamedTuple):
-    """One value that the command line sets.
+    """One value set on the command line.
 
     Attributes:
-        name: Dotted.
-        value: Plain.
-        option: The option as it was typed, for messages.
+        name: Dotted name.
+        value: Plain Python value.
+        option: The option as the user typed it, for error messages.
     """
 
     name: str
@@ -80,13 +80,13 @@ class Override(NamedTuple):
 
 @dataclass(frozen=True)
 class Document:
-    """Plain values read from YAML, and where each of them stands.
+    """Plain values read from YAML, and the source location of each.
 
     Attributes:
         values: The mapping, with plain Python values.
-        source: The file's name, for messages.
-        lines: Path of a key -> its line, counted from 1.
-        options: Path of a key that the command line set -> the option as it was typed.
+        source: Name of the file, for error messages.
+        lines: Line of each key path, counted from 1.
+        options: The command-line option, as typed, of each key path that an option set.
     """
 
     values: dict[str, Any]
@@ -95,7 +95,7 @@ class Document:
     options: Mapping[KeyPath, str] = field(default_factory=dict)
 
     def where(self, path: Sequence[str]) -> str:
-        """Return ``file:line: `` or ``--option: `` of the nearest known key at or above `path`, to begin a message."""
+        """Return the message prefix ``file:line: `` or ``--option: `` of the nearest known key at or above `path`."""
         for end in range(len(path), 0, -1):
             key = tuple(path[:end])
             if key in self.options:
@@ -105,7 +105,7 @@ class Document:
         return f"{self.source}: " if self.source else ""
 
     def error(self, path: Sequence[str], message: str) -> ConfigError:
-        """Return the error `file:line: dotted.path: message`, or `--option: message` where an option gave the value."""
+        """Return the error `file:line: dotted.path: message`, or `--option: message` if an option set the value."""
         if tuple(path) in self.options:
             return ConfigError(f"{self.where(path)}{message}")
         name = ".".join(path)
@@ -146,7 +146,15 @@ def read_yaml(path: Path) -> Document:
 
 
 def parse_yaml(text: str, *, source: str = "") -> Document:
-    """Parse YAML 1.2 text whose top level is a mapping; `source` names it in messages."""
+    """Parse YAML 1.2 text whose top level is a mapping.
+
+    Args:
+        text: The text.
+        source: Name of the text in error messages.
+
+    Raises:
+        ConfigError: If the text is not YAML, not a mapping, or expands to too many values.
+    """
     try:
         loaded = YAML(typ="rt").load(StringIO(text))
     except MarkedYAMLError as error:
@@ -159,14 +167,14 @@ def parse_yaml(text: str, *, source: str = "") -> Document:
         given = "nothing" if loaded is None else "a list" if isinstance(loaded, CommentedSeq) else repr(loaded)
         raise ConfigError(f"{source}: must be a mapping of names to values; given {given}")
     if _num_values(loaded, {}) > MAX_VALUES:
-        raise ConfigError(f"{source}: must hold at most {MAX_VALUES:,} values; its anchors stand for more")
+        raise ConfigError(f"{source}: must hold at most {MAX_VALUES:,} values; its anchors expand to more")
     lines: dict[KeyPath, int] = {}
     values = _plain(loaded, (), lines)
     return Document(values=values, source=source, lines=lines)
 
 
 def _num_values(node: Any, known: dict[int, int]) -> int:
-    """Return how many values a node holds once every anchor is written out."""
+    """Return the number of values of a node after every anchor is expanded."""
     if not isinstance(node, CommentedMap | CommentedSeq):
         return 1
     if id(node) not in known:
@@ -176,12 +184,12 @@ def _num_values(node: Any, known: dict[int, int]) -> int:
 
 
 def _plain(node: Any, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
-    """Return `node` as plain Python values, noting the line of every key on the way."""
+    """Return `node` as plain Python values, and record the line of every key in `lines`."""
     if isinstance(node, CommentedMap):
         plain = {}
         for key, value in node.items():
             here = (*path, str(key))
-            # What `<<` merged into a mapping stands elsewhere; the mapping itself is the nearest line.
+            # A key merged by `<<` has no line in this mapping: use the line of the mapping itself.
             lines[here] = node.lc.key(key)[0] + 1 if key in (node.lc.data or {}) else node.lc.line + 1
             plain[str(key)] = _plain(value, here, lines)
         return plain
@@ -196,10 +204,10 @@ def _plain(node: Any, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Parse one ``a.b=c`` of the command line; the value is read as YAML.
+    """Parse one override ``a.b=c`` into name and value; the value is read as YAML.
 
     Raises:
-        ConfigError: If there is no ``=`` or the value is not YAML.
+        ConfigError: If ``=`` is missing or the value is not YAML.
     """
     name, separator, value = (part.strip() for part in text.partition("="))
     if not separator or not all(name.split(".")):
@@ -207,30 +215,30 @@ def parse_override(text: str) -> tuple[str, Any]:
     try:
         document = parse_yaml(f"value: {value}\n" if value else "value: ''\n")
     except ConfigError as error:
-        # A line of what is one line only would mislead.
+        # The value is one line: a line number would mislead.
         reason = str(error).partition("not valid YAML: ")[2]
         raise ConfigError(f"--set {text}: the value is not valid YAML: {reason}; quote it") from None
     return name, document.values["value"]
 
 
 def set_dotted(values: dict[str, Any], name: str, value: Any) -> None:
-    """Set ``a.b.c`` in nested mappings, making the mappings on the way.
+    """Set ``a.b.c`` in nested mappings; missing mappings are created.
 
     Raises:
-        ConfigError: If a value that is not a mapping stands on the way.
+        ConfigError: If a parent is not a mapping.
     """
     *parents, last = name.split(".")
     for depth, parent in enumerate(parents):
         child = values.setdefault(parent, {})
         if not isinstance(child, dict):
             here = ".".join(parents[: depth + 1])
-            raise ConfigError(f"{name}: '{here}' is a single value and holds no names")
+            raise ConfigError(f"{name}: '{here}' must be a mapping; it is a single value")
         values = child
     values[last] = value
 
 
 def get_dotted(values: Mapping[str, Any], name: str, default: Any = None) -> Any:
-    """Return ``a.b.c`` of nested mappings, or `default` where it is absent."""
+    """Return ``a.b.c`` of nested mappings, or `default` if it is missing."""
     node: Any = values
     for part in name.split("."):
         if not isinstance(node, Mapping) or part not in node:
@@ -240,16 +248,16 @@ def get_dotted(values: Mapping[str, Any], name: str, default: Any = None) -> Any
 
 
 def validate(kind: type[Model], document: Document, *, at: KeyPath = (), context: str | None = None) -> Model:
-    """Return the document's values as a checked model.
+    """Return the document's values as a validated model.
 
     Args:
-        kind: The model's class.
-        document: What was read, and where from.
-        at: Path of the values inside the document, for messages.
+        kind: Class of the model.
+        document: The values and their locations.
+        at: Path of the values inside the document, for error messages.
         context: `UPGRADE` for a file that an earlier version wrote.
 
     Raises:
-        ConfigError: With the first mistake's file, line, path and nearest fix.
+        ConfigError: With file, line, path and nearest fix of the first error.
     """
     try:
         return kind.model_validate(document.values, context=context)
@@ -259,9 +267,9 @@ def validate(kind: type[Model], document: Document, *, at: KeyPath = (), context
 
 
 def explain(error: pydantic.ValidationError, values: Any, kind: type[pydantic.BaseModel]) -> tuple[KeyPath, str]:
-    """Return the path and the text of the first mistake in a validation error."""
+    """Return the path and the text of the first error in a validation error."""
     details = error.errors(include_url=False)
-    # An unknown name explains a missing one better than the other way about.
+    # An unknown name explains a missing name, but not the reverse.
     first = next((item for item in details if item["type"] == "extra_forbidden"), details[0])
     path = _path_in(values, first["loc"])
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
@@ -289,22 +297,17 @@ def explain(error: pydantic.ValidationError, values: Any, kind: type[pydantic.Ba
 
 
 def _short(value: Any) -> str:
-    """Return a value's text, cut to what fits in one line."""
+    """Return the value's repr, shortened to fit in one line."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _path_in(values: Any, location: tuple[int | str, ...]) -> KeyPath:
-    """Return the location without the tags that a union puts between a name and the names inside it."""
+    """Return the location as a key path, without the union tags that pydantic inserts."""
     path: list[str] = []
     node = values
-    for index, part in enumerate(location):
-        is_tag = (
-            isinstance(node, Mapping)
-            and part not in node
-            and node.get("type") == part
-            and index + 1 < len(location) + 1
-        )
+    for part in location:
+        is_tag = isinstance(node, Mapping) and part not in node and node.get("type") == part
         if is_tag:
             continue
         path.append(str(part))
@@ -318,7 +321,7 @@ def _path_in(values: Any, location: tuple[int | str, ...]) -> KeyPath:
 
 
 def _names_beside(kind: type[pydantic.BaseModel], values: Any, path: KeyPath) -> list[str]:
-    """Return the names that the model allows where the last name of `path` stands."""
+    """Return the names that the model allows in the place of the last name of `path`."""
     schema = kind.model_json_schema()
     node: dict[str, Any] = schema
     for part in path[:-1]:
@@ -328,7 +331,7 @@ def _names_beside(kind: type[pydantic.BaseModel], values: Any, path: KeyPath) ->
 
 
 def _child_schema(schema: dict[str, Any], node: dict[str, Any], part: str, values: Any) -> dict[str, Any]:
-    """Return the schema of the name `part` inside `node`, following references and union tags."""
+    """Return the schema of the field `part` of `node`; references and union tags are resolved."""
     child = node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
     if not isinstance(child, dict):
         return {}

@@ -1,15 +1,15 @@
-"""The exception tree. A user's mistake is a `RaysentError`: one line, exit code 2, nothing lost.
+"""The exception tree. A user's mistake raises a `RaysentError`: one line, exit code 2, no data lost.
 
     RaysentError
     ├── ConfigError      a search space, an override or an option
     ├── DataError        a corpus, word vectors, a task's files
-    ├── ArtifactError    a file that one command wrote and another reads
-    ├── TrainingError    a run that cannot go on
-    ├── BudgetError      the money for something is gone
-    ├── CompilerError    the machine's compiler, where a compiled kernel was asked for
+    ├── ArtifactError    a file that one command writes and another reads
+    ├── TrainingError    a run that cannot continue
+    ├── BudgetError      the budget is spent
+    ├── CompilerError    the machine's C++ compiler
     └── CloudError       a cloud or a cluster that refuses or does not answer
 
-Anything else that is raised is a bug of ours and keeps its traceback.
+Any other exception is a bug in raysent and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from difflib import get_close_matches
 
 
 class RaysentError(Exception):
-    """A mistake that the user can mend.
+    """An error that the user can fix.
 
     The text is one line: path to the value - what must hold - what was given - nearest fix.
     """
@@ -34,31 +34,31 @@ class DataError(RaysentError):
 
 
 class ArtifactError(RaysentError):
-    """A file of ours is missing, truncated or of another kind, or cannot be written."""
+    """A file that raysent wrote is missing, truncated or of another kind, or a file cannot be written."""
 
 
 class TrainingError(RaysentError):
-    """A run cannot go on, through no fault in its configuration's form."""
+    """A run cannot continue, although its configuration is valid."""
 
 
 class BudgetError(RaysentError):
-    """The money for something is gone."""
+    """The budget is spent."""
 
 
 class CompilerError(RaysentError):
-    """The machine has no C++ compiler, or it cannot build one of our kernels."""
+    """The machine has no C++ compiler, or the compiler cannot build a kernel."""
 
 
 class CloudError(RaysentError):
-    """A cloud or a cluster refuses what it is asked, or does not answer."""
+    """A cloud or a cluster refuses a request, or does not answer."""
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the nearest known name, or what is known.
+    """Return ``"; did you mean 'x'?"`` for the nearest known name, or the list of known names.
 
     Args:
         given: The name as the user wrote it.
-        known: The names that would have been right.
+        known: The valid names.
     """
     names = sorted(known)
     nearest = get_close_matches(given, names, n=1)

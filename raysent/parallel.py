@@ -1,11 +1,10 @@
-"""One function over many items in several processes of this machine, with the answers in the items' order.
+"""Map a function over many items in several processes of this machine, results in order.
 
-In: a function that can be pickled, and items. Out: what it returns for each, in order, a few items ahead at most, so
-that memory stays bounded whatever their number. Every process keeps a copy of the function of its own, which may
-remember what it saw: it meets its items in their order. With one process all is done here, in plain sight.
+Only a few items are read ahead, so memory stays bounded. Every process has its own copy of the function, which may keep
+state between its items. With one process the function runs in the caller.
 
-A process of loky's is a fresh interpreter. Unlike `multiprocessing`'s, it does not import the user's main module again,
-so a script needs no guard.
+The pool is loky's: unlike `multiprocessing` with spawn, it does not import the user's main module again, so a script
+needs no ``if __name__ == "__main__"``.
 """
 
 from __future__ import annotations
@@ -25,21 +24,22 @@ from raysent.errors import RaysentError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_AHEAD = 2  # items under way or waiting, to each process
+_NUM_AHEAD = 2  # items submitted ahead, per process
 
-# In a process of the pool: what it does with items.
+# The function of a worker process, set by `_initialize`.
 _function: Callable[[Any], Any]
 
 
-def num_processes_for(wanted: int | None, *, bytes_each: int) -> int:
-    """Return the number of processes to use: the wanted one, else one for each core that memory allows for.
+def num_processes_for(configured: int | None, *, bytes_each: int) -> int:
+    """Return the number of processes to use: as configured, else one per core as far as memory allows.
 
     Args:
-        wanted: What the user says; None leaves it to the machine.
-        bytes_each: Memory that each will take.
+        configured: Number of processes; None chooses it.
+        bytes_each: Memory that one process needs, in bytes.
     """
-    if wanted is not None:
-        return wanted
+    if configured is not None:
+        return configured
+    # macOS and Windows have no CPU affinity.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     available: int = psutil.virtual_memory().available
     return max(1, min(cores, available // bytes_each))
@@ -51,41 +51,41 @@ def map_in_processes(
     """Yield `function(item)` for every item, in order.
 
     Args:
-        function: Can be pickled, where there are several processes.
-        items: Read a few ahead of what is yielded.
+        function: Must be picklable if there are several processes.
+        items: Items; a few are read ahead of the results.
         num_processes: At least 1.
 
     Raises:
-        RaysentError: If a process dies. What the function raises is raised here.
+        RaysentError: If a process dies. Exceptions of the function are raised unchanged.
     """
     if num_processes == 1:
         yield from map(function, items)
         return
     pool = loky.ProcessPoolExecutor(
-        num_processes, initializer=_keep, initargs=(function,), env={"OMP_NUM_THREADS": "1"}
+        num_processes, initializer=_initialize, initargs=(function,), env={"OMP_NUM_THREADS": "1"}
     )
-    under_way: deque[Future[Result]] = deque()
+    pending: deque[Future[Result]] = deque()
     try:
         for item in items:
-            under_way.append(pool.submit(_answer, item))
-            if len(under_way) >= _AHEAD * num_processes:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
+            pending.append(pool.submit(_call, item))
+            if len(pending) >= _NUM_AHEAD * num_processes:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
     except BrokenProcessPool as error:
         raise RaysentError(
-            "processes: one of them ended before its work was done; is memory short? ask for fewer processes"
+            "processes: a worker process died before its work was done, perhaps for lack of memory; use fewer processes"
         ) from error
     finally:
         pool.shutdown(kill_workers=True)
 
 
-def _keep(function: Callable[[Any], Any]) -> None:
-    """Begin a process of the pool."""
-    global _function  # noqa: PLW0603  # a process of the pool does nothing else
+def _initialize(function: Callable[[Any], Any]) -> None:
+    """Set the function of this worker process."""
+    global _function  # noqa: PLW0603  # a worker process runs one function only
     _function = function
 
 
-def _answer(item: object) -> Any:
-    """Do one item's work, in a process of the pool."""
+def _call(item: object) -> Any:
+    """Apply the function of this worker process to an item."""
     return _function(item)

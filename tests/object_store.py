@@ -1,4 +1,4 @@
-"""An object store of this machine: moto over HTTP, as an endpoint of one's own."""
+"""A local object store for tests: moto's S3 over HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFA
 
 @contextmanager
 def moto_server() -> Iterator[str]:
-    """Run one and yield its URL."""
+    """Run a server and yield its URL."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -28,8 +28,8 @@ def moto_server() -> Iterator[str]:
 
 @contextmanager
 def empty_bucket(url: str) -> Iterator[Any]:
-    """Empty a server whose URL the environment names, make the bucket, and yield a client."""
-    # What moto keeps is its process', not its server's.
+    """Empty the server that the environment names, create the bucket, and yield a client."""
+    # moto keeps its state per process, not per server.
     urllib.request.urlopen(f"{url}/moto-api/reset", data=b"").close()
     client = boto3.client("s3")
     client.create_bucket(Bucket=BUCKET)

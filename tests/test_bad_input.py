@@ -135,7 +135,7 @@ OPTIONS = [
     Case("--set without a value", f"{SWEEP} --set seed", r"--set seed: must be NAME=VALUE, as in --set training.batch_size=200"),
     Case("--set of an unknown name", f"{SWEEP} --set training.bach_size=3", r"--set training.bach_size=3: unknown name; did you mean 'batch_size'\?"),
     Case("--set that is no YAML", f"{SWEEP} --set seed=[1", r"--set seed=\[1: the value is not valid YAML: .*; quote it"),
-    Case("--set inside a value", f"{SWEEP} --set seed=1 --set seed.x=1", r"--set seed.x=1: base.seed.x: 'base.seed' is a single value and holds no names"),
+    Case("--set inside a value", f"{SWEEP} --set seed=1 --set seed.x=1", r"--set seed.x=1: base.seed.x: 'base.seed' must be a mapping; it is a single value"),
     Case("--time", f"{SWEEP} --time soon", r"--time soon: a duration must look like 90s, 30m, 2h or 1h30m; given 'soon'"),
     Case("--time without a unit", f"{SWEEP} --time 30", r"--time 30: a duration must look like 90s, 30m, 2h or 1h30m; given '30'"),
     Case("--trials none", f"{SWEEP} --trials 0", r"--trials: must be greater than or equal to 1; see 'raysent sweep --help'"),
@@ -164,7 +164,7 @@ CORPORA = [
     Case("batch larger than the corpus", f"{SWEEP} --set training.batch_size=5000", r"--set training.batch_size=5000: must be at most 270 for the 270 train sentences .*; lower it or add text"),
     Case("edge larger than the corpus", SWEEP, r"space.yaml:11: training.batch_size: must be at most 270 .*; given 480; lower it or add text", ("[24, 48]", "[24, 480]")),
     Case("batch that does not divide", f"{SWEEP} --workers-per-trial 5", r"space.yaml:11: training.batch_size: must be a multiple of the 5 workers; given 24; nearest 20"),
-    Case("cache on a file", f"{SWEEP} --set corpus.cache_dir=text.txt", r".*text.txt: a file stands where a folder is needed, or the reverse"),
+    Case("cache on a file", f"{SWEEP} --set corpus.cache_dir=text.txt", r".*text.txt: a file exists where a folder is needed, or the reverse"),
     Case("training on a missing corpus", f"{TRAIN} --corpus no.txt", r"--corpus no.txt: no.txt: no such file or folder"),
     Case("training with too large a batch", f"{TRAIN} --set training.batch_size=5000", r"--set training.batch_size=5000: must be at most 270 .*"),
 ]  # fmt: skip
@@ -192,7 +192,7 @@ FOLDERS = [
     Case("resume of a record with holes", "resume out", r"out/sweep.json: not whole \(KeyError: 'space'\); restore it or sweep anew", files={"out/sweep.json": '{"kind": "sweep"}'}),
     Case("report on no run", "report out", r"out: must hold sweep.json, reports.jsonl, evaluation/ or analyses/; given none; .* of judged models", files={"out/x": ""}),
     Case("report on another file", "report out", r"out/sweep.json: not the record of a sweep; name the folder of a sweep", files={"out/sweep.json": "{}"}),
-    Case("report on a broken journal", "report out", r"out/journal.jsonl:1: not JSON; the file was changed by something else", files={"out/sweep.json": '{"kind": "sweep"}', "out/journal.jsonl": "{\n{}\n{}\n"}),
+    Case("report on a broken journal", "report out", r"out/journal.jsonl:1: not JSON; another program changed the file", files={"out/sweep.json": '{"kind": "sweep"}', "out/journal.jsonl": "{\n{}\n{}\n"}),
     Case("evaluation of nothing", "evaluate out", r"out: no such run or model; name a run, a trial, a model, an ensemble or hash:DIM"),
     Case("evaluation of no run", "evaluate out", r"out: holds no model.json, trials or ensemble.json; name a run or a model", files={"out/x": ""}),
     Case("evaluation of a sweep without a model", "evaluate out", r"out/trials: must hold a trained trial; found none; finish the sweep first", files={"out/trials/0000/x": ""}),
@@ -276,9 +276,9 @@ def test_checkpoint_that_is_truncated_or_foreign_is_refused(place, monkeypatch):
         (["-o", "x.npy"], b"ok\n\xff\xfe\n", r"standard input: must be UTF-8 text; byte 3 is not; convert it with iconv"),
         (["no.txt", "-o", "x.npy"], b"", r"no.txt: no such file"),
         ([".", "-o", "x.npy"], b"", r"\.: must be a file of one sentence a line; given a folder"),
-        (["text.txt", "-o", "."], b"", r"\.: must be a file's name; a folder or a device stands there"),
-        (["text.txt", "-o", "/dev/full"], b"", r"/dev/full: must be a file's name; a folder or a device stands there"),
-        (["text.txt", "-o", "text.txt/x.npy"], b"", r"text.txt/x.npy: a file stands where a folder is needed, or the reverse"),
+        (["text.txt", "-o", "."], b"", r"\.: must be a file; it is a folder or a device"),
+        (["text.txt", "-o", "/dev/full"], b"", r"/dev/full: must be a file; it is a folder or a device"),
+        (["text.txt", "-o", "text.txt/x.npy"], b"", r"text.txt/x.npy: a file exists where a folder is needed, or the reverse"),
         (["text.txt", "-o", "x.npy", "--batch-size", "0"], b"", r"--batch-size: must be greater than or equal to 1; see .*"),
         (["text.txt"], b"", r"Missing option '--output' / '-o'; see 'raysent encode --help'"),
     ],
@@ -360,7 +360,7 @@ def test_second_driver_of_a_run_is_refused(type_, begun, cache, monkeypatch):
     """Two processes never write one journal."""
     monkeypatch.setenv("RAYSENT_CACHE", str(cache))
     with FileLock(begun / ".lock"):
-        _refused(type_, "resume", "out", error=r"out: another process is at work on this run; wait for it or stop it")
+        _refused(type_, "resume", "out", error=r"out: another process is working on this run; wait for it or stop it")
         _refused(type_, *SWEEP.split(), error=r"out: holds a sweep already; go on with 'raysent resume out' or .*")
     assert json.loads((begun / "sweep.json").read_text())["kind"] == "sweep"
 

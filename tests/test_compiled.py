@@ -112,7 +112,7 @@ def test_load_without_a_cache_is_one_line(kernels, compiler, monkeypatch):
     (kernels / "file").write_text("")
     monkeypatch.setenv("RAYSENT_CACHE", str(kernels / "file"))
     with pytest.raises(
-        CompilerError, match="must be built in the cache; given .* a file stands where a folder is needed"
+        CompilerError, match="must be built in the cache; given .* a file exists where a folder is needed"
     ):
         load("toy")
 

@@ -301,7 +301,7 @@ def test_journal_drops_a_torn_line_and_refuses_a_second_driver(tmp_path):
     """A killed writer's half line is cut off; two drivers cannot write one journal."""
     journal = Journal(tmp_path)
     journal.write("session", value=float("nan"))
-    with pytest.raises(ArtifactError, match="another process is at work"):
+    with pytest.raises(ArtifactError, match="another process is working"):
         Journal(tmp_path)
     journal.close()
     with (tmp_path / JOURNAL_FILE).open("a") as stream:

@@ -22,34 +22,34 @@ class _Outer(StrictModel):
 
 
 def test_parse_yaml_numbers_follow_yaml_1_2():
-    """Exponents without a point are numbers, and `no` is a word."""
+    """Exponents without a decimal point are numbers, and `no` is a string."""
     values = parse_yaml("a: 5e-4\nb: no\nc: [1, 2.5, true]\n").values
     assert values == {"a": 5e-4, "b": "no", "c": [1, 2.5, True]}
     assert type(values["a"]) is float
 
 
 def test_validate_unknown_name_gives_file_line_and_nearest():
-    """An unknown name is answered with where it stands and what is near."""
+    """An unknown name raises an error with file, line and the nearest known name."""
     document = parse_yaml("size: 2\ninner:\n  droput: 0.1\n", source="space.yaml")
     with pytest.raises(ConfigError, match=r"^space.yaml:3: inner.droput: unknown name; did you mean 'dropout'\?$"):
         validate(_Outer, document)
 
 
 def test_validate_wrong_type_says_what_was_given():
-    """A text where a number belongs is not coerced."""
+    """A string in place of a number is not coerced."""
     with pytest.raises(ConfigError, match=r"^space.yaml:1: size: must be a valid integer; given '3'$"):
         validate(_Outer, parse_yaml("size: '3'\n", source="space.yaml"))
 
 
 def test_validate_at_prefixes_the_path():
-    """A part of a document is named by its whole path."""
+    """An error in a part of a document gives the full path."""
     document = Document(values={"size": 1.5}, source="a.yaml", lines={("base",): 7})
     with pytest.raises(ConfigError, match=r"^a.yaml:7: base.size: "):
         validate(_Outer, document, at=("base",))
 
 
-def test_parse_yaml_refuses_what_is_not_a_mapping_or_not_yaml():
-    """The top level is a mapping; broken YAML is told by line."""
+def test_parse_yaml_refuses_other_than_a_mapping_and_invalid_yaml():
+    """The top level must be a mapping; invalid YAML is reported with its line."""
     with pytest.raises(ConfigError, match=r"^x.yaml: must be a mapping of names to values; given nothing$"):
         parse_yaml("", source="x.yaml")
     with pytest.raises(ConfigError, match=r"^x.yaml:2: not valid YAML: "):
@@ -57,7 +57,7 @@ def test_parse_yaml_refuses_what_is_not_a_mapping_or_not_yaml():
 
 
 def test_parse_override_reads_the_value_as_yaml():
-    """Values of --set are numbers, lists and texts as in a file."""
+    """Values of --set are numbers, lists and strings as in a file."""
     assert parse_override("a.b=1e-3") == ("a.b", 1e-3)
     assert parse_override("a=[1, 2]") == ("a", [1, 2])
     assert parse_override("path=x=y") == ("path", "x=y")
@@ -66,12 +66,12 @@ def test_parse_override_reads_the_value_as_yaml():
 
 
 def test_set_dotted_makes_mappings_and_refuses_single_values():
-    """A dotted name reaches inside mappings, not inside values."""
+    """A dotted name addresses nested mappings; a single value has no names."""
     values: dict = {"a": {"b": 1}}
     set_dotted(values, "a.c.d", 2)
     assert get_dotted(values, "a.c.d") == 2
     assert get_dotted(values, "a.x", "none") == "none"
-    with pytest.raises(ConfigError, match=r"a.b.c: 'a.b' is a single value"):
+    with pytest.raises(ConfigError, match=r"a.b.c: 'a.b' must be a mapping; it is a single value"):
         set_dotted(values, "a.b.c", 3)
 
 
@@ -81,13 +81,13 @@ class _Renamed(StrictModel):
 
 
 def test_validate_names_the_new_name_of_a_retired_one() -> None:
-    """What a user wrote is refused with the name that the field has now."""
+    """A retired name in a user's file is an error that gives the new name."""
     document = parse_yaml("each: encoder.type\n", source="space.yaml")
     with pytest.raises(ConfigError, match=r"^space.yaml:1: each: is now called 'stratify_by'$"):
         validate(_Renamed, document)
 
 
 def test_validate_reads_a_retired_name_of_an_earlier_file() -> None:
-    """What an earlier version wrote is read under the new name."""
+    """With the UPGRADE context, a retired name is read as the new name."""
     document = parse_yaml("each: encoder.type\n")
     assert validate(_Renamed, document, context=UPGRADE).stratify_by == "encoder.type"

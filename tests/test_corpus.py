@@ -268,7 +268,7 @@ def test_remote_objects_read_like_files(tmp_path, monkeypatch):
         assert text_of(remote.train) == text_of(local.train)
         with pytest.raises(DataError, match="s3://texts/no: no such object"):
             build("s3://texts/no", tmp_path)
-        with pytest.raises(DataError, match="s3://nowhere/in: no such bucket; make it first or name another"):
+        with pytest.raises(DataError, match="s3://nowhere/in: no such bucket; create it first or name another"):
             build("s3://nowhere/in", tmp_path)
         client.close()
     finally:

@@ -1,4 +1,4 @@
-"""Runs in a bucket: committed there first, brought home by another machine, one at work at a time."""
+"""Runs in a bucket: uploads, downloads by another machine, exclusive access, errors."""
 
 from __future__ import annotations
 
@@ -32,40 +32,40 @@ RUN = f"s3://{BUCKET}/a/run"
 
 @pytest.fixture(scope="module")
 def url():
-    """An object store of this machine."""
+    """A local object store."""
     with moto_server() as url:
         yield url
 
 
 @pytest.fixture
 def store(monkeypatch, tmp_path, url):
-    """A client of an empty bucket; this machine's cache is empty too."""
-    _move(monkeypatch, tmp_path / "here")
+    """A client of an empty bucket; the local cache is empty too."""
+    _use_machine(monkeypatch, tmp_path / "here")
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": url}.items():
         monkeypatch.setenv(name, value)
     with empty_bucket(url) as client:
         yield client
 
 
-def _move(monkeypatch, cache: Path) -> None:
-    """Stand on another machine: one with another cache."""
+def _use_machine(monkeypatch, cache: Path) -> None:
+    """Act as another machine: one with another cache."""
     monkeypatch.setenv("RAYSENT_CACHE", str(cache))
 
 
 def test_open_folder_leaves_local_names_alone(tmp_path):
-    """A local folder is itself, there or not, and is called by its own name."""
+    """A local folder is returned as it is, whether it exists or not."""
     assert open_folder(str(tmp_path / "run")) == tmp_path / "run"
     assert address_of(tmp_path / "run") == str(tmp_path / "run")
 
 
-def test_files_come_home_to_another_machine(store, monkeypatch, tmp_path):
-    """What was written whole is in the bucket at once, and elsewhere when the folder is opened there."""
+def test_open_folder_downloads_files_of_another_machine(store, monkeypatch, tmp_path):
+    """A written file is in the bucket at once, and on another machine once the folder is opened there."""
     folder = open_folder(RUN)
     write_json(folder / "sweep.json", {"a": 1})
     save_arrays(folder / "evaluation" / "x.npz", {"x": np.arange(3)})
     write_json(folder / "trials" / "0000" / "checkpoint" / "1.json", {})
     assert address_of(folder / "sweep.json") == f"{RUN}/sweep.json"
-    _move(monkeypatch, tmp_path / "there")
+    _use_machine(monkeypatch, tmp_path / "there")
     there = open_folder(RUN)
     assert there != folder
     assert read_json(there / "sweep.json") == {"a": 1}
@@ -74,8 +74,8 @@ def test_files_come_home_to_another_machine(store, monkeypatch, tmp_path):
     assert (open_folder(f"{RUN}/trials/0000", with_checkpoints=True) / "checkpoint" / "1.json").is_file()
 
 
-def test_the_bucket_is_the_truth(store, tmp_path):
-    """A file that differs from its object is fetched again, one without an object is removed, hidden ones stay."""
+def test_open_folder_restores_the_state_of_the_bucket(store, tmp_path):
+    """A file that differs from its object is downloaded again, one without an object deleted, a hidden one kept."""
     folder = open_folder(RUN)
     write_json(folder / "a.json", 1)
     (folder / "a.json").write_text("2\n")
@@ -85,8 +85,8 @@ def test_the_bucket_is_the_truth(store, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == [".lock", "a.json"]
 
 
-def test_remove_reaches_the_bucket(store):
-    """Files and folders that are removed here are removed there."""
+def test_remove_deletes_files_and_folders_in_the_bucket(store):
+    """Files and folders are removed both locally and in the bucket."""
     folder = open_folder(RUN)
     for name in ("a.json", "b.json", "below/c.json"):
         write_json(folder / name, {})
@@ -97,56 +97,58 @@ def test_remove_reaches_the_bucket(store):
     assert [path.name for path in folder.iterdir()] == ["b.json"]
 
 
-def test_lines_are_objects_of_their_own(store, monkeypatch, tmp_path):
-    """Each line is created once; another machine sees them in order and goes on after the last."""
+def test_lines_are_separate_objects(store, monkeypatch, tmp_path):
+    """Each line is created once; another machine reads them in order and appends after the last."""
     folder = open_folder(RUN)
     folder.mkdir(parents=True)
     lines = Lines(folder / "journal.jsonl")
     for number in range(3):
         lines.append({"number": number})
     assert keys(store) == [f"a/run/journal.jsonl/{number:09d}.json" for number in range(3)]
-    _move(monkeypatch, tmp_path / "there")
+    _use_machine(monkeypatch, tmp_path / "there")
     there = open_folder(RUN) / "journal.jsonl"
     Lines(there).append({"number": 3})
     assert read_json_lines(there) == [{"number": number} for number in range(4)]
-    _move(monkeypatch, tmp_path / "here")
-    with pytest.raises(ArtifactError, match=rf"^{RUN}/journal.jsonl: another process has gone on with this run since"):
+    _use_machine(monkeypatch, tmp_path / "here")
+    with pytest.raises(ArtifactError, match=rf"^{RUN}/journal.jsonl: another process has continued this run since"):
         lines.append({"number": "mine"})
     assert read_json_lines(open_folder(RUN) / "journal.jsonl") == [{"number": number} for number in range(4)]
     remove(folder / "journal.jsonl")
     assert keys(store) == []
 
 
-def test_lines_that_are_not_all_there_are_told(store):
-    """A journal whose middle is gone is no journal."""
+def test_open_folder_reports_a_missing_line(store):
+    """A journal with a missing line in the middle is an error."""
     folder = open_folder(RUN)
     folder.mkdir(parents=True)
     lines = Lines(folder / "journal.jsonl")
     for number in range(3):
         lines.append(number)
     store.delete_object(Bucket=BUCKET, Key="a/run/journal.jsonl/000000001.json")
-    with pytest.raises(ArtifactError, match=f"^{RUN}/journal.jsonl/000000001.json: no such object, but later ones"):
+    with pytest.raises(
+        ArtifactError, match=f"^{RUN}/journal.jsonl/000000001.json: no such object, but later lines exist"
+    ):
         open_folder(RUN)
 
 
 def test_lease_has_one_holder_among_all_machines(store, monkeypatch, tmp_path):
-    """A second machine is told who has the run; it is free when it is given back, or was not renewed for long."""
+    """A second machine gets an error with the holder's host; a released or expired lease can be acquired."""
     first = Lease(open_folder(RUN))
-    _move(monkeypatch, tmp_path / "there")
+    _use_machine(monkeypatch, tmp_path / "there")
     with pytest.raises(
-        ArtifactError, match=f"^{RUN}: another process is at work on this run on .*try again in [0-9]+ s"
+        ArtifactError, match=f"^{RUN}: another process is working on this run on .*try again in [0-9]+ s"
     ):
         Lease(open_folder(RUN))
     monkeypatch.setattr(leases, "EXPIRY_S", -5.0)
     second = Lease(open_folder(RUN))
-    first.release()  # no longer its own to give back
+    first.release()  # it no longer holds the lease
     assert keys(store) == ["a/run/.lease"]
     second.release()
     assert keys(store) == []
 
 
-def test_lease_of_a_process_that_is_gone_is_free(store):
-    """After a kill on this machine nobody has to wait."""
+def test_lease_of_an_ended_process_can_be_acquired(store):
+    """After a process of this machine was killed, its lease can be acquired at once."""
     mine = Lease(open_folder(RUN))
     held = json.loads(store.get_object(Bucket=BUCKET, Key="a/run/.lease")["Body"].read())
     mine.release()
@@ -156,7 +158,7 @@ def test_lease_of_a_process_that_is_gone_is_free(store):
 
 
 def test_lease_is_renewed(store, monkeypatch):
-    """The object changes while it is held, so that its age stays small."""
+    """The object is rewritten while the lease is held, so that it does not expire."""
     monkeypatch.setattr(leases, "RENEWAL_S", 0.01)
     lease = Lease(open_folder(RUN))
     tags = {store.head_object(Bucket=BUCKET, Key="a/run/.lease")["ETag"]}
@@ -165,39 +167,39 @@ def test_lease_is_renewed(store, monkeypatch):
     lease.release()
 
 
-def test_a_torn_object_is_told(store, monkeypatch, tmp_path):
-    """Content that is not what was put is refused, and the file of before stays."""
+def test_open_folder_refuses_a_damaged_object(store, monkeypatch, tmp_path):
+    """An object with the wrong hash is an error, and the local file is kept."""
     folder = open_folder(RUN)
     write_json(folder / "a.json", {"a": 1})
     whole = store.head_object(Bucket=BUCKET, Key="a/run/a.json")
     store.put_object(Bucket=BUCKET, Key="a/run/a.json", Body=b'{"a"', Metadata=whole["Metadata"])
-    with pytest.raises(ArtifactError, match=f"^{RUN}/a.json: torn: its SHA-256 is not that of what was written"):
+    with pytest.raises(ArtifactError, match=f"^{RUN}/a.json: damaged: its SHA-256 differs from what was written"):
         open_folder(RUN)
     assert read_json(folder / "a.json") == {"a": 1}
 
 
-def test_an_object_that_leaves_its_folder_is_refused(store):
-    """A name with dots in it never becomes a file elsewhere."""
+def test_open_folder_refuses_an_object_outside_the_folder(store):
+    """An object whose name contains `..` never becomes a file outside the folder."""
     store.put_object(Bucket=BUCKET, Key="a/run/../x.json", Body=b"{}")
-    with pytest.raises(ArtifactError, match=r"/\.\./x\.json: an object stands where a folder is needed, or its name"):
+    with pytest.raises(ArtifactError, match=r"/\.\./x\.json: an object exists where a folder is needed, or its name"):
         open_folder(RUN)
 
 
 @pytest.mark.parametrize("address", ["s3://", "s3://runs", "s3://runs/", "s3://runs/a/../b"])
-def test_an_address_names_a_bucket_and_a_folder(address):
-    """Anything else is one line that shows the form."""
+def test_open_folder_refuses_an_incomplete_address(address):
+    """The error shows a valid address."""
     with pytest.raises(ConfigError, match=r"must name a bucket and a folder in it, as in s3://bucket/runs/first"):
         open_folder(address)
 
 
-def test_a_missing_bucket_is_told(store):
-    """With what to do."""
-    with pytest.raises(ArtifactError, match="^s3://nowhere/run: no such bucket; make it first or name another$"):
+def test_open_folder_reports_a_missing_bucket(store):
+    """The error says what to do."""
+    with pytest.raises(ArtifactError, match="^s3://nowhere/run: no such bucket; create it first or name another$"):
         open_folder("s3://nowhere/run")
 
 
-def test_no_permission_is_told(store, monkeypatch):
-    """Whatever the store says of it, one line says what to do."""
+def test_write_reports_a_missing_permission(store, monkeypatch):
+    """The error says what to do, and no temporary file is left."""
     refusal = {"Error": {"Code": "AccessDenied", "Message": "Access Denied"}}
 
     def refuse(**_: object) -> None:
@@ -205,13 +207,13 @@ def test_no_permission_is_told(store, monkeypatch):
 
     folder = open_folder(RUN)
     monkeypatch.setattr(storage.object_store.s3_client(), "put_object", refuse)
-    with pytest.raises(ArtifactError, match=f"^{RUN}/a.json: the credentials that boto3 finds may not do this here; "):
+    with pytest.raises(ArtifactError, match=f"^{RUN}/a.json: the credentials that boto3 finds have no permission; "):
         write_json(folder / "a.json", {})
     assert list(folder.iterdir()) == []
 
 
-def test_no_credentials_are_told(monkeypatch):
-    """They come from boto3's own chain alone."""
+def test_open_folder_reports_missing_credentials(monkeypatch):
+    """Without credentials in boto3's chain, the error names the variables to set."""
     for name in CREDENTIALS:
         monkeypatch.delenv(name, raising=False)
     for name, value in (
@@ -227,8 +229,8 @@ def test_no_credentials_are_told(monkeypatch):
         open_folder(RUN)
 
 
-def test_no_endpoint_is_told(store, monkeypatch):
-    """With the address that was tried."""
+def test_open_folder_reports_an_unreachable_endpoint(store, monkeypatch):
+    """The error names the address that does not answer."""
     monkeypatch.setattr(storage.object_store, "MAX_ATTEMPTS", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     with pytest.raises(ArtifactError, match=f"^{RUN}: the object store does not answer: .*127.0.0.1:9.* see AWS_"):

@@ -1,4 +1,4 @@
-"""One function in several processes: order, errors, deaths, and a number that fits the machine."""
+"""Mapping over several processes: order, errors, dead workers, and the number of processes."""
 
 import operator
 import os
@@ -12,60 +12,59 @@ from raysent.parallel import map_in_processes, num_processes_for
 
 
 class Counter:
-    """Remembers how many items it met, and the last of them."""
+    """A callable with state: it collects the items that it is called with."""
 
     def __init__(self):
-        self.met = []
+        self.items = []
 
     def __call__(self, item):
-        """Return the items met so far."""
-        self.met.append(item)
-        return os.getpid(), list(self.met)
+        """Return the process id and all items so far."""
+        self.items.append(item)
+        return os.getpid(), list(self.items)
 
 
-def complain(item):
-    """Raise an error of ours."""
+def fail(item):
+    """Raise a DataError."""
     raise DataError(f"{item}: must not be here")
 
 
 @pytest.mark.parametrize("num_processes", [1, 3])
-def test_mapped_keeps_the_order(num_processes):
-    """Answers come in the order of the items, whoever gave them."""
-    assert list(map_in_processes(partial(operator.mul, 2), range(50), num_processes=num_processes)) == list(
-        range(0, 100, 2)
-    )
+def test_map_in_processes_keeps_the_order(num_processes):
+    """Results have the order of the items, whichever process computed them."""
+    results = map_in_processes(partial(operator.mul, 2), range(50), num_processes=num_processes)
+    assert list(results) == list(range(0, 100, 2))
 
 
-def test_mapped_shows_every_process_its_items_in_order():
-    """A function that remembers meets its items in their order, and every item is met once."""
+def test_map_in_processes_gives_every_process_its_items_in_order():
+    """A function with state sees its items in order, and every item is processed once."""
     last = dict(map_in_processes(Counter(), range(40), num_processes=3))
-    assert all(met == sorted(met) for met in last.values())
-    assert sorted(item for met in last.values() for item in met) == list(range(40))
+    assert all(items == sorted(items) for items in last.values())
+    assert sorted(item for items in last.values() for item in items) == list(range(40))
 
 
-def test_mapped_reads_few_items_ahead():
-    """Items are drawn as answers are taken, so that their number does not matter."""
-    drawn = []
-    answers = map_in_processes(abs, (drawn.append(i) or i for i in range(1000)), num_processes=2)
-    assert [next(answers) for _ in range(5)] == list(range(5))
-    assert len(drawn) < 15
-    answers.close()
+def test_map_in_processes_reads_few_items_ahead():
+    """Items are read as results are consumed, so that any number of items fits in memory."""
+    read = []
+    results = map_in_processes(abs, (read.append(i) or i for i in range(1000)), num_processes=2)
+    assert [next(results) for _ in range(5)] == list(range(5))
+    assert len(read) < 15
+    results.close()
 
 
-def test_mapped_passes_errors_on():
-    """What the function raises is raised here, as it is."""
+def test_map_in_processes_raises_errors_of_the_function():
+    """An exception of the function is raised unchanged in the caller."""
     with pytest.raises(DataError, match="^7: must not be here$"):
-        list(map_in_processes(complain, [7], num_processes=2))
+        list(map_in_processes(fail, [7], num_processes=2))
 
 
-def test_mapped_says_when_a_process_dies():
-    """A process that is killed is one line, not a wait without end."""
-    with pytest.raises(RaysentError, match="processes: one of them ended before its work was done"):
+def test_map_in_processes_reports_a_dead_process():
+    """A killed worker process raises one error instead of blocking forever."""
+    with pytest.raises(RaysentError, match="processes: a worker process died before its work was done"):
         list(map_in_processes(os._exit, [3, 3, 3], num_processes=2))
 
 
-def test_choose_num_processes_fits_the_machine(monkeypatch):
-    """One for each core, fewer where memory is short, at least one; what the user says goes."""
+def test_num_processes_for_fits_cores_and_memory(monkeypatch):
+    """One process per core, fewer if memory is short, at least one; a configured number is kept."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
     available = psutil.virtual_memory().available
     assert num_processes_for(None, bytes_each=1) == 8

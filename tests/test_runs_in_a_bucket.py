@@ -1,4 +1,4 @@
-"""Sweeps whose run folder is in a bucket: killed, gone on with from nothing but the bucket, reported, loaded."""
+"""Sweeps whose run folder is in a bucket: killed, resumed from the bucket alone, reported, loaded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ judge: {{tasks: []}}
 
 @pytest.fixture(scope="module")
 def url():
-    """An object store of this machine."""
+    """A local object store."""
     with moto_server() as url:
         yield url
 
@@ -62,7 +62,7 @@ def _space(folder: Path) -> Path:
 
 
 def _events(client) -> list[dict]:
-    """Return the journal's lines as the bucket has them."""
+    """Return the lines of the journal in the bucket."""
     names = sorted(name for name in keys(client) if "/journal.jsonl/" in name)
     return [json.loads(client.get_object(Bucket=BUCKET, Key=name)["Body"].read()) for name in names]
 
@@ -75,15 +75,15 @@ def _is_half_done(client) -> bool:
 
 @pytest.mark.cluster
 def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, tmp_path):
-    """Kill -9 in mid-sweep, an empty cache, resume: every trial ends once, and everything is read from the bucket."""
+    """After kill -9 in mid-sweep, an empty cache and resume: every trial ends once, all is read from the bucket."""
     driver = begin("sweep", _space(tmp_path), "--run", RUN, "--yes", stderr=subprocess.PIPE)
     try:
         wait_for(lambda: _is_half_done(store), driver)
-        driver.send_signal(signal.SIGSTOP)  # it holds the run still, and cannot come to its end
+        driver.send_signal(signal.SIGSTOP)  # it keeps the lease but cannot finish
         monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "there"))
         second = typed("resume", RUN)
         assert (second.returncode, second.stderr.count("\n")) == (2, 1), second.stderr
-        assert second.stderr.startswith(f"error: {RUN}: another process is at work on this run on ")
+        assert second.stderr.startswith(f"error: {RUN}: another process is working on this run on ")
     finally:
         os.kill(driver.pid, signal.SIGKILL)
         driver.communicate()
@@ -93,17 +93,17 @@ def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, 
 
     resumed = typed("resume", RUN, "--json")
     assert resumed.returncode == 0, resumed.stderr
-    told = json.loads(resumed.stdout)
-    assert (told["run"], told["status"], told["report"]) == (RUN, "completed", f"{RUN}/report.html")
-    assert told["spent_usd"] > spent_usd  # of the time that nobody saw, the worst is assumed
+    result = json.loads(resumed.stdout)
+    assert (result["run"], result["status"], result["report"]) == (RUN, "completed", f"{RUN}/report.html")
+    assert result["spent_usd"] > spent_usd  # unobserved time is charged at its upper bound
     events = _events(store)
     assert Counter(event["trial"] for event in events if event["event"] == "ended") == {
         f"{number:04d}": 1 for number in range(NUM_TRIALS)
     }
     reports = Counter((event["trial"], event["index"]) for event in events if event["event"] == "report")
     assert set(reports.values()) == {1}
-    begun_anew = {event["trial"] for event in events[-len(events) // 2 :] if event["event"] == "started"} & done
-    assert begun_anew == set()
+    restarted = {event["trial"] for event in events[-len(events) // 2 :] if event["event"] == "started"} & done
+    assert restarted == set()
 
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "elsewhere"))
     reported = typed("report", RUN)

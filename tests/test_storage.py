@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and damaged ones are told in one line."""
+"""Files are written atomically, and damaged ones raise one clear error."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from raysent.storage import (
 )
 
 
-def test_written_whole_leaves_the_old_file_when_the_writer_fails(tmp_path):
-    """A writer that fails half-way changes nothing and leaves no litter."""
+def test_atomic_write_keeps_the_old_file_when_the_writer_fails(tmp_path):
+    """A writer that fails half-way changes nothing and leaves no temporary file."""
     path = tmp_path / "a.json"
     write_json(path, {"a": 1})
     with pytest.raises(RuntimeError), atomic_write(path) as temporary:
@@ -36,19 +36,19 @@ def test_written_whole_leaves_the_old_file_when_the_writer_fails(tmp_path):
 
 
 def test_storage_errors_names_a_full_disk():
-    """A full disk is one clear line."""
+    """A full disk raises one clear error."""
     with pytest.raises(ArtifactError, match="^/x: the disk is full"), storage_errors("/x"):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_write_json_refuses_nan(tmp_path):
-    """NaN is never turned into something else, and never written."""
+    """NaN is never written, nor replaced by another value."""
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "a.json", {"a": float("nan")})
 
 
-def test_read_json_lines_drops_a_torn_last_line_only(tmp_path):
-    """A killed writer costs its last line; any other damage is an error."""
+def test_read_json_lines_drops_only_an_incomplete_last_line(tmp_path):
+    """An incomplete last line is dropped; any other damage is an error."""
     path = tmp_path / "journal.jsonl"
     with path.open("w") as stream:
         write_json_line(stream, {"a": 1})
@@ -60,7 +60,7 @@ def test_read_json_lines_drops_a_torn_last_line_only(tmp_path):
 
 
 def test_tensors_and_arrays_round_trip_and_refuse_truncated_files(tmp_path):
-    """What was saved comes back; half a file is told as such."""
+    """Tensors and arrays are read back; a truncated file is an error."""
     save_tensors(tmp_path / "t", {"w": torch.arange(6.0).view(2, 3)})
     save_arrays(tmp_path / "a", {"x": np.arange(3)})
     assert load_tensors(tmp_path / "t")["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
@@ -72,7 +72,7 @@ def test_tensors_and_arrays_round_trip_and_refuse_truncated_files(tmp_path):
             load(tmp_path / name)
 
 
-def test_content_key_depends_on_the_parts_and_their_borders():
-    """Two texts that join to the same bytes have different keys."""
+def test_content_key_depends_on_the_parts_and_their_boundaries():
+    """Parts that join to the same bytes have different keys."""
     assert content_key(b"ab", b"c") != content_key(b"a", b"bc")
     assert content_key({"a": 1, "b": 2}) == content_key({"b": 2, "a": 1})

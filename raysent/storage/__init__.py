@@ -1,20 +1,19 @@
-"""Every file that one command writes and another reads, on a disk or in a bucket.
+"""Files that one command writes and another reads, on disk or in an S3 bucket.
 
-Writing is atomic (a temporary file beside the target, flushed, then renamed), so a reader or a killed process
-never leaves half a file; an append-only file is the one exception, and its reader drops a torn last line.
+Writes are atomic: a temporary file beside the target is flushed to disk, then renamed. So a killed process never leaves
+half a file. Append-only files are the exception: their reader drops an incomplete last line.
 
-disk.py          the disk's refusals, and the cache
-object_store.py  objects of any S3 endpoint; its refusals
-mirror.py        s3:// addresses <-> working folders, kept the same
-files.py         files written whole: text, JSON, tensors, arrays
-lines.py         append-only files
-lease.py         who is at work on a run
+disk.py          errors of the file system, temporary files, the cache folder
+object_store.py  objects of any S3 endpoint, and its errors
+mirror.py        working folders of s3:// addresses, and their synchronization
+files.py         text, JSON, tensors, arrays; append-only files
+lease.py         exclusive access to a run
+layout.py        names of the files and folders of a run
 """
 
 from raysent.storage.disk import cache_folder, storage_errors
 from raysent.storage.files import (
     Lines,
-    _cut_torn_line,
     append_json_line,
     atomic_write,
     content_key,
@@ -40,7 +39,6 @@ __all__ = [
     "Lease",
     "Lines",
     "RemoteObject",
-    "_cut_torn_line",
     "address_of",
     "append_json_line",
     "atomic_write",

@@ -1,4 +1,4 @@
-"""The disk: its refusals as our errors, temporary files, and the cache folder."""
+"""The file system: its errors as `ArtifactError`, temporary files, and the cache folder."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import platformdirs
 import safetensors
 
 from raysent.errors import ArtifactError
 
-if TYPE_CHECKING:
-    pass
-
 
 @contextlib.contextmanager
 def storage_errors(path: Path | str) -> Iterator[None]:
-    """Turn the operating system's refusals inside the block into one clear line about `path`."""
+    """Turn errors of the operating system inside the block into one line about `path`.
+
+    Raises:
+        ArtifactError: If the disk is full, `path` is not writable, or a file is in the place of a folder.
+    """
     try:
         yield
     except OSError as error:
-        # NumPy tells a short write in words alone.
+        # NumPy reports a short write without an error number.
         is_short = error.errno is None and "requested and" in str(error)
         if is_short or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise ArtifactError(f"{path}: the disk is full; free some space or name another folder") from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOENT, errno.ENAMETOOLONG):
-            raise ArtifactError(f"{path}: may not be written here; name another folder") from error
+            raise ArtifactError(f"{path}: cannot be written; name another folder") from error
         if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
-            raise ArtifactError(f"{path}: a file stands where a folder is needed, or the reverse") from error
+            raise ArtifactError(f"{path}: a file exists where a folder is needed, or the reverse") from error
         raise
     except safetensors.SafetensorError as error:
         if "No space left" in str(error):
@@ -42,7 +42,7 @@ def storage_errors(path: Path | str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_beside(path: Path) -> Iterator[Path]:
-    """Yield an empty file beside another; it is gone after the block, unless it was given a name."""
+    """Yield an empty temporary file in the folder of `path`; it is deleted after the block unless it was renamed."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(handle)
     try:
@@ -52,6 +52,10 @@ def temporary_beside(path: Path) -> Iterator[Path]:
 
 
 def cache_folder(cache_dir: str | None = None) -> Path:
-    """Return where prepared corpora, and working copies of runs in a bucket, are kept."""
+    """Return the folder of prepared corpora, compiled kernels and working copies of runs in a bucket.
+
+    Args:
+        cache_dir: The configured folder; None is ``$RAYSENT_CACHE``, else the user's cache folder.
+    """
     named = cache_dir or os.environ.get("RAYSENT_CACHE")
     return Path(named).expanduser().absolute() if named else Path(platformdirs.user_cache_dir("raysent"))

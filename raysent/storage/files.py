@@ -1,12 +1,8 @@
-"""The disk's refusals as one clear line each, and where the machine keeps what can be made or fetched again.
+"""Files of a run: text, JSON, tensors and arrays written atomically, and append-only JSON lines.
 
-Files written whole or not at all: text, JSON, tensors, arrays.
-
-Append-only files: JSON, one value a line.
-
-On a disk each line is flushed before anything acts on it, and a torn last line, left by a killed writer, is dropped.
-In a bucket each line is an object of its own, created only where none is: of two writers that think the file theirs,
-one is refused.
+On disk, each appended line is flushed before the caller acts on it, and a reader drops an incomplete last line, left by
+a killed writer. In a bucket, each line is an object of its own that is only created, never replaced: of two writers of
+the same file, one gets an error.
 """
 
 from __future__ import annotations
@@ -33,40 +29,45 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; when the block ends well, it becomes `path` in one step, in its bucket first.
+    """Yield a temporary path that replaces `path` in one step after the block; in a bucket first, if it is in one.
 
     Raises:
-        ArtifactError: If the disk is full, the folder cannot be written, the path is a folder's or a device's, or the
-            object store refuses.
+        ArtifactError: If the disk is full, the folder is not writable, the path is a folder or a device, or the object
+            store refuses.
     """
     if path.is_symlink():
-        path = path.resolve()  # the link stays
+        path = path.resolve()  # keep the link
     if path.exists() and not path.is_file():
-        # Renaming onto a device would put a file in its place.
-        raise ArtifactError(f"{address_of(path)}: must be a file's name; a folder or a device stands there")
+        # A rename would replace a device by a file.
+        raise ArtifactError(f"{address_of(path)}: must be a file; it is a folder or a device")
     with storage_errors(address_of(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_beside(path) as temporary:
             yield temporary
-            with temporary.open("rb") as written:
+            # Windows flushes only files that are open for writing.
+            with temporary.open("r+b") as written:
                 os.fsync(written.fileno())
             temporary.chmod(0o644)
             commit(temporary, path)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in one step."""
+    """Write a UTF-8 text file atomically."""
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON in one step; NaN is refused, never written."""
+    """Write a value as indented JSON atomically.
+
+    Raises:
+        ValueError: If the value contains NaN or infinity.
+    """
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of ours.
+    """Read a JSON file that raysent wrote.
 
     Raises:
         ArtifactError: If it is missing, truncated or not JSON.
@@ -82,8 +83,8 @@ def read_json(path: Path) -> Any:
 
 
 def save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write named tensors as safetensors in one step."""
-    # Late, with torch: processes that read text wait for neither.
+    """Write named tensors as safetensors atomically."""
+    # Imported here because it imports torch: processes that only read text start faster without it.
     from safetensors.torch import save_file  # noqa: PLC0415
 
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -110,7 +111,7 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write named arrays as one compressed .npz in one step."""
+    """Write named arrays as one compressed .npz atomically."""
     with atomic_write(path) as temporary, temporary.open("wb") as stream:
         np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
 
@@ -126,7 +127,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as loaded:
             return {name: loaded[name] for name in loaded.files}
-    except Exception as error:  # zipfile, zlib and numpy each raise their own for a torn file
+    except Exception as error:  # zipfile, zlib and numpy raise errors of their own for a truncated file
         raise ArtifactError(f"{address_of(path)}: truncated or not .npz ({error}); evaluate again") from None
 
 
@@ -137,7 +138,7 @@ def file_sha256(path: Path) -> str:
 
 
 def content_key(*parts: Any) -> str:
-    """Return 16 hexadecimal digits that name the parts' content (JSON values or bytes)."""
+    """Return a hash of the parts' content (JSON values or bytes), 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True, ensure_ascii=False).encode()
@@ -147,31 +148,31 @@ def content_key(*parts: Any) -> str:
 
 
 class Lines:
-    """An append-only file that one process writes."""
+    """An append-only file of JSON lines with one writer."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file where its last whole line ends; the folder must be there.
+        """Open a file after its last complete line; the folder must exist.
 
         Raises:
             ArtifactError: If it cannot be written.
         """
         self.path = path
         with storage_errors(address_of(path)):
-            _cut_torn_line(path)
+            _cut_incomplete_line(path)
             path.touch()
             self._num_lines = path.read_bytes().count(b"\n")
 
     def append(self, value: Any) -> None:
-        """Add one line, in its bucket first.
+        """Append one line; to the bucket first, if the file is in one.
 
         Raises:
-            ArtifactError: If the disk or the object store refuses, or another writer was there first.
+            ArtifactError: If the disk or the object store refuses, or another process has written the line.
         """
         address = line_address(self.path, self._num_lines)
         with contextlib.nullcontext() if address is None else locked(self.path.parent):
             if address is not None and not conditional_put(address, json_line(value).encode()):
                 raise ArtifactError(
-                    f"{address_of(self.path)}: another process has gone on with this run since; leave it to that one"
+                    f"{address_of(self.path)}: another process has continued this run since; let that one finish"
                 )
             with storage_errors(address_of(self.path)), self.path.open("a", encoding="utf-8") as stream:
                 write_json_line(stream, value)
@@ -179,25 +180,25 @@ class Lines:
 
 
 def json_line(value: Any) -> str:
-    """Return a value as one line; NaN is refused."""
+    """Return a value as one line of JSON; NaN raises a ValueError."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_json_line(stream: IO[str], value: Any) -> None:
-    """Append one event to an open journal and push it to the disk before anything acts on it."""
+    """Write one line to an open file and flush it to disk."""
     stream.write(json_line(value))
     stream.flush()
     os.fsync(stream.fileno())
 
 
 def append_json_line(path: Path, value: Any) -> None:
-    """Add a line to a short file that one process writes, whole and in one step."""
-    before = "".join(map(json_line, read_json_lines(path))) if path.exists() else ""
-    write_text(path, before + json_line(value))
+    """Append a line to a short file with one writer; the file is rewritten atomically."""
+    lines = "".join(map(json_line, read_json_lines(path))) if path.exists() else ""
+    write_text(path, lines + json_line(value))
 
 
 def read_json_lines(path: Path) -> list[Any]:
-    """Read an append-only file; a torn last line, left by a killed writer, is dropped.
+    """Read an append-only file; an incomplete last line, left by a killed writer, is dropped.
 
     Raises:
         ArtifactError: If it is missing or a line before the last is not JSON.
@@ -207,26 +208,24 @@ def read_json_lines(path: Path) -> list[Any]:
     except FileNotFoundError:
         raise ArtifactError(f"{address_of(path)}: no such file") from None
     values = []
-    complete, torn = lines[:-1], lines[-1]
+    complete, incomplete = lines[:-1], lines[-1]
     for number, line in enumerate(complete, start=1):
         try:
             values.append(json.loads(line))
         except json.JSONDecodeError:
-            is_last = number == len(complete) and not torn
+            is_last = number == len(complete) and not incomplete
             if is_last:
                 break
-            raise ArtifactError(
-                f"{address_of(path)}:{number}: not JSON; the file was changed by something else"
-            ) from None
+            raise ArtifactError(f"{address_of(path)}:{number}: not JSON; another program changed the file") from None
     return values
 
 
-def _cut_torn_line(path: Path) -> None:
-    """Cut what a killed writer left after the last whole line, so that the next one starts a line of its own."""
+def _cut_incomplete_line(path: Path) -> None:
+    """Truncate the file after its last complete line, so that the next line starts on a line of its own."""
     if not path.exists():
         return
     data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
+    num_complete = data.rfind(b"\n") + 1
+    if num_complete < len(data):
         with path.open("r+b") as stream:
-            stream.truncate(whole)
+            stream.truncate(num_complete)

@@ -1,4 +1,4 @@
-"""Names of the files and folders that commands leave in a run's folder; one owner, so that readers and writers agree.
+"""Names of the files and folders that commands write in a run's folder.
 
 a training   run.json reports.jsonl outcome.json model.json model.safetensors vocabulary.txt checkpoint/
 a sweep      sweep.json journal.jsonl ledger.jsonl trials.csv trials/0000/ ... estimate.json
@@ -23,7 +23,7 @@ TRIALS_FILE = "trials.csv"
 TRIALS_FOLDER = "trials"
 ESTIMATE_FILE = "estimate.json"
 LOCK_FILE = ".lock"
-# In the folder here of a sweep that runs on a cluster: where the cluster keeps it.
+# In the local folder of a sweep that runs on a cluster: the address of the cluster's folder.
 REMOTE_FILE = "remote.json"
 
 EVALUATION_FOLDER = "evaluation"

@@ -1,8 +1,8 @@
-"""Who is at work on a run: one process of one machine, and where the run is in a bucket, of all machines.
+"""Exclusive access to a run: one process of one machine; for a run in a bucket, one process of all machines.
 
-On a machine a file lock says so, which ends with its process. In a bucket a small object says so, which its holder
-renews; one that was not renewed for long is anybody's. Ages are told by the object store's clock alone. A holder that
-slept past its lease can still do no harm: the lines of `Lines` are created, never replaced.
+On a machine a file lock is held, which ends with its process. In a bucket the holder renews a small object; an object
+that is not renewed expires. Ages are measured by the clock of the object store. A holder that was suspended past its
+expiry can still do no harm: `Lines` creates objects and never replaces one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ EXPIRY_S = 60.0
 
 
 class Lease:
-    """The right to work on a run's folder."""
+    """Exclusive access to a run's folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Take it.
+        """Acquire the lease.
 
         Raises:
-            ArtifactError: If another process has it, or the folder cannot be written.
+            ArtifactError: If another process holds it, or the folder cannot be written.
         """
         self._folder = folder
         self._lock = FileLock(folder / LOCK_FILE)
@@ -46,77 +46,77 @@ class Lease:
             try:
                 self._lock.acquire(timeout=0)
             except Timeout:
-                raise _taken(folder) from None
+                raise _held_error(folder) from None
         run = remote_address(folder)
         self._address = None if run is None else f"{run}/{LEASE_NAME}"
-        self._name = {
+        self._holder = {
             "host": socket.gethostname(),
             "process": os.getpid(),
             "born": _start_time(os.getpid()),
             "lease": uuid.uuid4().hex,
         }
-        self._is_over = threading.Event()
+        self._is_released = threading.Event()
         if self._address is not None:
             try:
-                self._take(self._address)
+                self._acquire(self._address)
             except BaseException:
                 self._lock.release()
                 raise
             threading.Thread(target=self._renew, args=(self._address,), daemon=True).start()
 
     def release(self) -> None:
-        """Give it back."""
-        self._is_over.set()
+        """Release the lease."""
+        self._is_released.set()
         if self._address is not None:
-            with contextlib.suppress(RaysentError):  # it will run out
+            with contextlib.suppress(RaysentError):  # it expires
                 held = get_content(self._address)
-                if held is not None and _name(held) == self._name:
+                if held is not None and _holder(held) == self._holder:
                     delete(self._address)
         self._lock.release()
 
-    def _take(self, address: str) -> None:
+    def _acquire(self, address: str) -> None:
         """Create the object, or replace one whose holder is gone."""
         held = get_content(address)
-        if held is not None and not _is_gone(held):
-            left_s = max(1, round(EXPIRY_S - held.age_s))
-            raise _taken(self._folder, f"on {_name(held).get('host')}; if it was killed, try again in {left_s} s")
+        if held is not None and not _is_expired(held):
+            host, left_s = _holder(held).get("host"), max(1, round(EXPIRY_S - held.age_s))
+            raise _held_error(self._folder, f"on {host}; if it was killed, try again in {left_s} s")
         if not conditional_put(address, self._data(), replaces=held.etag if held else ""):
-            raise _taken(self._folder)
+            raise _held_error(self._folder)
 
     def _renew(self, address: str) -> None:
-        """Write the object again and again while it is ours; a store that does not answer is asked again later."""
-        while not self._is_over.wait(RENEWAL_S):
+        """Rewrite the object at intervals while this process holds it; a failed request is repeated at the next one."""
+        while not self._is_released.wait(RENEWAL_S):
             with contextlib.suppress(RaysentError):
                 held = get_content(address)
-                if held is None or _name(held) == self._name:
+                if held is None or _holder(held) == self._holder:
                     conditional_put(address, self._data(), replaces=held.etag if held else "")
 
     def _data(self) -> bytes:
-        # An ETag must change with every renewal.
-        return json.dumps({**self._name, "renewal": uuid.uuid4().hex}).encode()
+        # The ETag must change with every renewal.
+        return json.dumps({**self._holder, "renewal": uuid.uuid4().hex}).encode()
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a process of this machine has the right to work on a folder."""
+    """Return whether a process of this machine holds the lease of a folder."""
     lock = FileLock(folder / LOCK_FILE)
     try:
         with lock.acquire(timeout=0):
             return False
     except Timeout:
         return True
-    except OSError:  # no folder, no room: nobody can be at work
+    except OSError:  # no such folder, or no space: no process can hold the lease
         return False
 
 
-def _taken(folder: Path, told: str = "") -> ArtifactError:
+def _held_error(folder: Path, details: str = "") -> ArtifactError:
     return ArtifactError(
-        f"{address_of(folder)}: another process is at work on this run"
-        + (f" {told}" if told else "; wait for it or stop it")
+        f"{address_of(folder)}: another process is working on this run"
+        + (f" {details}" if details else "; wait for it or stop it")
     )
 
 
-def _name(held: ObjectContent) -> dict[str, object]:
-    """Return whose object it is."""
+def _holder(held: ObjectContent) -> dict[str, object]:
+    """Return the process that wrote the object."""
     try:
         found = json.loads(held.data)
         return {key: found[key] for key in ("host", "process", "born", "lease")}
@@ -124,16 +124,17 @@ def _name(held: ObjectContent) -> dict[str, object]:
         return {}
 
 
-def _is_gone(held: ObjectContent) -> bool:
-    """Whether the holder let it run out, or was a process of this machine that is no more."""
-    name = _name(held)
-    process = name.get("process")
-    is_here = name.get("host") == socket.gethostname() and isinstance(process, int)
-    return held.age_s > EXPIRY_S or (is_here and isinstance(process, int) and _start_time(process) != name.get("born"))
+def _is_expired(held: ObjectContent) -> bool:
+    """Return whether the lease has expired, or its holder was a process of this machine that has ended."""
+    holder = _holder(held)
+    process = holder.get("process")
+    is_local = holder.get("host") == socket.gethostname()
+    has_ended = is_local and isinstance(process, int) and _start_time(process) != holder.get("born")
+    return held.age_s > EXPIRY_S or has_ended
 
 
 def _start_time(process: int) -> float | None:
-    """Return when a process of this machine began; None where there is none. Numbers of processes are used again."""
+    """Return the start time of a process of this machine, or None if there is none; process ids are reused."""
     try:
         return round(float(psutil.Process(process).create_time()), 2)
     except psutil.NoSuchProcess:

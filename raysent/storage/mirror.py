@@ -1,12 +1,12 @@
-"""Runs in a bucket: a working folder on this machine for each ``s3://`` address, and the two kept the same.
+"""Runs in a bucket: each ``s3://`` address has a working folder on this machine, and both are kept synchronized.
 
     s3://BUCKET/KEY  <->  <cache>/s3/<endpoint>/BUCKET/KEY
 
-A path below ``<cache>/s3`` says by itself where its object is, so nothing else needs to be told that a run lives in a
-bucket: commands, trials and workers work in local folders. `commit` puts the object first and renames the local file
-then; whatever a killed machine had committed is in the bucket, and another one brings it home with `open_folder`.
-The bucket is the truth: what is not in it is removed here. A lock of each folder sees to it that the processes of one
-machine find both the same. Names that begin with a dot stay on this machine.
+The address of a file follows from its path below ``<cache>/s3``. So commands, trials and workers use local folders and
+need not know that a run is in a bucket. `commit` uploads the object first, then renames the local file: all that a
+killed machine has committed is in the bucket, and another machine downloads it with `open_folder`. The bucket is
+authoritative: a local file without an object is deleted. A lock per folder synchronizes the processes of one machine.
+Files whose names begin with a dot are not uploaded.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from raysent.storage.object_store import (
     split_address,
 )
 
-# The entries of an append-only file are objects of their own, below its name.
+# Each line of an append-only file is an object of its own, below the file's name.
 LINES_SUFFIX = ".jsonl"
 
 _NUM_CONNECTIONS = 16
 
 
 def open_folder(name: str | Path, *, with_checkpoints: bool = False) -> Path:
-    """Return the local folder of a run, a trial or a model; one in a bucket is brought home first.
+    """Return the local folder of a run, a trial or a model; an ``s3://`` address is downloaded first.
 
     Args:
-        name: Local path or ``s3://`` address; there need be nothing yet.
-        with_checkpoints: Whether to bring home what is only needed to go on training.
+        name: Local path or ``s3://`` address; it need not exist.
+        with_checkpoints: Whether to download training checkpoints, which only resuming a run needs.
 
     Raises:
-        RaysentError: If the address is wrong, the object store refuses, or an object is torn.
+        RaysentError: If the address is invalid, the object store refuses, or an object is damaged.
     """
     if not is_remote(name):
         return Path(name)
@@ -65,17 +65,17 @@ def open_folder(name: str | Path, *, with_checkpoints: bool = False) -> Path:
 
 
 def address_of(path: Path) -> str:
-    """Return what a user calls a path: the ``s3://`` address of a working folder, any other as it is."""
+    """Return the name of a path for messages: the ``s3://`` address in a working folder, any other path as it is."""
     return remote_address(path) or str(path)
 
 
 def to_uri(folder: Path) -> str:
-    """Return a name of a folder that `open_folder` takes on every machine that reaches it."""
+    """Return a name of the folder that `open_folder` accepts on every machine with access to it."""
     return remote_address(folder) or str(folder.resolve())
 
 
 def remote_address(path: Path) -> str | None:
-    """Return the ``s3://`` address of a path in a working folder; None for any other path."""
+    """Return the ``s3://`` address of a path in a working folder, or None for any other path."""
     try:
         _, bucket, *key = path.absolute().relative_to(_root()).parts
     except ValueError:
@@ -84,7 +84,7 @@ def remote_address(path: Path) -> str | None:
 
 
 def commit(temporary: Path, path: Path) -> None:
-    """Give a temporary file its name, in its bucket first."""
+    """Rename a temporary file to `path`; it is uploaded first, if `path` is in a working folder."""
     address = remote_address(path)
     if address is None or path.name.startswith("."):
         temporary.replace(path)
@@ -95,7 +95,7 @@ def commit(temporary: Path, path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, in its bucket too, where it is there."""
+    """Remove a file here and in its bucket, if it exists."""
     address = remote_address(path)
     if address is None:
         path.unlink(missing_ok=True)
@@ -109,7 +109,7 @@ def remove(path: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, in its bucket too; what cannot be removed here is left."""
+    """Remove a folder with its content, here and in its bucket; local files that cannot be removed are left."""
     address = remote_address(folder)
     if address is not None:
         with locked(folder):
@@ -120,14 +120,14 @@ def remove_folder(folder: Path) -> None:
 
 
 def refresh(folder: Path, *, with_checkpoints: bool = False) -> None:
-    """Make a working folder agree with its bucket; a folder that has none stays as it is.
+    """Download the changes of a working folder from its bucket; any other folder is left unchanged.
 
     Args:
         folder: Any folder.
-        with_checkpoints: Whether checkpoints of runs below it are looked at too.
+        with_checkpoints: Whether to include the checkpoints of runs below it.
 
     Raises:
-        ArtifactError: If the object store refuses, or an object is torn.
+        ArtifactError: If the object store refuses, or an object is damaged.
     """
     address = remote_address(folder)
     if address is None:
@@ -138,38 +138,39 @@ def refresh(folder: Path, *, with_checkpoints: bool = False) -> None:
         is_wanted = not _is_hidden(path.relative_to(folder)) and not item.address.endswith("/")
         if is_wanted and (with_checkpoints or not _is_in_checkpoint(path, folder)):
             found.setdefault(path.parent, []).append(item)
-    places = {place for place in _places(folder) if with_checkpoints or not _is_in_checkpoint(place / "x", folder)}
-    lines = {place for place in found if place.suffix == LINES_SUFFIX}
+    folders = {path for path in _local_folders(folder) if with_checkpoints or not _is_in_checkpoint(path / "x", folder)}
+    line_files = {path for path in found if path.suffix == LINES_SUFFIX}
+    names = {path.name for path in line_files}
     with (
         storage_errors(folder),
-        ThreadPoolExecutor(_NUM_CONNECTIONS) as of_folders,
-        ThreadPoolExecutor(_NUM_CONNECTIONS) as of_objects,
+        ThreadPoolExecutor(_NUM_CONNECTIONS) as folder_pool,
+        ThreadPoolExecutor(_NUM_CONNECTIONS) as object_pool,
     ):
-        tasks = [of_folders.submit(_fetch_lines, place, of_objects) for place in lines]
+        tasks = [folder_pool.submit(_download_lines, path, object_pool) for path in line_files]
         tasks += [
-            of_folders.submit(_fetch_folder, place, found.get(place, []), {path.name for path in lines})
-            for place in (places | found.keys()) - lines
+            folder_pool.submit(_download_folder, path, found.get(path, []), names)
+            for path in (folders | found.keys()) - line_files
         ]
         for task in tasks:
             task.result()
 
 
 def line_address(path: Path, number: int) -> str | None:
-    """Return the address of an append-only file's entry, from 0; None where the file is in no bucket."""
+    """Return the address of a line of an append-only file, counted from 0, or None if the file is in no bucket."""
     address = remote_address(path)
     return None if address is None else f"{address}/{number:09d}.json"
 
 
 def _inside(item: RemoteObject, address: str) -> str:
-    """Return an object's name below an address.
+    """Return an object's path relative to an address.
 
     Raises:
-        ArtifactError: If a file of that name would not lie below the folder.
+        ArtifactError: If the path would leave the folder.
     """
     inside = item.address.removeprefix(address).removeprefix("/").removesuffix("/")
     if item.address == address or any(part in ("", ".", "..") for part in inside.split("/")):
         raise ArtifactError(
-            f"{item.address}: an object stands where a folder is needed, or its name leaves its folder; remove it"
+            f"{item.address}: an object exists where a folder is needed, or its name leaves its folder; remove it"
         )
     return inside
 
@@ -186,53 +187,53 @@ def _is_in_checkpoint(path: Path, folder: Path) -> bool:
     return CHECKPOINT_FOLDER in path.parent.relative_to(folder).parts
 
 
-def _places(folder: Path) -> Iterator[Path]:
-    """Yield the local folders, hidden ones and what is in them left out."""
-    for place, below, _ in os.walk(folder):
-        below[:] = [name for name in below if not name.startswith(".")]
-        yield Path(place)
+def _local_folders(folder: Path) -> Iterator[Path]:
+    """Yield a folder and the folders below it, without hidden ones."""
+    for path, names, _ in os.walk(folder):
+        names[:] = [name for name in names if not name.startswith(".")]
+        yield Path(path)
 
 
-def _fetch_folder(place: Path, items: Iterable[RemoteObject], line_files: set[str]) -> None:
-    """Make the files that stand directly in a folder those of the bucket."""
-    with locked(place):
-        place.mkdir(parents=True, exist_ok=True)
+def _download_folder(folder: Path, items: Iterable[RemoteObject], line_files: set[str]) -> None:
+    """Download the objects directly in a folder, and delete local files without an object."""
+    with locked(folder):
+        folder.mkdir(parents=True, exist_ok=True)
         names = {item.address.rpartition("/")[2]: item for item in items}
         for name, item in names.items():
-            if not has_content(item, place / name):
-                with temporary_beside(place / name) as temporary:
-                    # A torn checkpoint is told by its record when it is read, and the one before is taken.
-                    get_file(item.address, temporary, is_checked=place.name != CHECKPOINT_FOLDER)
-                    temporary.replace(place / name)
-        for file in list(place.iterdir()):
-            is_ours = file.is_file() and not file.name.startswith(".") and file.name not in line_files
-            # Looked at again: it may have been written since the bucket was listed.
-            if is_ours and file.name not in names and not exists(remote_address(file) or ""):
+            if not has_content(item, folder / name):
+                with temporary_beside(folder / name) as temporary:
+                    # Checkpoints record their own hash: the reader detects a damaged one and uses the one before.
+                    get_file(item.address, temporary, is_checked=folder.name != CHECKPOINT_FOLDER)
+                    temporary.replace(folder / name)
+        for file in list(folder.iterdir()):
+            is_mirrored = file.is_file() and not file.name.startswith(".") and file.name not in line_files
+            # Ask again: the file may have been uploaded since the bucket was listed.
+            if is_mirrored and file.name not in names and not exists(remote_address(file) or ""):
                 file.unlink(missing_ok=True)
 
 
-def _fetch_lines(path: Path, pool: ThreadPoolExecutor) -> None:
-    """Make an append-only file of its entries; those that are there already are not fetched again."""
+def _download_lines(path: Path, pool: ThreadPoolExecutor) -> None:
+    """Rebuild an append-only file from its line objects; lines that exist locally are not downloaded again."""
     with locked(path.parent):
-        # Listed under the lock, so that no line which this machine writes meanwhile is cut.
-        items = _entries(path)
-        have = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+        # List under the lock, so that a line that this machine appends in the meantime is not lost.
+        items = _line_objects(path)
+        existing = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
         is_same = (
             hashlib.md5(line, usedforsecurity=False).hexdigest() == item.etag
-            for line, item in zip(have, items, strict=False)
+            for line, item in zip(existing, items, strict=False)
         )
         num_same = sum(itertools.takewhile(bool, is_same))
-        if num_same == len(items) == len(have):
+        if num_same == len(items) == len(existing):
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         fetched = pool.map(lambda item: get_content(item.address), items[num_same:])
         with temporary_beside(path) as temporary:
-            temporary.write_bytes(b"".join([*have[:num_same], *(one.data for one in fetched if one is not None)]))
+            temporary.write_bytes(b"".join([*existing[:num_same], *(one.data for one in fetched if one is not None)]))
             temporary.replace(path)
 
 
-def _entries(path: Path) -> list[RemoteObject]:
-    """Return the objects of an append-only file's entries, in order.
+def _line_objects(path: Path) -> list[RemoteObject]:
+    """Return the line objects of an append-only file, in order.
 
     Raises:
         ArtifactError: If one is missing between others.
@@ -240,14 +241,14 @@ def _entries(path: Path) -> list[RemoteObject]:
     items = list_s3(address_of(path), kind=ArtifactError)
     for number, item in enumerate(items):
         if item.address != line_address(path, number):
-            raise ArtifactError(f"{line_address(path, number)}: no such object, but later ones; restore it")
+            raise ArtifactError(f"{line_address(path, number)}: no such object, but later lines exist; restore it")
     return items
 
 
 @contextlib.contextmanager
-def locked(place: Path) -> Iterator[None]:
-    """Let one process of this machine at a time change a folder here and in its bucket."""
-    name = hashlib.sha256(str(place).encode()).hexdigest()[:32]
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, under which one process of this machine changes it and its bucket."""
+    name = hashlib.sha256(str(folder).encode()).hexdigest()[:32]
     lock = cache_folder() / "locks" / f"s3-{name}.lock"
     with storage_errors(cache_folder()):
         lock.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Objects in a bucket: list, get, put, create, remove. Any S3 endpoint; credentials from boto3's own chain alone.
+"""Objects in an S3 bucket: list, get, put, put conditionally, delete. Credentials come from boto3's own chain.
 
-``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL`` and boto3's configuration name the endpoint, as for every tool of AWS.
-Every object that is put carries the SHA-256 of its content, which is compared when it is fetched.
+The endpoint is set by ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL`` or boto3's configuration, as for every AWS tool.
+Every uploaded object carries the SHA-256 of its content, which is verified on download.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError
 
 S3 = "s3://"
 
-# With pauses that grow, about ten seconds in all.
+# About ten seconds in total, with exponential backoff.
 MAX_ATTEMPTS = 6
 
-# Larger files go in parts of this size; an object's ETag tells its content only where the size of parts is known.
+# Larger files are uploaded in parts of this size. It must stay fixed: the ETag of such an object depends on it.
 _PART_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
 _HASH, _WRITER = "sha256", "writer"
 _EXISTS = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
 _ABSENT = ("NoSuchKey", "404", "NotFound")
 _REFUSALS = {
-    "NoSuchBucket": "no such bucket; make it first or name another",
-    "AccessDenied": "the credentials that boto3 finds may not do this here; grant them the bucket or take others",
-    "InvalidAccessKeyId": "the object store does not know the credentials that boto3 finds; take others",
-    "SignatureDoesNotMatch": "the object store refuses the credentials that boto3 finds; take others",
+    "NoSuchBucket": "no such bucket; create it first or name another",
+    "AccessDenied": "the credentials that boto3 finds have no permission; grant them access or use others",
+    "InvalidAccessKeyId": "the object store does not know the credentials that boto3 finds; use others",
+    "SignatureDoesNotMatch": "the object store refuses the credentials that boto3 finds; use others",
     "ExpiredToken": "the credentials that boto3 finds have expired; renew them",
 }
 _REFUSALS |= {"403": _REFUSALS["AccessDenied"]}
 
 
 class RemoteObject(NamedTuple):
-    """One object in a bucket: its ``s3://`` address, what names its content, and its size."""
+    """One object in a bucket: its ``s3://`` address, its ETag and its size."""
 
     address: str
     etag: str
@@ -48,7 +48,7 @@ class RemoteObject(NamedTuple):
 
 
 class ObjectContent(NamedTuple):
-    """A small object as it is now: its content, its ETag, and seconds since it was written, by the store's clock."""
+    """The content of a small object, its ETag, and its age in seconds by the clock of the object store."""
 
     data: bytes
     etag: str
@@ -56,7 +56,7 @@ class ObjectContent(NamedTuple):
 
 
 def is_remote(name: str | Path) -> bool:
-    """Return whether a name is an address in an object store; a `Path` made of one has lost a slash."""
+    """Return whether a name is an ``s3://`` address; a `Path` of one has lost a slash."""
     return str(name).startswith("s3:/")
 
 
@@ -73,14 +73,14 @@ def split_address(address: str | Path) -> tuple[str, str]:
 
 
 def list_s3(address: str, *, kind: type[RaysentError] = DataError) -> list[RemoteObject]:
-    """Return the objects whose address is `address` or lies below it, by name.
+    """Return the objects at `address` and below it, sorted by address.
 
     Args:
-        address: Where to look.
-        kind: What to raise.
+        address: An ``s3://`` address.
+        kind: Class of the error to raise.
 
     Raises:
-        RaysentError: If the bucket is missing or may not be read.
+        RaysentError: If the bucket is missing or not readable.
     """
     bucket, _, prefix = address.removeprefix(S3).partition("/")
     with s3_errors(address, kind=kind):
@@ -95,7 +95,7 @@ def list_s3(address: str, *, kind: type[RaysentError] = DataError) -> list[Remot
 
 
 def put_file(address: str, file: Path) -> None:
-    """Put a file's content; the object appears whole or not at all.
+    """Upload a file; the object appears whole or not at all.
 
     Raises:
         ArtifactError: If the object store refuses.
@@ -115,12 +115,15 @@ def put_file(address: str, file: Path) -> None:
 
 
 def conditional_put(address: str, data: bytes, *, replaces: str = "") -> bool:
-    """Put a small object where none is, or in the place of one that is known; returns whether it is there now.
+    """Upload a small object on condition that none exists, or that it replaces a known one (compare-and-swap).
 
     Args:
-        address: Where.
+        address: Address of the object.
         data: Its content.
-        replaces: ETag of the object that it replaces; empty where there must be none.
+        replaces: ETag of the object to replace; empty if there must be none.
+
+    Returns:
+        Whether the object was written.
 
     Raises:
         ArtifactError: If the object store refuses for another reason.
@@ -128,7 +131,7 @@ def conditional_put(address: str, data: bytes, *, replaces: str = "") -> bool:
     import botocore.exceptions  # noqa: PLC0415 - as above
 
     bucket, key = split_address(address)
-    # A write that is tried again after its answer was lost meets itself; it must know its own.
+    # A request that is retried after its response was lost finds its own object: the writer's id identifies it.
     writer = uuid.uuid4().hex
     condition = {"IfMatch": f'"{replaces}"'} if replaces else {"IfNoneMatch": "*"}
     metadata = {_HASH: hashlib.sha256(data).hexdigest(), _WRITER: writer}
@@ -144,15 +147,15 @@ def conditional_put(address: str, data: bytes, *, replaces: str = "") -> bool:
 
 
 def get_file(address: str, file: Path, *, is_checked: bool = True) -> None:
-    """Fetch an object into a file.
+    """Download an object into a file.
 
     Args:
-        address: Where.
-        file: The file, made anew.
-        is_checked: Whether to compare the content's SHA-256.
+        address: Address of the object.
+        file: The file to write.
+        is_checked: Whether to verify the content's SHA-256.
 
     Raises:
-        ArtifactError: If it is missing, torn, or the object store refuses.
+        ArtifactError: If it is missing or damaged, or the object store refuses.
     """
     bucket, key = split_address(address)
     digest = hashlib.sha256()
@@ -166,10 +169,10 @@ def get_file(address: str, file: Path, *, is_checked: bool = True) -> None:
 
 
 def get_content(address: str) -> ObjectContent | None:
-    """Fetch a small object; None where there is none.
+    """Return a small object, or None if there is none.
 
     Raises:
-        ArtifactError: If it is torn, or the object store refuses.
+        ArtifactError: If it is damaged, or the object store refuses.
     """
     import botocore.exceptions  # noqa: PLC0415 - as above
 
@@ -199,7 +202,7 @@ def exists(address: str) -> bool:
 
 
 def delete(address: str) -> None:
-    """Remove an object, where there is one.
+    """Delete an object, if it exists.
 
     Raises:
         ArtifactError: If the object store refuses.
@@ -210,7 +213,7 @@ def delete(address: str) -> None:
 
 
 def has_content(item: RemoteObject, file: Path) -> bool:
-    """Return whether a local file holds what an object does, as far as sizes and ETags tell."""
+    """Return whether a local file has the size and the ETag of an object."""
     if not file.is_file() or file.stat().st_size != item.num_bytes:
         return False
     with file.open("rb") as stream:
@@ -220,30 +223,30 @@ def has_content(item: RemoteObject, file: Path) -> bool:
 
 
 def endpoint() -> str:
-    """Return the host, and the port where it is named, of the object store that boto3 is set to."""
+    """Return the host of the object store, and its port if one is configured."""
     return str(s3_client().meta.endpoint_url).partition("://")[2].strip("/")
 
 
 def s3_client() -> Any:
-    """Return this process' client of the object store."""
+    """Return the client of this process."""
     return _client(os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "", os.getpid())
 
 
 @lru_cache(maxsize=4)
 def _client(endpoint_url: str, process: int) -> Any:
-    """Return a client; one for each endpoint that was named, and for each process, since sockets cannot be shared."""
+    """Return a client, one per configured endpoint and per process, since sockets cannot be shared."""
     import boto3  # noqa: PLC0415 - a third of a second that only a remote path needs
     import botocore.config  # noqa: PLC0415 - as above
 
-    del endpoint_url, process  # boto3 reads the first itself
-    patient = botocore.config.Config(
+    del endpoint_url, process  # cache keys; boto3 reads the endpoint itself
+    config = botocore.config.Config(
         retries={"mode": "standard", "max_attempts": MAX_ATTEMPTS}, connect_timeout=10, max_pool_connections=32
     )
-    return boto3.session.Session().client("s3", config=patient)
+    return boto3.session.Session().client("s3", config=config)
 
 
 def _head(bucket: str, key: str) -> Any:
-    """Return what is known of an object; None where there is none."""
+    """Return the metadata of an object, or None if there is none."""
     import botocore.exceptions  # noqa: PLC0415 - as above
 
     try:
@@ -255,13 +258,13 @@ def _head(bucket: str, key: str) -> Any:
 
 
 def _check_whole(address: str, found: Any, sha256: str) -> None:
-    """Refuse an object whose content is not what was put.
+    """Verify the SHA-256 of an object's content.
 
     Raises:
-        ArtifactError: In one line.
+        ArtifactError: If it differs from that of the uploaded content.
     """
     if found["Metadata"].get(_HASH, sha256) != sha256:
-        raise ArtifactError(f"{address}: torn: its SHA-256 is not that of what was written; restore it or remove it")
+        raise ArtifactError(f"{address}: damaged: its SHA-256 differs from what was written; restore it or remove it")
 
 
 def _md5(data: bytes) -> bytes:
@@ -270,7 +273,11 @@ def _md5(data: bytes) -> bytes:
 
 @contextlib.contextmanager
 def s3_errors(address: str, *, kind: type[RaysentError] = ArtifactError) -> Iterator[None]:
-    """Turn the object store's refusals inside the block into one clear line about `address`."""
+    """Turn errors of the object store inside the block into one line about `address`.
+
+    Raises:
+        RaysentError: Of class `kind`.
+    """
     import botocore.exceptions  # noqa: PLC0415 - as above
 
     try:
