@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup quickstart test chaos lint types bench clean
+.PHONY: help setup quickstart test wheel-test chaos lint types docs dist bench clean
 .DEFAULT_GOAL := help
 
 help:  ## What can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
 setup: $(READY)  ## Make .venv and install raysent into it
 
@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"raysent needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}; try make PYTHON=python3.12 setup")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	@touch $(READY)
 
 quickstart: setup  ## A sweep, an ensemble and a report from text that is already on this machine
@@ -24,6 +24,9 @@ quickstart: setup  ## A sweep, an ensemble and a report from text that is alread
 
 test: setup  ## Every test, in two processes
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+
+wheel-test: setup  ## The wheel and the sdist: what they hold, and a sweep from the wheel in an empty folder
+	$(BIN)/python -m pytest tests/test_packaging.py
 
 chaos: setup  ## Every fault at every moment of a sweep, and a table of how each ended
 	$(BIN)/python -m pytest -m chaos tests/chaos
@@ -34,6 +37,13 @@ lint: setup  ## Style, names, docstrings
 
 types: setup  ## mypy --strict
 	$(BIN)/mypy
+
+docs: setup  ## The documentation site, into build/docs; a warning is an error
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --builder html docs build/docs
+	@echo build/docs/index.html
+
+dist: setup  ## The sdist, and the wheel that is built from it, into dist
+	$(BIN)/python -m build --no-isolation
 
 bench: setup  ## Every benchmark, as ratios against a peer or a plain version in the same run
 	$(BIN)/python -m benchmarks

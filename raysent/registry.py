@@ -83,7 +83,7 @@ class Registry(Mapping[str, T]):
         """
         self.kind = kind
         self.group = f"{OWN_PACKAGE}.{plural or kind + 's'}"
-        self._package, self._folders, self._read = package, folders, read
+        self.package, self._folders, self._read = package, folders, read
         self._found: dict[str, Component[T]] | None = None
         self._broken: dict[str, str] = {}
 
@@ -133,7 +133,7 @@ class Registry(Mapping[str, T]):
         if self._found is None:
             found: dict[str, Component[T]] = {}
             for entry in sorted(pkgutil.iter_modules(self._folders), key=lambda entry: entry.name):
-                module = importlib.import_module(f"{self._package}.{entry.name}")
+                module = importlib.import_module(f"{self.package}.{entry.name}")
                 for name, value in self._read(module).items():
                     found[name] = Component(name, value, OWN_PACKAGE, module.__name__)
             self._found = found

@@ -111,9 +111,9 @@ class Installed:
         self._env |= {"HOME": str(folder / "home"), "PATH": f"{environment}/bin:{os.environ['PATH']}"}
         self._env |= {"AWS_EC2_METADATA_DISABLED": "true"}
 
-    def __call__(self, *arguments: str, code: int = 0) -> str:
-        """Run a command and return its standard output."""
-        return run(self._program, *arguments, cwd=self.folder, env=self._env, code=code).stdout
+    def __call__(self, *arguments: str, code: int = 0, **variables: str) -> str:
+        """Run a command, with more variables of the environment, and return its standard output."""
+        return run(self._program, *arguments, cwd=self.folder, env=self._env | variables, code=code).stdout
 
 
 @pytest.fixture
@@ -172,6 +172,12 @@ def test_installed_spaces_are_found_by_name(installed):
     """A shipped search space is found by its bare name; a wrong name is answered with the nearest."""
     assert "quick_thoughts" in installed("space", "lint", "quick_thoughts")
     installed("space", "lint", "quick_thought", code=2)
+
+
+def test_installed_completion_completes_commands(installed):
+    """What the shell's completion script calls answers with the commands that begin in this way."""
+    words = {"COMP_WORDS": "raysent clus", "COMP_CWORD": "1"}
+    assert installed(_RAYSENT_COMPLETE="complete_bash", **words).split() == ["cluster"]
 
 
 def test_installed_cluster_doctor_says_what_is_missing(installed):

@@ -40,7 +40,6 @@ app = typer.Typer(
     name="raysent",
     help="Train sentence encoders, search their hyperparameters across a cluster, and combine the best into ensembles.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -32,6 +32,7 @@ class Config(ObjectiveConfig):
     Attributes:
         text: Whether sentences come from the corpus, or from both columns of pairs.
         source_towers: Towers of the frozen encoder.
+        candidates: Which sentences form a batch: neighbours in the text, or blocks drawn at random.
         lambda_sp: Weight of the semantic-preserving term. None is what `variant` says: 0.8 for paper, 1e-5 for authors.
         sp_distance: `normalized_hamming` is a share of the bits, `hamming` their number, `l2` the root of that. None is
             `normalized_hamming` for paper, `l2` for authors.

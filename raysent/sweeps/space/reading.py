@@ -40,8 +40,22 @@ from raysent.training.run import RunConfig
 from raysent.training.validation import METRICS, Metric
 
 
-class _Sections(StrictModel):
-    """The top level of a search-space file."""
+class SpaceFile(StrictModel):
+    """The top level of a search-space file.
+
+    Attributes:
+        name: What the sweep is called; by default the name of the file.
+        description: For readers of the file and of the report.
+        metric: What trials are ranked by, measured on the validation set that all trials share.
+        base: A complete run; see below.
+        search: Dotted name of the run -> `choice`, `uniform`, `loguniform`, `randint` or `quniform`.
+        when: Searched name -> other searched names and the values under which it is searched.
+        constraints: Expressions over dotted names, such as ``training.batch_size > 2 * objective.context_size``; a
+            proposal that violates one is not trained.
+        limits: How much the sweep may use, and how it searches.
+        cost: What machines cost and what the sweep may spend.
+        judge: What is evaluated when all trials have ended.
+    """
 
     name: str | None = None
     description: str = ""
@@ -61,7 +75,7 @@ def parse_space(document: Document, *, name: str) -> SearchSpace:
     Raises:
         ConfigError: With file, line, path and nearest fix.
     """
-    sections = validate_document(_Sections, document)
+    sections = validate_document(SpaceFile, document)
     space = SearchSpace(
         name=sections.name or name,
         document=document,
@@ -100,7 +114,7 @@ def _domain(document: Document, name: str, written: Any) -> Domain:
         raise document.error(("search", name), str(error)) from None
 
 
-def _conditions(document: Document, sections: _Sections) -> dict[str, dict[str, list[Any]]]:
+def _conditions(document: Document, sections: SpaceFile) -> dict[str, dict[str, list[Any]]]:
     """Return the `when` section with every condition as a list of labels."""
     conditions: dict[str, dict[str, list[Any]]] = {}
     order = list(sections.search)
@@ -139,7 +153,7 @@ def _check_edges(space: SearchSpace) -> None:
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of a search-space file, for editors."""
-    sections = _Sections.model_json_schema()
+    sections = SpaceFile.model_json_schema()
     run = RunConfig.model_json_schema()
     sections.setdefault("$defs", {}).update(run.pop("$defs", {}))
     forms = [

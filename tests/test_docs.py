@@ -1,0 +1,68 @@
+"""The documentation: the generated pages describe every setting and every command, and pages link to what exists."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    """Return the generated pages by name."""
+    sys.path.insert(0, str(DOCS))
+    try:
+        import generate
+    finally:
+        sys.path.remove(str(DOCS))
+    return {
+        "configuration": generate.configuration_reference(),
+        "commands": generate.command_reference(),
+        "entry points": generate.entry_point_reference(),
+    }
+
+
+@pytest.mark.parametrize("page", ["configuration", "commands"])
+def test_reference_describes_every_entry(pages, page):
+    """No setting and no option is without a description."""
+    assert re.findall(r"^(.*)\n: —", pages[page], re.MULTILINE) == []
+
+
+def test_configuration_reference_holds_settings_of_every_kind(pages):
+    """Top level, section, component, and a field that a component inherits; types, bounds and defaults in words."""
+    text = pages["configuration"]
+    assert "### encoder: gru\n" in text
+    assert "`learning_rate`: number > 0, default `0.0005`" in text
+    assert "`sampler`: `tpe` | " in text
+    assert len(re.findall(r"^### encoder: \w+$", text, re.MULTILINE)) == 6
+
+
+def test_configuration_reference_links_to_its_own_sections(pages):
+    """Every link names an anchor of the page."""
+    text = pages["configuration"]
+    anchors = set(re.findall(r"^\((setting-[\w-]+)\)=$", text, re.MULTILINE))
+    assert anchors
+    assert set(re.findall(r"\]\(#(setting-[\w-]+)\)", text)) <= anchors
+
+
+def test_command_reference_holds_commands_of_groups(pages):
+    """A command of a group stands under its group's name, with its options."""
+    assert "### raysent cluster doctor\n" in pages["commands"]
+    assert "`--budget 40usd`\n: " in pages["commands"]
+
+
+def test_entry_point_reference_lists_components(pages):
+    """Each kind has its group and what is installed."""
+    assert "## raysent.encoders\n" in pages["entry points"]
+    assert "| `gru` | " in pages["entry points"]
+
+
+def test_pages_are_in_the_table_of_contents():
+    """Every page that is written by hand is named by the index."""
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    names = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")} - {"index"}
+    assert sorted(name for name in names if not re.search(rf"^{name}$", index, re.MULTILINE)) == []
