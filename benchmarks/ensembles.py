@@ -1,7 +1,7 @@
 """Every method of combining over members of several families, on every task present: the ensemble table as Markdown.
 
-The figures are the program's own: cross-fitted scores with intervals and optimism, test scores, NLL, Brier score and
-calibration error, the never-worse rule, costs and the front of score against time.
+All numbers are the program's own: cross-validated scores with intervals and optimism, test scores, NLL, Brier score and
+calibration error, replacements by the best member, costs and the front of score against time.
 
     python benchmarks/ensembles.py --data senteval/downstream --tasks MR,TREC models/qt-uni models/cse … -o OUTPUT
 """
@@ -13,10 +13,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
-
-from raysent.ensembles import ALL, EnsembleResult, combine
-from raysent.ensembles.combined import ENSEMBLE, plain_means
+from raysent.ensembles import ALL, ENSEMBLE, EnsembleResult, combine
+from raysent.ensembles.result import IntervalEstimate, MeanScores
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -26,84 +24,81 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def with_interval(value: float, interval: Sequence[float]) -> str:
-    """Return a figure and its 95 % interval."""
+    """Return a value and its 95 % interval."""
     return f"{value:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]"
 
 
-def by_task(combined: EnsembleResult, figure: str) -> str:
-    """Return the table of one figure, `cross_fitted` or `test`: members and methods by tasks, and the mean."""
-    rows = []
-    for name, outcomes in combined.outcomes().items():
-        title = f"**{combined.method}**" if name == ENSEMBLE else name
-        found = [getattr(outcome, figure) for outcome in outcomes]
-        mean = np.mean([one.value for one in found])
-        rows.append([title, *(f"{one.value:.2f} ± {np.diff(one.interval)[0] / 2:.2f}" for one in found), f"{mean:.2f}"])
-    return table([figure.replace("_", "-"), *(task.task for task in combined.tasks), "mean"], rows)
+def title(name: str, result: EnsembleResult) -> str:
+    """Return how a table names a method or a member."""
+    return f"**{result.method}**" if name == ENSEMBLE else name
 
 
-def means(combined: EnsembleResult) -> str:
-    """Return the table of means over tasks, by cross-fitted score."""
-    num_folds = sum(task.num_folds for task in combined.tasks)
+def estimate(scores: MeanScores, measure: str) -> IntervalEstimate:
+    """Return the score `cross_fitted` or `test` with its interval."""
+    if measure == "cross_fitted":
+        return scores.cross_fitted
+    return IntervalEstimate(value=scores.test, interval=scores.interval)
+
+
+def by_task(result: EnsembleResult, measure: str) -> str:
+    """Return the table of one score, `cross_fitted` or `test`: members and methods by tasks, and the mean."""
     rows = []
-    for name, outcomes in combined.outcomes().items():
-        found = plain_means(outcomes)
-        measures = {measure: value["value"] for measure, value in found["measures"].items()}
-        replaced = "" if name in combined.names else f"{sum(o.num_replaced for o in outcomes)} of {num_folds}"
+    for name, mean in result.mean.scores.items():
+        found = [estimate(task.scores[name], measure) for task in result.tasks.values()]
+        cells = [f"{one.value:.2f} ± {(one.interval[1] - one.interval[0]) / 2:.2f}" for one in found]
+        rows.append([title(name, result), *cells, f"{estimate(mean, measure).value:.2f}"])
+    return table([measure.replace("_", "-"), *result.tasks, "mean"], rows)
+
+
+def means(result: EnsembleResult) -> str:
+    """Return the table of means over tasks, by cross-validated score."""
+    tasks = result.tasks.values()
+    num_folds = sum(len(task.fold_weights) for task in tasks)
+    rows = []
+    for name, scores in sorted(result.mean.scores.items(), key=lambda item: -item[1].cross_fitted.value):
+        num_replaced = sum(task.scores[name].num_replaced for task in tasks)
         rows.append(
             [
-                f"**{combined.method}**" if name == ENSEMBLE else name,
-                with_interval(found["cross_fitted"]["value"], found["cross_fitted"]["interval"]),
-                f"{found['optimism']:+.2f}",
-                with_interval(found["test"], found["interval"]),
-                f"{measures['nll']:.3f}",
-                f"{measures['brier']:.3f}",
-                f"{measures['ece']:.1f}",
-                replaced,
+                title(name, result),
+                with_interval(scores.cross_fitted.value, scores.cross_fitted.interval),
+                f"{scores.optimism:+.2f}",
+                with_interval(scores.test, scores.interval),
+                *(f"{scores.measures[measure].value:.3f}" for measure in ("nll", "brier")),
+                f"{scores.measures['ece'].value:.1f}",
+                "" if name in result.members else f"{num_replaced} of {num_folds}",
             ]
         )
-    rows.sort(key=lambda row: -float(row[1].split()[0]))
     headings = ["mean over tasks", "cross-fitted", "optimism", "test", "NLL", "Brier", "ECE %", "best member instead"]
     return table(headings, rows)
 
 
-def differences(combined: EnsembleResult) -> str:
-    """Return how much each method's mean test score is above the best member's, paired over rows."""
-    rows = []
-    for name, outcomes in combined.outcomes().items():
-        if name in combined.names:
-            continue
-        gaps = [one.test.minus(task.members[0].test) for one, task in zip(outcomes, combined.tasks, strict=True)]
-        low, high = np.percentile(np.mean([gap.draws for gap in gaps], axis=0), (2.5, 97.5))
-        value = np.mean([gap.value for gap in gaps])
-        rows.append([combined.method if name == ENSEMBLE else name, f"{value:+.2f} [{low:+.2f}, {high:+.2f}]"])
-    return table(["mean test score above the best member's", "points, 95 % interval"], rows)
+def difference(result: EnsembleResult) -> str:
+    """Return the ensemble's mean test score minus the best member's, paired over rows."""
+    gain = result.mean.difference
+    row = [result.method, with_interval(gain.value, gain.interval)]
+    return table(["mean test score minus the best member's", "points, 95 % interval"], [row])
 
 
-def certificates(combined: EnsembleResult) -> str:
-    """Return shares of members and what the fit found out, task by task."""
+def weights(result: EnsembleResult) -> str:
+    """Return the members' weights and the fit's diagnostics, task by task."""
     rows = [
         [
-            task.task + (" (best member)" if task.is_replaced else ""),
-            *(f"{share:.2f}" for share in task.weights),
-            f"{task.diversity.ambiguity:.3f}",
-            ", ".join(f"{name} {value:.3g}" for name, value in task.final.diagnostics.items()),
+            name + (" (best member)" if task.is_replaced else ""),
+            *(f"{task.weights[member]:.2f}" for member in result.members),
+            "infinite" if task.diversity.ambiguity is None else f"{task.diversity.ambiguity:.3f}",
+            ", ".join(f"{diagnostic} {value:.3g}" for diagnostic, value in task.diagnostics.items()),
         ]
-        for task in combined.tasks
+        for name, task in result.tasks.items()
     ]
-    return table([f"shares by {combined.method}", *combined.names, "ambiguity", "diagnostics"], rows)
+    return table([f"weights by {result.method}", *result.members, "ambiguity", "diagnostics"], rows)
 
 
-def front(combined: EnsembleResult) -> str:
-    """Return the sets of members on the front of score against time to encode."""
+def front(result: EnsembleResult) -> str:
+    """Return the subsets of members on the front of score against time to encode."""
     rows = [
-        [
-            " + ".join(combined.names[place] for place in choice.members),
-            f"{choice.cost.encode_ms:.0f}",
-            f"{choice.cost.num_bytes / 2**20:.1f}",
-            f"{choice.score:.2f}",
-        ]
-        for choice in combined.choices
-        if "encode_ms" in choice.fronts
+        [" + ".join(one.members), f"{one.encode_ms:.0f}", f"{one.num_bytes / 2**20:.1f}", f"{one.score:.2f}"]
+        for one in result.choices
+        if "encode_ms" in one.fronts
     ]
     return table(["members", "ms / 1,000 sentences", "MiB", "base rule, cross-fitted"], rows)
 
@@ -118,12 +113,12 @@ def main() -> None:
     options = parser.parse_args()
     tasks = options.tasks.split(",") if options.tasks else None
     started = time.process_time()
-    combined = combine(
+    result = combine(
         options.models, output=options.output, tasks=tasks, data_dir=options.data, method=ALL, joins_vectors=True
     )
-    parts = [means(combined), differences(combined), by_task(combined, "cross_fitted"), by_task(combined, "test")]
-    print("\n\n".join([*parts, certificates(combined), front(combined)]))
-    print(f"\nProcessor time: {time.process_time() - started:.0f} s, records that were there already not counted.")
+    parts = [means(result), difference(result), by_task(result, "cross_fitted"), by_task(result, "test")]
+    print("\n\n".join([*parts, weights(result), front(result)]))
+    print(f"\nProcessor time: {time.process_time() - started:.0f} s, without records that existed already.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Every method on more answers than memory should hold: 100 members x 10,000 rows x 1,000 classes, under 2 GiB.
+"""Every ensemble method on more predictions than memory should hold: 100 members x 10,000 rows x 1,000 classes.
+
+A method must stay under 2 GiB.
 
 Members' log-probabilities lie in `.npy` files (4 GB in single precision) and are read a block of rows at a time. Each
 method is fitted and applied in a process of its own; `peak_rss` is what the system says that process held at most,
@@ -20,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from raysent.ensembles import METHODS, fit
-from raysent.ensembles.predictions import Answers
+from raysent.ensembles.predictions import MemberPredictions
 from raysent.errors import RaysentError
 
 MIB = 2**20
@@ -47,9 +49,9 @@ def measure(paths: list[Path], labels: np.ndarray, method: str) -> dict[str, flo
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     started, used = time.perf_counter(), time.process_time()
     try:
-        answers = Answers(list(paths))
-        fitted = fit(answers, labels, method=method)
-        combined = fitted.combination(answers)
+        predictions = MemberPredictions(list(paths))
+        fitted = fit(predictions, labels, method=method)
+        combined = fitted.combination(predictions)
     except RaysentError as error:
         return {"method": method, "refused": str(error)}
     return {

@@ -221,16 +221,15 @@ def test_evaluate_prints_a_table_and_names_what_is_absent(raysent_, place):
 
 
 def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):
-    """It is written beside the first model that is a folder, and any command takes it."""
+    """It has a folder of its own, which `raysent.load` takes; the model's folder stays the model's."""
     fit(tiny_run(place), place / "model")
     ran = raysent_("ensemble", "model", "hash:8", "--data", "data", "--json", "--top", "2")
     said = json.loads(ran.out)
-    assert (ran.code, ran.err, said["path"], sorted(said["members"])) == (
-        0,
-        "",
-        "model/ensemble.json",
-        ["hash:8", "model"],
-    )
+    assert (ran.code, ran.err, sorted(said["members"])) == (0, "", ["hash:8", "model"])
+    (path,) = (place / "runs").glob("ensemble-*/ensemble.json")
+    assert said["path"] == str(path.relative_to(place))
+    assert raysent.load(path.parent).tasks == ["MR"]
+    assert not (place / "model/ensemble.json").exists()
     assert {result["model"] for result in said["results"]} == {"hash:8", "model", "best", "uniform", "ensemble"}
 
 

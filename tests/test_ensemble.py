@@ -1,7 +1,8 @@
-"""Ensembles: properties of the pool, refusals, intervals, the saved file, predictions after loading."""
+"""Ensembles: properties of the pool, what cannot be combined, the folder and its file, and predictions after loading."""
 
 import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
@@ -9,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysent import ensembles as ensemble
 from raysent import models as model
-from raysent.ensembles import fit, pool
-from raysent.ensembles.outcomes import fitted_folds, task_outcome
+from raysent.ensembles import CostLimits, combine, default_folder, fit, pool, read_result
+from raysent.ensembles.combination import read_combination
 from raysent.ensembles.representations import Average, Concatenation
+from raysent.ensembles.task_ensemble import fitted_folds, task_ensemble
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Evaluator
-from raysent.evaluation.members import expand
+from raysent.evaluation.members import ensemble_members, expand, saved_path
 from raysent.evaluation.probes.results import mean_interval
 from raysent.evaluation.tasks import senteval
 from raysent.models.sentence_encoder import HashEncoder
@@ -25,8 +26,8 @@ MEMBERS = ["hash:4", "hash:8", "hash:16"]
 
 
 @st.composite
-def answers(draw, *, ruled_out: bool = False):
-    """Draw log-probabilities [members, rows, classes], normalised; some -inf where asked for, never a whole row."""
+def predictions(draw, *, ruled_out: bool = False):
+    """Draw normalised log-probabilities [members, rows, classes]; some -inf on request, never a whole row."""
     members, rows, classes = draw(st.tuples(st.integers(1, 4), st.integers(1, 6), st.integers(2, 4)))
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     scores = 5 * generator.standard_normal((members, rows, classes))
@@ -35,76 +36,76 @@ def answers(draw, *, ruled_out: bool = False):
     return scores - np.logaddexp.reduce(scores, axis=2, keepdims=True)
 
 
-@given(answers(ruled_out=True))
-def test_pool_is_a_distribution(given_answers):
-    """Exponentials sum to one, and nothing is NaN, whatever is ruled out."""
-    pooled = pool(given_answers, np.ones(len(given_answers)))
+@given(predictions(ruled_out=True))
+def test_pool_is_a_distribution(predicted):
+    """Probabilities sum to one and nothing is NaN, also where classes are excluded."""
+    pooled = pool(predicted, np.ones(len(predicted)))
     np.testing.assert_allclose(np.exp(pooled).sum(axis=1), 1)
 
 
-@given(answers(ruled_out=True), st.floats(0.1, 1))
-def test_pool_of_equal_members_is_the_member(given_answers, share):
-    """Members that agree change nothing, whatever their shares; one alone is itself."""
-    alone = given_answers[:1]
-    np.testing.assert_allclose(pool(alone, [1.0]), alone[0], atol=1e-9)
-    twice = np.concatenate([alone, alone])
-    np.testing.assert_allclose(pool(twice, [share, 1 - share]), alone[0], atol=1e-9)
+@given(predictions(ruled_out=True), st.floats(0.1, 1))
+def test_pool_of_equal_members_is_the_member(predicted, weight):
+    """A single member is unchanged, and so are two equal ones of any weights that sum to one."""
+    single = predicted[:1]
+    np.testing.assert_allclose(pool(single, [1.0]), single[0], atol=1e-9)
+    twice = np.concatenate([single, single])
+    np.testing.assert_allclose(pool(twice, [weight, 1 - weight]), single[0], atol=1e-9)
 
 
-@given(answers(ruled_out=True), st.randoms(use_true_random=False))
-def test_pool_follows_permutations(given_answers, random):
-    """Rows permuted give permuted rows; members permuted with their shares give the same."""
-    shares = np.arange(1.0, len(given_answers) + 1)
-    rows, members = (random.sample(range(size), size) for size in (given_answers.shape[1], len(given_answers)))
-    pooled = pool(given_answers, shares)
-    np.testing.assert_array_equal(pool(given_answers[:, rows], shares), pooled[rows])
-    np.testing.assert_allclose(pool(given_answers[members], shares[members]), pooled)
+@given(predictions(ruled_out=True), st.randoms(use_true_random=False))
+def test_pool_follows_permutations(predicted, random):
+    """Permuted rows give permuted rows; members permuted with their weights give the same."""
+    weights = np.arange(1.0, len(predicted) + 1)
+    rows, members = (random.sample(range(size), size) for size in (predicted.shape[1], len(predicted)))
+    pooled = pool(predicted, weights)
+    np.testing.assert_array_equal(pool(predicted[:, rows], weights), pooled[rows])
+    np.testing.assert_allclose(pool(predicted[members], weights[members]), pooled)
 
 
-@given(answers())
-def test_pool_is_the_weighted_geometric_mean(given_answers):
-    """The slow and plain formula gives the same."""
-    shares = np.full(len(given_answers), 1 / len(given_answers))
-    product = np.prod([np.exp(member) ** share for member, share in zip(given_answers, shares, strict=True)], axis=0)
-    np.testing.assert_allclose(np.exp(pool(given_answers, shares)), product / product.sum(axis=1, keepdims=True))
+@given(predictions())
+def test_pool_is_the_weighted_geometric_mean(predicted):
+    """The plain formula gives the same."""
+    weights = np.full(len(predicted), 1 / len(predicted))
+    product = np.prod([np.exp(member) ** weight for member, weight in zip(predicted, weights, strict=True)], axis=0)
+    np.testing.assert_allclose(np.exp(pool(predicted, weights)), product / product.sum(axis=1, keepdims=True))
 
 
-def test_pool_keeps_what_is_ruled_out():
-    """A class that one member rules out stays out, unless that member has no weight."""
-    answers_of_two = np.log([[[0.5, 0.5]], [[1.0, 1e-300]]])
-    answers_of_two[1, 0, 1] = -np.inf
-    assert pool(answers_of_two, [0.5, 0.5])[0].tolist() == [0.0, -np.inf]
-    np.testing.assert_allclose(pool(answers_of_two, [1.0, 0.0]), answers_of_two[0])
+def test_pool_keeps_excluded_classes():
+    """A class that one member excludes stays excluded, unless that member has no weight."""
+    predictions_of_two = np.log([[[0.5, 0.5]], [[1.0, 1e-300]]])
+    predictions_of_two[1, 0, 1] = -np.inf
+    assert pool(predictions_of_two, [0.5, 0.5])[0].tolist() == [0.0, -np.inf]
+    np.testing.assert_allclose(pool(predictions_of_two, [1.0, 0.0]), predictions_of_two[0])
 
 
-def test_pool_settles_members_that_rule_out_everything():
-    """Where each class is ruled out by someone, the one ruled out with the least weight wins."""
+def test_pool_of_members_that_exclude_every_class():
+    """If members exclude all classes together, the class with the least weight against it wins."""
     certain = np.array([[[0.0, -np.inf]], [[-np.inf, 0.0]]])
     assert pool(certain, [0.6, 0.4]).argmax() == 0
     assert pool(certain, [0.4, 0.6]).argmax() == 1
     np.testing.assert_allclose(pool(certain, [0.5, 0.5]), np.log([[0.5, 0.5]]))
 
 
-def test_fit_shares_by_validation_accuracy():
+def test_fit_weighs_by_validation_accuracy():
     """The base rule: w_m = s_m / sum of s."""
     right, wrong = np.log([0.9, 0.1]), np.log([0.1, 0.9])
-    given_answers = np.array([[right, right, right, right], [right, right, wrong, wrong]])
-    weights = fit(given_answers, np.zeros(4, dtype=int))
-    np.testing.assert_allclose(weights.scores, [1, 0.5])
-    np.testing.assert_allclose(weights.shares, [2 / 3, 1 / 3])
-    assert fit(given_answers, np.zeros(4, dtype=int), method="best").shares.tolist() == [1, 0]
+    predicted = np.array([[right, right, right, right], [right, right, wrong, wrong]])
+    found = fit(predicted, np.zeros(4, dtype=int))
+    np.testing.assert_allclose(found.scores, [1, 0.5])
+    np.testing.assert_allclose(found.weights, [2 / 3, 1 / 3])
+    assert fit(predicted, np.zeros(4, dtype=int), method="best").weights.tolist() == [1, 0]
 
 
-def test_fit_shares_equally_where_nobody_is_right():
-    """Scores of nought leave nothing to share by."""
-    assert fit(np.log([[[0.9, 0.1]], [[0.8, 0.2]]]), np.array([1])).shares.tolist() == [0.5, 0.5]
+def test_fit_weighs_equally_if_all_scores_are_zero():
+    """Scores of zero cannot be normalised."""
+    assert fit(np.log([[[0.9, 0.1]], [[0.8, 0.2]]]), np.array([1])).weights.tolist() == [0.5, 0.5]
 
 
 @settings(max_examples=20)
 @given(st.integers(20, 400), st.floats(0.1, 0.9))
-def test_interval_holds_the_score(rows, share):
-    """The score lies inside, and the width is that of the binomial."""
-    right = np.arange(rows) < share * rows
+def test_interval_holds_the_score(rows, accuracy):
+    """The score is inside, and the width is that of the binomial distribution."""
+    right = np.arange(rows) < accuracy * rows
     low, high = mean_interval([right])
     score = right.mean()
     assert low <= 100 * score <= high
@@ -113,7 +114,7 @@ def test_interval_holds_the_score(rows, share):
 
 
 def test_interval_of_a_difference_is_paired():
-    """Classifiers that are right on the same rows differ surely by nothing; a mean over tasks is narrower."""
+    """Classifiers that are right on the same rows do not differ; the mean over tasks has a narrower interval."""
     assert mean_interval([np.zeros(50)]) == (0.0, 0.0)
     gap = np.repeat([1, 0, -1], [10, 85, 5])
     low, high = mean_interval([gap])
@@ -124,19 +125,18 @@ def test_interval_of_a_difference_is_paired():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Return a folder with data of a small CR and TREC, and the ensemble of three references on them."""
+    """Return a folder with small data of CR and TREC and an ensemble of references, its result, and all records."""
     folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
-        counts = dict.fromkeys(senteval.NUM_ROWS, 60)
-        patch.setattr(senteval, "NUM_ROWS", counts)
+        patch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 60))
         write_tasks(folder / "data")
-        combined = ensemble.combine(MEMBERS, output=folder, tasks=["CR", "TREC"], data_dir=folder / "data", top=2)
+        result = combine(MEMBERS, output=folder, tasks=["CR", "TREC"], data_dir=folder / "data", top=2)
         found = Evaluator(folder / "evaluation", folder / "data").records(expand(MEMBERS), ["CR", "TREC"])
-    return folder, combined, found
+    return folder, result, found
 
 
 def write_tasks(data) -> None:
-    """Write CR and TREC of sixty lines a file; a third of the words tell the class."""
+    """Write CR and TREC of sixty lines per file; a third of the words determine the class."""
     generator = np.random.default_rng(0)
     for folder in ("CR", "TREC"):
         (data / folder).mkdir(parents=True)
@@ -149,56 +149,152 @@ def write_tasks(data) -> None:
         (data / f"TREC/{name}.label").write_text("\n".join(lines) + "\n")
 
 
+def kept_records(run, task: int):
+    """Return the members' records of a task."""
+    _, result, found = run
+    by_name = {member.name: kept[task] for member, kept in found.items()}
+    return [by_name[name] for name in result.members]
+
+
 def test_combine_keeps_the_best_by_validation(run):
     """`top` keeps members by their mean validation score, best first."""
-    _, combined, found = run
+    _, result, found = run
     means = {member.name: np.mean([record.validation for record in kept]) for member, kept in found.items()}
-    ranked = sorted(means, key=means.get, reverse=True)
-    assert [member.name for member in combined.members] == ranked[:2]
+    assert list(result.members) == sorted(means, key=means.get, reverse=True)[:2]
+    assert result.best_member == result.members[0]
 
 
-def test_combine_writes_what_the_report_reads(run):
-    """Scores with intervals of ensemble, rivals and members on every task and on the mean; weights by name."""
-    folder, combined, _ = run
-    about = json.loads((folder / "ensemble.json").read_text())
-    names = [member.name for member in combined.members]
-    assert about["members"] == names
+def test_combine_keeps_the_members_within_the_limits(run, monkeypatch):
+    """A limit that one member alone meets keeps that one; below it, the error names that member."""
+    folder, result, _ = run
+    output, (slow, fast) = folder.parent / "limited", result.members
+    monkeypatch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 60))
+    shutil.copytree(folder / "evaluation", output / "evaluation")
+    for member, seconds in ((slow, 1.2), (fast, 0.12)):  # to encode 120 sentences
+        path = output / "evaluation" / member.replace(":", "-") / "TREC.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": {"encode_s": seconds}}))
+    options = {"output": output, "tasks": ["TREC"], "data_dir": folder / "data"}
+    assert combine(result.members, limits=CostLimits(1000.0), **options).members == (fast,)
+    message = rf"^--max-ms 999: at least one member must be within it; '{fast}' has the least, 1,000; raise it$"
+    with pytest.raises(ConfigError, match=message):
+        combine(result.members, limits=CostLimits(999), **options)
+
+
+def test_result_has_scores_with_intervals(run):
+    """Scores of ensemble, baselines and members on every task and on the mean; weights by name."""
+    _, result, _ = run
     for task in ("CR", "TREC"):
-        scores = about["tasks"][task]["scores"]
-        assert list(scores) == ["ensemble", "uniform", "best", *names]
-        assert all(score["interval"][0] <= score["test"] <= score["interval"][1] for score in scores.values())
-        assert sum(about["tasks"][task]["weights"].values()) == pytest.approx(1)
-    means = about["mean"]["scores"]
-    difference = about["mean"]["difference"]
-    assert difference["value"] == pytest.approx(means["ensemble"]["test"] - means[about["best_member"]]["test"])
-    assert difference["interval"][0] <= difference["value"] <= difference["interval"][1]
+        scores = result.tasks[task].scores
+        assert list(scores) == ["ensemble", "uniform", "best", *result.members]
+        assert all(score.interval[0] <= score.test <= score.interval[1] for score in scores.values())
+        assert sum(result.tasks[task].weights.values()) == pytest.approx(1)
+    means, gain = result.mean.scores, result.mean.difference
+    assert gain.value == pytest.approx(means["ensemble"].test - means[result.best_member].test)
+    assert gain.interval[0] <= gain.value <= gain.interval[1]
 
 
-def test_weights_come_from_each_fold_s_own_validation(run):
-    """In every outer fold w_m = s_m / sum of s of that fold's validation rows, or all is the best member's."""
-    _, combined, found = run
-    kept = [found[member][0] for member in combined.members]
-    outcome = combined.tasks[0]
-    assert outcome.fold_weights.shape == (10, 2)
+def test_result_is_read_as_it_was_returned(run):
+    """`read_result` gives every value that `combine` returned."""
+    folder, result, _ = run
+    assert read_result(folder) == result
+
+
+def test_result_of_version_0_1_is_read(tmp_path):
+    """The file that version 0.1 wrote; another file is refused with the key that is wrong."""
+    path = tmp_path / "ensemble.json"
+    path.write_text(json.dumps(EARLIER))
+    result = read_result(tmp_path)
+    assert json.loads(result.model_dump_json()) == EARLIER
+    assert result.choices[0].fronts == ("encode_ms",)
+    assert result.tasks["docs-order"].scores["a"].reliability[0].accuracy == 0.5
+    path.write_text(json.dumps({name: value for name, value in EARLIER.items() if name != "costs"}))
+    with pytest.raises(ArtifactError, match=r"ensemble.json: not an ensemble of this version of raysent \(costs: "):
+        read_result(tmp_path)
+
+
+_MEASURES = {name: {"value": 0.5, "interval": [0.25, 0.75]} for name in ("accuracy", "nll", "brier", "ece")}
+_MEAN = {
+    "validation": 60.0,
+    "cross_fitted": {"value": 55.5, "interval": [50.0, 61.0]},
+    "optimism": 4.5,
+    "test": 54.0,
+    "interval": [49.0, 60.0],
+    "measures": _MEASURES,
+}
+EARLIER = {
+    "kind": "raysent ensemble",
+    "paths": {"a": "../../elsewhere/a", "hash:8": "hash:8"},
+    "keys": {"a": "1", "hash:8": "2"},
+    "method": "validation",
+    "protocol": "fast",
+    "members": ["a", "hash:8"],
+    "best_member": "a",
+    "replaced": [],
+    "costs": {
+        "a": {"encode_ms": 1.5, "num_bytes": 10, "training_s": None},
+        "hash:8": {"encode_ms": 2.5, "num_bytes": 0, "training_s": 0.0},
+    },
+    "choices": [
+        {
+            "members": ["a"],
+            "encode_ms": 1.5,
+            "num_bytes": 10,
+            "training_s": None,
+            "score": 50.0,
+            "fronts": ["encode_ms"],
+        }
+    ],
+    "tasks": {
+        "docs-order": {
+            "weights": {"a": 0.75, "hash:8": 0.25},
+            "fold_weights": [[0.75, 0.25]],
+            "is_replaced": False,
+            "diagnostics": {},
+            "diversity": {
+                "ambiguity": None,
+                "error_correlations": [[1.0, None], [None, 1.0]],
+                "contributions": {"a": 1.0, "hash:8": 0.0},
+            },
+            "scores": {
+                name: {**_MEAN, "num_replaced": 0, "reliability": [[0.75, 0.5, 20]]}
+                for name in ("ensemble", "uniform", "best", "a", "hash:8")
+            },
+            "combination": {"kind": "logarithmic", "weights": [0.75, 0.25]},
+            "keys": {"a": "3", "hash:8": "4"},
+            "row_hash": "5",
+            "label_names": ["no", "yes"],
+        }
+    },
+    "mean": {
+        "scores": dict.fromkeys(("ensemble", "uniform", "best", "a", "hash:8"), _MEAN),
+        "difference": {"value": 0.5, "interval": [-1.0, 2.0]},
+    },
+}
+
+
+def test_weights_come_from_the_validation_rows_of_each_fold(run):
+    """In every outer fold w_m = s_m / sum of s on the fold's validation rows, or the best member has all weight."""
+    _, result, _ = run
+    kept, task = kept_records(run, 0), result.tasks["CR"]
+    assert np.shape(task.fold_weights) == (10, 2)
     for fold in range(10):
         accuracies = [
             (r.folds[fold].validation_log_probabilities.argmax(1) == r.labels[r.folds[fold].validation_rows]).mean()
             for r in kept
         ]
-        shares = np.array(accuracies) / sum(accuracies)
-        best = np.eye(2)[np.argmax(accuracies)]
+        weights = np.array(accuracies) / sum(accuracies)
+        single = np.eye(2)[np.argmax(accuracies)]
         replaced = fitted_folds(kept, method="validation")[fold].is_replaced
-        np.testing.assert_allclose(outcome.fold_weights[fold], best if replaced else shares)
-    assert 0 < outcome.ensemble.num_replaced < 10
+        np.testing.assert_allclose(task.fold_weights[fold], single if replaced else weights)
+    assert 0 < task.scores["ensemble"].num_replaced < 10
 
 
-def test_one_member_is_that_member(run):
-    """An ensemble of one scores as its member."""
-    _, _, found = run
-    record = next(iter(found.values()))[0]
-    outcome = task_outcome([record], method="validation")
-    assert outcome.ensemble.test.value == pytest.approx(record.test)
-    assert outcome.ensemble.validation == pytest.approx(record.validation)
+def test_task_ensemble_of_one_member_scores_as_the_member(run):
+    """An ensemble of one has the scores of its record."""
+    record = kept_records(run, 0)[0]
+    found = task_ensemble([record], method="validation")
+    assert found.ensemble.test.value == pytest.approx(record.test)
+    assert found.ensemble.validation == pytest.approx(record.validation)
 
 
 @pytest.mark.parametrize(
@@ -210,49 +306,47 @@ def test_one_member_is_that_member(run):
         ({"task": "MR"}, "task"),
     ],
 )
-def test_what_cannot_be_mixed_is_refused(run, change, word):
-    """Other rows, classes, protocols or tasks: one line that names both members."""
+def test_task_ensemble_refuses_incompatible_records(run, change, word):
+    """Other rows, classes, protocols or tasks: an error of one line that names both members."""
     _, _, found = run
     first, second = (kept[0] for kept in list(found.values())[:2])
     message = (
-        rf"^CR: members must be judged on the same {word}; 'hash:4' has .*, 'hash:8' has .*; evaluate them together$"
+        rf"^CR: members must be evaluated on the same {word}; 'hash:4' has .*, 'hash:8' has .*; evaluate them together$"
     )
     with pytest.raises(ArtifactError, match=message):
-        task_outcome([first, dataclasses.replace(second, **change)], method="validation")
+        task_ensemble([first, dataclasses.replace(second, **change)], method="validation")
 
 
-def test_saved_ensemble_loads_and_encodes(run):
-    """`load` gives the members' vectors one after another, wherever the folder was moved to."""
-    folder, combined, _ = run
+def test_ensemble_encodes_after_its_folder_moved(run):
+    """`load` gives an encoder whose vectors are the members' unit vectors one after another."""
+    folder, result, _ = run
     moved = folder.parent / "moved"
     shutil.copytree(folder, moved, dirs_exist_ok=True)
     loaded = model.load(moved)
-    sizes = [int(member.name.removeprefix("hash:")) for member in combined.members]
+    sizes = [int(name.removeprefix("hash:")) for name in result.members]
     vectors = loaded.encode(["who is it", ""])
     assert vectors.shape == (2, loaded.get_sentence_embedding_dimension()) == (2, sum(sizes))
-    alone = HashEncoder(sizes[0]).encode(["who is it", ""], normalize_embeddings=True)
-    np.testing.assert_array_equal(vectors[:, : sizes[0]], alone)
-    unit = loaded.encode(["who is it"], normalize_embeddings=True)
-    assert np.linalg.norm(unit) == pytest.approx(1)
+    first = HashEncoder(sizes[0]).encode(["who is it", ""], normalize_embeddings=True)
+    np.testing.assert_array_equal(vectors[:, : sizes[0]], first)
+    assert np.linalg.norm(loaded.encode(["who is it"], normalize_embeddings=True)) == pytest.approx(1)
 
 
-def test_saved_predictions_equal_those_in_memory(run):
-    """On the test rows the loaded ensemble answers as the records' pool does."""
-    folder, combined, found = run
-    kept = [found[member][1] for member in combined.members]
-    lines = (folder / "data/TREC/TREC_10.label").read_text().splitlines()
-    sentences = [line.partition(" ")[2] for line in lines]
-    answers_of_members = np.stack([record.folds[0].test_log_probabilities for record in kept])
-    expected = combined.tasks[1].final.combination(answers_of_members)
+def test_ensemble_predicts_as_the_combination_of_its_records(run):
+    """On the test rows the loaded ensemble predicts what the combination of the records' probes does."""
+    folder, result, _ = run
+    kept = kept_records(run, 1)
+    sentences = [line.partition(" ")[2] for line in (folder / "data/TREC/TREC_10.label").read_text().splitlines()]
+    of_members = np.stack([record.folds[0].test_log_probabilities for record in kept])
+    expected = read_combination(result.tasks["TREC"].combination, source="here")(of_members)
     loaded = model.load(folder)
     np.testing.assert_allclose(loaded.predict_log_probabilities("TREC", sentences), expected, atol=1e-4)
-    names = [kept[0].label_names[best] for best in expected.argmax(axis=1)]
-    assert loaded.predict("TREC", sentences) == names
+    np.testing.assert_allclose(loaded.predict_proba("TREC", sentences).sum(axis=1), 1)
+    assert loaded.predict("TREC", sentences) == [kept[0].label_names[best] for best in expected.argmax(axis=1)]
     assert loaded.tasks == ["CR", "TREC"]
 
 
-def test_saved_ensemble_refuses_unknown_tasks_and_columns(run):
-    """Only its own tasks, and as many columns as they have."""
+def test_ensemble_refuses_unknown_tasks_and_columns(run):
+    """It predicts only its own tasks, from as many columns as they have."""
     loaded = model.load(run[0])
     with pytest.raises(ConfigError, match=r"^TRECC: the ensemble was not made on this task; did you mean 'TREC'\?$"):
         loaded.predict("TRECC", ["a"])
@@ -260,8 +354,8 @@ def test_saved_ensemble_refuses_unknown_tasks_and_columns(run):
         loaded.predict("TREC", ["a"], ["b"])
 
 
-def test_saved_ensemble_notices_changes(run, tmp_path):
-    """A member or a record that changed since is not used in silence."""
+def test_load_ensemble_refuses_what_changed(run, tmp_path):
+    """A member or a record that changed since is an error."""
     shutil.copytree(run[0], tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy/evaluation/hash-16")
     with pytest.raises(ArtifactError, match=r"hash-16/TREC.json: missing or changed since the ensemble was made"):
@@ -278,25 +372,57 @@ def test_saved_ensemble_notices_changes(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"top": 0}, r"^--top 0: must be at least 1$"), ({"method": "bets"}, r"^--method bets: unknown method; did you")],
+    [
+        ({"top": 0}, r"^--top 0: must be at least 1$"),
+        ({"method": "bets"}, r"^--method bets: unknown ensemble method; did you mean 'best'\?$"),
+    ],
 )
 def test_combine_refuses_wrong_options(tmp_path, options, message):
     """Options are checked before anything is encoded."""
     with pytest.raises(ConfigError, match=message):
-        ensemble.combine(["hash:4"], output=tmp_path, **options)
+        combine(["hash:4"], output=tmp_path, **options)
 
 
-def test_joined_vectors_stand_beside_the_pool(tmp_path, monkeypatch):
-    """One probe on members' unit blocks is judged as a model would be; the mean only where blocks are equally large."""
+@pytest.mark.parametrize("file", ["model.json", "model/model.json", "run.json"])
+def test_combine_refuses_the_folder_of_a_model(tmp_path, file):
+    """Loading such a folder would give the model, not the ensemble."""
+    (tmp_path / "a" / file).parent.mkdir(parents=True)
+    (tmp_path / "a" / file).write_text("{}")
+    message = r"^--output .*a: must be a folder without a model; given the folder of one; name another$"
+    with pytest.raises(ConfigError, match=message):
+        combine(["hash:4"], output=tmp_path / "a")
+    assert not (tmp_path / "a/ensemble.json").exists()
+
+
+def test_default_folder_is_a_new_one_or_the_sweeps(tmp_path):
+    """An ensemble of one sweep's trials is kept in the sweep's folder, any other one in a new folder."""
+    (tmp_path / "sweep.json").write_text("{}")
+    assert default_folder([tmp_path]) == tmp_path
+    for models in (["hash:4"], [tmp_path, "hash:4"]):
+        assert re.fullmatch(r"runs/ensemble-\d{8}-\d{6}", default_folder(models).as_posix())
+
+
+def test_saved_path_is_relative_to_members_inside_or_beside(tmp_path):
+    """A member elsewhere has an absolute path, so that the ensemble's folder alone can be moved."""
+    folder = tmp_path / "runs/ensemble"
+    paths = {"inside": folder / "trials/0", "beside": tmp_path / "runs/a", "elsewhere": tmp_path / "other/a"}
+    saved = {name: saved_path(str(path), folder) for name, path in paths.items()}
+    assert saved == {"inside": "trials/0", "beside": "../a", "elsewhere": str(paths["elsewhere"].resolve())}
+    assert saved_path("hash:8", folder) == "hash:8"
+    folder.mkdir(parents=True)
+    about = {"members": [*saved, "hash:8"], "paths": {**saved, "hash:8": "hash:8"}}
+    (folder / "ensemble.json").write_text(json.dumps(about))
+    assert ensemble_members(folder) == [*(str(path.resolve()) for path in paths.values()), "hash:8"]
+
+
+def test_joined_vectors_are_scored_as_a_model(tmp_path, monkeypatch):
+    """A probe on the members' unit blocks scores as a model with these vectors; the mean needs blocks of one size."""
     monkeypatch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 60))
-    data_dir = tmp_path / "data"
-    write_tasks(data_dir)
-    combined = ensemble.combine(MEMBERS[:2], output=tmp_path / "a", tasks=["CR"], data_dir=data_dir, joins_vectors=True)
-    assert list(combined.representations) == ["concatenation"]
-    blocks = [HashEncoder(size) for size in (4, 8)]
-    # Members stand in the order of their validation scores.
-    order = [int(name.removeprefix("hash:")) for name in combined.names]
-    joined = Concatenation([next(one for one in blocks if one.encode(["x"]).shape[1] == size) for size in order])
-    (by_hand,) = Evaluator(tmp_path / "b", data_dir, load=lambda _: joined).evaluate(["hash:1"], ["CR"])
-    assert combined.representations["concatenation"][0].test.value == pytest.approx(by_hand.test)
-    assert [Average.suits(sizes) for sizes in ([8, 8], [8, 4])] == [True, False]
+    data = tmp_path / "data"
+    write_tasks(data)
+    result = combine(MEMBERS[:2], output=tmp_path / "a", tasks=["CR"], data_dir=data, joins_vectors=True)
+    assert list(result.mean.scores) == ["ensemble", "uniform", "best", "concatenation", *result.members]
+    joined = Concatenation([HashEncoder(int(name.removeprefix("hash:"))) for name in result.members])
+    (expected,) = Evaluator(tmp_path / "b", data, load=lambda _: joined).evaluate(["hash:1"], ["CR"])
+    assert result.tasks["CR"].scores["concatenation"].test == pytest.approx(expected.test)
+    assert [Average.accepts(sizes) for sizes in ([8, 8], [8, 4])] == [True, False]

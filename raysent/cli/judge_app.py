@@ -92,21 +92,22 @@ def ensemble(
     """Combine models into one.
 
     Combines their log-probabilities on each task, shows that beside the best member and equal shares with honest,
-    cross-fitted scores, says which sets of members are worth their cost, and writes ensemble.json into the first
-    folder named, which is a model from then on.
+    cross-fitted scores, says which sets of members are worth their cost, and writes ensemble.json into a folder of its
+    own, which is a model from then on: runs/ensemble-DATE, or for the trials of one sweep the sweep's folder.
     """
     from raysent.cli import ensembles, judging  # torch comes with it
+    from raysent.ensembles import CostLimits, default_folder  # torch comes with it
 
     ensembles.check_options(method)
     raise typer.Exit(
         ensembles.ensemble(
             models,
-            output=judging.home(models),
+            output=default_folder(models),
             data=data,
             tasks=judging.task_names(tasks, data=data),
             method=method,
             top=top,
-            limits={"--max-ms": max_ms, "--max-bytes": max_bytes},
+            limits=CostLimits(max_ms, max_bytes),
             joins_vectors=joins_vectors,
             as_json=as_json,
         )

@@ -41,7 +41,7 @@ class SweepEvaluation:
 
     def values(self) -> dict[str, Any]:
         """Return it as plain values."""
-        ensemble = None if self.combined is None else ensemble_values(self.combined)
+        ensemble = None if self.combined is None else ensemble_values(self.combined, self.report.parent)
         return {"ensemble": ensemble, "judging_stopped": self.stopped, "report": address_of(self.report)}
 
 

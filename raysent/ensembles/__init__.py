@@ -1,48 +1,65 @@
-"""Several encoders as one. In: models or a sweep. Out: per-task combinations and scores, and `ensemble.json`.
+"""Ensembles of sentence encoders.
 
-The base rule: on each task every member fits its own probe, its weight is its validation score over the sum of all
-members' scores, and log-probabilities are averaged with these weights. Other methods are files in `methods/`. Equal
-shares and the best single member are always reported beside whatever was asked for, and every method's score is
-cross-fitted. Importing this module lets `raysent.models.load` read ensembles.
+`combine` evaluates models, fits a combination of their predictions on each task, scores it beside other methods and
+each member alone, and saves `ensemble.json`. `load_ensemble` reads it back as an encoder that also predicts.
+
+The base rule: on each task every member has its own probe, its weight is its validation score over the sum of all
+members' scores, and the ensemble averages log-probabilities with these weights. Other methods are files in `methods/`.
+Every method's score is cross-validated and stands beside those of equal weights and of the best single member.
+
+Importing this package lets `raysent.models.load` read ensembles.
+
+predictions.py      members' log-probabilities and their targets
+combination.py      pools and regressions: [members, rows, classes] -> [rows, classes]
+methods/            how a combination is fitted; one file per family
+cross_fitting.py    out-of-fold predictions
+measures.py         bootstrap intervals, calibration, diversity
+task_ensemble.py    members' records of one task -> the ensemble on it
+subsets.py          costs, and the front of score against cost
+representations.py  probes on members' joined vectors
+result.py           ensemble.json
+combine.py          all of it, for models on several tasks
+ensemble.py         the saved ensemble as an encoder
 """
 
 from __future__ import annotations
 
-from raysent.ensembles.combination import linear_pool, pool
-from raysent.ensembles.combine import ALL, combine
-from raysent.ensembles.combined import EnsembleResult
-from raysent.ensembles.compatibility import check_candidates, check_compatible
-from raysent.ensembles.cost import Choice, Cost
+from raysent.ensembles.combination import Combination, linear_pool, pool
+from raysent.ensembles.combine import ALL, combine, default_folder
 from raysent.ensembles.cross_fitting import CrossFitted, cross_fit
-from raysent.ensembles.methods import METHODS, Fit, check_method, fit
-from raysent.ensembles.outcomes import Outcome, TaskOutcome, task_outcome
-from raysent.ensembles.predictions import Truth
-from raysent.ensembles.saved import SentenceEnsemble, load_ensemble
+from raysent.ensembles.ensemble import Ensemble, load_ensemble
+from raysent.ensembles.methods import METHODS, EnsembleMethod, FittedMethod, check_method, fit
+from raysent.ensembles.predictions import MemberPredictions, Targets
+from raysent.ensembles.result import ENSEMBLE, EnsembleResult, read_result
+from raysent.ensembles.subsets import CostLimits, MemberCost, MemberSubset, total_cost
 from raysent.models import register_loader
 from raysent.storage.layout import ENSEMBLE_FILE
 
 __all__ = [
     "ALL",
+    "ENSEMBLE",
     "METHODS",
-    "Choice",
-    "Cost",
+    "Combination",
+    "CostLimits",
     "CrossFitted",
+    "Ensemble",
+    "EnsembleMethod",
     "EnsembleResult",
-    "Fit",
-    "Outcome",
-    "SentenceEnsemble",
-    "TaskOutcome",
-    "Truth",
-    "check_candidates",
-    "check_compatible",
+    "FittedMethod",
+    "MemberCost",
+    "MemberPredictions",
+    "MemberSubset",
+    "Targets",
     "check_method",
     "combine",
     "cross_fit",
+    "default_folder",
     "fit",
     "linear_pool",
     "load_ensemble",
     "pool",
-    "task_outcome",
+    "read_result",
+    "total_cost",
 ]
 
 register_loader(ENSEMBLE_FILE, load_ensemble)

@@ -1,9 +1,10 @@
-"""Members' log-probabilities, read a block of rows at a time. In: arrays or `.npy` files. Out: float64 blocks.
+"""Members' log-probabilities and the targets that they are scored against.
 
-What is held at once is one block of all members, or all rows of one member: never members x rows x classes. A file
-is mapped anew for every block, so that the pages of those before go back to the system.
+`MemberPredictions` reads arrays or `.npy` files, [members, rows, classes], one block of rows at a time in float64. It
+holds one block of all members, or all rows of one member, and never all members x rows x classes. Every block maps its
+file anew, so that the system can drop the pages of earlier blocks.
 
-What is known of rows: their classes, and of scored pairs their scores; and how answers are judged by it.
+`Targets` holds the rows' classes, and for pairs with human ratings the ratings.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ Source = np.ndarray | Path
 BLOCK_BYTES = 32 * 2**20
 
 
-class Answers:
-    """What every member says about the same rows: log-probabilities [members, rows, classes].
-
-    A sequence or an iterable of members is taken, or one array of all; -inf is a probability of nought.
-    """
+class MemberPredictions:
+    """Log-probabilities of every member for the same rows, [members, rows, classes]; -inf is a probability of zero."""
 
     def __init__(self, members: Sequence[Source] | np.ndarray) -> None:
-        """Take members and check every value once.
+        """Check every value once.
+
+        Args:
+            members: One array or `.npy` file [rows, classes] per member, or one array of all members.
 
         Raises:
             DataError: If there is no member, row or class, shapes differ, or a value is NaN or +inf.
-            ArtifactError: If a file is missing or no array.
+            ArtifactError: If a file is missing or holds no array.
         """
         self._sources: list[Source] = list(members)
         self._rows: Int64 | None = None
@@ -61,25 +62,18 @@ class Answers:
         return len(self._sources), self._num_rows, self._num_classes
 
     def take(self, rows: npt.ArrayLike) -> Self:
-        """Return the same members on some of the rows, given by number or as flags [rows]; nothing is read yet."""
+        """Return the same members for some of the rows, given as indices or as a mask [rows]; reads nothing yet."""
         chosen = np.arange(self._num_rows)[np.asarray(rows)]
         return self._with(self._sources, chosen if self._rows is None else self._rows[chosen])
 
     def select(self, members: Sequence[int]) -> Self:
-        """Return some of the members on the same rows."""
+        """Return some of the members for the same rows; reads nothing yet."""
         return self._with([self._sources[member] for member in members], self._rows)
 
-    def _with(self, sources: list[Source], rows: Int64 | None) -> Self:
-        other = object.__new__(type(self))
-        other._sources, other._rows, other._whole = sources, rows, None
-        other._num_rows = self._num_rows if rows is None else len(rows)
-        other._num_classes = self._num_classes
-        return other
-
     def blocks(self) -> Iterator[tuple[slice, Float64]]:
-        """Yield places of consecutive rows and what members say about them, float64 [members, block, classes].
+        """Yield consecutive rows and all members' log-probabilities for them, float64 [members, block, classes].
 
-        Blocks are not to be changed: where one holds all rows, it is kept for the next reading.
+        Do not change a block: one that holds all rows is cached.
         """
         size = max(1, BLOCK_BYTES // (8 * len(self._sources) * self._num_classes))
         if size >= self._num_rows:
@@ -88,37 +82,47 @@ class Answers:
             yield slice(0, self._num_rows), self._whole
             return
         for start in range(0, self._num_rows, size):
-            places = slice(start, min(start + size, self._num_rows))
-            yield places, self._stacked(places)
+            rows = slice(start, min(start + size, self._num_rows))
+            yield rows, self._stacked(rows)
 
     def members(self) -> Iterator[Float64]:
         """Yield each member's log-probabilities in turn, float64 [rows, classes]."""
         for source in self._sources:
             yield self._read(source, slice(0, self._num_rows))
 
-    def _stacked(self, places: slice) -> Float64:
-        return np.stack([self._read(source, places) for source in self._sources])
-
-    def _read(self, source: Source, places: slice) -> Float64:
-        rows = places if self._rows is None else self._rows[places]
-        read: Float64 = _opened(source)[rows].astype(np.float64)
-        return read
-
     def of_labels(self, labels: np.ndarray) -> Float64:
         """Return the log-probability that each member gives the right class, float64 [members, rows]."""
         found = np.empty(self.shape[:2])
-        for places, block in self.blocks():
-            found[:, places] = block[:, np.arange(block.shape[1]), labels[places]]
+        for rows, block in self.blocks():
+            found[:, rows] = block[:, np.arange(block.shape[1]), labels[rows]]
         return found
 
+    def _with(self, sources: list[Source], rows: Int64 | None) -> Self:
+        other = object.__new__(type(self))
+        other._sources, other._rows, other._whole = sources, rows, None
+        other._num_rows = self._num_rows if rows is None else len(rows)
+        other._num_classes = self._num_classes
+        return other
 
-def as_answers(members: Answers | Sequence[Source] | np.ndarray) -> Answers:
-    """Return members' log-probabilities as `Answers`, checked if they are not yet."""
-    return members if isinstance(members, Answers) else Answers(members)
+    def _stacked(self, rows: slice) -> Float64:
+        return np.stack([self._read(source, rows) for source in self._sources])
+
+    def _read(self, source: Source, rows: slice) -> Float64:
+        chosen = rows if self._rows is None else self._rows[rows]
+        read: Float64 = _opened(source)[chosen].astype(np.float64)
+        return read
+
+
+PredictionsLike = MemberPredictions | Sequence[Source] | np.ndarray
+
+
+def as_predictions(members: PredictionsLike) -> MemberPredictions:
+    """Return members' log-probabilities as checked `MemberPredictions`."""
+    return members if isinstance(members, MemberPredictions) else MemberPredictions(members)
 
 
 def _opened(source: Source) -> np.ndarray:
-    """Return an array as it is, a file mapped into memory."""
+    """Return an array unchanged, and a file mapped into memory."""
     if not isinstance(source, Path):
         return np.asarray(source)
     try:
@@ -131,15 +135,15 @@ def _opened(source: Source) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Truth:
-    """Rows' classes, and where rows are pairs that people scored, the scores.
+class Targets:
+    """The rows' classes, and for pairs with human ratings the ratings.
 
-    Answers to rows with scores are judged by Pearson's correlation of the mean mark, sum over k of k p(k), with them;
-    answers to all others by the share of right rows. NLL is of the classes in both cases.
+    The score of predictions is accuracy. For rated pairs it is Pearson's correlation of the ratings with the expected
+    rating, sum over k of k p(k). NLL refers to the classes in both cases.
 
     Attributes:
-        labels: Classes from 0, int64 [rows]; of scored pairs the nearest mark, counted from 0.
-        scores: float64 [rows], or empty.
+        labels: Classes from 0, int64 [rows]; for rated pairs the nearest rating level, counted from 0.
+        scores: Ratings, float64 [rows]; empty for other tasks.
     """
 
     labels: Int64
@@ -151,47 +155,49 @@ class Truth:
 
     @property
     def is_scored(self) -> bool:
-        """Return whether a correlation judges, and not a share of rows."""
+        """Whether the score is a correlation with ratings, not an accuracy."""
         return len(self.scores) > 0
 
     def take(self, rows: np.ndarray | slice) -> Self:
-        """Return what is known of some of the rows, given by number, as flags [rows] or as a slice."""
+        """Return the targets of some rows, given as indices, a mask [rows] or a slice."""
         return type(self)(self.labels[rows], self.scores[rows] if self.is_scored else self.scores)
 
     def values(self, log_probabilities: np.ndarray) -> Float64:
-        """Return what a score is made of, float64 [rows]: 1 for a right row and 0 for a wrong one, or the mean mark."""
+        """Return what a score is computed from, float64 [rows]: 1 if right and 0 if wrong, or the expected rating."""
         if self.is_scored:
             return predicted_scores(log_probabilities)
         right: Float64 = (log_probabilities.argmax(axis=1) == self.labels).astype(np.float64)
         return right
 
     def score_of(self, values: Float64) -> float:
-        """Return the score of answers by what it is made of [rows]: at most 1."""
+        """Return the score of what `values` returned [rows], at most 1."""
         return pearson(values, self.scores) if self.is_scored else float(values.mean())
 
     def score(self, log_probabilities: np.ndarray) -> float:
-        """Return the score of answers [rows, classes]: at most 1."""
+        """Return the score of log-probabilities [rows, classes], at most 1."""
         return self.score_of(self.values(log_probabilities))
 
-    def member_scores(self, answers: Answers) -> Float64:
+    def member_scores(self, predictions: MemberPredictions) -> Float64:
         """Return each member's score, float64 [members]; a negative correlation counts as 0."""
-        values = np.empty(answers.shape[:2])
-        for places, block in answers.blocks():
-            part = self.take(places)
-            values[:, places] = [part.values(member) for member in block]
+        values = np.empty(predictions.shape[:2])
+        for rows, block in predictions.blocks():
+            part = self.take(rows)
+            values[:, rows] = [part.values(member) for member in block]
         return np.array([max(0.0, self.score_of(of_member)) for of_member in values])
 
 
-def as_truth(labels: Truth | npt.ArrayLike, answers: Answers) -> Truth:
-    """Return rows' classes [rows] as `Truth`, checked against what is answered.
+def as_targets(labels: Targets | npt.ArrayLike, predictions: MemberPredictions) -> Targets:
+    """Return classes [rows] as `Targets`, checked against the shape of the predictions.
 
     Raises:
-        DataError: If they are not one per row, or not among the classes.
+        DataError: If there is not one class per row, or a class is out of range.
     """
-    truth = labels if isinstance(labels, Truth) else Truth(np.asarray(labels, dtype=np.int64))
-    _, rows, classes = answers.shape
-    if truth.labels.shape != (rows,) or len(truth.scores) not in (0, rows):
-        raise DataError(f"labels: must be one per row; given {len(truth.labels)} for {answers.shape}")
-    if truth.labels.min() < 0 or truth.labels.max() >= classes:
-        raise DataError(f"labels: must be from 0 to {classes - 1}; given {truth.labels.min()} to {truth.labels.max()}")
-    return truth
+    targets = labels if isinstance(labels, Targets) else Targets(np.asarray(labels, dtype=np.int64))
+    _, rows, classes = predictions.shape
+    if targets.labels.shape != (rows,) or len(targets.scores) not in (0, rows):
+        raise DataError(f"labels: must be one per row; given {len(targets.labels)} for {predictions.shape}")
+    if targets.labels.min() < 0 or targets.labels.max() >= classes:
+        raise DataError(
+            f"labels: must be from 0 to {classes - 1}; given {targets.labels.min()} to {targets.labels.max()}"
+        )
+    return targets

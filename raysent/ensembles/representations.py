@@ -1,7 +1,7 @@
-"""Ensembles of vectors, which stand beside those of answers: one probe on all members' vectors together.
+"""Ensembles of vectors: one encoder whose vectors join those of all members, for a single probe.
 
-Every member's vector is a block of unit length. Blocks stand one after another, or, where all are equally large and
-their dimensions mean the same, as for two views of one model, their mean is taken.
+Every member's vector is a block of unit length. `Concatenation` puts the blocks side by side. `Average` takes their
+mean, for blocks of equal size whose dimensions correspond, such as two views of one model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from raysent.ensembles.outcomes import Outcome, single_outcome
+from raysent.ensembles.task_ensemble import TaskScores, score_model
 from raysent.errors import ConfigError
 from raysent.evaluation.evaluate import Load
 from raysent.evaluation.members import Member
@@ -21,10 +21,10 @@ from raysent.storage import content_key
 
 
 class Blocks(SentenceEncoder):
-    """Several encoders whose vectors, each of unit length, are joined."""
+    """Several encoders whose unit vectors are joined."""
 
     def __init__(self, encoders: Sequence[SentenceEncoder]) -> None:
-        """Take the members' encoders, at least one."""
+        """Hold the members' encoders, at least one."""
         self.encoders = tuple(encoders)
         self.sizes = [encoder.get_sentence_embedding_dimension() for encoder in encoders]
 
@@ -38,17 +38,17 @@ class Blocks(SentenceEncoder):
         return normalize_rows(vectors) if normalize_embeddings else vectors
 
     @classmethod
-    def suits(cls, sizes: Sequence[int]) -> bool:
-        """Return whether vectors of these sizes can be joined so."""
+    def accepts(cls, sizes: Sequence[int]) -> bool:
+        """Return whether this class can join vectors of these sizes."""
         return len(sizes) > 0
 
     @abstractmethod
     def join(self, blocks: Sequence[Float32]) -> Float32:
-        """Return one vector per sentence, [sentences, dim], from the members', each [sentences, its dim]."""
+        """Return one vector per sentence, [sentences, dim], from the members' vectors, each [sentences, its dim]."""
 
 
 class Concatenation(Blocks):
-    """Blocks one after another."""
+    """Blocks side by side."""
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the sum of the members' sizes."""
@@ -60,22 +60,22 @@ class Concatenation(Blocks):
 
 
 class Average(Blocks):
-    """The mean of equally large blocks."""
+    """The mean of blocks of equal size."""
 
     def __init__(self, encoders: Sequence[SentenceEncoder]) -> None:
-        """Take the members' encoders.
+        """Hold the members' encoders.
 
         Raises:
-            ConfigError: If they are not equally large.
+            ConfigError: If their vectors differ in size.
         """
         super().__init__(encoders)
-        if not self.suits(self.sizes):
+        if not self.accepts(self.sizes):
             given = ", ".join(map(str, self.sizes))
-            raise ConfigError(f"average: members' vectors must be equally large; given {given}; use concatenation")
+            raise ConfigError(f"average: members' vectors must have the same size; given {given}; use concatenation")
 
     @classmethod
-    def suits(cls, sizes: Sequence[int]) -> bool:
-        """Return whether the vectors are equally large."""
+    def accepts(cls, sizes: Sequence[int]) -> bool:
+        """Return whether the sizes are equal."""
         return len(set(sizes)) == 1
 
     def get_sentence_embedding_dimension(self) -> int:
@@ -88,25 +88,25 @@ class Average(Blocks):
         return mean
 
 
-# By the name under which they stand in the table.
+# By their names in tables of scores.
 REPRESENTATIONS: Mapping[str, type[Blocks]] = {"concatenation": Concatenation, "average": Average}
 
 
-def judged_together(
-    members: Sequence[Member], *, load: Load, judge: Callable[[Member, SentenceEncoder], Sequence[Record]]
-) -> dict[str, list[Outcome]]:
-    """Return how probes on members' joined vectors do on each task, by the way of joining; only ways that suit them.
+def score_joined_vectors(
+    members: Sequence[Member], *, load: Load, evaluate: Callable[[Member, SentenceEncoder], Sequence[Record]]
+) -> dict[str, list[TaskScores]]:
+    """Return the scores of probes on members' joined vectors on each task, by way of joining.
 
     Args:
         members: The ensemble's members.
         load: Path -> encoder.
-        judge: A name with its key, and the encoder of that name -> its records, a task each.
+        evaluate: A model to evaluate, and its encoder -> its records, one per task.
     """
     encoders = [load(member.path) for member in members]
     sizes = [encoder.get_sentence_embedding_dimension() for encoder in encoders]
     found = {}
-    for name, way in REPRESENTATIONS.items():
-        if way.suits(sizes):
+    for name, kind in REPRESENTATIONS.items():
+        if kind.accepts(sizes):
             joined = Member(name, name, content_key(name, [member.key for member in members]))
-            found[name] = [single_outcome(record) for record in judge(joined, way(encoders))]
+            found[name] = [score_model(record) for record in evaluate(joined, kind(encoders))]
     return found

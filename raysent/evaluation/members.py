@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
@@ -17,7 +18,7 @@ from typing import Any
 from raysent.errors import ArtifactError
 from raysent.models import TENSORS_FILE
 from raysent.models.sentence_encoder import HashEncoder
-from raysent.storage import address_of, content_key, open_folder, read_json
+from raysent.storage import address_of, content_key, is_remote, open_folder, read_json, refresh, to_uri
 from raysent.storage.layout import ENSEMBLE_FILE, MODEL_FILE, OUTCOME_FILE, TRIALS_FOLDER, VOCABULARY_FILE
 
 REFERENCE = "hash:"
@@ -88,7 +89,31 @@ def ensemble_members(folder: Path) -> list[str]:
         paths = [str(about["paths"][name]) for name in about["members"]]
     except (KeyError, TypeError):
         raise ArtifactError(f"{folder / ENSEMBLE_FILE}: not an ensemble of this version; make it again") from None
-    return [path if path.startswith(REFERENCE) else str((folder / path).resolve()) for path in paths]
+    return [_located(path, folder) for path in paths]
+
+
+def saved_path(path: str, folder: Path) -> str:
+    """Return a member's path as `ensemble.json` in `folder` stores it.
+
+    It is relative for a member inside the folder or beside it, so that both can be moved together, and otherwise
+    absolute.
+    """
+    if path.startswith(REFERENCE):
+        return path
+    member, base = Path(path).resolve(), folder.resolve()
+    return os.path.relpath(member, base) if member.is_relative_to(base.parent) else to_uri(member)
+
+
+def _located(path: str, folder: Path) -> str:
+    """Return the path that `load` takes for what `saved_path` stored; downloads what is in a bucket."""
+    if path.startswith(REFERENCE):
+        return path
+    if is_remote(path):
+        return str(open_folder(path))
+    found = (folder / path).resolve()
+    if not found.is_relative_to(folder.resolve()):
+        refresh(found)
+    return str(found)
 
 
 def _paths(name: str) -> list[str]:

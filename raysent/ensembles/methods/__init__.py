@@ -1,36 +1,74 @@
-"""From members' answers on labelled rows to a combination; one file per family of methods.
+"""Methods that fit a combination of members to labelled rows; one file per family.
 
-The folder is the registry: every file in it holds a table `METHODS`, name -> rule.
+The folder is the registry: every file holds a table `METHODS`, name -> `EnsembleMethod`. Another package adds methods
+by an entry point of the group `raysent.ensemble_methods` that names a module with such a table.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-import numpy as np
 import numpy.typing as npt
 
-from raysent.ensembles.combination import Combination
-from raysent.ensembles.predictions import Answers, Float64, Source, Truth, as_answers, as_truth
-from raysent.errors import ConfigError, did_you_mean
+from raysent.ensembles.combination import COMBINATIONS, Combination
+from raysent.ensembles.predictions import (
+    Float64,
+    MemberPredictions,
+    PredictionsLike,
+    Targets,
+    as_predictions,
+    as_targets,
+)
+from raysent.errors import ConfigError
+from raysent.registry import Registry, by_table
 
-# What a rule found out while fitting: figures by name.
+# What a method reports about its fit: numbers by name, such as a chosen penalty.
 Diagnostics = Mapping[str, float]
-Rule = Callable[[Answers, Truth], tuple[Combination, Diagnostics]]
+
+
+class EnsembleMethod(Protocol):
+    """Fits a combination of members.
+
+    `fit` calls a method once with the rows of every cross-fitting fold and once with all rows. No call may depend on
+    another one: the same rows give the same combination, so randomness needs a fixed seed.
+    """
+
+    def __call__(self, predictions: MemberPredictions, targets: Targets, /) -> tuple[Combination, Diagnostics]:
+        """Return a combination fitted to labelled rows, and diagnostics.
+
+        Args:
+            predictions: Log-probabilities of rows that trained no member's probe, [members, rows, classes]; at least
+                one of each, and -inf is allowed.
+            targets: The rows' classes; for rated pairs also the ratings. A class may have no row.
+
+        Returns:
+            A combination of a kind in `COMBINATIONS`, for the members in the order given; finite diagnostics.
+
+        Raises:
+            ConfigError: If the method cannot fit predictions of this size.
+        """
+
+
+METHODS: Registry[EnsembleMethod] = Registry(
+    "ensemble method",
+    package=__name__,
+    folders=__path__,
+    read=by_table("METHODS"),
+    plural="ensemble_methods",
+)
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A fitted combination.
+class FittedMethod:
+    """A combination and how it was fitted.
 
     Attributes:
-        combination: Members' log-probabilities -> one's.
-        method: The rule that made it.
-        scores: Members' scores on the rows given, from 0 to 1, float64 [members]: accuracies, or correlations.
-        diagnostics: What the rule found out: the duality gap, the strength chosen, and the like.
+        combination: The fitted combination.
+        method: The method that fitted it.
+        scores: Members' scores on the same rows, from 0 to 1, float64 [members]: accuracies, or correlations.
+        diagnostics: What the method reports, such as the duality gap.
     """
 
     combination: Combination
@@ -39,58 +77,45 @@ class Fit:
     diagnostics: Diagnostics
 
     @property
-    def shares(self) -> Float64:
-        """How much each member counts, float64 [members]: not negative, sum to one."""
-        return self.combination.shares
-
-
-def _found() -> dict[str, Rule]:
-    tables = (importlib.import_module(f"{__name__}.{module.name}").METHODS for module in _modules())
-    return {name: rule for table in tables for name, rule in table.items()}
-
-
-def _modules() -> list[pkgutil.ModuleInfo]:
-    return sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name)
-
-
-METHODS: Mapping[str, Rule] = _found()
+    def weights(self) -> Float64:
+        """How much each member counts, float64 [members]: non-negative, with sum 1."""
+        return self.combination.member_weights
 
 
 def check_method(name: str, *, others: Sequence[str] = ()) -> None:
-    """Check that there is a method of that name.
+    """Check that a method exists.
 
     Args:
         name: As the user wrote it.
-        others: Names that mean something here without being a method.
+        others: Names that are valid here without being a method.
 
     Raises:
-        ConfigError: If there is none.
+        ConfigError: If there is no such method.
     """
-    known = [*METHODS, *others]
-    if name not in known:
-        raise ConfigError(f"--method {name}: unknown method{did_you_mean(name, known)}")
+    if name not in others:
+        METHODS.find(name, where=f"--method {name}", others=others)
 
 
 def fit(
-    log_probabilities: Answers | Sequence[Source] | np.ndarray,
-    labels: Truth | npt.ArrayLike,
-    *,
-    method: str = "validation",
-) -> Fit:
+    log_probabilities: PredictionsLike, labels: Targets | npt.ArrayLike, *, method: str = "validation"
+) -> FittedMethod:
     """Fit a combination of members.
 
     Args:
         log_probabilities: Of rows that trained no member's probe, [members, rows, classes]: one array, or one array
-            or `.npy` file per member, which are read a block at a time.
-        labels: The rows' classes, [rows]; of scored pairs a `Truth`.
+            or `.npy` file per member. Files are read one block of rows at a time.
+        labels: The rows' classes, [rows]; for rated pairs `Targets`.
         method: A name in `METHODS`.
 
     Raises:
-        ConfigError: If the method is unknown.
+        ConfigError: If the method is unknown, or returns a combination that cannot be saved.
         DataError: If the shapes do not fit, there is no member or no row, or a value is NaN.
     """
-    check_method(method)
-    answers = as_answers(log_probabilities)
-    truth = as_truth(labels, answers)
-    combination, diagnostics = METHODS[method](answers, truth)
-    return Fit(combination, method, truth.member_scores(answers), diagnostics)
+    rule = METHODS.find(method, where=f"--method {method}")
+    predictions = as_predictions(log_probabilities)
+    targets = as_targets(labels, predictions)
+    combination, diagnostics = rule(predictions, targets)
+    if type(combination) not in COMBINATIONS.values():
+        known = ", ".join(kind.__name__ for kind in COMBINATIONS.values())
+        raise ConfigError(f"--method {method}: must return one of {known}; given {type(combination).__name__}")
+    return FittedMethod(combination, method, targets.member_scores(predictions), diagnostics)

@@ -1,41 +1,35 @@
-"""Weights from members' validation scores alone: the base rule, equal shares, the best member.
+"""Logarithmic pools whose weights depend on members' validation scores alone.
 
-Source: Logeswaran and Lee, 2018, Table 3 (the base rule).
+Source: Logeswaran and Lee, 2018, Table 3 (the base rule, `validation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from raysent.ensembles.combination import LogarithmicPool, in_shares
-from raysent.ensembles.methods import Diagnostics, Rule
-from raysent.ensembles.predictions import Answers, Float64, Truth
+from raysent.ensembles.combination import LogarithmicPool, normalized_weights
+from raysent.ensembles.methods import Diagnostics
+from raysent.ensembles.predictions import MemberPredictions, Targets
 
 
-def share_by_score(scores: Float64) -> Float64:
-    """Return weights in proportion to the scores, w_m = s_m / sum of s; equal ones where all scores are nought."""
-    return in_shares(scores)
+def weigh_by_score(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
+    """Weights proportional to validation scores, w_m = s_m / sum of s; equal if all scores are zero."""
+    return LogarithmicPool(normalized_weights(targets.member_scores(predictions))), {}
 
 
-def share_equally(scores: Float64) -> Float64:
-    """Return equal weights."""
-    return np.full(len(scores), 1 / len(scores))
+def weigh_equally(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
+    """Equal weights."""
+    del targets
+    members = predictions.shape[0]
+    return LogarithmicPool(np.full(members, 1 / members)), {}
 
 
-def take_best(scores: Float64) -> Float64:
-    """Return all weight to the best score, the first of equals."""
+def select_best(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
+    """All weight on the member of the best validation score, the first of equals."""
+    scores = targets.member_scores(predictions)
     weights = np.zeros(len(scores))
     weights[scores.argmax()] = 1.0
-    return weights
+    return LogarithmicPool(weights), {}
 
 
-def _rule(shares: Callable[[Float64], Float64]) -> Rule:
-    def rule(answers: Answers, truth: Truth) -> tuple[LogarithmicPool, Diagnostics]:
-        return LogarithmicPool(shares(truth.member_scores(answers))), {}
-
-    return rule
-
-
-METHODS = {"validation": _rule(share_by_score), "uniform": _rule(share_equally), "best": _rule(take_best)}
+METHODS = {"validation": weigh_by_score, "uniform": weigh_equally, "best": select_best}

@@ -1,17 +1,19 @@
-"""The best logarithmic pool there is: its NLL is convex in the weights, so the optimum is global and certified.
+"""The logarithmic pool of minimal penalised NLL, with a certificate that it is the global optimum.
 
 Minimised over w >= 0, with M members, classes k and rows i:
 
     mean_i [ log sum_k exp(sum_m w_m log p_m(k)) - sum_m w_m log p_m(y_i) ]  +  strength M/2 sum_m (w_m - 1/M)^2
 
-The weights need not sum to one: their sum is the inverse of a temperature, so the pool is calibrated as it is fitted.
-The second term draws them towards equal shares; cross-fitting chooses its strength by held-out NLL, the strongest of
-equals. The solver is a projected Newton method whose steps are non-negative least squares.
+The first term is the NLL, which is convex in w. The weights need not sum to one: their sum is the inverse of a
+temperature, so the fit also calibrates the pool. The second term shrinks them towards equal weights; held-out NLL
+chooses its strength by cross-fitting, the strongest of equals. The solver is a projected Newton method, each step of
+which is a non-negative least squares problem.
 
-The certificate is Fenchel's dual at the pool's own class probabilities: with g the NLL's gradient, no weights are
+The certificate is Fenchel's dual at the pool's own class probabilities. With g the gradient of the NLL, no weights are
 better than w by more than  w.g + penalty(w) - min over v >= 0 of [ v.g + penalty(v) ],  which has a closed form.
 
-Source: Heskes, 1998 (logarithmic opinion pools). Differs: the weights' sum is free, and shrunk.
+Source: Heskes, 1998 (logarithmic opinion pools).
+Differs: the sum of the weights is free, and the weights are shrunk.
 """
 
 from __future__ import annotations
@@ -23,26 +25,26 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 
-from raysent.ensembles.combination import LOG_OF_NOUGHT, LogarithmicPool
-from raysent.ensembles.folds import divisions
+from raysent.ensembles.combination import LOG_ZERO, LogarithmicPool
+from raysent.ensembles.cross_fitting import folds_of
 from raysent.ensembles.methods import Diagnostics
-from raysent.ensembles.predictions import Answers, Float64, Truth
+from raysent.ensembles.predictions import Float64, MemberPredictions, Targets
 
 STRENGTHS = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001)
 TOLERANCE = 1e-8
 MAX_STEPS = 100
-# Log-probabilities read to choose the strength; of more rows than hold so many, the first of every fold are taken.
+# Log-probabilities read to choose the strength; where the rows hold more, the first rows of every fold are used.
 MAX_READ_FOR_STRENGTH = 10**8
 SEED = 3333
 
 
 @dataclass(frozen=True)
-class Solution:
+class PoolSolution:
     """Weights and their certificate.
 
     Attributes:
         weights: float64 [members].
-        gap: Nats per row by which any other weights could be better at most.
+        gap: Upper bound on the improvement by any other weights, in nats per row.
         num_steps: Newton steps taken.
     """
 
@@ -61,35 +63,35 @@ class _Point:
 
 
 class Odds:
-    """Members' log-probabilities less what they give the right class, float64 [members, classes, rows] by blocks."""
+    """Members' log-probabilities minus that of the right class, float64 [members, classes, rows], in blocks of rows."""
 
-    def __init__(self, answers: Answers, labels: np.ndarray) -> None:
-        """Take answers and the rows' classes [rows]; -inf counts as the logarithm of the smallest number."""
-        self.num_members, self.num_rows, _ = answers.shape
-        self._answers, self._labels = answers, labels
+    def __init__(self, predictions: MemberPredictions, labels: np.ndarray) -> None:
+        """Hold predictions and the rows' classes [rows]; -inf counts as `LOG_ZERO`."""
+        self.num_members, self.num_rows, _ = predictions.shape
+        self._predictions, self._labels = predictions, labels
         self._whole: Float64 | None = None
 
     def blocks(self) -> Iterator[Float64]:
-        """Yield the blocks in turn; where one holds all rows, it is kept for the next reading."""
+        """Yield the blocks in turn; one that holds all rows is cached."""
         if self._whole is not None:
             yield self._whole
             return
-        for places, block in self._answers.blocks():
-            against = np.maximum(block.transpose(0, 2, 1), LOG_OF_NOUGHT, order="C")
-            against -= against[:, self._labels[places], np.arange(block.shape[1])][:, None, :]
+        for rows, block in self._predictions.blocks():
+            against = np.maximum(block.transpose(0, 2, 1), LOG_ZERO, order="C")
+            against -= against[:, self._labels[rows], np.arange(block.shape[1])][:, None, :]
             if block.shape[1] == self.num_rows:
                 self._whole = against
             yield against
 
 
-def convex_pool(answers: Answers, truth: Truth) -> tuple[LogarithmicPool, Diagnostics]:
-    """Return the logarithmic pool of least penalised NLL, its strength chosen by cross-fitting."""
-    able = _able(answers, truth.labels)
-    kept = answers.select(np.flatnonzero(able).tolist())
-    strength = choose_strength(kept, truth.labels)
-    solution = solve(Odds(kept, truth.labels), strength=strength)
-    weights = np.zeros(len(able))
-    weights[able] = solution.weights
+def convex_pool(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
+    """Weights of minimal penalised NLL, certified; cross-fitting chooses the penalty."""
+    allowed = _allowed(predictions, targets.labels)
+    kept = predictions.select(np.flatnonzero(allowed).tolist())
+    strength = choose_strength(kept, targets.labels)
+    solution = solve(Odds(kept, targets.labels), strength=strength)
+    weights = np.zeros(len(allowed))
+    weights[allowed] = solution.weights
     found = {
         "duality_gap": solution.gap,
         "strength": strength,
@@ -102,23 +104,23 @@ def convex_pool(answers: Answers, truth: Truth) -> tuple[LogarithmicPool, Diagno
 METHODS = {"pool": convex_pool}
 
 
-def _able(answers: Answers, labels: np.ndarray) -> np.ndarray:
-    """Return which members may have weight [members]: those that rule out no right class; all if none is left.
+def _allowed(predictions: MemberPredictions, labels: np.ndarray) -> np.ndarray:
+    """Return which members may have weight [members]: those that exclude no right class; all if none is left.
 
-    Any weight at all on another member would make the NLL infinite.
+    Any positive weight on another member would make the NLL infinite.
     """
-    able = np.asarray(np.isfinite(answers.of_labels(labels)).all(axis=1))
-    return able if able.any() else np.ones_like(able)
+    allowed = np.asarray(np.isfinite(predictions.of_labels(labels)).all(axis=1))
+    return allowed if allowed.any() else np.ones_like(allowed)
 
 
-def choose_strength(answers: Answers, labels: np.ndarray) -> float:
-    """Return the strength of least cross-fitted NLL; the strongest where there is a single row."""
-    members, _, classes = answers.shape
+def choose_strength(predictions: MemberPredictions, labels: np.ndarray) -> float:
+    """Return the strength of least cross-fitted NLL; the strongest if there is a single row."""
+    members, _, classes = predictions.shape
     most = max(1, MAX_READ_FOR_STRENGTH // (members * classes))
     totals = np.zeros(len(STRENGTHS))
-    for fitted, held_out in divisions(labels, seed=SEED):
-        few, unseen = fitted[: max(1, most * len(fitted) // len(labels))], held_out[:most]
-        odds, unseen_odds = Odds(answers.take(few), labels[few]), Odds(answers.take(unseen), labels[unseen])
+    for training, held_out in folds_of(labels, seed=SEED):
+        few, unseen = training[: max(1, most * len(training) // len(labels))], held_out[:most]
+        odds, unseen_odds = Odds(predictions.take(few), labels[few]), Odds(predictions.take(unseen), labels[unseen])
         weights = None
         for index, strength in enumerate(STRENGTHS):
             weights = solve(odds, strength=strength, start=weights).weights
@@ -126,13 +128,13 @@ def choose_strength(answers: Answers, labels: np.ndarray) -> float:
     return STRENGTHS[int(totals.argmin())]
 
 
-def solve(odds: Odds, *, strength: float, start: Float64 | None = None) -> Solution:
+def solve(odds: Odds, *, strength: float, start: Float64 | None = None) -> PoolSolution:
     """Return the weights of least penalised NLL.
 
     Args:
-        odds: What members say of the rows.
-        strength: Of the pull towards equal shares, above 0.
-        start: Weights to begin with, [members]; equal shares by default.
+        odds: Members' log-odds against the right class.
+        strength: Of the shrinkage towards equal weights, above 0.
+        start: Initial weights, [members]; equal ones by default.
     """
     members = odds.num_members
     centre, pull = np.full(members, 1 / members), strength * members
@@ -141,18 +143,18 @@ def solve(odds: Odds, *, strength: float, start: Float64 | None = None) -> Solut
     for step in range(MAX_STEPS):
         gap = _gap(weights, point.gradient, centre, pull)
         if gap <= TOLERANCE:
-            return Solution(weights, gap, step)
+            return PoolSolution(weights, gap, step)
         target = _newton_target(weights, point, centre, pull)
         moved = _search(odds, (weights, target), point, (centre, pull))
-        if moved is None:  # the objective no longer falls in floating point
-            return Solution(weights, gap, step)
+        if moved is None:  # the objective does not decrease any further in floating point
+            return PoolSolution(weights, gap, step)
         weights = moved
         point = _point(odds, weights)
-    return Solution(weights, _gap(weights, point.gradient, centre, pull), MAX_STEPS)
+    return PoolSolution(weights, _gap(weights, point.gradient, centre, pull), MAX_STEPS)
 
 
 def _gap(weights: Float64, gradient: Float64, centre: Float64, pull: float) -> float:
-    """Return the duality gap; see the module."""
+    """Return the duality gap; see the module's docstring."""
     dual = np.maximum(0, centre - gradient / pull)
     return float((weights - dual) @ gradient + _penalty(weights, centre, pull) - _penalty(dual, centre, pull))
 
@@ -162,7 +164,7 @@ def _penalty(weights: Float64, centre: Float64, pull: float) -> float:
 
 
 def _newton_target(weights: Float64, point: _Point, centre: Float64, pull: float) -> Float64:
-    """Return the weights >= 0 at which the objective's second-order expansion is least."""
+    """Return the weights >= 0 that minimise the second-order expansion of the objective."""
     gradient = point.gradient + pull * (weights - centre)
     root = np.linalg.cholesky(point.hessian + pull * np.eye(len(weights)))
     wanted = root.T @ weights - scipy.linalg.solve_triangular(root, gradient, lower=True)
@@ -171,17 +173,17 @@ def _newton_target(weights: Float64, point: _Point, centre: Float64, pull: float
 
 
 def _search(odds: Odds, ends: tuple[Float64, Float64], point: _Point, towards: tuple[Float64, float]) -> Float64 | None:
-    """Return the first weights, going from the far end back by halves, at which the objective falls enough."""
+    """Return weights between two ends that decrease the objective enough, by backtracking; None if there are none."""
     weights, target = ends
     centre, pull = towards
     slope = float((target - weights) @ (point.gradient + pull * (weights - centre)))
     before = point.nll + _penalty(weights, centre, pull)
-    share = 1.0
-    while share * -slope > np.finfo(np.float64).eps * abs(before):
-        moved = weights + share * (target - weights)
-        if _nll(odds, moved) + _penalty(moved, centre, pull) <= before + 1e-4 * share * slope:
+    step = 1.0
+    while step * -slope > np.finfo(np.float64).eps * abs(before):
+        moved = weights + step * (target - weights)
+        if _nll(odds, moved) + _penalty(moved, centre, pull) <= before + 1e-4 * step * slope:
             return moved
-        share /= 2
+        step /= 2
     return None
 
 

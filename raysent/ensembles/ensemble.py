@@ -1,0 +1,148 @@
+"""A saved ensemble: its members, loaded, and the combination that was fitted on each task.
+
+`encode` returns the members' unit vectors one after another. `predict` combines the members' own probes of a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from raysent.ensembles.combination import read_combination
+from raysent.ensembles.predictions import Float64
+from raysent.ensembles.representations import Concatenation
+from raysent.ensembles.result import EnsembleOnTask, EnsembleResult, read_result
+from raysent.errors import ArtifactError, ConfigError, did_you_mean
+from raysent.evaluation.members import ensemble_members, folder_name, model_key
+from raysent.evaluation.probes.features import features_of
+from raysent.evaluation.records import Record, read_record
+from raysent.models import load as load_model
+from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.storage import address_of
+from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER
+
+
+@dataclass(frozen=True)
+class LoadedMember:
+    """One member of a saved ensemble.
+
+    Attributes:
+        name: Its name, and that of its folder of records.
+        encoder: The model.
+    """
+
+    name: str
+    encoder: SentenceEncoder
+
+
+class Ensemble(SentenceEncoder):
+    """Several encoders as one.
+
+    Attributes:
+        folder: The folder of `ensemble.json` and of the members' records.
+        result: What the ensemble is and what it scores.
+        members: The members, in the order of `result.members`.
+    """
+
+    def __init__(self, members: Sequence[LoadedMember], *, folder: Path, result: EnsembleResult) -> None:
+        """Join loaded members; `load_ensemble` does so from a folder."""
+        self.folder, self.result = folder, result
+        self.members = tuple(members)
+        self._vectors = Concatenation([member.encoder for member in self.members])
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks that it can predict."""
+        return list(self.result.tasks)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the size of an encoded sentence, the sum over members."""
+        return self._vectors.get_sentence_embedding_dimension()
+
+    def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> Float32:
+        """Return the members' unit vectors one after another, float32 [sentences, dim]; see `SentenceEncoder`."""
+        return self._vectors.encode(sentences, batch_size=batch_size, normalize_embeddings=normalize_embeddings)
+
+    def predict(self, task: str, *columns: list[str]) -> list[str]:
+        """Return the name of each row's most probable class; arguments as for `predict_log_probabilities`."""
+        names = self.label_names(task)
+        return [names[best] for best in self.predict_log_probabilities(task, *columns).argmax(axis=1)]
+
+    def predict_proba(self, task: str, *columns: list[str]) -> Float64:
+        """Return probabilities, float64 [rows, classes]; arguments as for `predict_log_probabilities`."""
+        probabilities: Float64 = np.exp(self.predict_log_probabilities(task, *columns))
+        return probabilities
+
+    def predict_log_probabilities(self, task: str, *columns: list[str]) -> Float64:
+        """Return log-probabilities, float64 [rows, classes], with classes in the order of `label_names`.
+
+        Args:
+            task: A task that the ensemble was made on.
+            columns: The sentences [rows]; two such lists for a task of pairs.
+
+        Raises:
+            ConfigError: If the ensemble was not made on that task, or the task needs another number of columns.
+            ArtifactError: If a member's record of the task is missing or was replaced since.
+        """
+        records = self._records(task)
+        kind, expected = records[0].kind, 1 if records[0].kind == "sentence" else 2
+        if len(columns) != expected or len({len(column) for column in columns}) != 1:
+            raise ConfigError(f"{task}: needs {expected} list(s) of equally many sentences; given {len(columns)}")
+        predicted = [
+            record.probe.log_probabilities(features_of(member.encoder, columns, kind=kind))
+            for member, record in zip(self.members, records, strict=True)
+        ]
+        source = f"{address_of(self.folder / ENSEMBLE_FILE)}: {task}"
+        return read_combination(self._on(task).combination, source=source)(np.stack(predicted))
+
+    def label_names(self, task: str) -> tuple[str, ...]:
+        """Return the names of a task's classes.
+
+        Raises:
+            ConfigError: If the ensemble was not made on that task.
+        """
+        return self._on(task).label_names
+
+    def _on(self, task: str) -> EnsembleOnTask:
+        """Return the ensemble on a task."""
+        found = self.result.tasks.get(task)
+        if found is None:
+            raise ConfigError(f"{task}: the ensemble was not made on this task{did_you_mean(task, self.tasks)}")
+        return found
+
+    def _records(self, task: str) -> list[Record]:
+        """Return the members' records that the ensemble was fitted on."""
+        keys, records = self._on(task).keys, []
+        for member in self.members:
+            folder = self.folder / EVALUATION_FOLDER / folder_name(member.name)
+            record = read_record(folder, task, key=keys[member.name])
+            if record is None:
+                raise ArtifactError(
+                    f"{address_of(folder / task)}.json: missing or changed since the ensemble was made; make it again"
+                )
+            records.append(record)
+        return records
+
+
+def load_ensemble(folder: Path) -> Ensemble:
+    """Load a saved ensemble and its members.
+
+    Args:
+        folder: The folder of `ensemble.json`.
+
+    Raises:
+        ArtifactError: If a file is missing or of another kind, or a member changed since the ensemble was made.
+    """
+    result = read_result(folder)
+    members = []
+    for name, path in zip(result.members, ensemble_members(folder), strict=True):
+        if model_key(path) != result.keys[name]:
+            raise ArtifactError(
+                f"{address_of(folder / ENSEMBLE_FILE)}: member '{name}' changed since the ensemble was made; "
+                "make it again"
+            )
+        members.append(LoadedMember(name, load_model(path)))
+    return Ensemble(members, folder=folder, result=result)

@@ -1,0 +1,247 @@
+"""Members' records of one task -> an ensemble on that task, scored beside other methods and each member alone.
+
+Members can be combined only if their log-probabilities mean the same: same task, protocol, classes, rows and folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysent.ensembles.cross_fitting import CrossFitted, cross_fit
+from raysent.ensembles.measures import (
+    BootstrapEstimate,
+    Diversity,
+    Measures,
+    Resamples,
+    diversity,
+    mean_estimate,
+    measure,
+)
+from raysent.ensembles.methods import FittedMethod
+from raysent.ensembles.predictions import Float64, Int64, MemberPredictions, Targets
+from raysent.errors import ArtifactError
+from raysent.evaluation.probes.results import FoldResult
+from raysent.evaluation.records import Record
+
+# Methods that are scored beside every other one.
+BASELINES = ("uniform", "best")
+# Attributes that must be equal, in the order of checking, and their names in messages.
+_EQUAL = {"task": "task", "protocol": "protocol", "label_names": "classes", "row_hash": "rows", "kind": "kind of row"}
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """Scores of a method, or of a single model, on a task, in percent.
+
+    Attributes:
+        validation: Score on the rows it was fitted on, the mean over outer folds.
+        cross_fitted: The cross-validated score of the same rows, each predicted out of fold.
+        test: Score on all test rows together.
+        measures: Further measures of the test rows.
+        num_replaced: Outer folds in which the best member replaces the method, because it scores higher.
+    """
+
+    validation: float
+    cross_fitted: BootstrapEstimate
+    test: BootstrapEstimate
+    measures: Measures
+    num_replaced: int = 0
+
+    @property
+    def optimism(self) -> float:
+        """Points by which the score on the rows fitted on exceeds the cross-validated score."""
+        return self.validation - self.cross_fitted.value
+
+
+@dataclass(frozen=True)
+class TaskEnsemble:
+    """An ensemble on a task.
+
+    Attributes:
+        task: The task's name.
+        method: The method requested.
+        fold_weights: Members' weights by that method in every outer fold, float64 [folds, members].
+        final: Predicts new sentences; fitted on every row with a validation prediction.
+        is_replaced: Whether `final` is the best member, because the method scores lower.
+        scores: Of every method scored, by name: at least the one requested and `BASELINES`.
+        members: Scores of each member alone, in the members' order.
+        diversity: How the members differ.
+    """
+
+    task: str
+    method: str
+    fold_weights: Float64
+    final: FittedMethod
+    is_replaced: bool
+    scores: Mapping[str, TaskScores]
+    members: tuple[TaskScores, ...]
+    diversity: Diversity
+
+    @property
+    def ensemble(self) -> TaskScores:
+        """The scores of the method requested."""
+        return self.scores[self.method]
+
+
+def task_ensemble(
+    records: Sequence[Record], *, method: str, scores: Mapping[str, TaskScores] | None = None
+) -> TaskEnsemble:
+    """Return the ensemble of members on one task.
+
+    Args:
+        records: The members' records of the task, in the members' order.
+        method: A name in `METHODS`.
+        scores: Of other methods on the same records, if known.
+
+    Raises:
+        ArtifactError: If the records cannot be combined.
+        ConfigError: If the method is unknown.
+    """
+    check_compatible(records)
+    folds = fitted_folds(records, method=method)
+    known = {method: _scores(records, folds), **(scores or {})}
+    known |= score_methods(records, [baseline for baseline in BASELINES if baseline not in known])
+    predictions, targets = validation_predictions(records)
+    final = cross_fit(predictions, targets, method=method)
+    return TaskEnsemble(
+        task=records[0].task,
+        method=method,
+        fold_weights=np.stack([fold.fitted.weights for fold in folds]),
+        final=final.fitted,
+        is_replaced=final.is_replaced,
+        scores=known,
+        members=tuple(score_model(record) for record in records),
+        diversity=diversity(predictions, targets, method=method),
+    )
+
+
+def score_methods(records: Sequence[Record], methods: Sequence[str]) -> dict[str, TaskScores]:
+    """Return the scores of each method on one task.
+
+    In every outer fold, a method is fitted on the fold's validation rows and then scored on its test rows.
+
+    Args:
+        records: The members' records of the task, in the members' order.
+        methods: Names in `METHODS`.
+
+    Raises:
+        ArtifactError: If the records cannot be combined.
+        ConfigError: If a method is unknown.
+    """
+    check_compatible(records)
+    return {method: _scores(records, fitted_folds(records, method=method)) for method in dict.fromkeys(methods)}
+
+
+def score_model(record: Record) -> TaskScores:
+    """Return the scores of one model alone."""
+    return _scores([record], fitted_folds([record], method="uniform"))
+
+
+def fitted_folds(records: Sequence[Record], *, method: str) -> list[CrossFitted]:
+    """Return a method's fit on the validation rows of every outer fold."""
+    targets = _targets(records[0])
+    return [
+        cross_fit(
+            [fold.validation_log_probabilities for fold in folds], targets.take(folds[0].validation_rows), method=method
+        )
+        for folds in zip(*(record.folds for record in records), strict=True)
+    ]
+
+
+def validation_predictions(records: Sequence[Record]) -> tuple[MemberPredictions, Targets]:
+    """Return members' predictions of every row that has a validation prediction, each row once, and their targets.
+
+    In nested cross-validation a row has such a prediction in every outer fold but its own; the first one counts.
+    """
+    parts: list[list[np.ndarray]] = [[] for _ in records]
+    taken: Int64 = np.empty(0, dtype=np.int64)
+    for folds in zip(*(record.folds for record in records), strict=True):
+        is_new = ~np.isin(folds[0].validation_rows, taken)
+        taken = np.concatenate([taken, folds[0].validation_rows[is_new]])
+        for part, fold in zip(parts, folds, strict=True):
+            part.append(fold.validation_log_probabilities[is_new])
+    return MemberPredictions([np.concatenate(part) for part in parts]), _targets(records[0]).take(taken)
+
+
+def _targets(record: Record) -> Targets:
+    return Targets(record.labels, record.scores)
+
+
+def _scores(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> TaskScores:
+    """Return the scores of a method from its fits in the outer folds."""
+    targets = _targets(records[0])
+    resamples = Resamples(records[0].task, len(targets))
+    in_sample, held_out, tested = [], [], []
+    for found, *folds in zip(fitted, *(record.folds for record in records), strict=True):
+        rows = folds[0].validation_rows
+        in_sample.append(100 * targets.take(rows).score(found.in_sample))
+        held_out.append((rows, targets.take(rows), found.held_out))
+        tested.append(found.fitted.combination([fold.test_log_probabilities for fold in folds]))
+    rows, predicted = np.concatenate([fold.test_rows for fold in records[0].folds]), np.concatenate(tested)
+    return TaskScores(
+        validation=float(np.mean(in_sample)),
+        cross_fitted=mean_estimate(resamples.scores(held_out)),
+        test=resamples.scores([(rows, targets.take(rows), predicted)])[0],
+        measures=measure(predicted, targets.labels[rows], rows=rows, resamples=resamples),
+        num_replaced=sum(found.is_replaced for found in fitted),
+    )
+
+
+def check_compatible(records: Sequence[Record]) -> None:
+    """Check that members were evaluated alike on one task, row by row.
+
+    Raises:
+        ArtifactError: If they were not, naming the first two members that differ and how; or if a member's protocol
+            keeps no log-probabilities.
+    """
+    first = records[0]
+    for other in records[1:]:
+        for attribute, word in _EQUAL.items():
+            _check_equal(first, other, word, (getattr(first, attribute), getattr(other, attribute)))
+    for record in records:
+        _check_complete(record)
+    for other in records[1:]:
+        _check_equal(first, other, "number of folds", (len(first.folds), len(other.folds)))
+        if not all(map(_have_equal_rows, first.folds, other.folds)):
+            raise ArtifactError(
+                f"{first.task}: members must be evaluated on the same folds; '{first.model}' and '{other.model}' "
+                "differ; evaluate them together"
+            )
+
+
+def _check_equal(first: Record, other: Record, word: str, values: tuple[object, object]) -> None:
+    if values[0] != values[1]:
+        raise ArtifactError(
+            f"{first.task}: members must be evaluated on the same {word}; '{first.model}' has {_short(values[0])}, "
+            f"'{other.model}' has {_short(values[1])}; evaluate them together"
+        )
+
+
+def _check_complete(record: Record) -> None:
+    """Check that every row has log-probabilities; some protocols keep scores alone."""
+    classes = len(record.label_names)
+    pairs = [
+        pair
+        for fold in record.folds
+        for pair in (
+            (fold.validation_rows, fold.validation_log_probabilities),
+            (fold.test_rows, fold.test_log_probabilities),
+        )
+    ]
+    if not pairs or any(np.shape(predicted) != (len(rows), classes) for rows, predicted in pairs):
+        raise ArtifactError(
+            f"{record.task}: an ensemble needs log-probabilities of every row; '{record.model}', evaluated with "
+            f"protocol {record.protocol}, has none; evaluate it with protocol fast"
+        )
+
+
+def _have_equal_rows(one: FoldResult, other: FoldResult) -> bool:
+    return np.array_equal(one.validation_rows, other.validation_rows) and np.array_equal(one.test_rows, other.test_rows)
+
+
+def _short(value: object) -> str:
+    text = ", ".join(value) if isinstance(value, tuple) else str(value)
+    return text if len(text) <= 40 else text[:37] + "..."
