@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from sphinx.application import Sphinx
 
@@ -40,6 +42,7 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {"exclude-members": "model_config, model_post_init"}
 autodoc_typehints = "signature"
 autodoc_class_signature = "separated"
+napoleon_use_rtype = False
 python_use_unqualified_type_names = True
 copybutton_prompt_text = "$ "
 
@@ -48,6 +51,9 @@ GENERATED = {
     "configuration.md": configuration_reference,
     "entry_points.md": entry_point_reference,
 }
+# How Sphinx writes `npt.NDArray` and `npt.ArrayLike`.
+_ARRAY = r"~numpy\.ndarray\[tuple\[~typing\.Any, \.\.\.\], ~numpy\.dtype\[~\w+\.(\w+)\]\]"
+_ARRAY_LIKE = r"~numpy\._typing\._array_like\._Buffer \|.*?_NestedSequence\[complex \| bytes \| str\]"
 
 
 def write_generated_pages(_: Sphinx) -> None:
@@ -59,6 +65,17 @@ def write_generated_pages(_: Sphinx) -> None:
             page.write_text(text, encoding="utf-8")
 
 
+def shorten_arrays(*given: Any) -> tuple[str | None, str | None]:
+    """Return a signature, the last two of what autodoc gives, with NumPy's types as they are written in the code."""
+    signature, returned = (None if text is None else _shortened(text) for text in given[-2:])
+    return signature, returned
+
+
+def _shortened(text: str) -> str:
+    return re.sub(_ARRAY, r"NDArray[\1]", re.sub(_ARRAY_LIKE, "ArrayLike", text))
+
+
 def setup(app: Sphinx) -> None:
     """Have the generated pages written before Sphinx looks for pages."""
     app.connect("builder-inited", write_generated_pages)
+    app.connect("autodoc-process-signature", shorten_arrays)
