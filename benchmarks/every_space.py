@@ -23,7 +23,7 @@ from raysent.sweeps.space import read_space
 
 SPACES = Path(__file__).parents[1] / "search_spaces"
 TRIALS = {"everything": 16}
-SMALL = ["training.max_steps=12", "training.num_reports=2", "limits.scheduler={type: none}", "judge.members=2"]
+SMALL = ["training.max_steps=12", "training.num_reports=2", "limits.scheduler={type: none}", "evaluation.members=2"]
 # What makes a space small beyond that: fewer units, fewer words.
 OPTIONS: dict[str, list[str]] = {
     "quick_thoughts": ["search.encoder.hidden_size={choice: [64, 96]}", "vocabulary.size=5000"],

@@ -39,9 +39,11 @@ class StrictModel(pydantic.BaseModel):
     Attributes:
         retired_names: Field names of earlier versions and their current names. In a user's file, a retired name is an
             error that gives the current name; with `UPGRADE` as the validation context it is replaced.
+        retired_values: Field name -> its values in earlier versions -> their current names, for `UPGRADE`.
     """
 
     retired_names: ClassVar[Mapping[str, str]] = {}
+    retired_values: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     model_config = pydantic.ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True
@@ -51,14 +53,45 @@ class StrictModel(pydantic.BaseModel):
     @classmethod
     def _replace_retired_names(cls, values: Any, info: pydantic.ValidationInfo) -> Any:
         """Replace retired names if the context is `UPGRADE`; otherwise reject them."""
-        retired = [name for name in cls.retired_names if isinstance(values, Mapping) and name in values]
-        if not retired:
+        if not isinstance(values, Mapping):
             return values
         if info.context == UPGRADE:
-            return {cls.retired_names.get(name, name): value for name, value in values.items()}
-        raise PydanticCustomError(
-            "retired_name", "is now called '{new}'", {"name": retired[0], "new": cls.retired_names[retired[0]]}
+            renamed = {cls.retired_names.get(name, name): value for name, value in values.items()}
+            return {name: _renamed_value(cls.retired_values.get(name, {}), value) for name, value in renamed.items()}
+        for name in cls.retired_names.keys() & values.keys():
+            new = cls.retired_names[name]
+            raise PydanticCustomError("retired_name", "is now called '{new}'", {"name": name, "new": new})
+        return values
+
+
+def _renamed_value(new_names: Mapping[str, str], value: Any) -> Any:
+    return new_names.get(value, value) if isinstance(value, str) else value
+
+
+def original_names(model: pydantic.BaseModel, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a model's dumped values under the names of the first version, so that a key of them outlives renaming.
+
+    Args:
+        model: The model.
+        values: What its `model_dump` returned; some names may be left out.
+    """
+    names = {new: old for old, new in getattr(model, "retired_names", {}).items()}
+    tables = getattr(model, "retired_values", {})
+    return {
+        names.get(name, name): _renamed_value(
+            {new: old for old, new in tables.get(name, {}).items()}, _original_part(getattr(model, name, None), value)
         )
+        for name, value in values.items()
+    }
+
+
+def _original_part(part: Any, value: Any) -> Any:
+    """Return the dumped value of a field: a model, a mapping of models, or a plain value."""
+    if isinstance(part, pydantic.BaseModel):
+        return original_names(part, value)
+    if isinstance(part, dict):
+        return {key: _original_part(part.get(key), inside) for key, inside in value.items()}
+    return value
 
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)

@@ -1,8 +1,8 @@
-"""Kinds of components, found by name: the files of a folder, and what other installed packages add by entry points.
+"""Registries of components by name: the files of a folder, and the entry points of other installed packages.
 
     ENCODERS = Registry("encoder", package=__name__, folders=__path__, read=by_type)
     ENCODERS["gru"]            the module raysent.models.encoders.gru
-    ENCODERS.components()      every encoder, with the package that it comes from
+    ENCODERS.components()      every encoder, with the package that defines it
 
 Another package adds an encoder by one entry point, whose value is a module (or any object) of the same form as a file
 of the folder:
@@ -10,7 +10,7 @@ of the folder:
     [project.entry-points."raysent.encoders"]
     first_word = "my_package.first_word"
 
-A package that cannot be imported harms nobody else: its error is kept, and told to whoever asks for the name.
+A package that cannot be imported does not affect the others; its error is raised when its name is looked up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from types import ModuleType
 from typing import Annotated, Any, Generic, TypeVar, Union, get_args
 
 import pydantic
@@ -39,8 +38,8 @@ class Component(Generic[T]):
 
     Attributes:
         name: The name that users write.
-        value: What the name stands for.
-        package: The installed package that it comes from, with its version where it is another's.
+        value: The component.
+        package: The installed package that defines it, with its version unless it is raysent.
         module: The dotted name of the module that defines it.
     """
 
@@ -60,7 +59,7 @@ class Component(Generic[T]):
 class Registry(Mapping[str, T]):
     """Components of one kind by name, in the order of their files, then of their entry points.
 
-    Nothing is imported before the first name is asked for.
+    They are imported when the first of them is looked up.
     """
 
     def __init__(
@@ -72,13 +71,13 @@ class Registry(Mapping[str, T]):
         read: Callable[[Any], Mapping[str, T]],
         plural: str | None = None,
     ) -> None:
-        """Name where components are.
+        """Describe where the components are; nothing is imported yet.
 
         Args:
-            kind: What one is called, for messages, such as ``encoder``.
+            kind: The name of one component, for messages, such as ``encoder``.
             package: Dotted name of the folder.
             folders: Where its files are, as its ``__path__``.
-            read: A module of the folder, or what an entry point names -> its components by name.
+            read: A module of the folder, or the value of an entry point -> its components by name.
             plural: The entry points are those of the group ``raysent.<plural>``; by default the kind and an s.
         """
         self.kind = kind
@@ -102,7 +101,7 @@ class Registry(Mapping[str, T]):
 
     @property
     def broken(self) -> Mapping[str, str]:
-        """Entry points that cannot be used: name -> why, in one line."""
+        """Entry points that cannot be used: name -> the reason, in one line."""
         self._components()
         return self._broken
 
@@ -111,11 +110,11 @@ class Registry(Mapping[str, T]):
 
         Args:
             name: As the user wrote it.
-            where: Begins the message, as in ``--method mean``; by default the kind and the name.
-            others: Names that mean something here without being a component.
+            where: Start of the error message, as in ``--method mean``; by default the kind and the name.
+            others: Other valid names, to suggest.
 
         Raises:
-            ConfigError: If there is none, or its package cannot be imported.
+            ConfigError: If the name is unknown, or its package cannot be imported.
         """
         found = self._components().get(name)
         if found is not None:
@@ -126,7 +125,7 @@ class Registry(Mapping[str, T]):
         raise ConfigError(f"{where or f'{self.kind} {name}'}: unknown {self.kind}{did_you_mean(name, known)}")
 
     def refresh(self) -> None:
-        """Forget what was found; the next question looks again."""
+        """Forget the components; the next look-up reads folder and entry points again."""
         self._found, self._broken = None, {}
 
     def _components(self) -> dict[str, Component[T]]:
@@ -142,12 +141,12 @@ class Registry(Mapping[str, T]):
         return self._found
 
     def _add(self, point: EntryPoint) -> None:
-        """Take in what an entry point names; what is wrong with it is kept."""
+        """Add the components of an entry point, or record why it cannot be used."""
         assert self._found is not None
         package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
         try:
             values = self._read(point.load())
-        except Exception as error:  # whatever another package does wrong
+        except Exception as error:  # another package may raise anything
             line = " ".join(str(error).split())
             self._broken[point.name] = f"cannot be loaded from {package}: {type(error).__name__}: {line}"
             return
@@ -159,7 +158,7 @@ class Registry(Mapping[str, T]):
 
 
 def by_type(module: Any) -> dict[str, Any]:
-    """Return a module under the name that the ``type: Literal["..."]`` of its `Config` gives.
+    """Return a module by the name in the ``type: Literal["..."]`` of its `Config`.
 
     Raises:
         ConfigError: If it has no such `Config`.
@@ -173,7 +172,7 @@ def by_type(module: Any) -> dict[str, Any]:
 
 
 def by_table(attribute: str) -> Callable[[Any], dict[str, Any]]:
-    """Return a reader of modules that hold a table, name -> component, under an attribute such as ``METHODS``."""
+    """Return a function that reads a module's table, name -> component, such as ``METHODS``."""
 
     def read(module: Any) -> dict[str, Any]:
         table = getattr(module, attribute, None)
@@ -184,7 +183,18 @@ def by_table(attribute: str) -> Callable[[Any], dict[str, Any]]:
     return read
 
 
-def union(modules: Mapping[str, ModuleType]) -> Any:
-    """Return the type that holds any of the modules' `Config`, told apart by `type`."""
-    kinds = tuple(module.Config for module in modules.values())
-    return Annotated[Union[kinds], pydantic.Field(discriminator="type")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
+def union(registry: Registry[Any]) -> Any:
+    """Return the type that validates any `Config` of a registry's modules, selected by its `type`.
+
+    A `type` whose package cannot be loaded is refused with the reason.
+    """
+
+    def refuse_broken(values: Any) -> Any:
+        name = values.get("type") if isinstance(values, Mapping) else None
+        if isinstance(name, str) and name not in registry and name in registry.broken:
+            raise ValueError(f"type {name} {registry.broken[name]}")
+        return values
+
+    configs = tuple(module.Config for module in registry.values())
+    kind = Annotated[Union[configs], pydantic.Field(discriminator="type")] if len(configs) > 1 else configs[0]  # noqa: UP007
+    return Annotated[kind, pydantic.BeforeValidator(refuse_broken)]

@@ -119,7 +119,7 @@ SPACES = [
     Case("nothing given for an encoder", "space lint space.yaml", r"space.yaml:5: base.encoder.type: is required and is not given", ("type: gru, ", "")),
     Case("unknown encoder", "space lint space.yaml", r"space.yaml:5: base.encoder.type: unknown type 'grue'; did you mean 'gru'\?", ("type: gru", "type: grue")),
     Case("unknown domain", "space lint space.yaml", r"space.yaml:11: search.training.batch_size: unknown kind of domain 'chioce'; did you mean 'choice'\?", ("batch_size: {choice", "batch_size: {chioce")),
-    Case("unknown task in a space", "space lint space.yaml", r"space.yaml:12: judge.tasks: MRR: unknown task; did you mean 'MR'\?", ("limits: {trials: 4}", "judge: {tasks: [MRR]}")),
+    Case("unknown task in a space", "space lint space.yaml", r"space.yaml:12: evaluation.tasks: MRR: unknown task; did you mean 'MR'\?", ("limits: {trials: 4}", "evaluation: {tasks: [MRR]}")),
     Case("broken YAML", "space lint space.yaml", r"space.yaml:13: not valid YAML: expected ',' or '}', but got '<stream end>'", ("trials: 4}", "trials: 4")),
     Case("key given twice", "space lint space.yaml", r"space.yaml:12: not valid YAML: found duplicate key \"base\" .*", ("limits:", "base:")),
     Case("empty space", "space lint empty.yaml", r"empty.yaml: must be a mapping of names to values; given nothing", files={"empty.yaml": ""}),

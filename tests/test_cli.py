@@ -126,7 +126,7 @@ def test_space_schema_is_one_json_object_that_knows_the_models(raysent_):
     ran = raysent_("space", "schema")
     schema = json.loads(ran.out)
     assert (ran.code, ran.err) == (0, "")
-    assert {"base", "search", "limits", "judge"} <= schema["properties"].keys()
+    assert {"base", "search", "limits", "evaluation"} <= schema["properties"].keys()
     assert "encoder" in schema["properties"]["base"]["properties"]
 
 

@@ -82,7 +82,7 @@ def jobs(monkeypatch, tmp_path):
     """What is sent to a cluster whose storage is a bucket of this machine; the current folder holds a space."""
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text(CORPUS)
-    Path("toy.yaml").write_text(SPACE + "judge: {tasks: []}\n")
+    Path("toy.yaml").write_text(SPACE + "evaluation: {tasks: []}\n")
     text = re.sub(r"storage: \S+", f"storage: s3://{BUCKET}/mine", SHIPPED.read_text())
     Path("cluster.yaml").write_text(text)
     found = Jobs()

@@ -20,7 +20,7 @@ from raysent.models.codes.autoencoder import Config as Autoencoder
 from raysent.models.codes.principal_components import Config as PrincipalComponents
 from raysent.models.codes.random_projection import Config as RandomProjection
 from raysent.models.codes.threshold import Config as Threshold
-from raysent.models.objectives import build_objective
+from raysent.models.objectives import ContextBatches, build_objective
 from raysent.models.objectives.reconstruction import Config as Reconstruction
 from raysent.models.objectives.reconstruction import similarity_kept
 from raysent.training.loop import fit
@@ -120,7 +120,7 @@ def test_stochastic_thresholds_act_in_training_only():
 def test_reconstruction_is_its_restatement(distance, power):
     """Mean squared error of the decoder of +-1 bits, and the hinge of random triples with its sign."""
     config = Reconstruction(lambda_sp=0.3, sp_distance=distance, sp_power=power)
-    given, read, batch = build_context(), ToyRead(1), toy_batch("context")
+    given, read, batch = build_context(), ToyRead(1), toy_batch(ContextBatches)
     objective = build_objective(config, given)
     loss = objective(read, batch, generator=generator(5)).item()
     vectors = read(batch.sentences)[0].detach()

@@ -118,7 +118,9 @@ def test_proposals_exhaust_a_small_space():
 
 def test_proposals_begin_with_one_trial_of_each_kind():
     """Every value of the name that members are chosen by is tried first, also after a replay."""
-    space = _space(search="  training.learning_rate: {loguniform: [1e-4, 1e-2]}\njudge: {each: training.batch_size}\n")
+    space = _space(
+        search="  training.learning_rate: {loguniform: [1e-4, 1e-2]}\nevaluation: {stratify_by: training.batch_size}\n"
+    )
     proposals, replayed = OptunaSampler(space, seed=0), OptunaSampler(space, seed=0)
     drawn = [proposals.ask(number) for number in range(4)]
     assert [params["training.batch_size"] for params, _ in drawn[:3]] == [10, 20, 40]

@@ -17,7 +17,7 @@ from raysent.evaluation.tasks import TaskData, load_task
 from raysent.models import load
 from raysent.training.loop import fit
 from raysent.training.validation.config import DownstreamConfig
-from raysent.training.validation.metrics import Downstream, cut
+from raysent.training.validation.metrics import Downstream, sample_rows
 
 DOWNSTREAM = {"tasks": ["docs-library"], "max_rows": 200}
 
@@ -42,19 +42,19 @@ def divided(num_train: int, num_validation: int, num_test: int) -> TaskData:
 def test_cut_keeps_no_test_row_and_at_most_so_many(validation, kept):
     """A fixed part of the others, in order."""
     data = divided(50, validation, 70)
-    small = cut(data, max_rows=20)
+    small = sample_rows(data, max_rows=20)
     assert len(small.labels) == len(small.sentences[0]) == kept
     numbers = [int(sentence[1:]) for sentence in small.sentences[0]]
     assert max(numbers) < 50 + validation
     assert small.labels.tolist() == [number % 2 for number in numbers]
     assert (len(small.train), len(small.validation)) == (20, min(20, validation))
-    assert cut(data, max_rows=20).row_hash == small.row_hash
+    assert sample_rows(data, max_rows=20).row_hash == small.row_hash
 
 
 def test_cut_task_without_splits_is_cross_validated_plainly():
     """Every row trains and is predicted by a fit without it; the score is that of one choice of C."""
     data = replace(divided(60, 0, 0), split="nested")
-    small = cut(data, max_rows=50)
+    small = sample_rows(data, max_rows=50)
     assert (small.split, len(small.train), len(small.validation)) == ("train-test", 50, 0)
     features = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
     features[:, 0] += 3 * small.labels
@@ -66,7 +66,7 @@ def test_downstream_is_the_mean_validation_score_of_probes(tmp_path: Path):
     """A run reports it; the saved model gives the same figure by hand; other tasks have another hash."""
     config = tiny_run(tmp_path, validation={"downstream": DOWNSTREAM, "num_candidates": 20}, training__max_steps=2)
     outcome = fit(config, tmp_path / "run")
-    data = cut(load_task("docs-library"), max_rows=200)
+    data = sample_rows(load_task("docs-library"), max_rows=200)
     by_hand = fit_probe(task_features(load(tmp_path / "run"), data), data).validation
     assert outcome.metrics["downstream"] == pytest.approx(by_hand, abs=1e-6)
     hashes = {Downstream(DownstreamConfig(tasks=[name], max_rows=200)).hash for name in ("docs-library", "docs-order")}
@@ -98,7 +98,7 @@ base:
 search:
   objective: {{choice: {{quick: {{type: context_prediction}}, skip: {{type: sentence_decoding}}}}}}
 limits: {{trials: 2, scheduler: {{type: none}}}}
-judge: {{tasks: [], each: objective}}
+evaluation: {{tasks: [], stratify_by: objective}}
 """
     )
     ran = CommandLine(monkeypatch, capsys)("sweep", space, "--run", tmp_path / "run", "--json", "--yes")

@@ -13,7 +13,7 @@ import raysent
 ENCODER = '''
 """The first word's vector."""
 from typing import Literal
-from raysent.models.encoders import SentenceReader, WordEncoderConfig
+from raysent.models.encoders import Tower, WordEncoderConfig
 
 class Config(WordEncoderConfig):
     type: Literal["first_word"] = "first_word"
@@ -22,7 +22,7 @@ class Config(WordEncoderConfig):
     def dim(self):
         return self.embedding.dim
 
-class Encoder(SentenceReader):
+class Encoder(Tower):
     def __init__(self, config, tables):
         super().__init__()
         self.words = tables.table(config.embedding)
@@ -39,15 +39,20 @@ OBJECTIVE = '''
 from typing import ClassVar, Literal
 import torch
 from torch import nn
-from raysent.models.objectives import Objective as BaseObjective, ObjectiveConfig
+from raysent.models.objectives import Objective as BaseObjective, ObjectiveConfig, PairBatches
 
 class Config(ObjectiveConfig):
-    reads: ClassVar[str] = "pairs"
     num_towers: ClassVar[int] = 1
-    has_state: ClassVar[bool] = True
-    is_kept: ClassVar[bool] = True
-    metrics: ClassVar[tuple] = ("accuracy", "nll")
+    in_saved_model: ClassVar[str] = "kept"
     type: Literal["toy_entailment"] = "toy_entailment"
+
+    @property
+    def batches(self):
+        return PairBatches()
+
+    @property
+    def metrics(self):
+        return ("accuracy", "nll")
 
 class Objective(BaseObjective):
     def __init__(self, config, build_context):

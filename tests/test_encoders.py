@@ -1,10 +1,9 @@
-"""Encoders: contracts over all that the folder holds, and each against its restatement."""
+"""Encoders: contracts over all that the registry finds, and each against its restatement."""
 
 import copy
 import pickle
 import sys
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pydantic
@@ -21,12 +20,11 @@ from raysent.kernels.compiled import load
 from raysent.kernels.packed_gru import cells, recurrence
 from raysent.kernels.packing import block_rows, pack, pack_blocks
 from raysent.models.embeddings import EmbeddingConfig, Tables
-from raysent.models.encoders import AnyEncoder, build_encoder, known_encoders
+from raysent.models.encoders import AnyEncoder, EncoderConfig, build_encoder, count_parameters, known_encoders
 from raysent.models.encoders.bag import Config as Bag
 from raysent.models.encoders.cnn import Config as Cnn
 from raysent.models.encoders.concat import Config as Concat
 from raysent.models.encoders.gru import Config as Gru
-from raysent.models.encoders.linear import Config as Linear
 from raysent.models.encoders.lstm import Config as Lstm
 from raysent.models.pooling import word_sums
 from raysent.registry import Registry, by_type, union
@@ -35,28 +33,12 @@ NUM_WORDS = 40
 WORDS = EmbeddingConfig(dim=5)
 VOCABULARY = Vocabulary(["<pad>", "<unk>", *(f"w{number}" for number in range(2, NUM_WORDS))])
 
-VARIANTS = {
-    "bag sum": Bag(embedding=WORDS),
-    "bag mean": Bag(embedding=WORDS, pooling="mean"),
-    "gru uni": Gru(embedding=WORDS, hidden_size=6),
-    "gru bi": Gru(embedding=WORDS, hidden_size=6, bidirectional=True),
-    "gru uni torch": Gru(embedding=WORDS, hidden_size=6, implementation="torch"),
-    "gru bi torch": Gru(embedding=WORDS, hidden_size=6, bidirectional=True, implementation="torch"),
-    "gru layers": Gru(embedding=WORDS, hidden_size=6, bidirectional=True, num_layers=2),
-    "gru before": Gru(embedding=WORDS, hidden_size=6, bidirectional=True, variant="authors"),
-    "gru orthogonal": Gru(embedding=WORDS, hidden_size=6, initialization="orthogonal"),
-    "cnn": Cnn(embedding=WORDS, num_filters=3),
-    "cnn mean tanh": Cnn(embedding=WORDS, num_filters=2, windows=[4, 2], pooling="mean", activation="tanh"),
-    "cnn max": Cnn(embedding=WORDS, num_filters=3, windows=[9], pooling="max"),
-    "gru pooled": Gru(embedding=WORDS, hidden_size=6, bidirectional=True, pooling="mean", initialization="he"),
-    "linear": Linear(embedding=WORDS, hidden_size=6),
-    "linear max": Linear(embedding=WORDS, hidden_size=6, pooling="max"),
-    "lstm": Lstm(embedding=WORDS, hidden_size=6),
-    "lstm torch": Lstm(embedding=WORDS, hidden_size=6, implementation="torch"),
-    "lstm uni last": Lstm(embedding=WORDS, hidden_size=6, bidirectional=False, pooling="last"),
-    "concat": Concat(members={"uni": Gru(embedding=WORDS, hidden_size=4), "bag": Bag(embedding=WORDS)}),
-    "nested": Concat(members={"one": Concat(members={"bag": Bag(embedding=WORDS)}), "bag": Bag(embedding=WORDS)}),
-}
+# Every configuration that the encoders give as examples, so that an encoder from another package is tested too.
+EXAMPLES = [
+    pytest.param(example, id=f"{name}-{number}")
+    for name, kind in known_encoders().items()
+    for number, example in enumerate(kind.examples())
+]
 
 
 class Holder(StrictModel):
@@ -88,17 +70,42 @@ def random_rows(count=9, longest=7, seed=0):
     return [*rows, rows[0], [3], [3], [UNK_ID]]
 
 
-@pytest.fixture(params=VARIANTS)
+@pytest.fixture(params=EXAMPLES)
 def config(request):
-    """Every encoder in every form."""
-    return VARIANTS[request.param]
+    """Every example of every encoder that the registry finds."""
+    return request.param
 
 
-def test_every_encoder_of_the_folder_is_tested():
-    """Whoever adds a file adds a form of it above, or the defaults must do."""
-    files = {path.stem for path in Path(registry.__file__).parent.glob("*.py")} - {"__init__"}
-    assert set(known_encoders()) == files
-    assert {config.type for config in VARIANTS.values()} == files
+@pytest.mark.parametrize("name", known_encoders())
+def test_encoder_examples_are_of_its_type(name):
+    """Each encoder has at least one."""
+    assert {example.type for example in known_encoders()[name].examples()} == {name}
+
+
+def test_encoder_num_parameters_are_those_of_its_tower(config):
+    """The formula counts what is built, word table included."""
+    built = sum(parameter.numel() for parameter in build_encoder(config, tables()).parameters())
+    assert config.num_parameters(NUM_WORDS) == built
+    # An encoder without a formula of its own is built without values and counted.
+    assert EncoderConfig.num_parameters(config, NUM_WORDS) == built
+
+
+def test_encoder_activations_are_at_least_its_word_vectors(config):
+    """A token adds its word vectors to what a step keeps."""
+    assert config.activations_per_token >= sum(table.dim for table in config.word_tables().values()) > 0
+
+
+def test_fixed_word_table_counts_once_for_all_that_read_it():
+    """As members of a composition, and as two towers."""
+    fixed = {"dim": 5, "vectors": "ppmi", "trained": False}
+    gru = {"type": "gru", "hidden_size": 4, "embedding": fixed}
+    config = holder(type="concat", members={"one": gru, "other": gru, "bag": {"type": "bag", "embedding": {"dim": 3}}})
+    tower = build_encoder(config, tables(corpus_vectors=_random_vectors))
+    assert config.num_parameters(NUM_WORDS) == sum(parameter.numel() for parameter in tower.parameters())
+    trained, shared = count_parameters([config, config], NUM_WORDS)
+    assert shared == 5 * NUM_WORDS
+    assert trained == 2 * (config.num_parameters(NUM_WORDS) - shared)
+    assert set(config.word_tables()) == {"members.one.embedding", "members.other.embedding", "members.bag.embedding"}
 
 
 def test_encoder_gives_one_finite_vector_a_sentence(config):
@@ -150,12 +157,12 @@ def test_file_dropped_into_the_folder_is_an_encoder(tmp_path, monkeypatch):
     """Configuration and building find it without another line."""
     (tmp_path / "first_word.py").write_text(
         "from typing import Literal\n"
-        "from raysent.models.encoders import SentenceReader, WordEncoderConfig\n"
+        "from raysent.models.encoders import Tower, WordEncoderConfig\n"
         "class Config(WordEncoderConfig):\n"
         "    type: Literal['first'] = 'first'\n"
         "    @property\n"
         "    def dim(self): return self.embedding.dim\n"
-        "class Encoder(SentenceReader):\n"
+        "class Encoder(Tower):\n"
         "    def __init__(self, config, tables):\n"
         "        super().__init__()\n"
         "        self.words = tables.table(config.embedding)\n"
@@ -460,7 +467,7 @@ def test_gru_first_values_are_the_released_codes():
 
 def test_authors_gru_has_one_bias():
     """TensorFlow's cell keeps one; the second is not trained."""
-    encoder = build_encoder(VARIANTS["gru before"], tables())
+    encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6, bidirectional=True, variant="authors"), tables())
     assert not any(p.requires_grad for name, p in encoder.gru.named_parameters() if name.startswith("bias_hh"))
 
 

@@ -14,10 +14,10 @@ from toy_batches import ToyRead, build_context, toy_batch
 
 from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel
-from raysent.models.objectives import build_objective
+from raysent.models.objectives import PairBatches, build_objective
 from raysent.models.objectives.entailment import Config as Entailment
 from raysent.models.objectives.relatedness import Config as Relatedness
-from raysent.models.objectives.relatedness import mark_targets
+from raysent.models.objectives.relatedness import level_targets
 from raysent.training.loop import fit
 from raysent.training.run import RunConfig
 
@@ -50,7 +50,7 @@ def labelled_run(folder: Path, kind: str, **changes: Any) -> RunConfig:
 @pytest.mark.parametrize("activation", ["linear", "tanh"])
 def test_entailment_is_its_restatement(activation):
     """Features, layers and cross-entropy, written out."""
-    read, batch = ToyRead(1), toy_batch("pairs", 9)
+    read, batch = ToyRead(1), toy_batch(PairBatches, 9)
     objective = build_objective(Entailment(hidden_size=7, activation=activation), build_context())
     u, v = (read(side)[0].detach().double().numpy() for side in batch.parts)
     layers = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in objective.layers]
@@ -59,10 +59,10 @@ def test_entailment_is_its_restatement(activation):
     assert objective.scores(read, batch)["nll"][0] == pytest.approx(9 * expected, rel=1e-5)
 
 
-def test_mark_targets_have_the_score_as_their_mean():
+def test_level_targets_have_the_score_as_their_mean():
     """Shared between two neighbours; a whole score is one mark alone."""
     scores = torch.tensor([1.0, 2.0, 3.6, 5.0])
-    targets = mark_targets(scores, num_marks=5)
+    targets = level_targets(scores, num_levels=5)
     torch.testing.assert_close(targets.sum(dim=1), torch.ones(4).double())
     torch.testing.assert_close(targets @ torch.arange(1, 6).double(), scores.double(), atol=1e-6, rtol=0)
     np.testing.assert_allclose(targets[2].numpy(), [0, 0, 0.4, 0.6, 0], atol=1e-6)
@@ -70,7 +70,7 @@ def test_mark_targets_have_the_score_as_their_mean():
 
 def test_relatedness_is_its_restatement_and_its_penalties():
     """KL over marks and pairs, and half the squared ways from the first values."""
-    read, batch, given = ToyRead(1), toy_batch("pairs", 9), build_context()
+    read, batch, given = ToyRead(1), toy_batch(PairBatches, 9), build_context()
     batch = type(batch)(batch.first, batch.second, None, np.linspace(1, 5, 9))
     weight = torch.nn.Parameter(torch.ones(3))
     config = Relatedness(hidden_size=6, lambda_w=0.1, lambda_c=0.2, lambda_head=0.0)
@@ -118,7 +118,7 @@ def test_run_begins_with_a_trained_model(tmp_path: Path):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"initial": "nowhere"}, ConfigError, "initial: must be the folder of a trained model; there is none in nowhe"),
+        ({"initial": "nowhere"}, ConfigError, "initial: must be the folder of a trained model; found none in nowhere"),
         (
             {"encoder": {"type": "gru", "hidden_size": 6, "embedding": {"dim": 6}}},
             ConfigError,

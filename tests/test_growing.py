@@ -41,7 +41,7 @@ base:
 search:
   training.learning_rate: {{loguniform: [1e-3, 1e-1]}}
 limits: {{trials: {NUM_TRIALS}, scheduler: {{type: none}}}}
-judge: {{tasks: []}}
+evaluation: {{tasks: []}}
 cost: {{machines: {{lead: {HEAD_USD}, small: {WORKER_USD}}}, max_hourly: {MAX_HOURLY_USD}usd, poll: {POLL_S}s}}
 """
 

@@ -48,7 +48,7 @@ base:
 search:
   training.learning_rate: {{loguniform: [1e-3, 1e-2]}}
 limits: {{trials: {NUM_TRIALS}, scheduler: {{type: none}}}}
-judge: {{tasks: []}}
+evaluation: {{tasks: []}}
 cost: {{usd_per_hour: {USD_PER_HOUR}, poll: 1s, interruptions_per_hour: {INTERRUPTIONS_PER_HOUR}}}
 """
 

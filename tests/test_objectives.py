@@ -1,4 +1,4 @@
-"""Objectives: the registry, and context prediction against its restatement and its constants."""
+"""Objectives: contracts over all that the registry finds, and context prediction against its restatement."""
 
 import math
 
@@ -11,7 +11,15 @@ from toy_batches import ToyRead, build_context, toy_batch
 
 from raysent.config import Document, validate
 from raysent.errors import ConfigError
-from raysent.models.objectives import AnyObjective, build_objective, known_objectives
+from raysent.models.objectives import (
+    CONTEXT_METRICS,
+    PREDICTION_METRICS,
+    AnyObjective,
+    StepShape,
+    TripletBatches,
+    build_objective,
+    known_objectives,
+)
 from raysent.models.objectives.context_prediction import Config
 from raysent.training.validation import METRICS
 
@@ -36,31 +44,56 @@ def perfect_vectors(count, context_size):
     return 60.0 * ((distance >= 1) & (distance <= context_size)).float(), torch.eye(count)
 
 
-@pytest.mark.parametrize("name", known_objectives())
-def test_objective_is_a_scalar_with_a_gradient(name):
-    """Every objective of the folder gives a finite number, and a finite gradient to towers and parameters."""
-    config = known_objectives()[name]()
-    objective, read = build_objective(config, build_context()), ToyRead(config.num_towers)
-    loss = objective(read, toy_batch(config.reads), generator=torch.Generator().manual_seed(0))
+@pytest.fixture(params=known_objectives())
+def config(request):
+    """Every objective that the registry finds, with its defaults."""
+    return known_objectives()[request.param]()
+
+
+def test_objective_loss_is_a_scalar_with_a_gradient(config):
+    """The loss and the gradients of the first tower and of the objective's parameters are finite."""
+    context = build_context()
+    objective, read = build_objective(config, context), ToyRead(config.num_towers)
+    loss = objective(read, toy_batch(type(config.batches)), generator=torch.Generator().manual_seed(0))
     loss.backward()
     assert loss.shape == ()
     assert torch.isfinite(loss)
-    # A decoder is trained through its map, not through the vectors of the encoder that it belongs to.
-    towers = list(read.parameters())[: 1 if config.needs_map and config.num_maps == 1 else None]
-    gradients = [parameter.grad for parameter in [*towers, *objective.parameters()]]
+    first, *second = read.parameters()
+    gradients = [parameter.grad for parameter in [first, *objective.parameters()]]
     assert all(gradient is not None and torch.isfinite(gradient.to_dense()).all() for gradient in gradients)
+    # The second tower is trained through its vectors, or through its map.
+    assert not second or any(parameter.grad is not None for parameter in [*second, *context.second_parameters])
 
 
-@pytest.mark.parametrize("name", known_objectives())
-def test_objective_keeps_what_its_configuration_declares(name):
-    """Values of its own are there only where they are declared, and so are the measures on held-out text."""
-    config = known_objectives()[name]()
-    objective, read = build_objective(config, build_context()), ToyRead(config.num_towers)
+def test_objective_has_state_only_where_a_saved_model_drops_or_keeps_it(config):
+    """An objective that is rebuilt with a loaded model has no values of its own."""
+    objective = build_objective(config, build_context())
     arrays = [value for value in vars(objective).values() if isinstance(value, np.ndarray)]
-    assert bool([*objective.parameters(), *objective.buffers(), *arrays]) == config.has_state
-    found = objective.scores(read, toy_batch(config.reads))
-    assert set(found) == set(config.metrics) <= set(METRICS)
-    assert all(count > 0 for _, count in found.values())
+    has_state = bool([*objective.parameters(), *objective.buffers(), *arrays])
+    assert has_state == (config.in_saved_model != "rebuilt")
+
+
+def test_objective_computes_the_metrics_that_it_declares(config):
+    """Its own by `scores`, those of predictions by `predict`; validation computes the metrics of contexts."""
+    objective, read = build_objective(config, build_context()), ToyRead(config.num_towers)
+    batch = toy_batch(type(config.batches))
+    scores = objective.scores(read, batch)
+    assert set(scores) == set(config.metrics) - {*CONTEXT_METRICS, *PREDICTION_METRICS}
+    assert set(config.metrics) <= set(METRICS)
+    assert all(count > 0 for _, count in scores.values())
+    if set(PREDICTION_METRICS) & set(config.metrics):
+        assert objective.predict(read, batch).shape == (len(batch),)
+
+
+def test_objective_gathers_no_triplets(config):
+    """Workers gather contexts and pairs only."""
+    assert config.across_workers != "gather" or not isinstance(config.batches, TripletBatches)
+
+
+def test_objective_needs_more_memory_for_a_larger_step(config):
+    """The estimate depends on the sizes of the step."""
+    small, large = (StepShape(size, max_length=20, num_words=size, dim=64, num_bits=32) for size in (100, 100_000))
+    assert 0 < config.num_step_values(small) < config.num_step_values(large)
 
 
 @pytest.mark.parametrize(("diagonal", "candidates"), [("exclude", N - 1), ("zero", N)])

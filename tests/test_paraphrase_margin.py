@@ -13,7 +13,7 @@ from tiny_run import tiny_run
 from toy_batches import ToyRead, build_context, toy_batch
 
 from raysent.models import SentenceModel, load
-from raysent.models.objectives import build_objective
+from raysent.models.objectives import PairBatches, build_objective
 from raysent.models.objectives.paraphrase_margin import Config, choose_negatives, scrambled
 from raysent.training.loop import fit
 from raysent.training.run import RunConfig
@@ -49,7 +49,7 @@ def pairs_run(folder: Path, **changes: Any) -> RunConfig:
 
 def test_loss_is_its_restatement_and_its_penalties():
     """With the most alike negatives; half the squared ways of words and weights, each with its factor."""
-    given, read, batch = build_context(), ToyRead(1), toy_batch("pairs", 9)
+    given, read, batch = build_context(), ToyRead(1), toy_batch(PairBatches, 9)
     weights = (torch.nn.Parameter(torch.full((3, 2), 2.0)),)
     objective = build_objective(
         Config(margin=0.6, lambda_w=0.1, lambda_c=0.01), type(given)(**{**vars(given), "parameters": weights})
@@ -76,7 +76,7 @@ def test_negative_is_never_the_sentence_nor_its_partner(kind):
 
 def test_scrambled_pairs_keep_their_words():
     """All, none or some are shuffled; the words of a sentence stay its own."""
-    batch, generator = toy_batch("pairs", 40), torch.Generator().manual_seed(0)
+    batch, generator = toy_batch(PairBatches, 40), torch.Generator().manual_seed(0)
     for side, before in zip(scrambled(batch, 1.0, generator=generator), batch.parts, strict=True):
         ends = np.cumsum(before.lengths)[:-1]
         rows = list(zip(np.split(side.ids, ends), np.split(before.ids, ends), strict=True))

@@ -35,7 +35,7 @@ metric: %s
 base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}
 search: {training.learning_rate: {loguniform: [1e-4, 1e-2]}}
 limits: {trials: 6, seeds: 2}
-judge: {members: 3}
+evaluation: {members: 3}
 """
 
 
@@ -183,6 +183,12 @@ def test_rank_takes_a_configuration_for_finished_only_as_a_whole():
         assert _numbers(results)[:2] == [2, 3], status
 
 
+def test_rank_begins_a_configuration_with_its_finished_trials():
+    """A seed that was stopped says less than one that finished, whichever is nearer the median."""
+    results = [_result(0, 0.3, "stopped", seeds=3), _result(1, 0.1, "stopped", seeds=3), _result(2, 0.9, seeds=3)]
+    assert _numbers(results) == [2, 0, 1]
+
+
 def test_rank_leaves_broken_seeds_out_of_the_median():
     """A configuration is worth the median of the seeds that did not break; the broken seed itself comes last."""
     results = [
@@ -234,7 +240,7 @@ def test_median_values_are_by_trial():
 
 def test_select_members_takes_the_best_of_each_stratum_first():
     """Every kind is there, the rest is filled by the metric, failures are left out."""
-    space = _space("judge: {members: 3, each: encoder.pooling}\n")
+    space = _space("evaluation: {members: 3, stratify_by: encoder.pooling}\n")
     trials = [_trial(0, "a", 0.7), _trial(1, "a", 0.8), _trial(2, "a", 0.9), _trial(3, "b", 0.1, "stopped")]
     chosen = select_members(space, [*trials, _trial(4, "c", None, "failed"), _trial(5, "c", 0.99, "failed")])
     assert [trial.number for trial in chosen] == [2, 1, 3]
@@ -242,7 +248,7 @@ def test_select_members_takes_the_best_of_each_stratum_first():
 
 def test_select_members_has_room_for_every_stratum():
     """Fewer members than kinds: one of each kind, best first."""
-    space = _space("judge: {members: 1, each: encoder.pooling}\n")
+    space = _space("evaluation: {members: 1, stratify_by: encoder.pooling}\n")
     chosen = select_members(space, [_trial(0, "a", 0.1), _trial(1, "a", 0.2), _trial(2, "b", 0.9)])
     assert [trial.number for trial in chosen] == [2, 1]
 

@@ -9,6 +9,7 @@ from tiny_run import tiny_run
 
 from raysent.config import parse_yaml, validate
 from raysent.errors import ArtifactError, ConfigError
+from raysent.storage import content_key, write_json
 from raysent.storage.layout import RUN_FILE
 from raysent.training.run import RunConfig, describe, load_run, save_run
 
@@ -62,3 +63,24 @@ def test_describe_tells_what_departs_from_the_defaults(tmp_path: Path) -> None:
         "gru(embedding.dim 6, hidden_size 8), context_prediction(context_size 2), "
         "batch 24, learning rate 0.01, 1 epochs"
     )
+
+
+def test_run_of_an_earlier_version_is_read_and_keeps_its_key(tmp_path: Path) -> None:
+    """Names and values that were renamed since are read; the key stays, so that its checkpoints are found."""
+    now = {"type": "relatedness", "num_levels": 5, "penalty_center": "initial"}
+    changes = {"objective": now, "pairs": {"path": "pairs.tsv", "score": 2}}
+    config = tiny_run(tmp_path, **changes)
+    values = config.model_dump(mode="json", exclude={"corpus": {"cache_dir"}})
+    for new, old in (("num_levels", "num_marks"), ("penalty_center", "anchor")):
+        values["objective"][old] = values["objective"].pop(new)
+    values["objective"]["anchor"] = "first"
+    write_json(tmp_path / RUN_FILE, {"config": values})
+    assert load_run(tmp_path).model_copy(update={"corpus": config.corpus}) == config
+    assert config.key == load_run(tmp_path).key == content_key(values)
+
+
+def test_run_with_a_retired_name_names_the_new_one(tmp_path: Path) -> None:
+    """A user's file is not upgraded in silence."""
+    text = "encoder: {type: gru}\npairs: {path: p, score: 1}\nobjective: {type: relatedness, num_marks: 5}\n"
+    with pytest.raises(ConfigError, match=r"x:3: objective\.num_marks: is now called 'num_levels'"):
+        validate(RunConfig, parse_yaml(text, source="x"))

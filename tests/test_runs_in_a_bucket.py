@@ -35,7 +35,7 @@ search:
   training.learning_rate: {{loguniform: [1e-3, 1e-2]}}
 limits: {{trials: {trials}, scheduler: {{type: none}}}}
 cost: {{usd_per_hour: 1.0}}
-judge: {{tasks: []}}
+evaluation: {{tasks: []}}
 """
 
 

@@ -136,15 +136,15 @@ def test_schema_describes_base_and_domains():
     assert len(described["properties"]["search"]["additionalProperties"]["oneOf"]) == 5
 
 
-def test_overrides_reach_conditions_and_judge(tmp_path):
-    """A fixed name is no longer asked for by `when` or `judge.each`; what needs another value of it is not searched."""
+def test_overrides_reach_conditions_and_evaluation(tmp_path):
+    """A fixed name is no longer asked for by `when` or `evaluation.stratify_by`; what needs another value of it is not searched."""
     path = tmp_path / "s.yaml"
     path.write_text(
         BASE + "  encoder.bidirectional: {choice: [false, true]}\n  encoder.hidden_size: {choice: [32, 64]}\n"
-        "when: {encoder.hidden_size: {encoder.bidirectional: true}}\njudge: {each: encoder.bidirectional}\n"
+        "when: {encoder.hidden_size: {encoder.bidirectional: true}}\nevaluation: {stratify_by: encoder.bidirectional}\n"
     )
     fixed = read_space(path, overrides=["encoder.bidirectional=true"])
-    assert (list(fixed.domains), fixed.conditions, fixed.judge.each) == (["encoder.hidden_size"], {}, None)
+    assert (list(fixed.domains), fixed.conditions, fixed.evaluation.stratify_by) == (["encoder.hidden_size"], {}, None)
     assert read_space(path, overrides=["encoder.bidirectional=false"]).domains == {}
 
 

@@ -16,7 +16,7 @@ from raysent.errors import CompilerError, ConfigError
 from raysent.kernels import compiled as build
 from raysent.kernels.compiled import load as kernel
 from raysent.models import ModelConfig, SentenceModel, load
-from raysent.models.objectives import build_objective
+from raysent.models.objectives import TripletBatches, build_objective
 from raysent.models.objectives.sentence_decoding import Config
 from raysent.training.loop import fit
 from raysent.training.run import RunConfig, TrainingConfig
@@ -69,7 +69,7 @@ def test_loss_is_its_restatement(decoder, shared_output, implementation):
     objective = build_objective(config, build_context())
     for layer in objective.outputs:
         torch.nn.init.normal_(layer.bias, generator=torch.Generator().manual_seed(3))
-    read, batch = ToyRead(1), toy_batch("triplets", 7)
+    read, batch = ToyRead(1), toy_batch(TripletBatches, 7)
     vectors = read(batch.sentences)[0].detach().double().numpy()
     table = objective.words.weight.detach().double().numpy()
     expected = 0.0
@@ -95,7 +95,7 @@ def test_gradients_are_the_plain_formulas(decoder, shared_output, output_bias, i
     skip_without_compiler(implementation)
     config = {"decoder": decoder, "shared_output": shared_output, "output_bias": output_bias}
     found, expected = (
-        gradients(toy_batch("triplets", 23), implementation=name, **config) for name in (implementation, "torch")
+        gradients(toy_batch(TripletBatches, 23), implementation=name, **config) for name in (implementation, "torch")
     )
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -107,7 +107,7 @@ def test_gradients_are_the_plain_formulas(decoder, shared_output, output_bias, i
 def test_gradients_in_bfloat16_stay_near(decoder, implementation):
     """Under autocast the products lose digits, and no more."""
     skip_without_compiler(implementation)
-    batch = toy_batch("triplets", 23)
+    batch = toy_batch(TripletBatches, 23)
     exact = gradients(batch, decoder=decoder, implementation="torch")
     low = gradients(batch, decoder=decoder, implementation=implementation, is_low=True)
     for name, value in exact.items():
@@ -120,7 +120,7 @@ def test_scores_without_gradient_are_the_loss(decoder, implementation):
     """Validation keeps nothing and says the same."""
     skip_without_compiler(implementation)
     objective = build_objective(Config(decoder=decoder, implementation=implementation), build_context())
-    read, batch = ToyRead(1), toy_batch("triplets", 9)
+    read, batch = ToyRead(1), toy_batch(TripletBatches, 9)
     with torch.no_grad():
         found = objective.scores(read, batch)["nll"][0]
     assert found == pytest.approx(objective(read, batch).item(), rel=1e-6)
@@ -137,7 +137,7 @@ def test_decoders_that_must_be_compiled_say_what_is_missing(monkeypatch):
 
 def test_loss_of_scores_that_are_all_equal_counts_every_word_and_every_end():
     """(words + sentences) * ln of the vocabulary, summed over both decoders."""
-    objective, read, batch = build_objective(Config(), build_context()), ToyRead(1), toy_batch("triplets")
+    objective, read, batch = build_objective(Config(), build_context()), ToyRead(1), toy_batch(TripletBatches)
     torch.nn.init.zeros_(objective.outputs[0].weight)
     num_steps = sum(int(side.lengths.sum()) + len(side.lengths) for side in (batch.before, batch.after))
     assert objective(read, batch).item() == pytest.approx(num_steps * np.log(NUM_WORDS), rel=1e-5)

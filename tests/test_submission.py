@@ -127,13 +127,13 @@ def _space(folder: Path) -> Path:
     (folder / "text.txt").write_text("".join(f"{line}.\n" for line in lines))
     path = folder / "toy.yaml"
     text = SPACE.replace("trials: 4", "trials: 2").replace("text.txt", str(folder / "text.txt"))
-    path.write_text(text + "judge: {tasks: []}\n")
+    path.write_text(text + "evaluation: {tasks: []}\n")
     return path
 
 
 def _submission(folder: Path, **changes) -> Submission:
     values = {"run": folder / "run", "remote": str(folder / "remote"), "options": [], "workers": Workers(2, 1)}
-    space = parse_space(parse_yaml(SPACE + "judge: {tasks: []}\n"), name="toy")
+    space = parse_space(parse_yaml(SPACE + "evaluation: {tasks: []}\n"), name="toy")
     return Submission(**{"space": space, **values, **changes})
 
 

@@ -16,10 +16,8 @@ from typed import begin, typed, wait_for
 
 import raysent
 from raysent.config import parse_yaml
-from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import ConfigError
 from raysent.sweeps import load_record, prepare_space, read_events, read_ledger, replay
-from raysent.sweeps.gpu_sharing import share_gpu, trial_bytes, trials_per_gpu
 from raysent.sweeps.machines import Machines, layout
 from raysent.sweeps.space import Limits, parse_space
 
@@ -36,7 +34,7 @@ search:
   encoder.bidirectional: {{choice: [false, true]}}
   training.learning_rate: {{loguniform: [1e-3, 1e-2]}}
 limits: {{trials: {trials}, scheduler: {{type: {scheduler}}}}}
-judge: {{tasks: []}}
+evaluation: {{tasks: []}}
 """
 
 
@@ -105,40 +103,6 @@ def test_layout_shares_a_gpu_among_as_many_trials_as_it_has_room_for():
     assert layout(Limits(), Machines(cpus=9, gpus=2), num_trials=9).gpus_per_worker == 1.0
     several = Limits(workers_per_trial=2)
     assert layout(several, Machines(cpus=9, gpus=2, trials_per_gpu=4), num_trials=9).gpus_per_worker == 1.0
-
-
-@pytest.mark.parametrize(("gib", "need", "shared"), [(140, 2, 4), (140, 30, 2), (15, 2, 3), (15, 20, 1)])
-def test_share_gpu_leaves_twice_the_need(gib, need, shared):
-    """Four at most, one at least."""
-    assert share_gpu(gib * 2**30, need * 2**30) == shared
-
-
-def test_trials_per_gpu_goes_by_the_largest_trial_and_the_smallest_gpu():
-    """Two towers of the paper's size leave an H200 room for four and a T4 for one; an unknown GPU is not shared."""
-    text = "base: {encoder: {type: gru, embedding: {dim: 620}}, objective: {type: context_prediction}}\n"
-    space = parse_space(parse_yaml(text + "search: {encoder.hidden_size: {choice: [300, 2400]}}\n"), name="toy")
-    assert trials_per_gpu(space, {"GPU": 1.0, "accelerator_type:H200": 1.0}) == 4
-    assert trials_per_gpu(space, {"GPU": 2.0, "accelerator_type:H200": 1.0, "accelerator_type:T4": 1.0}) == 1
-    assert trials_per_gpu(space, {"GPU": 1.0, "accelerator_type:X1": 1.0}) == trials_per_gpu(space, {"GPU": 1.0}) == 1
-
-
-def test_trial_bytes_counts_word_tables_of_both_towers():
-    """Twice the words, twice the tables: weights, two moments and a copy, float32."""
-    text = "base: {encoder: {type: gru, hidden_size: 8, embedding: {dim: 100}}, objective: {type: context_prediction}}"
-    space = parse_space(parse_yaml(text), name="toy")
-    small, large = (space.config({}).model_copy(update={"vocabulary": VocabularyConfig(size=n)}) for n in (1000, 2000))
-    assert trial_bytes(large) - trial_bytes(small) == 1000 * 100 * 2 * 4 * 4
-
-
-def test_trial_bytes_of_a_decoder_do_not_grow_with_its_scores():
-    """A block of scores stands at a time, but in the plain formulas: three numbers a token and word."""
-    text = "base: {{vocabulary: {{size: 20000}}, encoder: {{type: gru, hidden_size: 8}}, training: {{batch_size: {}}}, objective: {}}}"
-    for kind, grown in (("auto", 0), ("torch", 100 * 30 * 3 * 20_000 * 3 * 4)):
-        objective = f"{{type: sentence_decoding, implementation: {kind}}}"
-        spaces = [parse_space(parse_yaml(text.format(size, objective)), name="toy") for size in (100, 200)]
-        small, large = (trial_bytes(space.config({})) for space in spaces)
-        states = (8 + 300) * 100 * 30 * 3 * 12 * 4
-        assert large - small - states == grown
 
 
 @pytest.mark.cluster

@@ -15,11 +15,11 @@ from toy_batches import ToyRead, build_context, toy_batch
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.kernels.packing import pack
 from raysent.models import ModelConfig, SentenceModel
-from raysent.models.embeddings import EmbeddingConfig, EmptyTables, Tables, WordTable
+from raysent.models.embeddings import EmbeddingConfig, Tables, WordTable
 from raysent.models.encoders import build_encoder
 from raysent.models.encoders.gru import Config as Gru
 from raysent.models.encoders.linear import Config as Linear
-from raysent.models.objectives import build_objective
+from raysent.models.objectives import ContextBatches, build_objective
 from raysent.models.objectives.self_agreement import Config as SelfAgreement
 from raysent.models.objectives.view_agreement import Config as Agreement
 from raysent.models.objectives.view_generation import Config as Generation
@@ -132,7 +132,7 @@ def test_top_direction_is_the_first_singular_vector(shape):
 def test_agreement_is_its_restatement(includes_itself):
     """Cosines of both ways, a softmax at the temperature, neighbours in the same document."""
     config = Agreement(context_size=2, temperature=0.5, power_iterations=0, includes_itself=includes_itself)
-    read, batch = ToyRead(2), toy_batch("context")
+    read, batch = ToyRead(2), toy_batch(ContextBatches)
     loss = build_objective(config, build_context())(read, batch)
     f, g = (tower.detach().double().numpy() for tower in read(batch.sentences))
     expected = reference.view_agreement(
@@ -143,7 +143,7 @@ def test_agreement_is_its_restatement(includes_itself):
 
 def test_self_agreement_leaves_the_sentence_itself_out():
     """One view, the diagonal no candidate; the temperature has a gradient."""
-    read, batch = ToyRead(1), toy_batch("context")
+    read, batch = ToyRead(1), toy_batch(ContextBatches)
     objective = build_objective(SelfAgreement(context_size=1, power_iterations=0), build_context())
     loss = objective(read, batch)
     (f,) = (tower.detach().double().numpy() for tower in read(batch.sentences))
@@ -172,14 +172,14 @@ def _generation(**changes: Any):
     table = WordTable(given.words.weight.detach().clone(), trained=False)
     weight = torch.nn.Parameter(torch.randn(8, 5, generator=torch.Generator().manual_seed(4)))
     counts = torch.ones(30)
-    values = {**vars(given), "words": table, "second_parameters": (weight,), "word_counts": counts}
+    values = {**vars(given), "words": table, "second_parameters": (weight,), "word_counts": lambda: counts}
     return build_objective(Generation(**changes), type(given)(**values)), ToyRead(2), weight, table.weight
 
 
 def test_generation_is_its_restatement():
     """Every word of the next sentence against each sentence's own negatives."""
     objective, read, weight, table = _generation(num_negatives=3)
-    batch = toy_batch("context")
+    batch = toy_batch(ContextBatches)
     drawn = objective._draw(12, torch.Generator().manual_seed(7))
     loss = objective(read, batch, generator=torch.Generator().manual_seed(7))
     f = read(batch.sentences)[0].detach().double().numpy()
@@ -193,7 +193,7 @@ def test_generation_is_its_restatement():
 
 def test_next_words_stay_inside_the_document():
     """The last sentence of a document has none."""
-    batch = toy_batch("context")
+    batch = toy_batch(ContextBatches)
     rows, words = next_words(batch)
     assert set(rows.tolist()) == {0, 1, 2, 3, 4, 6, 7, 8, 9, 10}
     assert len(words) == batch.sentences.lengths[[1, 2, 3, 4, 5, 7, 8, 9, 10, 11]].sum()
@@ -245,7 +245,9 @@ def test_parameter_count_is_the_papers():
         objective=Agreement(),
     )
     vocabulary = Vocabulary(["<pad>", "<unk>", "word"])
-    model = SentenceModel(config, vocabulary, tables=EmptyTables(vocabulary, generator=torch.Generator()))
+    model = SentenceModel.build(
+        config, vocabulary, seed=0, word_vectors=lambda dim: np.zeros((3, dim), dtype=np.float32)
+    )
     count = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     assert count == 6 * 1024 * (300 + 1024 + 1) + 2048 * 300 + 1
     assert round(count / 1e6, 2) == 8.76

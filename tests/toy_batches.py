@@ -9,7 +9,7 @@ from raysent.data.batches import Batch, Pairs, Sentences, Triplets
 from raysent.models.codes import build_code
 from raysent.models.codes.autoencoder import Config as Autoencoder
 from raysent.models.embeddings import WordTable
-from raysent.models.objectives import BuildContext
+from raysent.models.objectives import BuildContext, ContextBatches, TripletBatches
 
 NUM_WORDS = 30
 
@@ -20,12 +20,12 @@ def sentences(lengths, seed=0):
     return Sentences(ids.astype(np.int32), np.asarray(lengths, dtype=np.int64))
 
 
-def toy_batch(reads, size=12, seed=0):
-    """A batch of the kind that `reads` names."""
+def toy_batch(kind, size=12, seed=0):
+    """A batch of a kind, such as `PairBatches`."""
     lengths = np.random.default_rng(seed).integers(1, 7, size=(3, size))
-    if reads == "context":
+    if kind is ContextBatches:
         return Batch(sentences(lengths[0], seed), np.arange(size), np.arange(size) // 6)
-    if reads == "triplets":
+    if kind is TripletBatches:
         parts = (sentences(row, seed + place) for place, row in enumerate([np.full(size, 4), *lengths[1:]]))
         return Triplets(*parts, np.arange(size))
     labels, scores = np.arange(size) % 3, np.linspace(0, 5, size)
@@ -44,7 +44,7 @@ def build_context(dim=8, seed=0, num_classes=3, word_dim=5):
         generator=generator,
         num_classes=num_classes,
         second_parameters=(decoder,),
-        word_counts=torch.ones(NUM_WORDS),
+        word_counts=lambda: torch.ones(NUM_WORDS),
         code=build_code(Autoencoder(bits=12), dim=dim, generator=generator),
         num_bits=12,
     )

@@ -138,11 +138,11 @@ def evaluate_sweep(
     result: SweepResult, record: SweepRecord, *, check_budget: CheckBudget, is_quiet: bool
 ) -> SweepEvaluation:
     """Evaluate a sweep's best trials, combine them and write its report; where the money ends, what is done is kept."""
-    space, judging = record.space, record.judging or {}
+    space, options = record.space, record.evaluation or {}
     members = select_members(space, result.trials)
-    data = None if judging.get("data") is None else Path(judging["data"])
+    data = None if options.get("data") is None else Path(options["data"])
     combined, stopped = None, ""
-    if members and judging.get("tasks") != []:
+    if members and options.get("tasks") != []:
         with ProgressLines(prefix="evaluating ", is_quiet=is_quiet) as progress:
 
             def hear(what: str, done: int, of: int) -> None:
@@ -153,7 +153,7 @@ def evaluate_sweep(
                 combined = combine(
                     [trial_folder(result.folder, trial.number) for trial in members],
                     output=result.folder,
-                    tasks=judging.get("tasks"),
+                    tasks=options.get("tasks"),
                     data_dir=data,
                     progress=hear,
                 )

@@ -21,6 +21,7 @@ from raysent.cluster.prices import LiveSpot
 from raysent.config import Override
 from raysent.errors import RaysentError
 from raysent.evaluation.tasks import PROBED, find_task
+from raysent.models.objectives import CONTEXT_METRICS
 from raysent.storage import address_of
 from raysent.storage.layout import JOURNAL_FILE
 from raysent.sweeps import Event, SweepRecord, SweepResult, judged, load_record, prepare_space, read_events, spent_usd
@@ -30,7 +31,6 @@ from raysent.sweeps import start as start_sweep
 from raysent.sweeps.ranking import median_values, rank_trials
 from raysent.sweeps.space import SearchSpace, find_space, read_space, schema, with_absolute_paths
 from raysent.training.run import describe
-from raysent.training.validation import CONTEXT_METRICS
 
 SOME_TRIALS_FAILED, INTERRUPTED = 5, 130
 
@@ -64,8 +64,8 @@ def sweep(
             return 0
         typer.confirm("Start?", default=True, abort=True, err=True)
     forecast = money.expected(space, num_concurrent=os.cpu_count() or 1) if address is None else None
-    judging = {"data": None if data is None else str(data.resolve()), "tasks": wanted}
-    record = SweepRecord(space, seed or 0, ["raysent", *sys.argv[1:]], address, judging)
+    evaluation = {"data": None if data is None else str(data.resolve()), "tasks": wanted}
+    record = SweepRecord(space, seed or 0, ["raysent", *sys.argv[1:]], address, evaluation)
     with ProgressLines(is_quiet=as_json) as progress, _view(space, as_json=as_json) as view:
 
         def hear(event: Event) -> None:
@@ -139,20 +139,20 @@ def _view(space: SearchSpace, *, as_json: bool) -> SweepView | EventLines:
 def _tasks_of(space: SearchSpace, tasks: str | None, *, data: Path | None) -> list[str]:
     """Return the tasks that `--tasks` names, else the space, else all whose files are there."""
     try:
-        return task_names(tasks, data=data, configured=space.judge.tasks)
+        return task_names(tasks, data=data, configured=space.evaluation.tasks)
     except RaysentError as error:
-        if tasks is not None or space.judge.tasks is None:
+        if tasks is not None or space.evaluation.tasks is None:
             raise
-        raise space.document.error(("judge", "tasks"), str(error).removeprefix("--tasks ")) from None
+        raise space.document.error(("evaluation", "tasks"), str(error).removeprefix("--tasks ")) from None
 
 
 def _tasks_named(space: SearchSpace) -> None:
     """Refuse a task that the space names and nobody knows; whether its files are there is not asked."""
-    for name in space.judge.tasks or []:
+    for name in space.evaluation.tasks or []:
         try:
             find_task(name, scorings=PROBED, option="")
         except RaysentError as error:
-            raise space.document.error(("judge", "tasks"), str(error)) from None
+            raise space.document.error(("evaluation", "tasks"), str(error)) from None
 
 
 def _print_plan(
@@ -180,7 +180,7 @@ def _print_plan(
     if as_json:
         print_json(plan)
         return
-    unit = "pairs" if base.objective.reads == "pairs" else "sentences"
+    unit = "pairs" if base.source is base.pairs else "sentences"
     chance = []
     if "chance_accuracy" in pool:
         chance = [f"chance on the validation pool: context_accuracy {pool['chance_accuracy']:.4g}"]

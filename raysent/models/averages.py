@@ -30,7 +30,7 @@ from raysent.data.vocabulary import (
 from raysent.errors import ConfigError, DataError
 from raysent.models.config import ModelConfig
 from raysent.models.embeddings import EmbeddingConfig, EmptyTables, WordTable
-from raysent.models.encoders import SentenceReader
+from raysent.models.encoders import Tower
 from raysent.models.encoders.bag import Config as Bag
 from raysent.models.model import SentenceModel
 from raysent.models.objectives.paraphrase_margin import Config as ParaphraseMargin
@@ -155,7 +155,7 @@ def bag_of_words(model: SentenceModel) -> SentenceModel:
     return SentenceModel.from_tensors(model.record._replace(config=config), model.vocabulary, tensors)
 
 
-def _tables(tower: SentenceReader) -> list[WordTable]:
+def _tables(tower: Tower) -> list[WordTable]:
     return [module for module in tower.modules() if isinstance(module, WordTable)]
 
 

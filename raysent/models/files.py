@@ -1,4 +1,4 @@
-"""A saved model's files: what `model.json` says, and values that must fit the parameters they are for."""
+"""A saved model's files: reading and writing `model.json`, and setting parameters from tensors by name."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _FORMAT = 1
 
 
 class Record(NamedTuple):
-    """What `model.json` says.
+    """The content of `model.json`.
 
     Attributes:
-        config: What the model is.
+        config: The parts of the model.
         max_length: Tokens read of a longer sentence.
         num_words: Words of its vocabulary.
         num_classes: Labels of the pairs that it was trained on; 0 where they had none.
@@ -55,14 +55,14 @@ def read_record(folder: Path) -> Record:
         raise ArtifactError(f"{path}: not a model of this version of raysent; name the folder of a trained model")
     try:
         document = configuration.Document(values=about["config"], source=str(path))
-        config = configuration.validate(ModelConfig, document)
+        config = configuration.validate(ModelConfig, document, context=configuration.UPGRADE)
         return Record(config, int(about["max_length"]), int(about["num_words"]), int(about.get("num_classes", 0)))
     except (ConfigError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"{path}: changed or of another version ({error}); restore it or train again") from None
 
 
 def encoder_tensors(folder: Path) -> dict[str, Tensor]:
-    """Return a saved model's values without its objective's and its post-processing's.
+    """Return a saved model's encoder parameters by name, without those of its objective, postprocessing and code.
 
     Raises:
         ArtifactError: If the file is missing or truncated.
@@ -72,7 +72,7 @@ def encoder_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def fill(own: Mapping[str, nn.Parameter], tensors: dict[str, Tensor], *, source: Path | str) -> None:
-    """Give parameters the values of the same names.
+    """Set parameters from the tensors of the same names.
 
     Raises:
         ArtifactError: If names or shapes are those of another model, or a value is not finite.

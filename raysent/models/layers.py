@@ -1,8 +1,7 @@
-"""Linear layers whose first values come from a generator of our own.
-
-What parameters cost for being away from where they began, or from zero: 1/2 weight |P - P0|^2.
+"""Linear layers with initial values from a given generator, and a penalty on parameters: 1/2 weight |P - P0|^2.
 
 Source: Wieting et al., 2016, equation 2; Jiao, Wang and Feng, 2018, sections 3.2 and 4.3; their released code halves.
+With initial values as P0 it is L2-SP (Li, Grandvalet and Davoine, 2018, "Explicit inductive bias").
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from torch import Tensor, nn
 
 
 def linear_layer(inputs: int, outputs: int, *, generator: torch.Generator) -> nn.Linear:
-    """Return a layer with torch's own first values: uniform within 1 / sqrt(inputs)."""
-    # Made without values: torch's own would be drawn from the global generator.
+    """Return a layer with torch's default initial values: uniform within 1 / sqrt(inputs)."""
+    # Made without values, because torch would draw them from the global generator.
     layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
     limit = 1 / math.sqrt(inputs)
     for parameter in layer.parameters():
@@ -25,26 +24,33 @@ def linear_layer(inputs: int, outputs: int, *, generator: torch.Generator) -> nn
     return layer
 
 
-class Anchor(nn.Module):
-    """The penalty of some parameters that belong to somebody else."""
+class L2Penalty(nn.Module):
+    """The penalty on parameters of other modules for their distance from zero, or from their initial values."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, weight: float, to: Literal["first", "zero"]) -> None:
-        """Remember the parameters' values of now, where these are what they are drawn to."""
+    def __init__(self, parameters: Sequence[nn.Parameter], *, weight: float, to: Literal["initial", "zero"]) -> None:
+        """Store the parameters' current values where these are the initial ones.
+
+        Args:
+            parameters: The parameters; those without gradient are ignored.
+            weight: Factor of the penalty; 0 for none.
+            to: `initial` penalizes the distance from the current values (L2-SP), `zero` the size (L2).
+        """
         super().__init__()
-        self._parameters_of_others = tuple(one for one in parameters if one.requires_grad)
+        # A tuple, because the parameters belong to other modules.
+        self._penalized = tuple(parameter for parameter in parameters if parameter.requires_grad)
         self._weight = weight
-        self._is_first = to == "first" and weight > 0
-        for number, parameter in enumerate(self._parameters_of_others if self._is_first else ()):
-            self.register_buffer(f"first_{number}", parameter.detach().clone(), persistent=False)
+        self._is_initial = to == "initial" and weight > 0
+        for number, parameter in enumerate(self._penalized if self._is_initial else ()):
+            self.register_buffer(f"initial_{number}", parameter.detach().clone(), persistent=False)
 
     def forward(self) -> Tensor:
         """Return the penalty, a scalar."""
-        if not self._weight or not self._parameters_of_others:
-            device = self._parameters_of_others[0].device if self._parameters_of_others else None
+        if not self._weight or not self._penalized:
+            device = self._penalized[0].device if self._penalized else None
             return torch.zeros((), device=device)
-        ways = [
-            parameter - getattr(self, f"first_{number}") if self._is_first else parameter
-            for number, parameter in enumerate(self._parameters_of_others)
+        distances = [
+            parameter - getattr(self, f"initial_{number}") if self._is_initial else parameter
+            for number, parameter in enumerate(self._penalized)
         ]
-        squares: Tensor = torch.stack([way.square().sum() for way in ways]).sum()
+        squares: Tensor = torch.stack([distance.square().sum() for distance in distances]).sum()
         return self._weight / 2 * squares

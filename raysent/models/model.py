@@ -25,7 +25,7 @@ from raysent.kernels.packing import Packed, block_rows, pack, pack_blocks
 from raysent.models.codes import build_code, straight_through
 from raysent.models.config import ModelConfig
 from raysent.models.embeddings import CorpusVectors, EmptyTables, Tables, WordTable
-from raysent.models.encoders import EncoderConfig, SentenceReader, build_encoder
+from raysent.models.encoders import EncoderConfig, Tower, build_encoder
 from raysent.models.files import KIND, TENSORS_FILE, Record, fill, read_record, write_record
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.postprocessing import Postprocessing
@@ -119,12 +119,13 @@ class SentenceModel(nn.Module, SentenceEncoder):
         self.max_length = max_length
         self.num_classes = num_classes
         self.f = build_encoder(config.encoder, tables)
-        if config.objective.num_towers == 2:
+        if len(config.towers) == 2:
             self.g = build_encoder(config.towers[1], tables)
         self.postprocessing = Postprocessing(config.postprocessing, config.encoded_dims)
         dim = self.postprocessing.dim()
         self.code = None if config.code is None else build_code(config.code, dim=dim, generator=tables.generator)
-        if config.objective.trains_code:
+        self._trains_code = config.objective.trains_code
+        if self._trains_code:
             for tower in self.towers:
                 tower.requires_grad_(False)
         self.objectives = nn.ModuleList()
@@ -141,7 +142,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         word_vectors: CorpusVectors | None = None,
         max_length: int = 50,
         num_classes: int = 0,
-        word_counts: Tensor | None = None,
+        word_counts: Callable[[], Tensor] | None = None,
         initial: dict[str, Tensor] | None = None,
     ) -> Self:
         """Return an untrained model.
@@ -154,7 +155,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 where an encoder's `embedding.vectors` is `ppmi`. Files of word vectors are read here.
             max_length: Tokens read of a longer sentence.
             num_classes: Labels of the training pairs; 0 where they have none.
-            word_counts: How often each word occurs [vocabulary]; required only where the objective reads them.
+            word_counts: Counts how often each word occurs in the training text, [vocabulary]; called only by objectives
+                that need it.
             initial: Initial values of the encoders by name; None draws them.
 
         Raises:
@@ -185,12 +187,12 @@ class SentenceModel(nn.Module, SentenceEncoder):
         except ArtifactError as error:
             raise ConfigError(f"{error}; encoder and second_encoder must be as in the model's run.json") from None
 
-    def _add_objectives(self, generator: torch.Generator, word_counts: Tensor | None = None) -> None:
+    def _add_objectives(self, generator: torch.Generator, word_counts: Callable[[], Tensor] | None = None) -> None:
         """Make an objective for each block that has a loss of its own."""
         dims = self._loss_dims
         first: list[tuple[nn.Parameter, ...]] = [()] * len(dims)
         second, tables = first, cast("list[WordTable | None]", [None] * len(dims))
-        if not self.config.objective.trains_code:
+        if not self._trains_code:
             first, tables = self.f.block_parameters(), self.f.block_tables()
             second = self.g.block_parameters() if len(self.towers) == 2 else second
         for dim, table, parameters, second_parameters in zip(dims, tables, first, second, strict=True):
@@ -245,7 +247,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         config = record.config
         tables = EmptyTables(vocabulary, generator=torch.Generator())
         model = cls(config, vocabulary, tables=tables, max_length=record.max_length, num_classes=record.num_classes)
-        if config.objective.is_kept or not config.objective.has_state:
+        if config.objective.in_saved_model != "absent":
             model._add_objectives(tables.generator)
         model.load_tensors(tensors, source=source)
         return model.eval()
@@ -253,9 +255,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
     # -- parts --------------------------------------------------------------------------------------------------
 
     @property
-    def towers(self) -> list[SentenceReader]:
+    def towers(self) -> list[Tower]:
         """The encoders: f, or f and g."""
-        return [self.f] if self.config.objective.num_towers == 1 else [self.f, self.g]
+        return [self.f] if len(self.config.towers) == 1 else [self.f, self.g]
 
     @property
     def device(self) -> torch.device:
@@ -281,7 +283,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
     @property
     def _loss_dims(self) -> list[int]:
         """Sizes of the blocks that have a loss of their own; where a code is trained, the size of the whole vector."""
-        if self.config.objective.trains_code:
+        if self._trains_code:
             return [self.postprocessing.dim()]
         return list(self.config.encoder.loss_dims)
 
@@ -313,7 +315,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             vectors only. Where the objective sees bits, these as -1 and 1.
         """
         packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
-        if self.config.objective.trains_code:
+        if self._trains_code:
             with torch.no_grad():
                 return (self.postprocessing(self._blocks(packed)),)
         for table in self._word_tables():
@@ -398,11 +400,8 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return mean
 
     def comparable_vectors(self, sentences: Sentences) -> tuple[Tensor, ...]:
-        """Return each tower's vectors [batch, dim]; of unit length where the objective compares by cosine."""
-        vectors = self.vectors(sentences)
-        if not self.config.objective.is_cosine:
-            return vectors
-        return tuple(nn.functional.normalize(tower, dim=1) for tower in vectors)
+        """Return each tower's vectors [batch, dim] as the objective compares them, for instance of unit length."""
+        return tuple(self.config.objective.comparable(tower) for tower in self.vectors(sentences))
 
     @torch.no_grad()
     def encode_ids(self, sentences: Sentences) -> Tensor:
@@ -448,7 +447,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
 
     def kept_tensors(self) -> dict[str, Tensor]:
         """Return the parameters of a saved model: without the objective's where only training needs them."""
-        is_kept = self.config.objective.is_kept
+        is_kept = self.config.objective.in_saved_model == "kept"
         return {name: value for name, value in self.tensors().items() if is_kept or not name.startswith("objectives.")}
 
     def load_tensors(self, tensors: dict[str, Tensor], *, source: Path | str = "model") -> None:
@@ -534,7 +533,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return normalize_rows(out) if normalize_embeddings else out
 
     def _encode_blocks(
-        self, chunk: Sentences, readers: list[tuple[EncoderConfig, SentenceReader]], batch_size: int
+        self, chunk: Sentences, readers: list[tuple[EncoderConfig, Tower]], batch_size: int
     ) -> Iterator[tuple[npt.NDArray[np.int64], Float32]]:
         """Yield rows of the chunk and their vectors; a distinct word is projected once for all blocks."""
         blocks = pack_blocks(chunk, batch_size=batch_size, device=self.device)

@@ -192,7 +192,7 @@ def judged(record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None) ->
     """
     cost = record.space.cost
     if record.address is None or not cost.machines:
-        with metered(folder, cost, what="judging") as check_budget:
+        with metered(folder, cost, what="evaluation") as check_budget:
             yield check_budget
         return
     # Workers stand idle for a while yet.
@@ -200,7 +200,7 @@ def judged(record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None) ->
     with (
         quiet_output(),
         ray_session(record.address),
-        metered(folder, cost, what="judging", nodes=alive_nodes, prices=prices) as check_budget,
+        metered(folder, cost, what="evaluation", nodes=alive_nodes, prices=prices) as check_budget,
     ):
         yield check_budget
 
@@ -279,20 +279,24 @@ def _sit(
 ) -> bool:
     """Train in this sitting; returns whether the user interrupted."""
     space = record.space
-    spent_s = sum(_sitting_lengths(folder))
+    earlier_s = sum(_sitting_lengths(folder))
     most_expensive, budget = cost_tracker.prices.most_expensive, _budget(record)
     journal.write(
         "session",
         trials=space.limits.trials,
         concurrent=plan.concurrent,
-        spent_s=round(spent_s, 1),
+        earlier_s=round(earlier_s, 1),
         spent_usd=round(cost_tracker.ledger.spent_usd, 6),
         usd_per_hour=most_expensive.usd_per_hour,
         price=most_expensive.source,
         budget=budget_values(budget),
     )
     return run_trials(
-        controller, plan, describe=_describer(space, folder), is_over=_clock(space, spent_s), cost_tracker=cost_tracker
+        controller,
+        plan,
+        describe=_describer(space, folder),
+        is_over=_clock(space, earlier_s),
+        cost_tracker=cost_tracker,
     )
 
 
@@ -331,10 +335,10 @@ def _meter(record: SweepRecord, folder: Path, prices: Prices) -> CostTracker:
     return CostTracker(folder, record.space.cost, nodes=alive_nodes, prices=prices, elapsed_s=elapsed_s)
 
 
-def _clock(space: SearchSpace, spent_s: float) -> Callable[[], bool]:
+def _clock(space: SearchSpace, earlier_s: float) -> Callable[[], bool]:
     """Return a function that says whether the sweep's time is over; time between sittings does not count."""
     limit = space.limits.time_s
-    begun = time.monotonic() - spent_s
+    begun = time.monotonic() - earlier_s
     return lambda: limit is not None and time.monotonic() - begun > limit
 
 

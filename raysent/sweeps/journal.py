@@ -3,7 +3,7 @@
 One JSON object a line. What a line says is all that a resumed sweep needs; nothing of Ray's or Optuna's own state is
 read back.
 
-    session    a driver took up the sweep            trials, concurrent, spent_s, spent_usd, prices, budget
+    session    a driver took up the sweep            trials, concurrent, earlier_s, spent_usd, prices, budget
     suggested  a trial was drawn                     trial, number, attempts, params, seed
     started    a trial was handed to a worker        trial, funds
     report     a trial came to a share of its run    trial, index, num_reports, metrics, seconds, usd
@@ -25,6 +25,7 @@ from typing import Any
 
 from raysent.storage import Lease, Lines, read_json_lines, refresh
 from raysent.storage.layout import JOURNAL_FILE
+from raysent.sweeps.journal_v1 import upgrade_event
 
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
@@ -73,7 +74,7 @@ def read_events(folder: Path) -> Iterator[Event]:
     """
     path = folder / JOURNAL_FILE
     if path.exists():
-        yield from read_json_lines(path)
+        yield from map(upgrade_event, read_json_lines(path))
 
 
 def finite(value: Any) -> Any:

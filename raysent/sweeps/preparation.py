@@ -56,8 +56,7 @@ def _opened(config: RunConfig, opened: dict[str, TrainingData], progress: Progre
 
 def _path(config: RunConfig) -> str | list[str]:
     """Return the files that a run reads."""
-    is_pairs = config.objective.reads == "pairs" and config.pairs is not None
-    return config.pairs.path if is_pairs and config.pairs is not None else config.corpus.path
+    return config.source.path
 
 
 def _check_metric(space: SearchSpace, config: RunConfig) -> None:

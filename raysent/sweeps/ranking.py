@@ -8,8 +8,8 @@ worst:
 3. trials that failed or diverged,
 4. trials without a value.
 
-Within a group the better median comes first, of equal ones the lower trial number. Within a configuration the trial
-nearest the median comes first, so that it stands for the configuration and not the luckiest seed.
+Within a group the better median comes first, of equal ones the lower trial number. Within a configuration finished
+trials come first, and of those the nearest to the median: it represents the configuration, not the luckiest seed.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ def first_number(number: int, *, num_seeds: int) -> int:
 def select_members(space: SearchSpace, trials: Sequence[Trial], *, num_members: int | None = None) -> list[Trial]:
     """Return the trials that may join an ensemble, best first: one of each configuration.
 
-    The best trial of each value of the parameter `judge.each` is taken first, so that every kind of encoder is there;
-    then the next best of all.
+    The best trial of each value of the parameter `evaluation.stratify_by` is taken first, so that every kind of
+    encoder is a member; then the next best of all.
 
     Args:
-        space: Gives the metric and `judge`.
+        space: Gives the metric and `evaluation`.
         trials: The sweep's trials.
-        num_members: How many; None for `judge.members`, but never fewer than the values of `judge.each`.
+        num_members: How many; None for `evaluation.members`; at least one for each value of that parameter.
     """
     ranked = [trial for trial in rank_trials(space, trials) if _is_usable(space, trial)]
     by_configuration: dict[int, Trial] = {}
@@ -119,11 +119,11 @@ def select_members(space: SearchSpace, trials: Sequence[Trial], *, num_members: 
         by_configuration.setdefault(first_number(trial.number, num_seeds=space.limits.seeds), trial)
     candidates = list(by_configuration.values())
     by_stratum: dict[str, Trial] = {}
-    if space.judge.each is not None:
+    if space.evaluation.stratify_by is not None:
         for trial in candidates:
-            by_stratum.setdefault(repr(trial.params.get(space.judge.each)), trial)
+            by_stratum.setdefault(repr(trial.params.get(space.evaluation.stratify_by)), trial)
     chosen = {trial.number for trial in by_stratum.values()}
-    wanted = max(space.judge.members if num_members is None else num_members, len(chosen))
+    wanted = max(space.evaluation.members if num_members is None else num_members, len(chosen))
     others = [trial.number for trial in candidates if trial.number not in chosen]
     chosen.update(others[: wanted - len(chosen)])
     return [trial for trial in candidates if trial.number in chosen]
@@ -156,7 +156,8 @@ def _places(configuration: Sequence[TrialResult], *, sign: float) -> Iterator[tu
         else:
             # Positions instead of differences: of two seeds neither is nearer the median, whatever rounding says.
             distance = abs(2 * values.index(value) - (len(values) - 1))
-            yield (0 if is_whole else 1, sign * middle, result.first, distance, result.number), result
+            is_early = result.status != "finished"
+            yield (0 if is_whole else 1, sign * middle, result.first, is_early, distance, result.number), result
 
 
 def _counts(result: TrialResult) -> bool:

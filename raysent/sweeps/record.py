@@ -13,12 +13,13 @@ from typing import Any
 
 from raysent.config import Document, Override
 from raysent.errors import ArtifactError
+from raysent.models.objectives import CONTEXT_METRICS
 from raysent.storage import address_of, read_json, write_json, write_text
 from raysent.storage.layout import SWEEP_FILE, TRIALS_FILE, TRIALS_FOLDER
+from raysent.sweeps.journal_v1 import upgrade_record
 from raysent.sweeps.ranking import median_values, rank_trials
 from raysent.sweeps.space import SearchSpace, apply_overrides, parse_space
 from raysent.sweeps.trial import Trial, trial_name
-from raysent.training.validation import CONTEXT_METRICS
 
 _PACKAGES = ("raysent", "ray", "optuna", "torch", "numpy")
 
@@ -32,7 +33,7 @@ class SweepRecord:
         seed: The sweep's seed.
         command: The command line that started it.
         address: The Ray cluster it ran on; None for one of its own.
-        judging: Options of the commands that follow the sweep (folder of task files), as given.
+        evaluation: `data` and `tasks` of the evaluation that follows, as given.
         started: When it was begun, in seconds since 1970.
     """
 
@@ -40,7 +41,7 @@ class SweepRecord:
     seed: int
     command: Sequence[str] = ()
     address: str | None = None
-    judging: dict[str, Any] | None = None
+    evaluation: dict[str, Any] | None = None
     started: float = 0.0
 
 
@@ -66,7 +67,7 @@ def save_record(folder: Path, record: SweepRecord, *, facts: dict[str, Any]) -> 
             "source": space.document.source,
             "command": list(record.command),
             "address": record.address,
-            "judging": record.judging or {},
+            "evaluation": record.evaluation or {},
             "started": record.started,
             "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
             **facts,
@@ -85,13 +86,11 @@ def load_record(folder: Path) -> SweepRecord:
         raise ArtifactError(
             f"{address_of(folder)}: not a sweep's folder, there is no {SWEEP_FILE} in it; name what --run named"
         )
-    values = read_json(path)
-    if not isinstance(values, dict) or values.get("kind") != "sweep":
-        raise ArtifactError(f"{address_of(path)}: not the record of a sweep; name what --run named")
+    values = _read_values(path)
     try:
         space = parse_space(Document(values=values["space"], source=str(path)), name=values["name"])
         return SweepRecord(
-            space, values["seed"], values["command"], values["address"], values["judging"], values["started"]
+            space, values["seed"], values["command"], values["address"], values["evaluation"], values["started"]
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(
@@ -107,8 +106,16 @@ def change_limits(folder: Path, limits: Sequence[Override]) -> SweepRecord:
     """
     record = load_record(folder)
     space = parse_space(apply_overrides(record.space.document, limits), name=record.space.name)
-    write_json(folder / SWEEP_FILE, {**read_json(folder / SWEEP_FILE), "space": space.document.values})
+    write_json(folder / SWEEP_FILE, {**_read_values(folder / SWEEP_FILE), "space": space.document.values})
     return replace(record, space=space)
+
+
+def _read_values(path: Path) -> dict[str, Any]:
+    """Return the values of `sweep.json` under the names of this version."""
+    values = read_json(path)
+    if not isinstance(values, dict) or values.get("kind") != "sweep":
+        raise ArtifactError(f"{address_of(path)}: not the record of a sweep; name what --run named")
+    return upgrade_record(values)
 
 
 def trial_folder(folder: Path, number: int) -> Path:

@@ -1,4 +1,4 @@
-"""What a run learns from: a corpus or pairs, whichever its objective reads, and the words of either."""
+"""The text of a run: a corpus or pairs, as its objective reads, and the vocabulary of either."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raysent.data.corpus import Corpus, prepare
-from raysent.data.pairs import PairCorpus
+from raysent.data.pairs import PairCorpus, PairsConfig
 from raysent.data.vocabulary import Sentences, Vocabulary
-from raysent.errors import ConfigError, DataError
+from raysent.errors import ConfigError
 from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
 from raysent.training.run import RunConfig
 
@@ -25,10 +25,10 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a run learns from.
+    """The text of a run.
 
     Attributes:
-        vocabulary: Its words.
+        vocabulary: The words that have an id.
         corpus: Running text; None for a run on pairs.
         pairs: Pairs; None for a run on running text.
         max_length: Tokens kept of a longer sentence.
@@ -40,19 +40,29 @@ class TrainingData:
     max_length: int = 50
 
     @property
+    def text(self) -> Corpus:
+        """The corpus of a run on running text."""
+        assert self.corpus is not None
+        return self.corpus
+
+    @property
+    def pair_corpus(self) -> PairCorpus:
+        """The pairs of a run on pairs."""
+        assert self.pairs is not None
+        return self.pairs
+
+    @property
     def num_classes(self) -> int:
         """Labels of the pairs; 0 where they have none."""
         return 0 if self.pairs is None else len(self.pairs.train.classes)
 
     def sample(self, num_sentences: int) -> Sentences:
-        """Return sentences of the training text, blocks from evenly spaced places; of pairs, both sides' first."""
+        """Return sentences of the training text: evenly spaced blocks of a corpus, or the first pairs' sentences."""
         if self.pairs is not None:
             pairs = self.pairs.train
             text = [*pairs.first[: num_sentences // 2], *pairs.second[: num_sentences // 2]]
             return self.vocabulary.ids(text, max_length=self.max_length)
-        if self.corpus is None:
-            raise DataError("there is no text to take sentences from; set corpus.path or pairs.path")
-        train, block = self.corpus.train, max(1, num_sentences // _SAMPLE_BLOCKS)
+        train, block = self.text.train, max(1, num_sentences // _SAMPLE_BLOCKS)
         starts = np.unique(np.linspace(0, max(0, len(train) - block), _SAMPLE_BLOCKS).astype(np.int64))
         blocks = [train.sentences(start, min(start + block, len(train))) for start in starts.tolist()]
         return Sentences(np.concatenate([one.ids for one in blocks]), np.concatenate([one.lengths for one in blocks]))
@@ -85,21 +95,19 @@ class TrainingData:
 
 
 def source_key(config: RunConfig) -> str:
-    """Return what names the files and settings that `open_training_data` reads; equal ones need not be opened twice."""
-    source = config.pairs if config.objective.reads == "pairs" else config.corpus
-    words = config.vocabulary.model_dump_json() + (config.initial or "")
-    return "" if source is None else source.model_dump_json() + words
+    """Return a key of the files and settings that `open_training_data` reads, so that equal ones are opened once."""
+    return config.source.model_dump_json() + config.vocabulary.model_dump_json() + (config.initial or "")
 
 
 def initial_words(initial: str) -> Vocabulary:
-    """Return the words of the model that a run begins with.
+    """Return the words of the model that a run starts with.
 
     Raises:
-        ConfigError: If it is no trained model's folder.
+        ConfigError: If the folder has no trained model.
     """
     folder = Path(initial)
     if not (folder / MODEL_FILE).exists():
-        raise ConfigError(f"initial: must be the folder of a trained model; there is none in {initial}")
+        raise ConfigError(f"initial: must be the folder of a trained model; found none in {initial}")
     return Vocabulary.load(folder / VOCABULARY_FILE)
 
 
@@ -107,12 +115,13 @@ def open_training_data(config: RunConfig, *, progress: Progress | None = None) -
     """Build or open the corpus, or read the pairs.
 
     Raises:
-        DataError: If the text cannot be used.
+        ConfigError: If the model that the run starts with has other words.
+        DataError: If the text cannot be read.
     """
-    if config.objective.reads == "pairs" and config.pairs is not None:
-        pairs = PairCorpus(config.pairs)
+    if isinstance(config.source, PairsConfig):
+        pairs = PairCorpus(config.source)
         words = pairs.vocabulary(config.vocabulary) if config.initial is None else initial_words(config.initial)
-        return TrainingData(words, pairs=pairs, max_length=config.pairs.max_length)
+        return TrainingData(words, pairs=pairs, max_length=config.source.max_length)
     corpus = prepare(config.corpus, config.vocabulary, progress=progress)
     if config.initial is not None and initial_words(config.initial).words != corpus.vocabulary.words:
         raise ConfigError(

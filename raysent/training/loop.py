@@ -193,15 +193,7 @@ class _Training:
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._use_bfloat16):
             loss = self._loss(batch, step=step, generator=generator)
         loss.backward()  # type: ignore[no-untyped-call]
-        is_summed = self._config.objective.is_summed
-        is_mean = not (self._loss.gathers or is_summed)
-        if self._loss.gathers:
-            # Every worker has the whole loss, so an objective's own parameter has the whole gradient on each.
-            for parameter in self._model.objectives.parameters():
-                if parameter.grad is not None:
-                    parameter.grad /= self._workers.world_size
-        loss = self._workers.combine(self._optimizer.parameters, loss.detach(), mean=is_mean)
-        loss = loss * self._workers.world_size if is_summed else loss
+        loss = self._loss.combine(loss.detach())
         self._optimizer.step(step)
         self._model.after_step()
         self._loss_sum += loss

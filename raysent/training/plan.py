@@ -1,17 +1,14 @@
-"""What a run is made of before its first step: its model, its batches, its steps and when it reports.
+"""The parts of a run before its first step: model, batches, validation set, number of steps and reports.
 
-What only the text and the files can show to be wrong with a run, found before any process is started.
+`check_run` finds the mistakes that only the text and the files show, before any process is started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pydantic
 import torch
 
 from raysent.data.batches import AnyStream, BatchStream, PairStream, TripletStream
@@ -20,13 +17,15 @@ from raysent.data.vocabulary import Vocabulary, corpus_word_vectors, read_word_v
 from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel, encoder_tensors
 from raysent.models.embeddings import CORPUS_VECTORS, EmbeddingConfig
+from raysent.models.objectives import CONTEXT_METRICS, ContextBatches, PairBatches, TripletBatches
 from raysent.storage import open_folder
 from raysent.training.data import TrainingData
 from raysent.training.run import RunConfig, TrainingConfig
 from raysent.training.validation import Validator
+from raysent.training.validation.metrics import HeldOut, held_out_pairs, held_out_sentences, held_out_triplets
 from raysent.training.workers import Workers
 
-# Vectors counted from the corpus are the corpus' own: trials with seeds of their own share them.
+# Vectors counted from the corpus do not depend on the trial's seed, so that all trials share them.
 _VECTORS_SEED = 0
 
 
@@ -37,15 +36,15 @@ def count_steps(config: TrainingConfig, *, steps_per_epoch: int) -> int:
 
 
 def report_index(step: int, *, num_steps: int, num_reports: int) -> int:
-    """Return how many equal shares of the run are done after `step` steps.
+    """Return how many reports are due after `step` steps.
 
-    Shares are of sentences: runs with different batch sizes report after the same number of them.
+    Reports come after equal numbers of sentences, whatever the batch size of a run is.
     """
     return step * num_reports // num_steps
 
 
 def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel:
-    """Return the run's model before its first step: a function of the configuration and the text alone."""
+    """Return the run's model before its first step, a function of the configuration and the text only."""
     corpus = training_data.corpus
 
     def vectors_of_corpus(dim: int) -> npt.NDArray[np.float32]:
@@ -55,7 +54,6 @@ def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel
             )
         return corpus_word_vectors(corpus, dim=dim, seed=_VECTORS_SEED)
 
-    counts = torch.from_numpy(training_data.word_counts()) if config.objective.reads_counts else None
     return SentenceModel.build(
         config.model,
         training_data.vocabulary,
@@ -63,7 +61,7 @@ def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel
         word_vectors=vectors_of_corpus,
         max_length=training_data.max_length,
         num_classes=training_data.num_classes,
-        word_counts=counts,
+        word_counts=lambda: torch.from_numpy(training_data.word_counts()),
         initial=None if config.initial is None else encoder_tensors(open_folder(config.initial)),
     )
 
@@ -77,18 +75,20 @@ def open_stream(config: RunConfig, training_data: TrainingData, workers: Workers
     """
     batch_size = config.training.batch_size * (1 if config.training.gather_candidates else workers.world_size)
     share = {"batch_size": batch_size, "seed": config.seed, "rank": workers.rank, "world_size": workers.world_size}
-    if training_data.pairs is not None:
-        pairs = training_data.pairs.train.encoded(training_data.vocabulary, max_length=training_data.max_length)
-        return PairStream(pairs, **share)
-    if training_data.corpus is None:
-        raise ConfigError(f"objective.type: {config.objective.type} reads {config.objective.reads}; there is no text")
-    if config.objective.reads == "triplets":
-        max_length = getattr(config.objective, "max_length", training_data.max_length)
-        return TripletStream(training_data.corpus.train, max_length=max_length, **share)
-    return _open_context(config, training_data.corpus, workers)
+    match config.objective.batches:
+        case PairBatches():
+            pairs = training_data.pair_corpus.train.encoded(
+                training_data.vocabulary, max_length=training_data.max_length
+            )
+            return PairStream(pairs, **share)
+        case TripletBatches(max_length):
+            max_length = max_length or training_data.max_length
+            return TripletStream(training_data.text.train, max_length=max_length, **share)
+        case ContextBatches() as batches:
+            return _open_contexts(config, batches, training_data.text, workers)
 
 
-def _open_context(config: RunConfig, corpus: Corpus, workers: Workers) -> BatchStream:
+def _open_contexts(config: RunConfig, batches: ContextBatches, corpus: Corpus, workers: Workers) -> BatchStream:
     """Return this worker's windows."""
     batch_size, gathers = config.training.batch_size, config.training.gather_candidates
     if gathers and batch_size % workers.world_size:
@@ -99,13 +99,44 @@ def _open_context(config: RunConfig, corpus: Corpus, workers: Workers) -> BatchS
     return BatchStream(
         corpus.train,
         batch_size=batch_size // workers.world_size if gathers else batch_size,
-        # Objectives that know no candidates read the text in order.
-        candidates=getattr(config.objective, "candidates", "contiguous"),
-        context_size=getattr(config.objective, "context_size", 1),
+        candidates=batches.candidates,
+        context_size=batches.context_size,
         seed=config.seed,
         rank=workers.rank,
         world_size=workers.world_size,
     )
+
+
+def open_validator(config: RunConfig, training_data: TrainingData) -> Validator:
+    """Return the validation set of a run.
+
+    Raises:
+        DataError: If there is no text for a metric.
+    """
+    return Validator(
+        config.metrics,
+        config.validation,
+        vocabulary=training_data.vocabulary,
+        max_length=training_data.max_length,
+        corpus=training_data.corpus,
+        held_out=_open_held_out(config, training_data),
+    )
+
+
+def _open_held_out(config: RunConfig, training_data: TrainingData) -> HeldOut | None:
+    """Return held-out batches for the objective's own metrics; None where it has none."""
+    if set(config.objective.metrics) <= set(CONTEXT_METRICS):
+        return None
+    num_sentences, max_length = config.validation.num_sentences, training_data.max_length
+    match config.objective.batches:
+        case PairBatches():
+            pairs = training_data.pair_corpus.validation
+            return held_out_pairs(pairs, training_data.vocabulary, max_length=max_length, num_sentences=num_sentences)
+        case TripletBatches(longest):
+            text = training_data.text.validation
+            return held_out_triplets(text, max_length=longest or max_length, num_sentences=num_sentences)
+        case ContextBatches():
+            return held_out_sentences(training_data.text.validation, num_sentences=num_sentences)
 
 
 def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: int = 1) -> Validator:
@@ -114,48 +145,23 @@ def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: in
     Args:
         config: The run.
         training_data: Its text, prepared.
-        num_workers: Processes that will share every step.
+        num_workers: Processes that share every step.
 
     Returns:
-        What it will be examined with.
+        The validation set of the run.
 
     Raises:
-        RaysentError: With the dotted name of the value at fault.
+        RaysentError: With the dotted name of the wrong value.
     """
     open_stream(config, training_data, Workers(world_size=num_workers))
-    encoders = {"encoder": config.encoder, "second_encoder": config.second_encoder}
-    for part, encoder in encoders.items():
-        for name, embedding in _word_vectors(encoder, part):
-            _check_vectors(name, embedding, training_data)
+    for part, encoder in (("encoder", config.encoder), ("second_encoder", config.second_encoder)):
+        for name, embedding in ({} if encoder is None else encoder.word_tables()).items():
+            _check_vectors(f"{part}.{name}", embedding, training_data)
     return open_validator(config, training_data)
 
 
-def open_validator(config: RunConfig, training_data: TrainingData) -> Validator:
-    """Return what a run is examined with."""
-    return Validator(
-        config.objective,
-        config.validation,
-        vocabulary=training_data.vocabulary,
-        corpus=training_data.corpus,
-        pairs=training_data.pairs,
-        max_length=training_data.max_length,
-    )
-
-
-def _word_vectors(part: Any, name: str) -> Iterator[tuple[str, EmbeddingConfig]]:
-    """Yield every configuration of word vectors inside an encoder's, with its dotted name."""
-    if isinstance(part, EmbeddingConfig):
-        yield name, part
-    elif isinstance(part, pydantic.BaseModel):
-        for inside in type(part).model_fields:
-            yield from _word_vectors(getattr(part, inside), f"{name}.{inside}")
-    elif isinstance(part, Mapping):
-        for key, value in part.items():
-            yield from _word_vectors(value, f"{name}.{key}")
-
-
 def _check_vectors(name: str, embedding: EmbeddingConfig, training_data: TrainingData) -> None:
-    """Refuse a file of word vectors that cannot be used, and a size that is not that of the vectors."""
+    """Refuse a file of word vectors that cannot be read, or whose vectors have another size."""
     if embedding.vectors is None:
         return
     if embedding.vectors == CORPUS_VECTORS:
@@ -182,8 +188,8 @@ def _check_vectors(name: str, embedding: EmbeddingConfig, training_data: Trainin
         )
 
 
-# The trials of a sweep differ in much, but seldom in their files, each of which may take minutes to read.
+# The trials of a sweep often share their files, each of which may take minutes to read.
 @lru_cache(maxsize=16)
 def _dim_of_file(path: str, vocabulary: Vocabulary) -> int:
-    """Return the size of the vectors in a file, all of which is read."""
+    """Return the size of the vectors in a file; reads the whole file."""
     return int(read_word_vectors(path, words=vocabulary.words).vectors.shape[1])

@@ -25,7 +25,7 @@ from raysent.models.codes import AnyCode
 from raysent.models.config import check_parts
 from raysent.models.encoders import AnyEncoder
 from raysent.models.files import read_record
-from raysent.models.objectives import AnyObjective
+from raysent.models.objectives import OBJECTIVES, AnyObjective, PairBatches
 from raysent.models.postprocessing import PostprocessingConfig
 from raysent.storage import content_key, open_folder, read_json, write_json
 from raysent.storage.layout import RUN_FILE
@@ -110,23 +110,35 @@ class RunConfig(StrictModel):
         taken = {name: part.model_dump() for name, part in own.items() if part is not None}
         given = {name: value for name, value in values.items() if value is not None}
         objective = given.get("objective")
-        if isinstance(objective, dict) and objective.get("type") == "reconstruction":
-            given["objective"] = {"source_towers": model.objective.num_towers, **objective}
+        if isinstance(objective, dict) and objective.get("type") in OBJECTIVES:
+            known = OBJECTIVES[objective["type"]].Config.values_from_initial(num_towers=len(model.towers))
+            given["objective"] = {**known, **objective}
         return {**taken, **given}
 
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> Self:
         objective = self.objective
         check_parts(self.encoder, self.second_encoder, objective, self.postprocessing, self.code)
-        if objective.reads == "pairs" and self.pairs is None:
-            raise ValueError(f"pairs.path must be set for objective {objective.type}, which reads pairs of sentences")
-        if objective.needs_scores and self.pairs is not None and self.pairs.score is None:
-            raise ValueError(f"pairs.score must name the column of the scores for objective {objective.type}")
+        if isinstance(objective.batches, PairBatches):
+            if self.pairs is None:
+                raise ValueError(
+                    f"pairs.path must be set for objective {objective.type}, which reads pairs of sentences"
+                )
+            if objective.batches.needs_scores and self.pairs.score is None:
+                raise ValueError(f"pairs.score must name the column of the scores for objective {objective.type}")
         presets = {key: value for key, value in objective.presets.items() if key not in self.training.model_fields_set}
         if presets:
             # The value is frozen only once it is whole.
             self.__dict__["training"] = TrainingConfig(**{**self.training.model_dump(), **presets})
         return self
+
+    @property
+    def source(self) -> CorpusConfig | PairsConfig:
+        """The text that the objective reads."""
+        if isinstance(self.objective.batches, PairBatches):
+            assert self.pairs is not None  # checked when the configuration was made
+            return self.pairs
+        return self.corpus
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -147,7 +159,8 @@ class RunConfig(StrictModel):
     @property
     def key(self) -> str:
         """16 hexadecimal digits that name the configuration; where the corpus is cached does not count."""
-        return content_key(self.model_dump(mode="json", exclude={"corpus": {"cache_dir"}}))
+        values = self.model_dump(mode="json", exclude={"corpus": {"cache_dir"}})
+        return content_key(configuration.original_names(self, values))
 
 
 def save_run(config: RunConfig, folder: Path) -> None:
@@ -172,7 +185,7 @@ def load_run(folder: Path) -> RunConfig:
         raise ArtifactError(f"{path}: not the record of a run; name a folder that 'raysent train' or a sweep wrote")
     document = configuration.Document(values=values["config"], source=str(path))
     try:
-        return configuration.validate(RunConfig, document)
+        return configuration.validate(RunConfig, document, context=configuration.UPGRADE)
     except ConfigError as error:
         raise ArtifactError(f"{error}; the file was written by another version") from None
 

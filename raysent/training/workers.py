@@ -190,51 +190,51 @@ def dropout_generator(seed: int, step: int, rank: int) -> torch.Generator:
 
 
 class SharedLoss:
-    """What a step minimises.
+    """The loss of one step, and the gradients that several workers combine to.
 
     Attributes:
-        gathers: Whether every worker computes the whole loss, over the vectors of all.
+        gathers: Whether every worker computes the whole loss, from the vectors of all.
     """
 
     def __init__(
         self, config: RunConfig, model: SentenceModel, optimizer: Optimizer, *, workers: Workers, device: torch.device
     ) -> None:
-        """Say how a run's sentences are shared.
+        """Prepare the loss of a run's steps.
 
         Args:
             config: The run.
-            model: What encodes.
-            optimizer: Brings the words of a step up to date before they are read.
-            workers: This process's place among several.
+            model: The model to train.
+            optimizer: Updates the word vectors of a step before they are read.
+            workers: This process's rank among several.
             device: Where to compute.
         """
-        # Other losses than those over contexts are each worker's own: no sentence needs another worker's.
-        is_shared = (
-            config.training.gather_candidates
-            and config.objective.reads in {"context", "pairs"}
-            and config.objective.compares
-        )
-        self.gathers = is_shared and workers.world_size > 1
+        rule = config.objective.across_workers
+        self.gathers = rule == "gather" and config.training.gather_candidates and workers.world_size > 1
+        self._is_sum = rule == "sum"
         self._seed = config.seed
         self._model, self._optimizer = model, optimizer
         self._workers, self._device = workers, device
 
     def __call__(self, batch: AnyBatch, *, step: int, generator: torch.Generator) -> Tensor:
-        """Return the objective's value on a step's sentences, a scalar.
+        """Return the loss of a step's sentences, a scalar with gradient.
 
         Args:
-            batch: This worker's.
-            step: Which one; negatives that all workers draw alike are a function of it.
+            batch: This worker's part of the batch.
+            step: Number of the step, which seeds the negatives that all workers draw alike.
             generator: Source of this worker's randomness.
         """
-        if not isinstance(batch, Batch):
-            batch = self._model.prepare(batch, generator=generator)
-            words = np.unique(np.concatenate([part.ids for part in batch.parts]))
-            # All workers' words on all workers, so that their tables stay the same to the last bit.
-            self._optimizer.catch_up(self._workers.gather_words(to_device(words, self._device)))
-            if self.gathers and isinstance(batch, Pairs):
-                return self._of_all_pairs(batch, step=step, generator=generator)
-            return self._model.loss(batch, generator=generator)
+        if isinstance(batch, Batch):
+            return self._of_contexts(batch, generator)
+        batch = self._model.prepare(batch, generator=generator)
+        words = np.unique(np.concatenate([part.ids for part in batch.parts]))
+        # All workers' words on all workers, so that their word tables stay bit-identical.
+        self._optimizer.catch_up(self._workers.gather_words(to_device(words, self._device)))
+        if self.gathers and isinstance(batch, Pairs):
+            return self._of_all_pairs(batch, step=step, generator=generator)
+        return self._model.loss(batch, generator=generator)
+
+    def _of_contexts(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return the loss of a batch of running text, or of all workers' batches together."""
         packed = self._model.pack(batch.sentences)
         self._optimizer.catch_up(self._workers.gather_words(packed.words))
         vectors = self._model.vectors(packed, generator=generator)
@@ -243,26 +243,44 @@ class SharedLoss:
             batch = self._workers.gather_batch(batch, self._device)
         reader = self._model.step_reader(generator)
         reader.add(batch.sentences, vectors)
-        return self._model.loss(batch, generator=generator, reader=reader, penalty_weight=self._share)
+        return self._model.loss(batch, generator=generator, reader=reader, penalty_weight=self._penalty_weight)
 
     def _of_all_pairs(self, pairs: Pairs, *, step: int, generator: torch.Generator) -> Tensor:
-        """Return the loss over all workers' pairs; only this one's vectors carry gradient."""
-        everyone = self._workers.gather_pairs(pairs)
+        """Return the loss over all workers' pairs; only this worker's vectors carry gradient."""
+        gathered = self._workers.gather_pairs(pairs)
         reader = self._model.step_reader(generator)
-        for own, all_of_them in zip(pairs.parts, everyone.parts, strict=True):
+        for own, everyones in zip(pairs.parts, gathered.parts, strict=True):
             packed = self._model.pack(own)
             vectors = self._model.vectors(packed, generator=generator)
-            reader.add(all_of_them, tuple(map(self._workers.gather_vectors, vectors)))
+            reader.add(everyones, tuple(map(self._workers.gather_vectors, vectors)))
             with torch.no_grad():
                 self._model.eval()
                 plain = self._model.vectors(packed)
                 self._model.train()
-            reader.add(all_of_them, tuple(map(self._workers.gather_vectors, plain)), is_training=False)
-        # Negatives are drawn alike by everybody.
+            reader.add(everyones, tuple(map(self._workers.gather_vectors, plain)), is_training=False)
+        # All workers draw the same negatives.
         common = dropout_generator(self._seed, step, 0)
-        return self._model.loss(everyone, generator=common, reader=reader, penalty_weight=self._share)
+        return self._model.loss(gathered, generator=common, reader=reader, penalty_weight=self._penalty_weight)
 
     @property
-    def _share(self) -> float:
-        """What a worker counts of a loss that all workers compute alike."""
+    def _penalty_weight(self) -> float:
+        """Weight of the penalty on parameters, which every worker adds where the workers' losses are one."""
         return 1 / self._workers.world_size if self.gathers else 1.0
+
+    def combine(self, loss: Tensor) -> Tensor:
+        """Combine the workers' gradients in place, as the objective's `across_workers` says.
+
+        Args:
+            loss: This worker's loss, a scalar without gradient.
+
+        Returns:
+            The loss of the whole step, a scalar, equal on all workers.
+        """
+        if self.gathers:
+            # Every worker has the whole loss, so the objective's own parameters have the whole gradient on each.
+            for parameter in self._model.objectives.parameters():
+                if parameter.grad is not None:
+                    parameter.grad /= self._workers.world_size
+        is_mean = not (self.gathers or self._is_sum)
+        loss = self._workers.combine(self._optimizer.parameters, loss, mean=is_mean)
+        return loss * self._workers.world_size if self._is_sum else loss

@@ -1,29 +1,40 @@
-"""Packed sentences -> vectors [batch, dim]; one file per encoder, and the folder is the registry.
+"""Encoders: packed sentences -> vectors [batch, dim]. One file per encoder; the folder is the registry.
 
-A file of this folder defines `class Config(WordEncoderConfig)` (or `EncoderConfig`), whose `type: Literal["..."]`
-names it, and `class Encoder(SentenceReader)`. Nothing else is touched: configuration, JSON Schema and `build_encoder`
-find it here.
+A file of this folder, or the value of an entry point of the group `raysent.encoders`, is an `EncoderModule`: a class
+`Config` whose `type: Literal["..."]` is the encoder's name, and a class `Encoder`. No other file changes: the
+configuration, its JSON Schema and `build_encoder` find both here.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 import pydantic
 import torch
 from torch import Tensor, nn
 
 from raysent.config import StrictModel
+from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary
 from raysent.kernels.packing import Packed
-from raysent.models.embeddings import EmbeddingConfig, Tables, WordTable
+from raysent.models.embeddings import EmbeddingConfig, EmptyTables, Tables, WordTable
 from raysent.registry import Registry, by_type, union
 
 
 class EncoderConfig(StrictModel):
-    """What every encoder's configuration tells about its vectors."""
+    """Settings of an encoder, and what follows from them without building it.
+
+    Attributes:
+        type: The encoder's name.
+    """
 
     type: str
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return small configurations that together reach every branch; the contract tests build each of them."""
+        return (cls.model_validate({}),)
 
     @property
     @abstractmethod
@@ -32,7 +43,7 @@ class EncoderConfig(StrictModel):
 
     @property
     def block_dims(self) -> tuple[int, ...]:
-        """Sizes of the blocks that are normalised separately; they add up to `dim`."""
+        """Sizes of the blocks that are normalized separately; they add up to `dim`."""
         return (self.dim,)
 
     @property
@@ -42,12 +53,12 @@ class EncoderConfig(StrictModel):
 
     @property
     def encoded_dims(self) -> tuple[int, ...]:
-        """Sizes of the blocks that `encode` normalises; others than `block_dims` where it pools in another way."""
+        """Sizes of the blocks that `encode` normalizes; they differ from `block_dims` where it pools differently."""
         return self.block_dims
 
     @property
     def has_dropout(self) -> bool:
-        """Whether a sentence's vector is another in training."""
+        """Whether a sentence's vector in training differs from its vector outside of training."""
         return False
 
     def dropout_masks(self, batch: int, *, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
@@ -55,25 +66,82 @@ class EncoderConfig(StrictModel):
         del batch, generator
         return torch.ones(1, self.dim), torch.ones(1, self.dim)
 
+    def word_tables(self) -> dict[str, EmbeddingConfig]:
+        """Return the settings of every word table by dotted name, such as `embedding` or `members.a.embedding`."""
+        return dict(_word_tables(self, ""))
+
+    def num_parameters(self, num_words: int) -> int:
+        """Return the parameters of one tower, word tables included; a table that its parts share counts once.
+
+        By default a tower is built without values and counted; override it with a formula to save that time.
+
+        Args:
+            num_words: Rows of the vocabulary.
+        """
+        vocabulary = Vocabulary([PAD_WORD, UNK_WORD])
+        with torch.device("meta"):
+            tower = build_encoder(self, EmptyTables(vocabulary, generator=torch.Generator(device="cpu")))
+        tables = [module for module in tower.modules() if isinstance(module, WordTable)]
+        others = sum(parameter.numel() for parameter in tower.parameters())
+        return others + (num_words - len(vocabulary)) * sum(table.weight.shape[1] for table in tables)
+
+    @property
+    def activations_per_token(self) -> int:
+        """About how many numbers one token adds to the states of a forward pass, word vectors included.
+
+        By default the sizes of its word vectors and of the tower's vector. Override it for an encoder that keeps more,
+        such as several layers.
+        """
+        return self.dim + sum(table.dim for table in self.word_tables().values())
+
+
+def _word_tables(part: Any, name: str) -> Iterator[tuple[str, EmbeddingConfig]]:
+    if isinstance(part, EmbeddingConfig):
+        yield name, part
+        return
+    values: Mapping[str, Any] = {}
+    if isinstance(part, pydantic.BaseModel):
+        values = {field: getattr(part, field) for field in type(part).model_fields}
+    elif isinstance(part, Mapping):
+        values = part
+    for key, value in values.items():
+        yield from _word_tables(value, f"{name}.{key}".lstrip("."))
+
+
+def count_parameters(configs: Iterable[EncoderConfig], num_words: int) -> tuple[int, int]:
+    """Return the parameters of encoders that are built with the same `Tables`: trained ones, and fixed word vectors.
+
+    Equal fixed word tables are one table, which all of them read.
+    """
+    towers = list(configs)
+    fixed_tables = [{table for table in tower.word_tables().values() if not table.trained} for tower in towers]
+    sizes = [num_words * sum(table.dim for table in tables) for tables in [*fixed_tables, set().union(*fixed_tables)]]
+    return sum(tower.num_parameters(num_words) for tower in towers) - sum(sizes[:-1]), sizes[-1]
+
 
 class WordEncoderConfig(EncoderConfig):
-    """An encoder that reads word vectors.
+    """Settings of an encoder that reads word vectors.
 
     Attributes:
         embedding: The word vectors.
         variant: `authors` sets the defaults to the released code's behaviour; keys that are given override them.
-        dropout: Share of the sentence vector's values set to zero in training. `paper` draws them for every sentence
-            and tower and rescales the rest; `authors` draws one mask for the whole batch and both towers, and does
-            not rescale.
+        dropout: Fraction of the sentence vector's values set to zero in training. `paper` draws them for every
+            sentence and tower and rescales the rest; `authors` draws one mask for the whole batch and both towers, and
+            does not rescale.
     """
 
     embedding: EmbeddingConfig = EmbeddingConfig()
     variant: Literal["paper", "authors"] = "paper"
     dropout: float = pydantic.Field(default=0.0, ge=0, lt=1)
 
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return the defaults over small word vectors; see `EncoderConfig.examples`."""
+        return (cls.model_validate({"embedding": {"dim": 5}}),)
+
     @property
     def has_dropout(self) -> bool:
-        """Whether a sentence's vector is another in training."""
+        """Whether a sentence's vector in training differs from its vector outside of training."""
         return self.dropout > 0 or self.embedding.dropout > 0
 
     def dropout_masks(self, batch: int, *, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
@@ -81,18 +149,18 @@ class WordEncoderConfig(EncoderConfig):
         if self.dropout == 0:
             return super().dropout_masks(batch, generator=generator)
         if self.variant == "authors":
-            mask = self._kept(1, generator)
+            mask = self._keep_mask(1, generator)
             return mask, mask
         scale = 1 / (1 - self.dropout)
-        return self._kept(batch, generator) * scale, self._kept(batch, generator) * scale
+        return self._keep_mask(batch, generator) * scale, self._keep_mask(batch, generator) * scale
 
-    def _kept(self, rows: int, generator: torch.Generator | None) -> Tensor:
-        """Return 1 where a value stays and 0 where it is dropped [rows, dim]."""
+    def _keep_mask(self, rows: int, generator: torch.Generator | None) -> Tensor:
+        """Return 1 where a value is kept and 0 where it is dropped [rows, dim]."""
         return (torch.rand(rows, self.dim, generator=generator) >= self.dropout).float()
 
 
-class SentenceReader(nn.Module):
-    """One tower. `project` does what depends on the word alone, `read` what depends on its place."""
+class Tower(nn.Module):
+    """One encoder of a model. `project` computes what depends on the word only, `read` what depends on its place."""
 
     @abstractmethod
     def project(self, words: Tensor) -> Any:
@@ -103,7 +171,7 @@ class SentenceReader(nn.Module):
         """Return the vectors [batch, dim] in the given order of sentences."""
 
     def read_encoded(self, packed: Packed, projected: Any) -> Tensor:
-        """Return what `encode` gives before it is normalised, blocks of `encoded_dims`; by default as in training."""
+        """Return what `encode` normalizes, blocks of `encoded_dims`; by default the vectors of training."""
         return self.read(packed, projected)
 
     def block_tables(self) -> list[WordTable | None]:
@@ -111,10 +179,8 @@ class SentenceReader(nn.Module):
         return [getattr(self, "words", None)]
 
     def block_parameters(self) -> list[tuple[nn.Parameter, ...]]:
-        """Return the parameters of each such block that are no word vectors."""
-        words = {
-            id(parameter) for table in self.modules() if isinstance(table, WordTable) for parameter in [table.weight]
-        }
+        """Return the parameters of each such block except the word vectors."""
+        words = {id(table.weight) for table in self.modules() if isinstance(table, WordTable)}
         return [tuple(parameter for parameter in self.parameters() if id(parameter) not in words)]
 
     def forward(self, packed: Packed) -> Tensor:
@@ -122,27 +188,43 @@ class SentenceReader(nn.Module):
         return self.read(packed, self.project(packed.words))
 
     def encoded(self, packed: Packed) -> Tensor:
-        """Return what `encode` gives before it is normalised [batch, encoded dims]."""
+        """Return what `encode` normalizes [batch, sum of `encoded_dims`]."""
         return self.read_encoded(packed, self.project(packed.words))
 
 
-def build_encoder(config: EncoderConfig, tables: Tables) -> SentenceReader:
-    """Return a new tower of the kind that the configuration names."""
-    encoder: SentenceReader = ENCODERS[config.type].Encoder(config, tables)
-    return encoder
+class EncoderModule(Protocol):
+    """The form of an encoder's module.
+
+    Call order:
+
+    1. `Config` is validated from the `encoder` section of a run. `dim`, the block sizes, `word_tables`,
+       `num_parameters` and `activations_per_token` are read from it before anything is built.
+    2. `Encoder(config, tables)` builds one tower, with word tables from `tables.table(config.embedding)` and all
+       initial values drawn from `tables.generator`; where `tables.sets_values` is false, saved values follow.
+    3. For each batch `project(packed.words)`, then `read(packed, projected)`. `encode` calls `project` once for many
+       blocks that share their words, then `read_encoded` for each.
+    """
+
+    Config: type[EncoderConfig]
+    Encoder: Callable[[Any, Tables], Tower]
 
 
-ENCODERS: Registry[Any] = Registry("encoder", package=__name__, folders=__path__, read=by_type)
+def build_encoder(config: EncoderConfig, tables: Tables) -> Tower:
+    """Return a new tower of the type that the configuration names."""
+    return ENCODERS[config.type].Encoder(config, tables)
+
+
+ENCODERS: Registry[EncoderModule] = Registry("encoder", package=__name__, folders=__path__, read=by_type)
 
 if TYPE_CHECKING:
     AnyEncoder: TypeAlias = EncoderConfig
 else:
     AnyEncoder = union(ENCODERS)
     for _module in ENCODERS.values():
-        # A composition names `AnyEncoder`, which exists only now.
+        # A composition names `AnyEncoder`, which is defined only now.
         _module.Config.model_rebuild(force=True, _types_namespace={"AnyEncoder": AnyEncoder})
 
 
 def known_encoders() -> dict[str, type[EncoderConfig]]:
-    """Return the configuration of every encoder by name."""
+    """Return the configuration class of every encoder by name."""
     return {name: module.Config for name, module in ENCODERS.items()}

@@ -11,20 +11,26 @@ import pydantic
 from torch import Tensor
 
 from raysent.kernels.packing import Packed
-from raysent.models.embeddings import Tables
-from raysent.models.encoders import SentenceReader, WordEncoderConfig
+from raysent.models.embeddings import EmbeddingConfig, Tables
+from raysent.models.encoders import Tower, WordEncoderConfig
 from raysent.models.pooling import word_means, word_sums
 
 
 class Config(WordEncoderConfig):
-    """A bag of words; its vector has the size of a word vector.
+    """Settings of a bag of words; its vector has the size of a word vector.
 
     Attributes:
-        pooling: Whether word vectors are added up or averaged.
+        pooling: Whether word vectors are summed or averaged.
     """
 
     type: Literal["bag"] = "bag"
     pooling: Literal["sum", "mean"] = "sum"
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return sums and means; see `EncoderConfig.examples`."""
+        words = EmbeddingConfig(dim=5)
+        return cls(embedding=words), cls(embedding=words, pooling="mean")
 
     @pydantic.model_validator(mode="after")
     def _something_is_trained(self) -> Self:
@@ -37,9 +43,18 @@ class Config(WordEncoderConfig):
         """Size of one tower's vector."""
         return self.embedding.dim
 
+    def num_parameters(self, num_words: int) -> int:
+        """Return the numbers of the word table."""
+        return num_words * self.embedding.dim
 
-class Encoder(SentenceReader):
-    """Distinct words' vectors -> their sums or means over the sentences."""
+    @property
+    def activations_per_token(self) -> int:
+        """Numbers of a word vector; sums of them are kept once a sentence."""
+        return self.embedding.dim
+
+
+class Encoder(Tower):
+    """Vectors of distinct words -> their sums or means over the sentences."""
 
     def __init__(self, config: Config, tables: Tables) -> None:
         super().__init__()

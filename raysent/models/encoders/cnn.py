@@ -1,17 +1,17 @@
-"""Convolution over a sentence's words: windows of several widths, each pooled over the places it fits.
+"""Convolution over a sentence's words: windows of several widths, each pooled over the places where it fits.
 
     y_t = act(sum_k W_k x_(t+k) + b)     for every place t at which the window lies inside the sentence
     g   = sum, mean or maximum of y_t over t, one block of filters for each width
 
-A sentence shorter than a window counts as one place, with zeros for the words that are missing; other places beyond the
-sentence do not count, so that a vector does not depend on the batch's padding.
+A sentence shorter than a window counts as one place, with zeros for the missing words. Places beyond the sentence do
+not count, so a vector does not depend on the batch's padding.
 
-With `linear` and sums or means the windows need not be gone through. At place k inside a window of width w stand, over
-all of its places, all words but the first k and the last w - 1 - k; so the sum over the windows is
+With `linear` and sums or means no window is computed. Over all places of a window of width w, its position k covers all
+words except the first k and the last w - 1 - k, so the sum over the windows is
 
     sum_t y_t = sum_k W_k (S - x_1 - ... - x_k - x_(n-w+2+k) - ... - x_n) + (n - w + 1) b,   S = x_1 + ... + x_n
 
-one product for each place and sentence in place of one for each place and word.
+one product for each position and sentence instead of one for each position and word.
 
 Source: Jiao, Wang and Feng, 2018, section 3, and the released code.
 Differs: the released code also pools over the batch's padding, which adds the bias for every place of it.
@@ -28,21 +28,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysent.kernels.packing import Bags, Packed
-from raysent.models.embeddings import Tables
-from raysent.models.encoders import SentenceReader, WordEncoderConfig
+from raysent.models.embeddings import EmbeddingConfig, Tables
+from raysent.models.encoders import Tower, WordEncoderConfig
 from raysent.models.pooling import word_sums
 
 
 class Config(WordEncoderConfig):
-    """A convolution.
+    """Settings of a convolution.
 
     Attributes:
         windows: Widths of the windows, in words.
         num_filters: Filters of each width.
         activation: `linear` (the paper's best) or `tanh`.
-        pooling: How the places of a window become one.
-        implementation: `windows` goes through every window; `summed` multiplies sums of words, for `linear` and sums or
-            means; both compute the same. `auto` is `summed` where it can be.
+        pooling: How the places of a window become one value.
+        implementation: `windows` computes every window; `summed` multiplies sums of words, for `linear` and sums or
+            means. Both give the same vectors. `auto` is `summed` where possible.
     """
 
     type: Literal["cnn"] = "cnn"
@@ -51,6 +51,16 @@ class Config(WordEncoderConfig):
     activation: Literal["linear", "tanh"] = "linear"
     pooling: Literal["sum", "mean", "max"] = "sum"
     implementation: Literal["auto", "summed", "windows"] = "auto"
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return every pooling, with windows longer than some sentences; see `EncoderConfig.examples`."""
+        words = EmbeddingConfig(dim=5)
+        return (
+            cls(embedding=words, num_filters=3),
+            cls(embedding=words, num_filters=2, windows=[4, 2], pooling="mean", activation="tanh"),
+            cls(embedding=words, num_filters=3, windows=[9], pooling="max"),
+        )
 
     @pydantic.model_validator(mode="after")
     def _sums_are_linear(self) -> Self:
@@ -67,7 +77,7 @@ class Config(WordEncoderConfig):
 
     @property
     def is_summed(self) -> bool:
-        """Whether words are added up before they are multiplied."""
+        """Whether words are summed before they are multiplied."""
         return self._can_sum and self.implementation != "windows"
 
     @pydantic.field_validator("windows")
@@ -82,8 +92,18 @@ class Config(WordEncoderConfig):
         """Size of one tower's vector."""
         return len(self.windows) * self.num_filters
 
+    def num_parameters(self, num_words: int) -> int:
+        """Return the numbers of the word table, filters and biases."""
+        filters = sum(self.windows) * self.num_filters * self.embedding.dim
+        return num_words * self.embedding.dim + filters + self.dim
 
-class Encoder(SentenceReader):
+    @property
+    def activations_per_token(self) -> int:
+        """Numbers of a word vector, and of the filters at its place unless words are summed first."""
+        return self.embedding.dim + (0 if self.is_summed else self.dim)
+
+
+class Encoder(Tower):
     """One tower."""
 
     def __init__(self, config: Config, tables: Tables) -> None:
@@ -91,7 +111,7 @@ class Encoder(SentenceReader):
         self.words = tables.table(config.embedding)
         self._config = config
         size, filters = config.embedding.dim, config.num_filters
-        # One block of rows for each place inside a window: [width * filters, word dim].
+        # One block of rows for each position inside a window: [width * filters, word dim].
         self.weights = nn.ParameterList(
             nn.Parameter(
                 torch.empty(width * filters, size).uniform_(
@@ -103,9 +123,9 @@ class Encoder(SentenceReader):
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(filters)) for _ in config.windows)
 
     def project(self, words: Tensor) -> list[Tensor]:
-        """Return what each word adds at each place of each window, [distinct, width, filters] by width.
+        """Return each word's product with each position of each window, [distinct, width, filters] by width.
 
-        Where words are added up first, their vectors [distinct, word dim].
+        Where words are summed first, return their vectors [distinct, word dim].
         """
         vectors = cast("Tensor", self.words(words))
         if self._config.is_summed:
@@ -121,7 +141,7 @@ class Encoder(SentenceReader):
         return torch.cat(blocks, dim=1)
 
     def _read_sums(self, packed: Packed, vectors: Tensor) -> Tensor:
-        """Return the vectors [batch, dim] by way of the sums of words at each place of each window."""
+        """Return the vectors [batch, dim] from the sums of the words at each position of each window."""
         sums, blocks = word_sums(packed.sentences, vectors), []
         for width, weight, bias in zip(self._config.windows, self.weights, self.biases, strict=True):
             counts = (packed.sentences.lengths - width + 1).clamp(min=1)[:, None]
@@ -144,20 +164,20 @@ class Encoder(SentenceReader):
         inside = torch.arange(len(rows), device=rows.device) - (torch.cumsum(counts, 0) - counts)[rows]
         values = bias.expand(len(rows), -1)
         for offset in range(width):
-            is_there = inside + offset < lengths[rows]
-            place = torch.where(is_there, packed.sentence_starts[rows] + inside + offset, 0)
+            exists = inside + offset < lengths[rows]
+            place = torch.where(exists, packed.sentence_starts[rows] + inside + offset, 0)
             added = projected[packed.sentence_tokens[place], offset]
-            values = values + added * is_there[:, None]
+            values = values + added * exists[:, None]
         if self._config.activation == "tanh":
             values = torch.tanh(values)
         return _pooled(values, rows, counts, self._config.pooling)
 
 
 def _missing(packed: Packed, width: int) -> Bags:
-    """Return the words of a sentence that do not stand at each place of a window; a row for each sentence and place.
+    """Return the words of a sentence that no window has at each position, a row for each sentence and position.
 
-    The first `place` words and the last `width - 1 - place`. A sentence shorter than the window is a single place, from
-    its first word: there all others are missing.
+    These are the first `place` words and the last `width - 1 - place`. A sentence shorter than the window has a single
+    window, which begins at its first word: there all other words are missing.
     """
     lengths = packed.sentences.lengths[:, None, None]
     place = torch.arange(width, device=lengths.device)[:, None]
@@ -165,14 +185,14 @@ def _missing(packed: Packed, width: int) -> Bags:
     from_end = lengths - (width - 1) + number
     is_long = lengths >= width
     inside = torch.where(is_long & (number >= place), from_end, number.expand(len(lengths), width, -1))
-    is_there = is_long | ((number < lengths) & (number != place))
-    tokens = packed.sentence_tokens[torch.where(is_there, packed.sentence_starts[:, None, None] + inside, 0)]
+    exists = is_long | ((number < lengths) & (number != place))
+    tokens = packed.sentence_tokens[torch.where(exists, packed.sentence_starts[:, None, None] + inside, 0)]
     starts = torch.arange(0, tokens.numel(), width - 1, device=tokens.device)
-    return Bags(tokens.flatten(), starts, len(packed.words), is_there.flatten().float())
+    return Bags(tokens.flatten(), starts, len(packed.words), exists.flatten().float())
 
 
 def _pooled(values: Tensor, rows: Tensor, counts: Tensor, pooling: Literal["sum", "mean", "max"]) -> Tensor:
-    """Return values [places, filters] pooled by sentence, [batch, filters]; places of a sentence follow each other."""
+    """Return values [places, filters] pooled by sentence [batch, filters]; a sentence's places are contiguous."""
     batch = values.new_zeros(len(counts), values.shape[1])
     if pooling == "max":
         index = rows[:, None].expand_as(values)
@@ -182,5 +202,5 @@ def _pooled(values: Tensor, rows: Tensor, counts: Tensor, pooling: Literal["sum"
 
 
 def _limit(inputs: int, outputs: int) -> float:
-    """Return the bound of Glorot's uniform first values."""
+    """Return the bound of Glorot's uniform initial values."""
     return math.sqrt(6 / (inputs + outputs))

@@ -1,4 +1,4 @@
-"""Several encoders side by side: their vectors, one after another.
+"""Several encoders side by side: their vectors concatenated.
 
 The paper's combine (uni and bi) and multichannel (fixed and trained word vectors) are two such compositions.
 
@@ -7,7 +7,7 @@ Source: Logeswaran and Lee, 2018, section 4.2.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, Self, cast
 
 import pydantic
 import torch
@@ -15,24 +15,36 @@ from torch import Tensor, nn
 
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import Tables, WordTable
-from raysent.models.encoders import EncoderConfig, SentenceReader, build_encoder
+from raysent.models.encoders import EncoderConfig, Tower, build_encoder, count_parameters
 
 if TYPE_CHECKING:
     from raysent.models.encoders import AnyEncoder
 
 
 class Config(EncoderConfig):
-    """A composition.
+    """Settings of a composition.
 
     Attributes:
-        members: The encoders by name, each of any kind.
+        members: The encoders by name, each of any type.
         training: `separate` gives each member a loss of its own, as if it were trained alone; `joint` trains the
-            whole vector by one loss.
+            whole vector with one loss.
     """
 
     type: Literal["concat"] = "concat"
     members: dict[str, AnyEncoder] = pydantic.Field(min_length=1)
     training: Literal["separate", "joint"] = "separate"
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return members of several types, a composition inside another, and one loss for all."""
+        words = {"dim": 5}
+        bag, gru = {"type": "bag", "embedding": words}, {"type": "gru", "hidden_size": 4, "embedding": words}
+        nested = {"type": "concat", "members": {"bag": bag}}
+        return (
+            cls.model_validate({"members": {"uni": gru, "bag": bag}}),
+            cls.model_validate({"members": {"nested": nested, "bag": bag}}),
+            cls.model_validate({"members": {"uni": gru, "bag": bag}, "training": "joint"}),
+        )
 
     @property
     def dim(self) -> int:
@@ -46,7 +58,7 @@ class Config(EncoderConfig):
 
     @property
     def encoded_dims(self) -> tuple[int, ...]:
-        """Sizes of the members' blocks as `encode` gives them."""
+        """Sizes of the members' blocks in `encode`."""
         return tuple(dim for member in self.members.values() for dim in member.encoded_dims)
 
     @property
@@ -58,17 +70,26 @@ class Config(EncoderConfig):
 
     @property
     def has_dropout(self) -> bool:
-        """Whether a sentence's vector is another in training."""
+        """Whether a sentence's vector in training differs from its vector outside of training."""
         return any(member.has_dropout for member in self.members.values())
 
     def dropout_masks(self, batch: int, *, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Return the members' factors one after another."""
+        """Return the members' factors side by side."""
         pairs = [member.dropout_masks(batch, generator=generator) for member in self.members.values()]
         f, g = ([mask.expand(batch, -1) for mask in side] for side in zip(*pairs, strict=True))
         return torch.cat(f, dim=1), torch.cat(g, dim=1)
 
+    def num_parameters(self, num_words: int) -> int:
+        """Return the members' parameters; a fixed word table that several read counts once."""
+        return sum(count_parameters(self.members.values(), num_words))
 
-class Encoder(SentenceReader):
+    @property
+    def activations_per_token(self) -> int:
+        """The members' together."""
+        return sum(member.activations_per_token for member in self.members.values())
+
+
+class Encoder(Tower):
     """The members' towers on one packed batch."""
 
     def __init__(self, config: Config, tables: Tables) -> None:
@@ -76,30 +97,30 @@ class Encoder(SentenceReader):
         self._is_joint = config.training == "joint"
         self.members = nn.ModuleList(build_encoder(member, tables) for member in config.members.values())
 
-    def _readers(self) -> list[SentenceReader]:
-        return [cast("SentenceReader", member) for member in self.members]
+    def _towers(self) -> list[Tower]:
+        return [cast("Tower", member) for member in self.members]
 
     def block_tables(self) -> list[WordTable | None]:
-        """Return the members' tables; where one loss trains all, the first that there is."""
-        tables = [table for member in self._readers() for table in member.block_tables()]
+        """Return the members' tables; where one loss trains all, the first table."""
+        tables = [table for member in self._towers() for table in member.block_tables()]
         return [next((table for table in tables if table is not None), None)] if self._is_joint else tables
 
     def block_parameters(self) -> list[tuple[nn.Parameter, ...]]:
-        """Return the members' other parameters; where one loss trains all, all of them."""
+        """Return the members' other parameters, in one block where one loss trains all."""
         if self._is_joint:
             return super().block_parameters()
-        return [parameters for member in self._readers() for parameters in member.block_parameters()]
+        return [parameters for member in self._towers() for parameters in member.block_parameters()]
 
     def project(self, words: Tensor) -> list[object]:
-        """Return each member's own."""
-        return [member.project(words) for member in self._readers()]
+        """Return what each member projects."""
+        return [member.project(words) for member in self._towers()]
 
     def read(self, packed: Packed, projected: list[object]) -> Tensor:
         """Return the vectors [batch, dim]."""
-        readers = zip(self._readers(), projected, strict=True)
-        return torch.cat([member.read(packed, one) for member, one in readers], dim=1)
+        towers = zip(self._towers(), projected, strict=True)
+        return torch.cat([member.read(packed, one) for member, one in towers], dim=1)
 
     def read_encoded(self, packed: Packed, projected: list[object]) -> Tensor:
-        """Return the members' blocks as `encode` gives them."""
-        readers = zip(self._readers(), projected, strict=True)
-        return torch.cat([member.read_encoded(packed, one) for member, one in readers], dim=1)
+        """Return the members' blocks as `encode` normalizes them."""
+        towers = zip(self._towers(), projected, strict=True)
+        return torch.cat([member.read_encoded(packed, one) for member, one in towers], dim=1)

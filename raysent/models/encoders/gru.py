@@ -1,4 +1,4 @@
-"""GRU over the words of a sentence: its last state, or all states pooled, of one direction or of both side by side.
+"""GRU over the words of a sentence: its last state or all states pooled, of one direction or of both concatenated.
 
     r, z = sigmoid(W x + b + U h)         gates; z = 1 keeps the state
     c    = tanh(W x + b + r * (U h + b'))   reset: after  (torch's and cuDNN's form)
@@ -6,7 +6,7 @@
     h    = z * h + (1 - z) * c
 
 Source: Logeswaran and Lee, 2018, section 3 and the released code.
-Differs: the reset gate comes after the product unless `variant: authors`; first values are the released code's.
+Differs: the reset gate comes after the product unless `variant: authors`; initial values are the released code's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 import pydantic
 import torch
@@ -33,31 +33,31 @@ from raysent.kernels.packed_gru import (
     reset_before_gru,
 )
 from raysent.kernels.packing import Packed
-from raysent.models.embeddings import Tables
-from raysent.models.encoders import SentenceReader, WordEncoderConfig
+from raysent.models.embeddings import EmbeddingConfig, Tables
+from raysent.models.encoders import Tower, WordEncoderConfig
 from raysent.models.pooling import Pooling, States, token_rows
 
 _UNIFORM_LIMIT = 0.1
 
 
 class Config(WordEncoderConfig):
-    """A GRU.
+    """Settings of a GRU.
 
     Attributes:
         bidirectional: Whether a second GRU reads the sentence backwards.
         hidden_size: Size of one tower's vector; each of two directions has half of it.
         num_layers: GRUs on top of each other.
-        initialization: First values: `glorot` are those of Quick-Thoughts' released code; `orthogonal` Skip-Thoughts':
-            orthogonal recurrent blocks, uniform in [-0.1, 0.1] from the words, biases 0, the recurrent one for good;
-            `he` Multi-view's: normal with variance 2 / inputs, gate biases 1.
+        initialization: Initial values. `glorot`: those of Quick-Thoughts' released code. `orthogonal`: those of
+            Skip-Thoughts: orthogonal recurrent blocks, uniform in [-0.1, 0.1] for inputs, biases 0, the recurrent bias
+            not trained. `he`: those of Multi-view: normal with variance 2 / inputs, gate biases 1.
         pooling: How the states become a sentence's vector in training.
-        encode_pooling: How they do in `encode`; several stand side by side. None is as in training.
-        reset: Where the reset gate acts, see the module. None is what `variant` says: `after` for paper, `before`
-            for authors.
-        implementation: `packed` is our own recurrence over packed sentences, `compiled` the same with what stands
-            between two products compiled for this machine, `torch` is torch's; all compute the same. `auto` is, on a
-            CPU and for one layer, `compiled` where there is a compiler and `packed` where not, and `torch` otherwise.
-            With `reset: before`, which torch has not, all are one plain loop.
+        encode_pooling: Poolings of `encode`, concatenated; None is `pooling`.
+        reset: Where the reset gate acts, see the module. None follows `variant`: `after` for paper, `before` for
+            authors.
+        implementation: `packed` is raysent's recurrence over packed sentences; `compiled` is the same with the code
+            between two products compiled for this machine; `torch` is torch's. All give the same vectors. On a CPU and
+            for one layer, `auto` is `compiled` with a compiler and `packed` without; otherwise it is `torch`. With
+            `reset: before`, which torch does not support, all are one plain loop.
     """
 
     type: Literal["gru"] = "gru"
@@ -69,6 +69,22 @@ class Config(WordEncoderConfig):
     encode_pooling: list[Pooling] | None = pydantic.Field(default=None, min_length=1)
     reset: Literal["after", "before"] | None = None
     implementation: Literal["auto", "compiled", "packed", "torch"] = "auto"
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return directions, implementations, layers, gates, initial values and poolings; see `EncoderConfig`."""
+        common: dict[str, Any] = {"embedding": EmbeddingConfig(dim=5), "hidden_size": 6}
+        return (
+            cls(**common),
+            cls(**common, bidirectional=True),
+            cls(**common, implementation="torch"),
+            cls(**common, bidirectional=True, implementation="torch"),
+            cls(**common, bidirectional=True, num_layers=2),
+            cls(**common, bidirectional=True, variant="authors"),
+            cls(**common, initialization="orthogonal"),
+            cls(**common, bidirectional=True, pooling="mean", initialization="he"),
+            cls(**common, encode_pooling=["last", "max"]),
+        )
 
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -92,28 +108,41 @@ class Config(WordEncoderConfig):
 
     @property
     def encoded_dims(self) -> tuple[int, ...]:
-        """One block, of every pooling's size together."""
+        """One block with all poolings."""
         return (self.hidden_size * len(self.encode_pooling or [self.pooling]),)
 
     @property
     def needs_states(self) -> bool:
-        """Whether states other than the last are read."""
+        """Whether other states than the last are read."""
         return {self.pooling, *(self.encode_pooling or [])} != {"last"}
 
     @property
     def resolved_reset(self) -> Literal["after", "before"]:
-        """The reset gate's place after the variant has had its say."""
+        """The reset gate's place; that of the variant where `reset` is None."""
         return self.reset or ("before" if self.variant == "authors" else "after")
 
+    def num_parameters(self, num_words: int) -> int:
+        """Return the numbers of the word table, and of three gates with two biases in each direction and layer."""
+        directions = 2 if self.bidirectional else 1
+        hidden = self.hidden_size // directions
+        inputs = self.embedding.dim + (self.num_layers - 1) * directions * hidden
+        gates = directions * 3 * hidden * (inputs + self.num_layers * (hidden + 2))
+        return num_words * self.embedding.dim + gates
 
-class Encoder(SentenceReader):
+    @property
+    def activations_per_token(self) -> int:
+        """Numbers of a word vector and of the states of all layers."""
+        return self.embedding.dim + self.num_layers * self.hidden_size
+
+
+class Encoder(Tower):
     """One tower."""
 
     def __init__(self, config: Config, tables: Tables) -> None:
         super().__init__()
         self._config = config
         self.words = tables.table(config.embedding)
-        # Made without values: torch's own first ones would be drawn from the global generator.
+        # Made without values, because torch would draw them from the global generator.
         self.gru = nn.GRU(
             config.embedding.dim,
             config.hidden_size // (2 if config.bidirectional else 1),
@@ -124,16 +153,16 @@ class Encoder(SentenceReader):
         if tables.sets_values:
             _INITIALIZATIONS[config.initialization](self.gru, generator=tables.generator)
         if config.resolved_reset == "before" or config.initialization != "glorot":
-            # The papers' cells have one bias; a second one would learn at its side and double its rate.
+            # The papers' cells have one bias; training a second one would double its learning rate.
             for name, parameter in self.gru.named_parameters():
                 parameter.requires_grad_(not name.startswith("bias_hh"))
         self._workspaces = Workspaces()
         if config.implementation == "compiled":
-            load("gru")  # who asks for it and cannot have it hears so now
+            load("gru")  # raises now, not in the first step, where there is no compiler
 
     @property
     def _is_torch(self) -> bool:
-        """Whether torch's recurrence runs: where it is asked for, or where it is the faster one or the only one."""
+        """Whether torch's recurrence runs: because it is set, or is faster, or supports what raysent's does not."""
         if self._config.resolved_reset == "before":
             return False
         if self._config.pooling != "last":
@@ -144,13 +173,13 @@ class Encoder(SentenceReader):
 
     @property
     def _cell(self) -> type[Cell]:
-        """What computes between two products of our own recurrence."""
+        """The code between two products of raysent's recurrence."""
         return choose_cell(self._config.implementation, next(self.gru.parameters()).device)
 
     def project(self, words: Tensor) -> list[Tensor]:
         """Return each direction's input projections [distinct, 3 * hidden]; for torch's GRU the word vectors.
 
-        Where `encode` wants all states, which are torch's, both.
+        Where `encode` reads all states, return both.
         """
         vectors = self.words(words)
         if self._is_torch:
@@ -173,7 +202,7 @@ class Encoder(SentenceReader):
         return torch.cat(last, dim=1)[packed.rank]
 
     def _recurrence(self) -> Callable[..., Tensor]:
-        """Return our own recurrence."""
+        """Return raysent's recurrence."""
         if self._config.resolved_reset == "before":
             return reset_before_gru
         return partial(packed_gru, cell=self._cell, workspaces=self._workspaces)
@@ -188,7 +217,7 @@ class Encoder(SentenceReader):
         return states.concatenated(poolings)
 
     def _states(self, packed: Packed, projected: list[Tensor]) -> States:
-        """Return all states of our own recurrence; of two directions a row holds two words of its sentence."""
+        """Return all states of raysent's recurrence; of two directions a row holds two words of its sentence."""
         hidden = self.gru.hidden_size
         run = partial(packed_gru_all_states, cell=self._cell, workspaces=self._workspaces)
         states, last = zip(
@@ -203,7 +232,7 @@ class Encoder(SentenceReader):
         return States(torch.cat(states, dim=1), token_rows(packed), torch.cat(last, dim=1)[packed.rank])
 
     def _states_by_torch(self, packed: Packed, vectors: Tensor) -> States:
-        """Return all states of torch's own recurrence; the oracle, and cuDNN's on a GPU."""
+        """Return all states of torch's recurrence: the reference on a CPU, cuDNN on a GPU."""
         steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
         states, last = self.gru(PackedSequence(vectors[packed.forward_tokens], steps))
         last = last[-2:] if self._config.bidirectional else last[-1:]  # of [layers * directions, batch, hidden]
@@ -215,16 +244,16 @@ class Encoder(SentenceReader):
 
 
 def _input_bias(bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
-    """Return what is added to the projected input: all biases but the candidate's recurrent one [3 * hidden]."""
+    """Return the bias of the projected input [3 * hidden]: all biases except the candidate's recurrent one."""
     hidden = len(bias_hh) // 3
     return bias_ih + functional.pad(bias_hh[: 2 * hidden], (0, hidden))
 
 
-def initialize(gru: nn.GRU, *, generator: torch.Generator) -> None:
-    """Set the first values of the released code.
+def initialize_glorot(gru: nn.GRU, *, generator: torch.Generator) -> None:
+    """Set the initial values of Quick-Thoughts' released code.
 
-    It keeps one kernel [x; h] -> r, z and one [x; h] -> c, and draws each from Glorot's uniform range of the whole
-    kernel. Gate biases start at 1, which makes the state stay; all other biases at 0.
+    That code has one kernel [x; h] -> r, z and one [x; h] -> c, and draws each from Glorot's uniform range of the whole
+    kernel. Gate biases start at 1, which keeps the state; all other biases start at 0.
 
     Args:
         gru: Torch's parameters, blocks in the order r, z, c.
@@ -247,7 +276,7 @@ def initialize(gru: nn.GRU, *, generator: torch.Generator) -> None:
 
 
 def initialize_orthogonal(gru: nn.GRU, *, generator: torch.Generator) -> None:
-    """Set the first values of Skip-Thoughts' released code.
+    """Set the initial values of Skip-Thoughts' released code.
 
     Args:
         gru: Torch's parameters, blocks in the order r, z, c.
@@ -264,7 +293,7 @@ def initialize_orthogonal(gru: nn.GRU, *, generator: torch.Generator) -> None:
 
 
 def initialize_he(gru: nn.GRU, *, generator: torch.Generator) -> None:
-    """Set Multi-view's first values: He's normal ones, gate biases 1, other biases 0.
+    """Set Multi-view's initial values: He's normal ones, gate biases 1, other biases 0.
 
     Args:
         gru: Torch's parameters, blocks in the order r, z, c.
@@ -280,4 +309,4 @@ def initialize_he(gru: nn.GRU, *, generator: torch.Generator) -> None:
             parameter.data.normal_(0.0, math.sqrt(2 / parameter.shape[1]), generator=generator)
 
 
-_INITIALIZATIONS = {"glorot": initialize, "orthogonal": initialize_orthogonal, "he": initialize_he}
+_INITIALIZATIONS = {"glorot": initialize_glorot, "orthogonal": initialize_orthogonal, "he": initialize_he}

@@ -9,7 +9,7 @@ Source: Tang and de Sa, 2018, section 2.
 from __future__ import annotations
 
 import math
-from typing import Literal, cast
+from typing import Literal, Self, cast
 
 import pydantic
 import torch
@@ -17,20 +17,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysent.kernels.packing import Packed
-from raysent.models.embeddings import Tables
-from raysent.models.encoders import SentenceReader, WordEncoderConfig
+from raysent.models.embeddings import EmbeddingConfig, Tables
+from raysent.models.encoders import Tower, WordEncoderConfig
 from raysent.models.pooling import Pooling, States, word_means
 
 
 class Config(WordEncoderConfig):
-    """A linear map of word vectors.
+    """Settings of a linear map of word vectors.
 
     Attributes:
         hidden_size: Size of one tower's vector.
         pooling: How the mapped words become a sentence's vector in training.
-        encode_pooling: How they do in `encode`; several stand side by side. None is as in training.
-        num_maps: Maps; `encode` gives the vectors of each, training reads the first. A second one is the inverse
-            decoder of an objective that generates words beside one that compares vectors.
+        encode_pooling: Poolings of `encode`, concatenated; None is `pooling`.
+        num_maps: Number of maps; `encode` returns the vectors of each, training reads the first. A second map is the
+            inverse decoder of an objective that generates words as well as comparing vectors.
     """
 
     type: Literal["linear"] = "linear"
@@ -38,6 +38,16 @@ class Config(WordEncoderConfig):
     pooling: Pooling = "mean"
     encode_pooling: list[Pooling] | None = pydantic.Field(default=None, min_length=1)
     num_maps: int = pydantic.Field(default=1, ge=1, le=2)
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return two poolings, and two maps with poolings of their own; see `EncoderConfig.examples`."""
+        words = EmbeddingConfig(dim=5)
+        return (
+            cls(embedding=words, hidden_size=6),
+            cls(embedding=words, hidden_size=6, pooling="max"),
+            cls(embedding=words, hidden_size=6, encode_pooling=["mean", "max"], num_maps=2),
+        )
 
     @property
     def dim(self) -> int:
@@ -49,8 +59,17 @@ class Config(WordEncoderConfig):
         """A block for each map, of every pooling's size together."""
         return (self.hidden_size * len(self.encode_pooling or [self.pooling]),) * self.num_maps
 
+    def num_parameters(self, num_words: int) -> int:
+        """Return the numbers of the word table and the maps."""
+        return (num_words + self.num_maps * self.hidden_size) * self.embedding.dim
 
-class Encoder(SentenceReader):
+    @property
+    def activations_per_token(self) -> int:
+        """Numbers of a word vector and of its image."""
+        return self.embedding.dim + self.hidden_size
+
+
+class Encoder(Tower):
     """One tower."""
 
     def __init__(self, config: Config, tables: Tables) -> None:
@@ -65,7 +84,7 @@ class Encoder(SentenceReader):
         )
 
     def project(self, words: Tensor) -> _Projected:
-        """Return each distinct word, and under each map where that is asked for."""
+        """Return the distinct words; their images are computed when they are read."""
         return _Projected(cast("Tensor", self.words(words)), list(self.maps))
 
     def read(self, packed: Packed, projected: _Projected) -> Tensor:
@@ -79,16 +98,16 @@ class Encoder(SentenceReader):
 
 
 class _Projected:
-    """Distinct words, and the same under each map, computed once for all who read them."""
+    """Distinct words and their images under each map, each computed once."""
 
     def __init__(self, vectors: Tensor, maps: list[nn.Parameter]) -> None:
         self._vectors, self._maps = vectors, maps
         self._mapped: dict[int, Tensor] = {}
 
     def pooled(self, packed: Packed, number: int, poolings: list[Pooling]) -> Tensor:
-        """Return the sentences under one map, poolings side by side [batch, dims of all poolings]."""
+        """Return the sentences under one map, poolings concatenated [batch, dims of all poolings]."""
         if poolings == ["mean"]:
-            # The map of the mean is the mean of the maps: one row for each sentence instead of each word.
+            # The image of the mean is the mean of the images: one row for each sentence instead of each word.
             return functional.linear(word_means(packed, self._vectors), self._maps[number])
         if number not in self._mapped:
             self._mapped[number] = functional.linear(self._vectors, self._maps[number])

@@ -1,4 +1,4 @@
-"""LSTM over the words of a sentence, its states pooled; InferSent's BiLSTM with maximum is the default.
+"""LSTM over the words of a sentence, its states pooled; the default is InferSent's BiLSTM with maximum.
 
 Source: Conneau et al., 2017, section 3.2; the paper's 2048 is the size of each direction.
 """
@@ -16,20 +16,20 @@ from torch.nn.utils.rnn import PackedSequence
 
 from raysent.kernels.packed_lstm import last_rows, packed_lstm
 from raysent.kernels.packing import Packed
-from raysent.models.embeddings import Tables
-from raysent.models.encoders import SentenceReader, WordEncoderConfig
+from raysent.models.embeddings import EmbeddingConfig, Tables
+from raysent.models.encoders import Tower, WordEncoderConfig
 from raysent.models.pooling import Pooling, States, token_rows
 
 
 class Config(WordEncoderConfig):
-    """An LSTM.
+    """Settings of an LSTM.
 
     Attributes:
         bidirectional: Whether a second LSTM reads the sentence backwards.
         hidden_size: Size of one tower's vector; each of two directions has half of it.
         pooling: How the states become a sentence's vector.
-        implementation: `packed` is our own recurrence over packed sentences, `torch` is torch's; both compute the
-            same. `auto` is `packed` on a CPU and `torch` otherwise.
+        implementation: `packed` is raysent's recurrence over packed sentences, `torch` is torch's; both give the same
+            vectors. `auto` is `packed` on a CPU and `torch` otherwise.
     """
 
     type: Literal["lstm"] = "lstm"
@@ -37,6 +37,16 @@ class Config(WordEncoderConfig):
     hidden_size: int = pydantic.Field(default=4096, ge=1)
     pooling: Pooling = "max"
     implementation: Literal["auto", "packed", "torch"] = "auto"
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return both implementations, one and two directions; see `EncoderConfig.examples`."""
+        words = EmbeddingConfig(dim=5)
+        return (
+            cls(embedding=words, hidden_size=6),
+            cls(embedding=words, hidden_size=6, implementation="torch"),
+            cls(embedding=words, hidden_size=6, bidirectional=False, pooling="last"),
+        )
 
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -49,15 +59,26 @@ class Config(WordEncoderConfig):
         """Size of one tower's vector."""
         return self.hidden_size
 
+    def num_parameters(self, num_words: int) -> int:
+        """Return the numbers of the word table, and of four gates with two biases in each direction."""
+        directions = 2 if self.bidirectional else 1
+        hidden = self.hidden_size // directions
+        return num_words * self.embedding.dim + directions * 4 * hidden * (self.embedding.dim + hidden + 2)
 
-class Encoder(SentenceReader):
+    @property
+    def activations_per_token(self) -> int:
+        """Numbers of a word vector and of the states of all directions."""
+        return self.embedding.dim + self.hidden_size
+
+
+class Encoder(Tower):
     """One tower."""
 
     def __init__(self, config: Config, tables: Tables) -> None:
         super().__init__()
         self.words = tables.table(config.embedding)
         self._config = config
-        # Made without values: torch's own first ones would be drawn from the global generator.
+        # Made without values, because torch would draw them from the global generator.
         self.lstm = nn.LSTM(
             config.embedding.dim,
             config.hidden_size // (2 if config.bidirectional else 1),
@@ -88,13 +109,13 @@ class Encoder(SentenceReader):
         return States(values, token_rows(packed), last[packed.rank]).pooled(self._config.pooling)
 
     def _by_torch(self, packed: Packed, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Return all states and the last ones of torch's own recurrence."""
+        """Return all states and the last states of torch's recurrence."""
         steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
         states, (last, _) = self.lstm(PackedSequence(vectors[packed.forward_tokens], steps))
         return states.data, torch.cat(tuple(last), dim=1)
 
     def _packed(self, packed: Packed, projected: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return all states and the last ones; a row's two directions need not be of one word to be pooled."""
+        """Return all states and the last states; the two directions of a row may be of different words."""
         directions = zip(projected, self.lstm.all_weights, strict=True)
         states = torch.cat(
             [

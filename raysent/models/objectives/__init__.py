@@ -1,14 +1,16 @@
-"""Vectors of sentences -> a loss; one file per objective, and the folder is the registry.
+"""Objectives: vectors of a batch of sentences -> a loss. One file per objective; the folder is the registry.
 
-A file of this folder defines `class Config(ObjectiveConfig)`, whose `type: Literal["..."]` names it, and
-`class Objective(Objective)`. The configuration says what is read and how many towers are trained; the objective gets a
-way to read sentences into vectors and one batch, and never sees an encoder's inside. Nothing else is touched:
-batches, validation, training and the saved model follow what the two declare.
+A file of this folder, or the value of an entry point of the group `raysent.objectives`, is an `ObjectiveModule`: a
+class `Config` whose `type: Literal["..."]` is the objective's name, and a class `Objective`. The configuration says
+which batches are read and how many towers are trained; the objective gets a function from sentences to vectors and one
+batch, and knows nothing else of the encoders. No other file changes: batches, validation, training and the saved model
+follow from the two.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
@@ -17,90 +19,208 @@ import torch
 from torch import Tensor, nn
 
 from raysent.config import StrictModel
-from raysent.data.batches import Batch, Sentences
+from raysent.data.batches import Batch, Candidates, Sentences
 from raysent.kernels.devices import to_device
+from raysent.models.codes import Code, CodeConfig
 from raysent.models.embeddings import WordTable
+from raysent.models.encoders import EncoderConfig
 from raysent.registry import Registry, by_type, union
 
-Reads = Literal["context", "triplets", "pairs"]
+CONTEXT_METRICS = ("context_accuracy", "context_nll")
+"""Metrics that validation computes from two towers: which sentences are neighbours."""
+
+PREDICTION_METRICS = ("score_pearson", "score_mse")
+"""Metrics that validation computes by comparing `Objective.predict` with the scores of held-out pairs."""
+
+
+@dataclass(frozen=True)
+class ContextBatches:
+    """Sentences of running text with their positions; a batch is a `Batch`.
+
+    Attributes:
+        context_size: Sentences on each side that count as neighbours.
+        candidates: Which sentences form a batch: `contiguous` ones, `random` blocks, or each block's `nearest` ones.
+    """
+
+    context_size: int = 1
+    candidates: Candidates = "contiguous"
+    num_encoded: ClassVar[int] = 1
+
+
+@dataclass(frozen=True)
+class TripletBatches:
+    """A sentence with the one before and the one after, grouped by length; a batch is a `Triplets`.
+
+    Attributes:
+        max_length: Words of each of the three sentences at most; None takes the limit of the corpus.
+    """
+
+    max_length: int | None = None
+    num_encoded: ClassVar[int] = 3
+
+
+@dataclass(frozen=True)
+class PairBatches:
+    """Two columns of sentences, with a label or a score where the file has one; a batch is a `Pairs`.
+
+    Attributes:
+        needs_scores: Whether the pairs must have scores.
+    """
+
+    needs_scores: bool = False
+    num_encoded: ClassVar[int] = 2
+
+
+Batches: TypeAlias = ContextBatches | TripletBatches | PairBatches
+"""What an objective reads; `num_encoded` is the number of sentences of one example."""
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """Sizes of one training step, for estimates of its memory.
+
+    Attributes:
+        batch_size: Sentences, triplets or pairs.
+        max_length: Words of a sentence at most.
+        num_words: Rows of the vocabulary.
+        dim: Size of one tower's vector.
+        num_bits: Bits of a code; 0 without one.
+    """
+
+    batch_size: int
+    max_length: int
+    num_words: int
+    dim: int
+    num_bits: int = 0
 
 
 class ObjectiveConfig(StrictModel):
-    """What every objective's configuration has.
+    """Settings of an objective, and what a run has to know of it.
 
     Attributes:
-        reads: `context`: contiguous windows of a corpus. `triplets`: a sentence with the one before and the one after,
-            grouped by length. `pairs`: two columns of sentences, with a label or a score where the file has one.
-        num_towers: Encoders that are trained: f alone, or f and g.
-        is_summed: Whether the loss is a sum over the batch, so that the workers' gradients are added up; otherwise it
-            is a mean.
-        has_state: Whether the objective has parameters of its own, remembers first values of the encoder's, or asks
-            what a saved model no longer knows; such an objective is not loaded with a model.
-        compares: Whether the loss of a sentence depends on the others of the batch, so that workers gather theirs.
-        is_cosine: Whether vectors are compared by their direction alone.
-        reads_counts: Whether it asks how often words occur.
-        needs_map: Whether it trains the last map of a second encoder of type `linear`, over fixed words.
-        num_maps: How many maps that encoder must have.
-        is_kept: Whether its parameters stay with a saved model; otherwise only checkpoints hold them.
-        metrics: What `Objective.scores` gives on held-out text.
-        predicted_metrics: What comes of comparing `Objective.predict` with the scores of held-out pairs.
-        trains_code: Whether the encoders stay as they are, and it is the model's code that is trained on their vectors.
-        needs_scores: Whether its pairs must have scores.
+        num_towers: Encoders that are trained: f, or f and g.
+        across_workers: How several workers share a step. `gather`: each computes the loss over the vectors of all, for
+            a loss of contexts or pairs in which a sentence depends on the others of the batch. `mean` and `sum`: each
+            computes the loss of its own sentences, and gradients are averaged or added.
+        in_saved_model: What a saved model holds of the objective. `kept`: its parameters. `rebuilt`: nothing, as it has
+            no state of its own. `absent`: nothing, although it has state, which only checkpoints hold; a loaded model
+            has no objective.
+        trains_code: Whether the encoders stay fixed and the model's code is trained on their vectors.
+        type: The objective's name.
         variant: `authors` sets the defaults to the released code's behaviour; keys that are given override them.
     """
 
-    reads: ClassVar[Reads] = "context"
     num_towers: ClassVar[Literal[1, 2]] = 2
-    is_summed: ClassVar[bool] = False
-    has_state: ClassVar[bool] = False
-    compares: ClassVar[bool] = True
-    is_cosine: ClassVar[bool] = False
-    reads_counts: ClassVar[bool] = False
-    needs_map: ClassVar[bool] = False
-    num_maps: ClassVar[int] = 1
-    is_kept: ClassVar[bool] = False
-    metrics: ClassVar[tuple[str, ...]] = ()
-    predicted_metrics: ClassVar[tuple[str, ...]] = ()
-    needs_scores: ClassVar[bool] = False
+    across_workers: ClassVar[Literal["gather", "mean", "sum"]] = "mean"
+    in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "rebuilt"
     trains_code: ClassVar[bool] = False
 
     type: str
     variant: Literal["paper", "authors"] = "paper"
 
+    @classmethod
+    def values_from_initial(cls, *, num_towers: int) -> dict[str, Any]:
+        """Return settings that follow from the model a run starts with; keys that are given override them.
+
+        Args:
+            num_towers: Towers of that model.
+        """
+        del num_towers
+        return {}
+
     @property
     def presets(self) -> dict[str, Any]:
-        """Training settings that hold where the run names none, such as how gradients are clipped."""
+        """Training settings that hold where the run gives none, such as how gradients are clipped."""
         return {}
+
+    @property
+    def batches(self) -> Batches:
+        """The batches that the loss reads; by default contiguous sentences of running text."""
+        return ContextBatches()
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics on held-out text.
+
+        `CONTEXT_METRICS` and `PREDICTION_METRICS` are computed by validation, others by `Objective.scores`. By default
+        the former, for two towers that read contexts.
+        """
+        return CONTEXT_METRICS if isinstance(self.batches, ContextBatches) and self.num_towers == 2 else ()
+
+    def check_towers(self, first: EncoderConfig, second: EncoderConfig | None) -> None:
+        """Refuse encoders that the objective cannot train.
+
+        Raises:
+            ValueError: With what must hold.
+        """
+        if second is None:
+            return
+        if self.num_towers < 2:
+            raise ValueError(f"second_encoder must be left out with objective {self.type}, which trains one encoder")
+        if first.loss_dims != second.loss_dims:
+            raise ValueError(
+                f"second_encoder must give vectors of the same blocks as encoder, {list(first.loss_dims)}; "
+                f"given {list(second.loss_dims)}"
+            )
+
+    def check_code(self, code: CodeConfig | None) -> None:
+        """Refuse a code that the objective does not train.
+
+        Raises:
+            ValueError: With what must hold.
+        """
+        if code is not None and getattr(code, "resolved_threshold", None) != 0:
+            raise ValueError(
+                f"code must be of type threshold, at 0, with objective {self.type}, which sees the bits in training; "
+                "or train the code afterwards: objective.type reconstruction, initial the trained model"
+            )
+
+    def comparable(self, vectors: Tensor) -> Tensor:
+        """Return a tower's vectors [batch, dim] as dot products compare them; by default unchanged."""
+        return vectors
+
+    def num_step_values(self, shape: StepShape) -> int:
+        """Return about how many numbers the objective keeps on the device in a step, beside the encoders' states.
+
+        By default the scores of all pairs of a batch, their probabilities and their gradients.
+        """
+        return 3 * shape.batch_size**2
 
 
 class ContextConfig(ObjectiveConfig):
-    """What the objectives over contexts have in common.
+    """Settings of an objective over sentences and their neighbours.
 
     Attributes:
         context_size: Sentences on each side that count as neighbours.
-        candidates: Which sentences form a batch: neighbours in the text, blocks drawn at random, or each sentence's
-            likest ones.
+        candidates: Which sentences form a batch: `contiguous` ones, `random` blocks, or each block's `nearest` ones.
     """
 
+    across_workers: ClassVar[Literal["gather", "mean", "sum"]] = "gather"
+
     context_size: int = pydantic.Field(default=1, ge=1)
-    candidates: Literal["contiguous", "random", "nearest"] = "contiguous"
+    candidates: Candidates = "contiguous"
+
+    @property
+    def batches(self) -> Batches:
+        """Sentences of running text."""
+        return ContextBatches(self.context_size, self.candidates)
 
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What an objective with parameters of its own is built with.
+    """What an objective is built with.
 
     Attributes:
         dim: Size of one tower's vector, or of the block of it that this objective trains.
         num_words: Rows of the vocabulary, with padding and the unknown word.
         words: The word table behind the first tower's vectors; None where there is none.
-        generator: Source of first values.
+        generator: Source of initial values.
         num_classes: Labels of the pairs; 0 where they have none.
-        parameters: The first tower's other parameters, for penalties that know nothing of their meaning.
-        second_parameters: The same of the second tower; none where there is one tower.
-        word_counts: How often each word occurs in the text [vocabulary]; None where `reads_counts` does not ask.
-        code: What makes bits of the vectors; None where the model has none.
-        num_bits: How many.
+        parameters: The first tower's other parameters, for penalties on all of them.
+        second_parameters: The same of the second tower; empty where there is one tower.
+        word_counts: Counts how often each word occurs in the training text, [vocabulary]; None where there is no text.
+        code: Turns the vectors into bits; None where the model has no code.
+        num_bits: Bits of the code.
     """
 
     dim: int
@@ -110,16 +230,16 @@ class BuildContext:
     num_classes: int = 0
     parameters: tuple[nn.Parameter, ...] = ()
     second_parameters: tuple[nn.Parameter, ...] = ()
-    word_counts: Tensor | None = None
-    code: Any = None
+    word_counts: Callable[[], Tensor] | None = None
+    code: Code | None = None
     num_bits: int = 0
 
 
 class Read(Protocol):
-    """A way to read sentences into vectors."""
+    """A function from sentences to vectors."""
 
     def __call__(self, sentences: Sentences, *, is_training: bool = True) -> tuple[Tensor, ...]:
-        """Return the vectors of each tower, [batch, dim] each; the same sentences object is read once.
+        """Return the vectors of each tower, [batch, dim] each; the same sentences object is encoded once.
 
         Args:
             sentences: Ids and lengths.
@@ -128,7 +248,7 @@ class Read(Protocol):
 
 
 class Objective(nn.Module):
-    """What a run minimises. Parameters of its own are trained with the encoders'."""
+    """The loss of a run. Parameters of its own are trained with the encoders'."""
 
     @abstractmethod
     def forward(self, read: Read, batch: Any, *, generator: torch.Generator | None = None) -> Tensor:
@@ -136,34 +256,50 @@ class Objective(nn.Module):
 
         Args:
             read: Sentences -> vectors.
-            batch: A `Batch`, `Triplets` or `Pairs`, as the configuration's `reads` says.
+            batch: A `Batch`, `Triplets` or `Pairs`, as the configuration's `batches` says.
             generator: Source of the objective's own randomness; a function of the seed and the step.
         """
 
     def scores(self, read: Read, batch: Any) -> dict[str, tuple[float, int]]:
-        """Return the sum and the number of cases of each of the configuration's `metrics` on a held-out batch."""
+        """Return the sum and the number of cases of each of the objective's own metrics on a held-out batch."""
         del read, batch
         return {}
 
     def prepare(self, batch: Any, *, generator: torch.Generator | None = None) -> Any:
-        """Return a training batch as the loss wants it, such as with words shuffled; called before it is read."""
+        """Return a training batch as the loss needs it, for instance with shuffled words; called before it is read."""
         del generator
         return batch
 
     def penalty(self) -> Tensor:
-        """Return what the parameters cost by themselves, a scalar that is added to the loss."""
+        """Return the penalty on parameters, a scalar that is added to the loss."""
         return torch.zeros(())
 
     def predict(self, read: Read, batch: Any) -> Tensor:
-        """Return the predicted score of each pair [batch]; only where `predicted_metrics` names figures."""
+        """Return the predicted score of each pair [batch]; required for `PREDICTION_METRICS`."""
         raise NotImplementedError
 
     def after_step(self) -> None:
-        """Move parameters once more after the optimiser has; for constraints that gradients do not keep."""
+        """Change parameters after the optimizer's step, for constraints that gradients do not keep."""
+
+
+class ObjectiveModule(Protocol):
+    """The form of an objective's module.
+
+    Call order:
+
+    1. `Config` is validated from the `objective` section of a run; `check_towers` and `check_code` refuse parts that do
+       not fit. `batches`, `metrics`, `presets` and `num_step_values` are read from it before anything is built.
+    2. `Objective(config, build_context)` is built once for each block that has a loss of its own.
+    3. In each step `prepare(batch)`, `forward(read, batch)` and `penalty()`; after the optimizer's step `after_step()`.
+    4. At each report `scores(read, batch)`, or `predict(read, batch)`, on held-out batches.
+    """
+
+    Config: type[ObjectiveConfig]
+    Objective: Callable[[Any, BuildContext | None], Objective]
 
 
 class ContextObjective(Objective):
-    """An objective over the sentences of a contiguous block; workers gather their vectors for it."""
+    """An objective over the sentences of a block; workers gather their vectors for it."""
 
     def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the loss of one block."""
@@ -171,7 +307,7 @@ class ContextObjective(Objective):
         f, g = read(batch.sentences)
         positions = to_device(batch.positions, f.device)
         documents = to_device(batch.documents, f.device)
-        # Scores are a thousandth of a step's work: they stay in float32 under mixed precision.
+        # Scores are a thousandth of a step's work, so they stay in float32 under mixed precision.
         with torch.autocast(f.device.type, enabled=False):
             return self.compare(f, g, positions=positions, documents=documents)
 
@@ -191,18 +327,18 @@ class ContextObjective(Objective):
         Args:
             f: Vectors of the source sentences [batch, dim].
             g: Vectors of the candidates [candidates, dim].
-            positions: Place of each source sentence in the corpus [batch].
+            positions: Position of each source sentence in the corpus [batch].
             documents: Its document [batch].
-            candidate_positions: Place of each candidate [candidates]; None where they are the source sentences.
+            candidate_positions: Position of each candidate [candidates]; None where they are the source sentences.
             candidate_documents: Its document [candidates].
         """
 
 
 class ScoredContext(ContextObjective):
-    """An objective over contexts that needs no more than the scores f . g, and who is whose neighbour."""
+    """An objective over contexts that depends only on the scores f . g and on which sentences are neighbours."""
 
     def __init__(self, config: ContextConfig, build_context: BuildContext | None = None) -> None:
-        """Have no parameters."""
+        """Make an objective without parameters."""
         super().__init__()
         del build_context
         self._context_size = config.context_size
@@ -230,7 +366,7 @@ class ScoredContext(ContextObjective):
         Args:
             scores: f . g [batch, candidates].
             neighbours: Whether a candidate is a sentence's neighbour, bool [batch, candidates].
-            others: Whether it is neither that nor the sentence itself.
+            others: Whether it is neither a neighbour nor the sentence itself.
         """
 
 
@@ -245,16 +381,16 @@ def neighbour_masks(
     """Return which candidates are neighbours of each source sentence, and which are neither that nor itself.
 
     Args:
-        positions: Place of each source sentence in the corpus [batch].
+        positions: Position of each source sentence in the corpus [batch].
         documents: Its document [batch].
-        candidate_positions: Place of each candidate [candidates]; None where they are the source sentences.
+        candidate_positions: Position of each candidate [candidates]; None where they are the source sentences.
         candidate_documents: Its document [candidates].
         context_size: Sentences on each side that count as neighbours.
 
     Returns:
         bool [batch, candidates] each.
     """
-    # One number a sentence, in which documents lie far apart: a comparison of all pairs is most of what this takes.
+    # One number a sentence, with documents far apart: comparing all pairs takes most of the time.
     places = candidates = positions + (documents << 36)
     if candidate_positions is not None and candidate_documents is not None:
         candidates = candidate_positions + (candidate_documents << 36)
@@ -264,12 +400,11 @@ def neighbour_masks(
 
 
 def build_objective(config: ObjectiveConfig, build_context: BuildContext | None = None) -> Objective:
-    """Return the objective that the configuration names; one without parameters needs no surroundings."""
-    objective: Objective = OBJECTIVES[config.type].Objective(config, build_context)
-    return objective
+    """Return a new objective of the type that the configuration names; one without parameters needs no context."""
+    return OBJECTIVES[config.type].Objective(config, build_context)
 
 
-OBJECTIVES: Registry[Any] = Registry("objective", package=__name__, folders=__path__, read=by_type)
+OBJECTIVES: Registry[ObjectiveModule] = Registry("objective", package=__name__, folders=__path__, read=by_type)
 
 if TYPE_CHECKING:
     AnyObjective: TypeAlias = ObjectiveConfig
@@ -278,5 +413,5 @@ else:
 
 
 def known_objectives() -> dict[str, type[ObjectiveConfig]]:
-    """Return the configuration of every objective by name."""
+    """Return the configuration class of every objective by name."""
     return {name: module.Config for name, module in OBJECTIVES.items()}

@@ -1,4 +1,4 @@
-"""Context margin: a neighbour's score f . g is above every other sentence's by a margin.
+"""Context margin: a neighbour's score f . g exceeds every other sentence's by a margin.
 
     loss = mean over sentences i with a neighbour, over their neighbours j and over the others k of
            [margin - f_i . g_j + f_i . g_k]+
@@ -19,7 +19,7 @@ from raysent.models.objectives import BuildContext, ContextConfig, ScoredContext
 
 
 class Config(ContextConfig):
-    """A margin between neighbours and others.
+    """Settings of the margin between neighbours and others.
 
     Attributes:
         margin: By how much a neighbour's score must be higher.
@@ -38,11 +38,11 @@ class Objective(ScoredContext):
 
     def loss(self, scores: Tensor, *, neighbours: Tensor, others: Tensor) -> Tensor:
         """Return the mean hinge; see `ScoredContext.loss`."""
-        # No sentence stands twice in a batch, so none has more neighbours than this.
+        # No sentence occurs twice in a batch, so none has more neighbours than this.
         most = min(2 * self._context_size, scores.shape[1])
         is_neighbour, places = neighbours.to(scores.dtype).topk(most)
         hinges = functional.relu(self._margin - scores.gather(1, places)[:, :, None] + scores[:, None, :])
         # [batch, neighbours, candidates] -> [batch, neighbours]: the mean over the others of each source.
         means = (hinges * others[:, None, :]).sum(dim=2) / others.sum(dim=1).clamp(min=1)[:, None]
-        share = is_neighbour / neighbours.sum(dim=1).clamp(min=1)[:, None]
-        return (means * share).sum() / neighbours.any(dim=1).sum().clamp(min=1)
+        weights = is_neighbour / neighbours.sum(dim=1).clamp(min=1)[:, None]
+        return (means * weights).sum() / neighbours.any(dim=1).sum().clamp(min=1)

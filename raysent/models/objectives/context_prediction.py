@@ -19,13 +19,13 @@ from raysent.models.objectives import BuildContext, ContextConfig, ContextObject
 
 
 class Config(ContextConfig):
-    """Context prediction.
+    """Settings of context prediction.
 
     Attributes:
-        diagonal: Whether the sentence itself is no candidate (`exclude`) or one with score 0 (`zero`, the released
-            code's). None is what `variant` says: `exclude` for paper, `zero` for authors.
+        diagonal: Whether the sentence itself is no candidate (`exclude`) or a candidate with score 0 (`zero`, the
+            released code's). None follows `variant`: `exclude` for paper, `zero` for authors.
         target: Whether a sentence's neighbours share one unit of probability (`mean`) or have one each (`sum`, the
-            paper's text). None is `mean`, with which the gradient differs by a factor only.
+            paper's text). None is `mean`, which changes the gradient by a factor only.
     """
 
     type: Literal["context_prediction"] = "context_prediction"
@@ -34,12 +34,12 @@ class Config(ContextConfig):
 
     @property
     def resolved_diagonal(self) -> Literal["exclude", "zero"]:
-        """The diagonal after the variant has had its say."""
+        """The diagonal; that of the variant where `diagonal` is None."""
         return self.diagonal or ("zero" if self.variant == "authors" else "exclude")
 
     @property
     def resolved_target(self) -> Literal["mean", "sum"]:
-        """The target after the variant has had its say."""
+        """The target; `mean` where `target` is None."""
         return self.target or "mean"
 
 
@@ -68,9 +68,9 @@ class Objective(ContextObjective):
         Args:
             f: Vectors of the source sentences [batch, dim].
             g: Vectors of the candidates [candidates, dim].
-            positions: Place of each source sentence in the corpus [batch].
+            positions: Position of each source sentence in the corpus [batch].
             documents: Its document [batch].
-            candidate_positions: Place of each candidate [candidates]; None where they are the source sentences.
+            candidate_positions: Position of each candidate [candidates]; None where they are the source sentences.
             candidate_documents: Its document [candidates].
 
         Returns:
@@ -89,24 +89,25 @@ class Objective(ContextObjective):
 class _CrossEntropy(torch.autograd.Function):
     """The mean cross-entropy of the scores f g^T against the neighbours.
 
-    The gradient by the scores, probabilities less the target, is found with the loss: of all the matrices of every
-    sentence with every candidate that automatic differentiation would make, two are left.
+    The gradient with respect to the scores (probabilities minus target) is computed with the loss, so that only two of
+    the [batch, candidates] matrices that automatic differentiation would make are needed.
     """
 
     @staticmethod
     def forward(
         ctx: Any, f: Tensor, g: Tensor, masks: tuple[Tensor, Tensor], itself_score: float, shares_target: bool
     ) -> Tensor:
-        """Return the loss []; masks are the neighbours and the sentence itself, bool [batch, candidates] each."""
+        """Return the loss; masks are the neighbours and the sentences themselves, bool [batch, candidates] each."""
         neighbours, itself = masks
-        log_share = (f @ g.T).masked_fill_(itself, itself_score).log_softmax(dim=1)
+        log_probabilities = (f @ g.T).masked_fill_(itself, itself_score).log_softmax(dim=1)
         num_neighbours = neighbours.sum(dim=1)
         has_neighbour = num_neighbours > 0
-        # What one neighbour of a sentence weighs in the mean over the sentences that have any.
+        # The weight of one neighbour of a sentence in the mean over the sentences that have any.
         weights = has_neighbour / has_neighbour.sum().clamp(min=1)
         weights = weights / num_neighbours.clamp(min=1) if shares_target else weights
-        loss = -(torch.where(neighbours, log_share, 0.0).sum(dim=1) * weights).sum()
-        d_scores = log_share.exp_().mul_((weights * num_neighbours)[:, None]).sub_(neighbours * weights[:, None])
+        loss = -(torch.where(neighbours, log_probabilities, 0.0).sum(dim=1) * weights).sum()
+        probabilities = log_probabilities.exp_()
+        d_scores = probabilities.mul_((weights * num_neighbours)[:, None]).sub_(neighbours * weights[:, None])
         d_scores.masked_fill_(itself | ~has_neighbour[:, None], 0.0)
         ctx.save_for_backward(f, g, d_scores)
         return loss

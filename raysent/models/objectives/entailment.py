@@ -1,10 +1,10 @@
-"""Entailment: which of the classes a pair of sentences is of, from both vectors, their difference and product.
+"""Entailment: predict a pair's class from both vectors, their difference and their product.
 
     features = [u ; v ; |u - v| ; u * v]  ->  linear layers  ->  softmax;  loss = mean cross-entropy
 
 Source: Conneau et al., 2017, section 3.1; the released code has one hidden layer of 512 without non-linearity.
-Differs: trained by Adam, as everything here; the paper used SGD of 0.1 that decayed by 0.99 an epoch, and was divided
-by 5 where development accuracy fell.
+Differs: trained with Adam, as everything here; the paper used SGD with rate 0.1, decayed by 0.99 an epoch and divided
+by 5 when development accuracy fell.
 """
 
 from __future__ import annotations
@@ -20,27 +20,39 @@ from torch.nn import functional
 from raysent.data.batches import Pairs
 from raysent.errors import DataError
 from raysent.models.layers import linear_layer
-from raysent.models.objectives import BuildContext, ObjectiveConfig, Read, Reads
+from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, PairBatches, Read, StepShape
 from raysent.models.objectives import Objective as BaseObjective
 
 
 class Config(ObjectiveConfig):
-    """Entailment.
+    """Settings of entailment.
 
     Attributes:
-        hidden_size: Units between features and classes; None for none.
+        hidden_size: Units between features and classes; None for no hidden layer.
         activation: Their non-linearity; InferSent's released classifier is `linear`.
     """
 
-    reads: ClassVar[Reads] = "pairs"
     num_towers: ClassVar[Literal[1, 2]] = 1
-    has_state: ClassVar[bool] = True
-    compares: ClassVar[bool] = False
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "nll")
+    in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
 
     type: Literal["entailment"] = "entailment"
     hidden_size: int | None = pydantic.Field(default=512, ge=1)
     activation: Literal["linear", "tanh"] = "linear"
+
+    @property
+    def batches(self) -> Batches:
+        """Pairs of sentences."""
+        return PairBatches()
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Accuracy and negative log-likelihood of held-out pairs."""
+        return ("accuracy", "nll")
+
+    def num_step_values(self, shape: StepShape) -> int:
+        """Return the numbers of the features with their gradients, and of the hidden layer's weights and moments."""
+        features, hidden = 4 * shape.dim, self.hidden_size or 0
+        return 3 * shape.batch_size * (features + hidden) + 4 * features * hidden
 
 
 class Objective(BaseObjective):
@@ -66,14 +78,14 @@ class Objective(BaseObjective):
         return functional.cross_entropy(self._logits(read, batch), self._labels(batch))
 
     def scores(self, read: Read, batch: Pairs) -> dict[str, tuple[float, int]]:
-        """Return how many pairs are classified as labelled, and their negative log-likelihood in nats."""
+        """Return how many pairs are classified correctly, and their negative log-likelihood in nats."""
         logits, labels = self._logits(read, batch), self._labels(batch)
         right = int((logits.argmax(dim=1) == labels).sum())
         nll = functional.cross_entropy(logits, labels, reduction="sum").item()
         return {"accuracy": (right, len(labels)), "nll": (nll, len(labels))}
 
     def _logits(self, read: Read, batch: Pairs) -> Tensor:
-        """Return the classes' scores [batch, classes]."""
+        """Return the logits [batch, classes]."""
         u, v = read(batch.first)[0], read(batch.second)[0]
         values = torch.cat([u, v, (u - v).abs(), u * v], dim=1)
         for number, layer in enumerate(self.layers):

@@ -1,13 +1,13 @@
-"""Paraphrase margin: a pair's sentences are closer to each other than either is to a negative of the batch.
+"""Paraphrase margin: the sentences of a pair are closer to each other than to a negative from the batch.
 
     loss = mean over pairs of  [margin - cos(g1, g2) + cos(g1, t1)]+  +  [margin - cos(g1, g2) + cos(g2, t2)]+
            + 1/2 lambda_w |W - W0|^2  +  1/2 lambda_c |C|^2
 
-W are the word vectors, W0 what they began with, C the encoder's other parameters. A negative is never the sentence
+W are the word vectors, W0 their initial values, C the encoder's other parameters. A negative is neither the sentence
 itself nor its partner.
 
 Source: Wieting et al., 2016; Jiao, Wang and Feng, 2018, equation 4, and their released code, which halves both terms.
-Differs: a negative keeps the dropout that its own pair drew, where the released code draws anew.
+Differs: a negative has the dropout mask that was drawn for its own pair, where the released code draws another.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from torch import Tensor
 from torch.nn import functional
 
 from raysent.data.batches import Pairs, Sentences
-from raysent.models.layers import Anchor
-from raysent.models.objectives import BuildContext, ObjectiveConfig, Read, Reads
+from raysent.models.layers import L2Penalty
+from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, PairBatches, Read, StepShape
 from raysent.models.objectives import Objective as BaseObjective
 
 _LEAST_NORM = 1e-10
 
 
 class Config(ObjectiveConfig):
-    """Paraphrase margin.
+    """Settings of the paraphrase margin.
 
     Attributes:
         margin: By how much partners must be closer, in cosine.
-        negatives: `max` takes the most alike sentence of the batch, `random` any, `mix` one or the other by a coin.
-        lambda_w: Weight of the way from the first word vectors.
-        lambda_c: Weight of the encoder's other parameters.
-        scramble: Share of the pairs whose words are shuffled, drawn anew at every step. None is what `variant` says:
-            0 for paper, 0.5 for authors.
+        negatives: `max` takes the nearest sentence of the batch, `random` any, `mix` either with probability 1/2.
+        lambda_w: Weight of the L2-SP penalty on the word vectors.
+        lambda_c: Weight of the L2 penalty on the encoder's other parameters.
+        scramble: Fraction of the pairs whose words are shuffled, drawn in every step. None follows `variant`: 0 for
+            paper, 0.5 for authors.
     """
 
-    reads: ClassVar[Reads] = "pairs"
     num_towers: ClassVar[Literal[1, 2]] = 1
-    has_state: ClassVar[bool] = True
+    across_workers: ClassVar[Literal["gather", "mean", "sum"]] = "gather"
+    in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
 
     type: Literal["paraphrase_margin"] = "paraphrase_margin"
     margin: float = pydantic.Field(default=0.4, gt=0)
@@ -53,27 +53,36 @@ class Config(ObjectiveConfig):
     scramble: float | None = pydantic.Field(default=None, ge=0, le=1)
 
     @property
+    def batches(self) -> Batches:
+        """Pairs of sentences."""
+        return PairBatches()
+
+    def num_step_values(self, shape: StepShape) -> int:
+        """Return the numbers of the cosines of all sentences of a batch, as a mask, for the choice and for the loss."""
+        return 3 * (2 * shape.batch_size) ** 2
+
+    @property
     def resolved_scramble(self) -> float:
-        """The share of shuffled pairs after the variant has had its say."""
+        """The fraction of shuffled pairs; that of the variant where `scramble` is None."""
         return self.scramble if self.scramble is not None else (0.5 if self.variant == "authors" else 0.0)
 
 
 class Objective(BaseObjective):
-    """The loss of one batch; it remembers the first word vectors."""
+    """The loss of one batch; it remembers the initial word vectors."""
 
     def __init__(self, config: Config, build_context: BuildContext) -> None:
         super().__init__()
         self._config = config
         words = () if build_context.words is None else (build_context.words.weight,)
-        self.words_anchor = Anchor(words, weight=config.lambda_w, to="first")
-        self.weights_anchor = Anchor(build_context.parameters, weight=config.lambda_c, to="zero")
+        self.word_penalty = L2Penalty(words, weight=config.lambda_w, to="initial")
+        self.weight_penalty = L2Penalty(build_context.parameters, weight=config.lambda_c, to="zero")
 
     def prepare(self, batch: Pairs, *, generator: torch.Generator | None = None) -> Pairs:
         """Shuffle the words of some pairs, in both sentences."""
-        share = self._config.resolved_scramble
-        if share == 0:
+        fraction = self._config.resolved_scramble
+        if fraction == 0:
             return batch
-        first, second = scrambled(batch, share, generator=generator)
+        first, second = scrambled(batch, fraction, generator=generator)
         return replace(batch, first=first, second=second)
 
     def forward(self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None) -> Tensor:
@@ -87,8 +96,8 @@ class Objective(BaseObjective):
         return hinges.sum() / len(batch)
 
     def penalty(self) -> Tensor:
-        """Return what words cost for being away from their first values, and the other parameters for their size."""
-        total: Tensor = self.words_anchor() + self.weights_anchor()
+        """Return the penalties on the word vectors and on the other parameters."""
+        total: Tensor = self.word_penalty() + self.weight_penalty()
         return total
 
 
@@ -100,12 +109,12 @@ def unit(vectors: Tensor) -> Tensor:
 def choose_negatives(
     vectors: Tensor, kind: Literal["max", "mix", "random"], *, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Return the negative of each sentence, int64 [2 * pairs]: the place of another pair's sentence.
+    """Return the negative of each sentence, int64 [2 * pairs]: the row of another pair's sentence.
 
     Args:
         vectors: Unit vectors of the first sentences, then of the second ones [2 * pairs, dim].
         kind: See `Config.negatives`.
-        generator: Source of coins and of random negatives.
+        generator: Source of random negatives and of the choice between both kinds.
     """
     count = len(vectors)
     similarity = vectors.detach() @ vectors.detach().T
@@ -114,7 +123,7 @@ def choose_negatives(
     nearest = similarity.masked_fill(is_own, -torch.inf).argmax(dim=1)
     if kind == "max":
         return nearest
-    # Another pair, counted on from the own one, and either side of it.
+    # Another pair, at a random distance from the own one, and either side of it.
     shift = torch.randint(1, max(2, count // 2), (count,), generator=generator).to(place.device)
     side = torch.randint(0, 2, (count,), generator=generator).to(place.device)
     drawn = (place + shift) % (count // 2) + side * (count // 2)
@@ -123,11 +132,11 @@ def choose_negatives(
     return torch.where(torch.rand(count, generator=generator).to(place.device) < 0.5, nearest, drawn)
 
 
-def scrambled(batch: Pairs, share: float, *, generator: torch.Generator | None) -> tuple[Sentences, Sentences]:
-    """Return both columns, with the words of some pairs shuffled in both sentences."""
+def scrambled(batch: Pairs, fraction: float, *, generator: torch.Generator | None) -> tuple[Sentences, Sentences]:
+    """Return both columns, with the words of a fraction of the pairs shuffled in both sentences."""
     seed = int(torch.randint(0, 2**62, (), generator=generator))
     random = np.random.default_rng(seed)
-    is_chosen = random.random(len(batch)) < share
+    is_chosen = random.random(len(batch)) < fraction
     return _shuffled(batch.first, is_chosen, random), _shuffled(batch.second, is_chosen, random)
 
 

@@ -1,48 +1,54 @@
-"""Reconstruction: a linear decoder restores a frozen encoder's vector from its code; codes keep which pairs are closer.
+"""Reconstruction: a linear decoder restores a fixed encoder's vector from its code; codes keep which pairs are closer.
 
     h' = W' (2b - 1) + k';   loss = mean of (h - h')^2  +  lambda_sp * mean of max(0, l [d(a, b) - d(b, c)])^power
     l = 1 where cos(a, b) >= cos(b, c), else -1
 
-a, b and c are codes of three sentences of the batch. Methods that need no training keep their bits; only the decoder
-learns then, so that the errors of all methods compare.
+a, b and c are codes of three sentences of the batch. For methods that need no training only the decoder learns, so that
+the errors of all methods can be compared.
 
 Source: Shen et al., 2019, sections 3.4 and 3.5, and the released code.
-Differs: the Hamming distance is divided by the number of bits unless `sp_distance` says otherwise; raw counts with the
-paper's lambda_sp drown the rest of the loss.
+Differs: the Hamming distance is divided by the number of bits unless `sp_distance` says otherwise; with the paper's
+lambda_sp, counts of bits dominate the rest of the loss.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pydantic
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from raysent.models.codes import Code
+from raysent.models.codes import Code, CodeConfig
 from raysent.models.layers import linear_layer
-from raysent.models.objectives import BuildContext, ObjectiveConfig, Read, Reads
+from raysent.models.objectives import (
+    Batches,
+    BuildContext,
+    ContextBatches,
+    ObjectiveConfig,
+    PairBatches,
+    Read,
+    StepShape,
+)
 from raysent.models.objectives import Objective as BaseObjective
 
 
 class Config(ObjectiveConfig):
-    """Reconstruction.
+    """Settings of reconstruction.
 
     Attributes:
         text: Whether sentences come from the corpus, or from both columns of pairs.
-        source_towers: Towers of the frozen encoder.
-        candidates: Which sentences form a batch: neighbours in the text, or blocks drawn at random.
-        lambda_sp: Weight of the semantic-preserving term. None is what `variant` says: 0.8 for paper, 1e-5 for authors.
-        sp_distance: `normalized_hamming` is a share of the bits, `hamming` their number, `l2` the root of that. None is
-            `normalized_hamming` for paper, `l2` for authors.
+        source_towers: Towers of the fixed encoder.
+        candidates: Which sentences of the corpus form a batch.
+        lambda_sp: Weight of the semantic-preserving term. None follows `variant`: 0.8 for paper, 1e-5 for authors.
+        sp_distance: `normalized_hamming` is the fraction of differing bits, `hamming` their number, `l2` the root of
+            that. None is `normalized_hamming` for paper, `l2` for authors.
         sp_power: 1 or 2. None is 1 for paper, 2 for authors.
     """
 
-    has_state: ClassVar[bool] = True
-    compares: ClassVar[bool] = False
+    in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
     trains_code: ClassVar[bool] = True
-    metrics: ClassVar[tuple[str, ...]] = ("reconstruction_mse", "similarity_kept")
 
     type: Literal["reconstruction"] = "reconstruction"
     text: Literal["corpus", "pairs"] = "corpus"
@@ -52,29 +58,52 @@ class Config(ObjectiveConfig):
     sp_distance: Literal["normalized_hamming", "hamming", "l2"] | None = None
     sp_power: Literal[1, 2] | None = None
 
+    @classmethod
+    def values_from_initial(cls, *, num_towers: int) -> dict[str, Any]:
+        """Return the number of towers; the fixed encoder is the model that the run starts with."""
+        return {"source_towers": num_towers}
+
     @property
     def num_towers(self) -> Literal[1, 2]:  # type: ignore[override]
-        """Towers of the frozen encoder."""
+        """Towers of the fixed encoder."""
         return self.source_towers
 
     @property
-    def reads(self) -> Reads:  # type: ignore[override]
-        """What `text` says."""
-        return "pairs" if self.text == "pairs" else "context"
+    def batches(self) -> Batches:
+        """Sentences of running text, or pairs."""
+        return PairBatches() if self.text == "pairs" else ContextBatches(candidates=self.candidates)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The decoder's error, and how well codes keep similarities."""
+        return ("reconstruction_mse", "similarity_kept")
+
+    def check_code(self, code: CodeConfig | None) -> None:
+        """Refuse a model without a code.
+
+        Raises:
+            ValueError: With what must hold.
+        """
+        if code is None:
+            raise ValueError(f"code.type must be set for objective {self.type}; it says how vectors become bits")
+
+    def num_step_values(self, shape: StepShape) -> int:
+        """Return the numbers of code and decoder with their moments, and of the bits, vectors and distances."""
+        return shape.num_bits * (8 * shape.dim + 6 * shape.batch_size) + 6 * shape.batch_size * shape.dim
 
     @property
     def weight_sp(self) -> float:
-        """Weight of the semantic-preserving term after the variant has had its say."""
+        """Weight of the semantic-preserving term; that of the variant where `lambda_sp` is None."""
         return self.lambda_sp if self.lambda_sp is not None else (1e-5 if self.variant == "authors" else 0.8)
 
     @property
     def distance(self) -> Literal["normalized_hamming", "hamming", "l2"]:
-        """The distance of codes after the variant has had its say."""
+        """The distance of codes; that of the variant where `sp_distance` is None."""
         return self.sp_distance or ("l2" if self.variant == "authors" else "normalized_hamming")
 
     @property
     def power(self) -> Literal[1, 2]:
-        """The hinge's power after the variant has had its say."""
+        """The hinge's power; that of the variant where `sp_power` is None."""
         return self.sp_power or (2 if self.variant == "authors" else 1)
 
 
@@ -86,7 +115,7 @@ class Objective(BaseObjective):
         self._config = config
         if build_context.code is None:
             raise ValueError("code.type must be set for objective reconstruction; it says how vectors become bits")
-        # It belongs to the model.
+        # A tuple, because the code's parameters are the model's, not this module's.
         self._code: tuple[Code, ...] = (build_context.code,)
         self.decoder = linear_layer(build_context.num_bits, build_context.dim, generator=build_context.generator)
 
@@ -100,7 +129,7 @@ class Objective(BaseObjective):
         return loss
 
     def scores(self, read: Read, batch: object) -> dict[str, tuple[float, int]]:
-        """Return the squared error a number, and how codes' distances go with the vectors' cosines."""
+        """Return the mean squared error, and the correlation of codes' distances with the vectors' cosines."""
         vectors = self._vectors(read, batch)
         bits = self._code[0](vectors)
         rows = len(vectors)
@@ -111,7 +140,7 @@ class Objective(BaseObjective):
         }
 
     def _vectors(self, read: Read, batch: object) -> Tensor:
-        """Return the frozen vectors of all sentences of a batch [sentences, dim]."""
+        """Return the fixed vectors of all sentences of a batch [sentences, dim]."""
         parts = batch.parts  # type: ignore[attr-defined]  # every kind of batch has them
         return torch.cat([read(part)[0] for part in parts])
 
@@ -126,7 +155,7 @@ class Objective(BaseObjective):
 
     def _distance(self, one: Tensor, other: Tensor) -> Tensor:
         """Return the distance of codes, row by row [batch]."""
-        # For bits this is |b - b'|, with a gradient that does not vanish where they agree.
+        # For bits this equals |b - b'|, with a gradient that does not vanish where they agree.
         differing = (one * (1 - other) + other * (1 - one)).sum(dim=1)
         if self._config.distance == "l2":
             return (differing.clamp(min=0) + 1e-8).sqrt()

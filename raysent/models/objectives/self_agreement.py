@@ -1,4 +1,4 @@
-"""Self agreement: one view of a sentence agrees with that of its neighbours more than with other sentences.
+"""Self agreement: the vector of a sentence is more similar to those of its neighbours than to other sentences.
 
     a_ij = cos(f_i, f_j),  j other than i;  loss as in `view_agreement`
 
@@ -20,7 +20,7 @@ from raysent.models.objectives.view_agreement import Agreement, AgreementConfig
 
 
 class Config(AgreementConfig):
-    """Agreement of one view with itself."""
+    """Settings of the agreement of one view with itself."""
 
     num_towers: ClassVar[Literal[1, 2]] = 1
 

@@ -1,17 +1,17 @@
-"""Sentence decoding: from a sentence's vector, write the sentence before it and the one after, word by word.
+"""Sentence decoding: generate the sentence before and the sentence after, word by word, from a sentence's vector.
 
     r, z = sigmoid(W x + b + U h [+ C v])    gates; z = 1 keeps the state
     c    = tanh(W x + b + r * (U h) [+ C v])
     h    = z * h + (1 - z) * c
     loss = sum over sentences, both decoders and words, with the end of the sentence, of -log softmax(V h + a)_word
 
-x is the vector of the word before, zero at the first; v is the encoded sentence. `cond` (the paper) adds C v at every
-step and begins with h = 0; `init` (the released trainer) begins with h = v and has no C. The end of a sentence is the
-word with the id of the padding, which no sentence holds.
+x is the vector of the previous word, zero at the first; v is the encoded sentence. `cond` (the paper) adds C v at every
+step and starts with h = 0; `init` (the released trainer) starts with h = v and has no C. The end of a sentence is the
+word with the id of the padding, which no sentence contains.
 
 Source: Kiros et al., 2015, equations 5 to 9, and the released code.
-Differs: the reset gate comes after the product, as in the released code; the encoder does not read the end of the
-sentence, in training as in use; z has torch's sense, the paper's is 1 - z.
+Differs: the reset gate comes after the product, as in the released code; the encoder never reads the end of the
+sentence; z has torch's meaning, the paper's is 1 - z.
 """
 
 from __future__ import annotations
@@ -29,36 +29,39 @@ from raysent.data.vocabulary import PAD_ID
 from raysent.errors import ConfigError
 from raysent.kernels.compiled import load
 from raysent.kernels.devices import to_device
-from raysent.kernels.fused_softmax import vocabulary_cross_entropy
+from raysent.kernels.fused_softmax import BLOCK_BYTES, vocabulary_cross_entropy
 from raysent.kernels.packed_gru import Workspaces, choose_cell, packed_gru_over_inputs
 from raysent.models.embeddings import WordTable
-from raysent.models.objectives import BuildContext, ObjectiveConfig, Read, Reads
+from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, Read, StepShape, TripletBatches
 from raysent.models.objectives import Objective as BaseObjective
 
 END_ID = PAD_ID
 _LIMIT = 0.1
+_FLOAT_BYTES = 4
+# Tensors of the size of the layer over all words: weight, two moments, the copy that is being saved, the gradient as it
+# is computed and as it is passed on, and the weight in another layout.
+_LAYER_COPIES = 7
 
 
 class Config(ObjectiveConfig):
-    """Sentence decoding.
+    """Settings of sentence decoding.
 
     Attributes:
-        decoder: How a decoder knows the sentence: `cond` at every step, `init` by its first state. None is what
-            `variant` says: `cond` for paper, `init` for authors.
+        decoder: How a decoder reads the sentence's vector: `cond` at every step, `init` as its first state. None
+            follows `variant`: `cond` for paper, `init` for authors.
         hidden_size: Size of the decoders' states; None is that of the encoder's vector.
         max_length: Words of each of the three sentences at most; triplets with a longer one are left out.
         shared_output: Whether the two decoders share the layer that scores words.
         output_bias: Whether that layer has a bias.
-        implementation: `packed` is our own recurrence and a loss that finds its gradient block by block, `compiled` the
-            same with what stands between two products of the recurrence compiled for this machine, `torch` the plain
-            formulas; all compute the same. `auto` is `compiled` on a CPU with a compiler and `packed` otherwise.
+        implementation: `packed` is raysent's recurrence and a loss that computes its gradient block by block;
+            `compiled` is the same with the code between two products of the recurrence compiled for this machine;
+            `torch` is the plain formulas. All give the same loss. `auto` is `compiled` on a CPU with a compiler and
+            `packed` otherwise.
     """
 
-    reads: ClassVar[Reads] = "triplets"
     num_towers: ClassVar[Literal[1, 2]] = 1
-    is_summed: ClassVar[bool] = True
-    has_state: ClassVar[bool] = True
-    metrics: ClassVar[tuple[str, ...]] = ("nll",)
+    across_workers: ClassVar[Literal["gather", "mean", "sum"]] = "sum"
+    in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
 
     type: Literal["sentence_decoding"] = "sentence_decoding"
     decoder: Literal["cond", "init"] | None = None
@@ -70,19 +73,37 @@ class Config(ObjectiveConfig):
 
     @property
     def resolved_decoder(self) -> Literal["cond", "init"]:
-        """The decoder after the variant has had its say."""
+        """The decoder; that of the variant where `decoder` is None."""
         return self.decoder or ("init" if self.variant == "authors" else "cond")
 
     @property
+    def batches(self) -> Batches:
+        """Triplets of sentences that are short enough."""
+        return TripletBatches(self.max_length)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Negative log-likelihood per word."""
+        return ("nll",)
+
+    def num_step_values(self, shape: StepShape) -> int:
+        """Return the numbers of the layer over all words and of its scores: one block of them, or all tokens'."""
+        hidden = self.hidden_size or shape.dim
+        num_tokens = shape.batch_size * TripletBatches.num_encoded * shape.max_length
+        is_whole = self.implementation == "torch"
+        scores = num_tokens * shape.num_words if is_whole else max(BLOCK_BYTES // _FLOAT_BYTES, shape.num_words)
+        return _LAYER_COPIES * shape.num_words * hidden + 3 * scores
+
+    @property
     def presets(self) -> dict[str, Any]:
-        """The paper's training, or the released code's; both clip the norm of the whole gradient of the sum."""
+        """The training settings of the paper, or of the released code; both clip the norm of the whole gradient."""
         clip = 5.0 if self.variant == "authors" else 10.0
         batch_size = 64 if self.variant == "authors" else 128
         return {"batch_size": batch_size, "learning_rate": 2e-4, "clip": clip, "clip_per": "global"}
 
 
 class Objective(BaseObjective):
-    """Two decoders and the layer that scores words; needed to train only."""
+    """Two decoders and the layer that scores words."""
 
     def __init__(self, config: Config, build_context: BuildContext) -> None:
         super().__init__()
@@ -97,7 +118,7 @@ class Objective(BaseObjective):
             )
         self._implementation = config.implementation
         if config.implementation == "compiled":
-            load("gru")  # who asks for it and cannot have it hears so now
+            load("gru")  # raises now, not in the first step, where there is no compiler
         self._workspaces = Workspaces()
         generator = build_context.generator
         self.words: WordTable = build_context.words
@@ -157,10 +178,10 @@ class Layout(NamedTuple):
 
     Attributes:
         words: Distinct word ids [distinct].
-        inputs: The word before each step, as 1 + its place in `words`; 0 where there is none [steps].
+        inputs: The previous word of each step, as 1 + its index in `words`; 0 where there is none [steps].
         targets: The word of each step [steps].
         rows: The sentence of each step [steps].
-        batch_sizes: Sentences that reach time t, falling [time].
+        batch_sizes: Sentences that reach time t, descending [time].
     """
 
     words: Tensor
@@ -171,14 +192,14 @@ class Layout(NamedTuple):
 
 
 def lay_out(sentences: Sentences, *, device: torch.device) -> Layout:
-    """Return the steps in which sentences and their ends are written."""
+    """Return the steps in which sentences and their ends are generated."""
     words, tokens = np.unique(sentences.ids, return_inverse=True)
     order = np.argsort(-sentences.lengths, kind="stable")
     lengths = sentences.lengths[order]
     starts = (np.cumsum(sentences.lengths) - sentences.lengths)[order]
     time = np.arange(lengths[0] + 1)[:, None]
     reaches = time <= lengths[None, :]  # [time, batch]
-    # A place beyond the sentence is never read: there the first token stands in.
+    # A place beyond the sentence is never read; its index is that of the first token.
     place = np.where(time < lengths[None, :], starts[None, :] + time, 0)
     before = np.where(time > 0, starts[None, :] + time - 1, 0)
     targets = np.where(time < lengths[None, :], sentences.ids[place], END_ID)
@@ -195,15 +216,15 @@ def lay_out(sentences: Sentences, *, device: torch.device) -> Layout:
 
 
 class Decoder(nn.Module):
-    """A GRU that writes; see the module. Blocks in the order r, z, c."""
+    """A GRU that generates words; see the module. Blocks in the order r, z, c."""
 
     def __init__(self, word_dim: int, hidden: int, vector_dim: int, *, generator: torch.Generator) -> None:
-        """Set first values: orthogonal recurrent blocks, uniform in [-0.1, 0.1] from words and vector, bias 0.
+        """Draw initial values: orthogonal recurrent blocks, uniform in [-0.1, 0.1] for word and vector, bias 0.
 
         Args:
             word_dim: Size of a word vector.
             hidden: Size of the state.
-            vector_dim: Size of the sentence's vector where every step sees it; 0 where it is the first state.
+            vector_dim: Size of the sentence's vector where every step reads it; 0 where it is the first state.
             generator: Source of random values.
         """
         super().__init__()
@@ -215,14 +236,14 @@ class Decoder(nn.Module):
         self.weight_vh = nn.Parameter(_uniform(3 * hidden, vector_dim, generator)) if vector_dim else None
 
     def forward(self, word_vectors: Tensor, vectors: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
-        """Return what every step adds to the products [steps, 3 * hidden], and `init`'s first states.
+        """Return the inputs of every step [steps, 3 * hidden], and the first states of `init`.
 
         Args:
             word_vectors: Vectors of the layout's words [distinct, word dim].
             vectors: The encoded sentences [batch, dim].
             layout: The steps.
         """
-        # What depends on the word alone is computed once a word, what depends on the sentence once a sentence.
+        # Computed once a word, and once a sentence.
         projected = functional.linear(word_vectors, self.weight_ih)
         projected = torch.cat([projected.new_zeros(1, projected.shape[1]), projected])
         inputs = projected[layout.inputs] + self.bias
@@ -232,7 +253,7 @@ class Decoder(nn.Module):
 
 
 def run_plainly(inputs: Tensor, weight: Tensor, batch_sizes: list[int], *, first: Tensor | None) -> Tensor:
-    """Return the states of `packed_gru_over_inputs`, step by step as the formulas have them."""
+    """Return the states of `packed_gru_over_inputs`, step by step by the plain formulas."""
     hidden = weight.shape[1]
     state = inputs.new_zeros(batch_sizes[0], hidden) if first is None else first
     states = []

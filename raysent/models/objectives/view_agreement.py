@@ -1,16 +1,16 @@
-"""View agreement: two views of a sentence agree with each other on its neighbours more than on other sentences.
+"""View agreement: one view of a sentence is more similar to the other view of its neighbours than of other sentences.
 
     a_ij = cos(f_i, g_j) + cos(g_i, f_j)                two views
-    a_ij = cos(f_i, f_j), i = j left out                one view (`views: 1`, see `self_agreement`)
+    a_ij = cos(f_i, f_j), i = j left out                one view, see `self_agreement`
     p_ij = softmax over j of a_ij / tau
     loss = mean over i of -sum over |i - j| <= context_size of log p_ij
 
-Before the cosines the top component of each view's batch is removed; its direction comes from a few steps of power
-iteration and counts as constant.
+Before the cosines, the first singular vector of each view's batch is removed; it comes from a few steps of power
+iteration and is treated as a constant.
 
 Source: Tang and de Sa, 2018, section 2.2.
-Differs: the sum over neighbours is divided by their number, which changes the gradient of sentences at a document's
-edge only; neighbours in other documents do not count.
+Differs: the sum over neighbours is divided by their number, which changes the gradient only for sentences at a
+document's edge; neighbours in other documents do not count.
 """
 
 from __future__ import annotations
@@ -28,25 +28,28 @@ from raysent.models.postprocessing import first_singular_vector, without
 
 
 class AgreementConfig(ContextConfig):
-    """What agreement of one view and of two have in common.
+    """Settings that the agreement of one view and of two share.
 
     Attributes:
-        temperature: tau at first.
+        temperature: Initial value of tau.
         trains_temperature: Whether log tau is trained.
-        power_iterations: Steps of power iteration for the top component; 0 leaves it in.
+        power_iterations: Steps of power iteration for the first singular vector; 0 does not remove it.
     """
 
-    has_state: ClassVar[bool] = True
-    is_cosine: ClassVar[bool] = True
+    in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
 
     context_size: int = pydantic.Field(default=3, ge=1)
     temperature: float = pydantic.Field(default=1.0, gt=0)
     trains_temperature: bool = True
     power_iterations: int = pydantic.Field(default=5, ge=0)
 
+    def comparable(self, vectors: Tensor) -> Tensor:
+        """Return vectors of unit length: the loss compares cosines."""
+        return functional.normalize(vectors, dim=1)
+
 
 class Config(AgreementConfig):
-    """Agreement of two views.
+    """Settings of the agreement of two views.
 
     Attributes:
         includes_itself: Whether a sentence's own other view counts among its neighbours, as in the paper's sum.
@@ -66,13 +69,13 @@ class Agreement(nn.Module):
             torch.tensor(math.log(config.temperature)), requires_grad=config.trains_temperature
         )
         start = torch.randn(build_context.dim, generator=build_context.generator)
-        # A direction to begin with, the same at every step: a resumed run takes the same way.
+        # The same start at every step, so that a resumed run computes the same.
         self.register_buffer("start", start / start.norm(), persistent=False)
 
     start: Tensor
 
     def unit(self, vectors: Tensor) -> Tensor:
-        """Return vectors [batch, dim] without their top component, of unit length."""
+        """Return vectors [batch, dim] of unit length, without their first singular vector."""
         vectors = vectors.float()
         if self._config.power_iterations:
             direction = first_singular_vector(
@@ -86,8 +89,8 @@ class Agreement(nn.Module):
 
         Args:
             scores: a_ij [batch, batch].
-            targets: Which candidates are right, bool [batch, batch].
-            is_candidate: Which candidates there are at all; None for all.
+            targets: Which candidates are correct, bool [batch, batch].
+            is_candidate: Which sentences are candidates; None for all.
         """
         scaled = scores / self.log_temperature.exp()
         if is_candidate is not None:
@@ -118,7 +121,7 @@ class Objective(ContextObjective):
     ) -> Tensor:
         """Return the mean over the sentences, in nats; the candidates are the sentences themselves."""
         if candidate_positions is not None or candidate_documents is not None:
-            raise ValueError("view agreement compares the sentences of a batch with each other alone")
+            raise ValueError("view agreement compares the sentences of a batch only with each other")
         neighbours, _ = neighbour_masks(positions, documents, context_size=self._config.context_size)
         if self._config.includes_itself:
             neighbours = neighbours | (positions[:, None] == positions[None, :])

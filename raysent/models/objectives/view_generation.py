@@ -1,14 +1,14 @@
-"""View generation: a sentence's vector tells the words of the next one from others; its decoder is the second view.
+"""View generation: predict the words of the next sentence against negatives; the decoder is the second view.
 
     x    = U z,   U [word dim, dim], the transpose of the second encoder's map W
     loss = mean over words w of the next sentence of  -log s(x . v_w) - sum over K negatives k of log s(-x . v_k)
     after each step  U <- (1 + beta) U - beta U U^T U,  so that U's rows stay orthonormal and W = U^T is its inverse
 
-v are the first encoder's word vectors, fixed; negatives are drawn in proportion to count^0.75.
+v are the first encoder's fixed word vectors; negatives are drawn in proportion to count^0.75.
 
 Source: Tang and de Sa, 2018, section 2.1; Mikolov et al., 2013 (negative sampling); Cisse et al., 2017 (the update).
-Differs: a sentence draws its negatives once and uses them for each word of the next one. The last sentence of a batch,
-or of a worker's share of it, has no next one.
+Differs: negatives are drawn once for a sentence and used for each word of the next one. The last sentence of a worker's
+batch has no next one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch.nn import functional
 from raysent.data.batches import Batch
 from raysent.data.vocabulary import UNK_ID
 from raysent.kernels.devices import to_device
+from raysent.models.encoders import EncoderConfig
 from raysent.models.objectives import BuildContext, ObjectiveConfig, Read
 from raysent.models.objectives import Objective as BaseObjective
 
@@ -31,22 +32,43 @@ _SMOOTHING = 0.75
 
 
 class Config(ObjectiveConfig):
-    """View generation.
+    """Settings of view generation.
 
     Attributes:
         num_negatives: K.
-        beta: Strength of the update that keeps the decoder invertible; 0 for none.
+        beta: Strength of the update that keeps the decoder invertible; 0 for no update.
     """
 
-    has_state: ClassVar[bool] = True
-    is_cosine: ClassVar[bool] = True
-    reads_counts: ClassVar[bool] = True
-    compares: ClassVar[bool] = False
-    needs_map: ClassVar[bool] = True
+    in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
 
     type: Literal["view_generation"] = "view_generation"
     num_negatives: int = pydantic.Field(default=5, ge=1)
     beta: float = pydantic.Field(default=0.01, ge=0, lt=0.5)
+
+    def check_towers(self, first: EncoderConfig, second: EncoderConfig | None) -> None:
+        """Refuse encoders without a map to decode with; see `check_map`."""
+        check_map(first, second, num_maps=1, objective=self.type)
+        super().check_towers(first, second)
+
+    def comparable(self, vectors: Tensor) -> Tensor:
+        """Return vectors of unit length, as the paper compares them."""
+        return functional.normalize(vectors, dim=1)
+
+
+def check_map(first: EncoderConfig, second: EncoderConfig | None, *, num_maps: int, objective: str) -> None:
+    """Refuse encoders whose second is not a linear map of the first's fixed word vectors.
+
+    Raises:
+        ValueError: With what must hold.
+    """
+    words = getattr(first, "embedding", None)
+    if words is None or words.trained:
+        raise ValueError(f"encoder.embedding.trained must be false with objective {objective}; fix its words")
+    if getattr(second, "num_maps", None) != num_maps or getattr(second, "embedding", None) != words:
+        raise ValueError(
+            f"second_encoder must be of type linear with num_maps: {num_maps} and the embedding of encoder; "
+            f"objective {objective} trains its map as decoder"
+        )
 
 
 class Objective(BaseObjective):
@@ -57,13 +79,13 @@ class Objective(BaseObjective):
         if build_context.words is None or not build_context.second_parameters or build_context.word_counts is None:
             raise ValueError("view generation needs a second encoder of type linear, fixed words and their counts")
         self._config = config
-        # Neither is a parameter of the objective's own: they are the encoders'.
+        # Tuples, because both are parameters of the encoders, not of this module.
         self._words = (build_context.words,)
         self._map = build_context.second_parameters[-1:]
-        weights = build_context.word_counts.double().pow(_SMOOTHING)
+        weights = build_context.word_counts().double().pow(_SMOOTHING)
         weights[: UNK_ID + 1] = 0.0
-        # Drawn from by NumPy, so they stay in its memory.
-        self.shares = (weights / weights.sum()).numpy()
+        # An array, because NumPy draws the negatives.
+        self.word_probabilities = (weights / weights.sum()).numpy()
 
     def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
         """Return the mean over the words of all sentences that follow one of the batch, in nats."""
@@ -86,7 +108,7 @@ class Objective(BaseObjective):
         return loss.mean()
 
     def after_step(self) -> None:
-        """Bring the decoder's rows back towards orthonormal ones."""
+        """Move the decoder's rows towards orthonormal ones."""
         if self._config.beta:
             orthonormalize(self._map[0], beta=self._config.beta)
 
@@ -98,14 +120,17 @@ class Objective(BaseObjective):
         """Return negative words of each sentence [batch, num_negatives]."""
         seed = int(torch.randint(0, 2**62, (), generator=generator))
         size = (batch, self._config.num_negatives)
-        return np.random.default_rng(seed).choice(len(self.shares), size=size, p=self.shares)
+        return np.random.default_rng(seed).choice(len(self.word_probabilities), size=size, p=self.word_probabilities)
 
 
 def next_words(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each known word of a sentence that follows another of the batch, the other's row and the word.
+    """Return each known word of a sentence whose predecessor is in the batch, with the predecessor's row.
+
+    Args:
+        batch: Sentences with their positions.
 
     Returns:
-        int64 [words] each.
+        Rows and words, int64 [words] each.
     """
     ids, lengths = batch.sentences
     ends = np.cumsum(lengths)
@@ -123,7 +148,7 @@ def next_words(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
 
 @torch.no_grad()
 def orthonormalize(weight: nn.Parameter, *, beta: float) -> None:
-    """Take one step of W <- (1 + beta) W - beta W W^T W, in place; the smaller Gram matrix is used."""
+    """Compute one step of W <- (1 + beta) W - beta W W^T W in place, with the smaller Gram matrix."""
     is_tall = weight.shape[0] >= weight.shape[1]
     product = weight @ (weight.T @ weight) if is_tall else (weight @ weight.T) @ weight
     weight.mul_(1 + beta).sub_(product, alpha=beta)

@@ -1,8 +1,7 @@
-"""View generation and view agreement together: the sum of both losses, three views.
+"""View joint: the sum of the losses of view agreement and view generation, with three views.
 
-The second encoder has two maps (`num_maps: 2`): the first is the view that agrees, the second the inverse decoder.
-
-With several workers each compares its own sentences only.
+The second encoder has two maps (`num_maps: 2`): the first is the view that is compared, the second the inverse decoder.
+With several workers, each compares only its own sentences.
 
 Source: Tang and de Sa, 2018, appendix, section 5.
 """
@@ -15,32 +14,38 @@ import torch
 from torch import Tensor
 
 from raysent.data.batches import Batch
+from raysent.models.encoders import EncoderConfig
 from raysent.models.objectives import BuildContext, ObjectiveConfig, Read
 from raysent.models.objectives import Objective as BaseObjective
 from raysent.models.objectives.view_agreement import Config as Agreement
 from raysent.models.objectives.view_agreement import Objective as AgreementObjective
 from raysent.models.objectives.view_generation import Config as Generation
 from raysent.models.objectives.view_generation import Objective as GenerationObjective
+from raysent.models.objectives.view_generation import check_map
 
 
 class Config(ObjectiveConfig):
-    """Both.
+    """Settings of both losses.
 
     Attributes:
-        agreement: Settings of the one.
-        generation: Settings of the other.
+        agreement: Settings of view agreement.
+        generation: Settings of view generation.
     """
 
-    has_state: ClassVar[bool] = True
-    is_cosine: ClassVar[bool] = True
-    reads_counts: ClassVar[bool] = True
-    compares: ClassVar[bool] = False
-    needs_map: ClassVar[bool] = True
-    num_maps: ClassVar[int] = 2
+    in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
 
     type: Literal["view_joint"] = "view_joint"
     agreement: Agreement = Agreement()
     generation: Generation = Generation()
+
+    def check_towers(self, first: EncoderConfig, second: EncoderConfig | None) -> None:
+        """Refuse encoders without a map for each loss; see `check_map`."""
+        check_map(first, second, num_maps=2, objective=self.type)
+        super().check_towers(first, second)
+
+    def comparable(self, vectors: Tensor) -> Tensor:
+        """Return vectors of unit length."""
+        return self.agreement.comparable(vectors)
 
 
 class Objective(BaseObjective):
@@ -57,5 +62,5 @@ class Objective(BaseObjective):
         return both
 
     def after_step(self) -> None:
-        """Bring the decoder's rows back towards orthonormal ones."""
+        """Move the decoder's rows towards orthonormal ones."""
         self.generation.after_step()

@@ -5,7 +5,7 @@
 
 Source: Logeswaran and Lee, 2018, section 3, "an objective function similar to the negative sampling approach"; the
 paper found it worse than context prediction, and gives no settings.
-Differs: the negatives are not drawn; their expectation over the batch's other sentences stands in.
+Differs: the negatives are not drawn; the loss takes their expectation over the batch's other sentences.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from raysent.models.objectives import BuildContext, ContextConfig, ScoredContext
 
 
 class Config(ContextConfig):
-    """A window classifier.
+    """Settings of a window classifier.
 
     Attributes:
-        num_negatives: Weight of the other sentences against the neighbours.
+        num_negatives: Weight of the other sentences relative to the neighbours.
     """
 
     type: Literal["window_classifier"] = "window_classifier"

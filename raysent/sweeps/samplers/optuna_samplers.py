@@ -101,7 +101,7 @@ class OptunaSampler:
 
     def _fix_kind(self, number: int) -> None:
         """Let the first trials be one of each kind that is judged by itself, so that every kind is there."""
-        name = self._space.judge.each
+        name = self._space.evaluation.stratify_by
         domain = None if name is None else self._space.domains[name]
         place = number // self._space.limits.seeds
         if name is not None and isinstance(domain, Choice) and place < len(domain.options):

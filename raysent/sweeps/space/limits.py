@@ -1,13 +1,15 @@
-"""How much a sweep may use, how it searches, and what is judged when it has ended."""
+"""How much a sweep may use, how it searches, and what is evaluated when it has ended."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import pydantic
 
 from raysent.config import StrictModel
 from raysent.cost import Duration, parse_duration
+from raysent.sweeps.journal_v1 import RETIRED_KEYS
 
 
 class SchedulerConfig(StrictModel):
@@ -61,16 +63,18 @@ class Limits(StrictModel):
 
 
 class EvaluationConfig(StrictModel):
-    """What happens to the trials when all have ended.
+    """What is evaluated when all trials have ended.
 
     Attributes:
-        tasks: Names of downstream tasks; None for every task whose files are there, or the embedded ones;
-            an empty list for none.
+        tasks: Names of downstream tasks; None for every task whose files are present, or the embedded ones; an empty
+            list for none.
         members: How many of the best trials are evaluated and may join the ensemble.
-        each: A searched name: the first trials are one of each of its values, and the best of each value is taken
-            before the list is filled by metric.
+        stratify_by: A searched name: the first trials have each of its values once, and the best trial of each value
+            is a member before the next best trials are.
     """
+
+    retired_names: ClassVar[Mapping[str, str]] = RETIRED_KEYS["evaluation"]
 
     tasks: list[str] | None = None
     members: int = pydantic.Field(default=6, ge=1)
-    each: str | None = None
+    stratify_by: str | None = None

@@ -1,8 +1,8 @@
 """What was read of a search space -> a checked one, or a mistake at its file and line.
 
 A space has a `base` (a complete run), a `search` (dotted name -> domain), and optionally `when` (names that are
-searched only under a condition), `constraints` (what must hold between values), `limits`, `cost` and `judge`. It is
-checked against the models at every edge value, so that a mistake is found before any process is started.
+searched only under a condition), `constraints` (what must hold between values), `limits`, `cost` and `evaluation`.
+It is checked against the models at every edge value, so that a mistake is found before any process is started.
 
 A name on the command line -> a search-space file, with the command line's own values in it.
 
@@ -16,7 +16,7 @@ import glob
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pydantic
 
@@ -34,6 +34,7 @@ from raysent.config import (
 from raysent.config import validate as validate_document
 from raysent.cost import CostConfig
 from raysent.errors import ConfigError, did_you_mean
+from raysent.sweeps.journal_v1 import RETIRED_KEYS
 from raysent.sweeps.space.limits import EvaluationConfig, Limits
 from raysent.sweeps.space.space import FORMS, Choice, Domain, SearchSpace, parse_domain
 from raysent.training.run import RunConfig
@@ -57,6 +58,8 @@ class SpaceFile(StrictModel):
         judge: What is evaluated when all trials have ended.
     """
 
+    retired_names: ClassVar[Mapping[str, str]] = RETIRED_KEYS[""]
+
     name: str | None = None
     description: str = ""
     metric: Metric = "context_accuracy"
@@ -66,7 +69,7 @@ class SpaceFile(StrictModel):
     constraints: list[str] = pydantic.Field(default_factory=list)
     limits: Limits = Limits()
     cost: CostConfig = CostConfig()
-    judge: EvaluationConfig = EvaluationConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
 
 
 def parse_space(document: Document, *, name: str) -> SearchSpace:
@@ -85,14 +88,13 @@ def parse_space(document: Document, *, name: str) -> SearchSpace:
         conditions=_conditions(document, sections),
         constraints=sections.constraints,
         limits=sections.limits,
-        judge=sections.judge,
+        evaluation=sections.evaluation,
         cost=sections.cost,
     )
-    if space.judge.each is not None and space.judge.each not in space.domains:
-        raise document.error(
-            ("judge", "each"),
-            f"must be a searched name; given {space.judge.each!r}" + did_you_mean(space.judge.each, space.domains),
-        )
+    stratum = space.evaluation.stratify_by
+    if stratum is not None and stratum not in space.domains:
+        message = f"must be a searched name; given {stratum!r}" + did_you_mean(stratum, space.domains)
+        raise document.error(("evaluation", "stratify_by"), message)
     _check_rungs(space)
     _check_edges(space)
     return space
@@ -167,7 +169,7 @@ def schema() -> dict[str, Any]:
 
 FOLDER = "search_spaces"
 # Sections that an option may reach; any other name is one of the run's.
-_SECTIONS = frozenset({"base", "limits", "cost", "judge", "metric", "name"})
+_SECTIONS = frozenset({"base", "limits", "cost", "evaluation", "metric", "name", *RETIRED_KEYS[""]})
 
 
 def find_space(name: str) -> Path:
@@ -202,7 +204,7 @@ def read_space(path: Path, *, overrides: Sequence[str | Override] = ()) -> Searc
     Args:
         path: The file.
         overrides: ``a.b=c`` as after `--set`, or values of other options. A name of a run replaces the `base` value
-            and ends the search over it; `limits.x`, `cost.x`, `judge.x` and `metric` reach the sections of that name.
+            and ends the search over it; `limits.x`, `cost.x`, `evaluation.x` and `metric` set a value of that section.
 
     Raises:
         ConfigError: With file and line, or option; path; and nearest fix.
@@ -287,8 +289,8 @@ def _end_search(values: dict[str, Any], name: str, value: Any) -> None:
             if value not in (labels if isinstance(labels, list) else [labels]):
                 search.pop(other, None)
                 when.pop(other)
-    if get_dotted(values, "judge.each") == name:
-        set_dotted(values, "judge.each", None)
+    if get_dotted(values, "evaluation.stratify_by") == name:
+        set_dotted(values, "evaluation.stratify_by", None)
 
 
 def local_files(text: Any) -> list[Path]:

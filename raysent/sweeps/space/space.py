@@ -147,7 +147,7 @@ class SearchSpace:
         conditions: Searched name -> (other searched name -> labels under which it is searched).
         constraints: Expressions over dotted names that every trial satisfies.
         limits: How much a sweep may use.
-        judge: What happens when all trials have ended.
+        evaluation: What happens when all trials have ended.
         cost: What machines cost and what a sweep may spend.
     """
 
@@ -159,7 +159,7 @@ class SearchSpace:
     conditions: Mapping[str, Mapping[str, Sequence[Any]]]
     constraints: Sequence[str]
     limits: Limits
-    judge: EvaluationConfig
+    evaluation: EvaluationConfig
     cost: CostConfig
 
     def is_active(self, name: str, params: Params) -> bool:

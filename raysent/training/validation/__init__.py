@@ -1,30 +1,24 @@
-"""The frozen examination that every trial sits, whatever it trains with.
+"""The fixed validation set that every trial of a sweep is scored on.
 
-- `config`: where its questions come from
-- `pool`: contexts of a corpus' validation split, `context_accuracy` and `context_nll`
-- `similarity`: pairs with scores, `pearson`
-- `held_out`: the objective's own measures on held-out triplets or pairs, `nll` and `accuracy`
-- `validator`: all that a run can be asked, and which figures may be compared
+- `config`: settings of a run's validation, and the metrics that it reports
+- `pool`: contexts from the corpus' validation split, `context_accuracy` and `context_nll`
+- `metrics`: held-out batches of the objective, similarities of pairs with human ratings, downstream tasks
+- `validator`: all of these for one run
 """
 
-from raysent.training.validation.config import ValidationConfig
-from raysent.training.validation.metrics import Similarity, mean_pearson, pearson
+from raysent.training.validation.config import METRICS, Metric, ValidationConfig, metrics_of
 from raysent.training.validation.pool import PoolRecord, ValidationPool, block_scores, block_starts, neighbours
-from raysent.training.validation.validator import CONTEXT_METRICS, METRICS, Metric, Validator, metrics_of
+from raysent.training.validation.validator import Validator
 
 __all__ = [
-    "CONTEXT_METRICS",
     "METRICS",
     "Metric",
     "PoolRecord",
-    "Similarity",
     "ValidationConfig",
     "ValidationPool",
     "Validator",
     "block_scores",
     "block_starts",
-    "mean_pearson",
     "metrics_of",
     "neighbours",
-    "pearson",
 ]

@@ -1,20 +1,50 @@
-"""Where a run's validation figures come from."""
+"""Settings of a run's validation, and the metrics that a run reports."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import pydantic
 
 from raysent.config import StrictModel
 from raysent.data.pairs import PairsConfig
+from raysent.models.objectives import CONTEXT_METRICS, ObjectiveConfig
+
+Metric = Literal[
+    "context_accuracy",
+    "context_nll",
+    "pearson",
+    "accuracy",
+    "nll",
+    "score_pearson",
+    "score_mse",
+    "reconstruction_mse",
+    "similarity_kept",
+    "downstream",
+]
+
+METRICS: dict[str, Literal["max", "min"]] = {
+    "context_accuracy": "max",
+    "context_nll": "min",
+    "pearson": "max",
+    "accuracy": "max",
+    "nll": "min",
+    "score_pearson": "max",
+    "score_mse": "min",
+    "reconstruction_mse": "min",
+    "similarity_kept": "max",
+    "downstream": "max",
+}
+"""The metrics that a sweep can be ranked by, and whether higher or lower values are better."""
 
 
 class DownstreamConfig(StrictModel):
-    """Tasks whose probes' validation score is a figure of the run.
+    """Tasks whose probes' validation score is a metric of the run.
 
     Attributes:
-        tasks: Names of tasks; None for those whose files are in the data folder, without one the embedded ones.
+        tasks: Names of tasks; None for those whose files are in the data folder, or without a folder the embedded ones.
         data: Folder in SentEval's layout.
-        max_rows: Rows of a task that train a probe, at most, and as many that validate it.
+        max_rows: Rows of a task that train a probe, and rows that validate it, at most.
     """
 
     tasks: list[str] | None = pydantic.Field(default=None, min_length=1)
@@ -23,16 +53,16 @@ class DownstreamConfig(StrictModel):
 
 
 class ValidationConfig(StrictModel):
-    """The examination's size and its meaning of context; independent of what a trial trains with.
+    """The validation set and its own definition of context, independent of the settings that a trial trains with.
 
     Attributes:
-        num_candidates: Sentences of a block of the pool; each is scored against all others.
-        num_sentences: Sentences of all blocks together, at most; also of held-out triplets and pairs.
+        num_candidates: Sentences of a block of the pool; each is scored against all others of its block.
+        num_sentences: Sentences of all blocks together, at most; also the limit on held-out triplets and pairs.
         context_size: Sentences on each side that count as neighbours.
-        seed: Choice of the blocks.
-        sts: Folder of STS sets in SentEval's layout; gives `pearson`, the mean over the sets.
-        similarity: File of pairs with scores; gives `pearson` too, as one more set.
-        downstream: Tasks; gives `downstream`, the mean validation score of probes on the vectors, in percent.
+        seed: Seed of the choice of blocks.
+        sts: Folder of STS sets in SentEval's layout; adds `pearson`, the mean over the sets.
+        similarity: File of pairs with scores; adds `pearson` too, as one more set.
+        downstream: Tasks; adds `downstream`, the mean validation score of probes on the vectors, in percent.
     """
 
     num_candidates: int = pydantic.Field(default=1000, ge=3)
@@ -45,5 +75,20 @@ class ValidationConfig(StrictModel):
 
     @property
     def pool_settings(self) -> dict[str, int]:
-        """The settings that decide the pool."""
+        """The settings that determine the pool."""
         return {name: getattr(self, name) for name in ("num_candidates", "num_sentences", "context_size", "seed")}
+
+
+def metrics_of(objective: ObjectiveConfig, validation: ValidationConfig) -> tuple[str, ...]:
+    """Return the names of the metrics that a run reports.
+
+    These are the objective's, `pearson` where the settings name pairs with scores, and `downstream` where they name
+    tasks.
+    """
+    has_similarity = validation.sts is not None or validation.similarity is not None
+    return (
+        *(name for name in objective.metrics if name in CONTEXT_METRICS),
+        *(("pearson",) if has_similarity else ()),
+        *(name for name in objective.metrics if name not in CONTEXT_METRICS),
+        *(("downstream",) if validation.downstream is not None else ()),
+    )

@@ -1,12 +1,12 @@
-"""Held-out triplets or pairs -> the objective's own measures, each a mean over its cases.
+"""Three sources of validation metrics, each fixed once and scored for any model.
 
-Pairs with scores -> the mean Pearson correlation, over sets, of the vectors' cosines with the scores.
+    HeldOut      batches of held-out text -> the objective's own metrics, each a mean over its cases
+    Similarity   pairs with human ratings -> `pearson`, the mean over sets of the correlation of cosines with scores
+    Downstream   tasks -> `downstream`, the mean validation score of probes on the model's vectors, in percent
 
-Downstream tasks -> the mean validation score of probes on the model's vectors, in percent.
-
-The one figure that encoders of every family share. Test rows are never looked at, and of a large task a fixed part of
-the rows is taken, so that it can be asked for at every report. For the same reason a task without given splits is
-scored by plain cross-validation: the nested one takes five times as long, for a test score that nobody reads here.
+`downstream` is the metric that encoders of every family share. Test rows are never read, and a fixed sample of the rows
+of a large task is used, so that it can be computed at every report. For the same reason a task without given splits is
+scored by plain cross-validation: nested cross-validation takes five times as long, for a test score that is not read.
 """
 
 from __future__ import annotations
@@ -32,27 +32,28 @@ from raysent.storage import content_key
 from raysent.training.validation.config import DownstreamConfig, ValidationConfig
 
 Score = Callable[[AnyBatch], dict[str, tuple[float, int]]]
-"""A batch -> sum and number of cases of each measure."""
+"""A batch -> the sum and the number of cases of each metric."""
 
 Predict = Callable[[AnyBatch], npt.NDArray[np.float64]]
-"""A batch of pairs -> the score that is predicted for each."""
+"""A batch of pairs -> the predicted score of each."""
 
 _BATCH = 128
 
 
 class HeldOut:
-    """A frozen list of batches.
+    """A fixed list of held-out batches.
 
     Attributes:
         hash: Equal for equal text and settings.
     """
 
     def __init__(self, key: str, make: Callable[[], Iterator[AnyBatch]]) -> None:
+        """Store the key of the batches, and the function that yields them."""
         self.hash = key
         self._make = make
 
     def scores(self, score: Score) -> dict[str, float]:
-        """Return each measure's mean over all cases."""
+        """Return each metric's mean over all cases."""
         totals: dict[str, tuple[float, int]] = {}
         for batch in self._make():
             for name, (total, count) in score(batch).items():
@@ -60,8 +61,8 @@ class HeldOut:
                 totals[name] = (before[0] + total, before[1] + count)
         return {name: total / count if count else float("nan") for name, (total, count) in totals.items()}
 
-    def predicted(self, predict: Predict) -> dict[str, float]:
-        """Return how far predictions agree with the pairs' scores: their correlation and mean squared difference."""
+    def prediction_scores(self, predict: Predict) -> dict[str, float]:
+        """Return the correlation and the mean squared difference of predictions and the pairs' scores."""
         found, given = [], []
         for batch in self._make():
             found.append(predict(batch))
@@ -75,7 +76,7 @@ def held_out_triplets(split: CorpusSplit, *, max_length: int, num_sentences: int
     """Return the first triplets of a fixed random order of a split.
 
     Raises:
-        DataError: If the split holds none.
+        DataError: If the split has none.
     """
     stream = TripletStream(split, batch_size=_BATCH, max_length=max_length, seed=0)
     num_batches = max(1, min(stream.num_batches, num_sentences // _BATCH))
@@ -87,7 +88,7 @@ def held_out_triplets(split: CorpusSplit, *, max_length: int, num_sentences: int
 
 
 def held_out_sentences(split: CorpusSplit, *, num_sentences: int) -> HeldOut:
-    """Return the first sentences of a split, in blocks; a last block of one sentence is left out."""
+    """Return the first sentences of a split in blocks, without a last block of one sentence."""
     stop = min(len(split), num_sentences)
 
     def make() -> Iterator[Batch]:
@@ -111,13 +112,13 @@ def held_out_pairs(pairs: PairTexts, vocabulary: Vocabulary, *, max_length: int,
 
 
 EncodeUnit = Callable[[Sentences], Tensor]
-"""Sentences -> what the model's `encode` gives for them [batch, dim], without gradient."""
+"""Sentences -> what the model's `encode` returns for them [batch, dim], without gradient."""
 
 _CHUNK = 512
 
 
 class Similarity:
-    """Sets of scored pairs.
+    """Sets of pairs with scores.
 
     Attributes:
         hash: Equal for equal pairs and scores.
@@ -128,7 +129,7 @@ class Similarity:
         """Read the sets.
 
         Raises:
-            DataError: If there is none, or a set has no two different scores.
+            DataError: If a set has no scores, or all its scores are equal.
         """
         self.sets: dict[str, PairTexts] = read_sts(config.sts) if config.sts is not None else {}
         if config.similarity is not None:
@@ -179,11 +180,11 @@ _SEED = 0
 
 
 class Downstream:
-    """Tasks, cut to size.
+    """Tasks with a limited number of rows.
 
     Attributes:
         hash: Equal for equal rows.
-        tasks: What is asked.
+        tasks: The tasks.
     """
 
     def __init__(self, config: DownstreamConfig) -> None:
@@ -191,13 +192,13 @@ class Downstream:
 
         Raises:
             ConfigError: If a task is unknown.
-            DataError: If its files are missing or wrong.
+            DataError: If its files are missing or malformed.
         """
         folder = None if config.data is None else Path(config.data)
         tasks = resolve_tasks(
             config.tasks, folder, scorings=PROBED, default={"accuracy"}, option="validation.downstream.tasks: "
         )
-        self.tasks = [_cut_task(task, folder, config.max_rows) for task in tasks]
+        self.tasks = [_sampled_task(task, folder, config.max_rows) for task in tasks]
         self.hash = content_key([task.row_hash for task in self.tasks])
 
     def scores(self, model: Encode) -> dict[str, float]:
@@ -206,28 +207,28 @@ class Downstream:
         return {"downstream": float(np.mean(found))}
 
 
-# A process that takes trial after trial asks all of them the same.
+# A process that runs trial after trial needs the same tasks for each.
 @lru_cache(maxsize=32)
-def _cut_task(task: Task, folder: Path | None, max_rows: int) -> TaskData:
-    """Return a task of a data folder, cut to size."""
-    return cut(load_task(task, folder), max_rows=max_rows)
+def _sampled_task(task: Task, folder: Path | None, max_rows: int) -> TaskData:
+    """Return a sample of a task's rows."""
+    return sample_rows(load_task(task, folder), max_rows=max_rows)
 
 
-def cut(data: TaskData, *, max_rows: int) -> TaskData:
-    """Return a task without its test rows, of at most `max_rows` rows that train and as many that validate."""
+def sample_rows(data: TaskData, *, max_rows: int) -> TaskData:
+    """Return a task without its test rows, with at most `max_rows` rows for training and as many for validation."""
     is_nested = data.split == "nested"
     train = _some(np.arange(len(data.labels)) if is_nested else data.train, max_rows)
     validation = _some(data.validation, max_rows)
     kept = np.concatenate([train, validation])
     place = np.arange(len(kept))
     small = replace(_rows(data, kept), split="train-test") if is_nested else _rows(data, kept)
-    # A probe wants rows to predict; it gets those that it may see, and what it says of them is not read.
+    # A probe needs test rows; it gets rows that it has seen, and its predictions for them are not read.
     unread = place[len(train) :] if len(validation) else place
     return replace(small, train=place[: len(train)], validation=place[len(train) :], test=unread)
 
 
 def _some(rows: np.ndarray, max_rows: int) -> np.ndarray:
-    """Return at most so many of the rows, drawn once and for all, in order."""
+    """Return at most `max_rows` of the rows, drawn with a fixed seed, in order."""
     if len(rows) <= max_rows:
         return rows
     return np.sort(np.random.default_rng(_SEED).permutation(rows)[:max_rows])

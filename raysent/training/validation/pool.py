@@ -1,13 +1,13 @@
-"""The frozen validation pool: contexts of held-out text, the same for every trial, whatever it trains with.
+"""The validation pool: contexts of held-out text, the same for every trial, whatever it trains with.
 
 In: a corpus' validation split. Out: blocks of contiguous sentences, fixed by the text and the settings alone, and a
 model's scores on them. A source sentence is scored by f . g against all others of its block, as in training.
 
-    context_accuracy  share of source sentences whose top candidate is one of its neighbours
+    context_accuracy  fraction of source sentences whose top candidate is one of its neighbours
     context_nll       mean over source sentences of -sum_j T_ij log p_ij, T uniform over the neighbours
 
-A neighbour stands within `context_size` in the same document and block; sentences without one are no sources, but
-stay candidates. Figures of two models may be compared where the pools' hashes are equal, and only there.
+A neighbour is within `context_size` sentences in the same document and block. Sentences without a neighbour are
+candidates but no sources. The metrics of two models can be compared only where the pools' hashes are equal.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from raysent.errors import DataError
 from raysent.storage import content_key
 from raysent.training.validation.config import ValidationConfig
 
-# Sentences encoded at once: a bound on memory, without effect on the vectors.
+# Sentences encoded at once; bounds memory and does not change the vectors.
 _CHUNK = 512
 
-Encode = Callable[[Sentences], tuple[Tensor, Tensor]]
+Encode = Callable[[Sentences], tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True)
 class PoolRecord:
-    """What must be known beside a score: which pool, and what chance alone would reach.
+    """What is recorded beside a score: the pool, and the scores of chance.
 
     Attributes:
         hash: Equal for equal text, positions and settings.
         num_blocks: Blocks of the pool.
-        num_candidates: Sentences of a block; fewer than asked for where the split is smaller.
+        num_candidates: Sentences of a block; fewer than configured where the split is smaller.
         num_sources: Sentences with at least one neighbour.
         chance_accuracy: `context_accuracy` of scores that are all equal.
         chance_nll: `context_nll` of scores that are all equal, in nats.
@@ -58,7 +58,7 @@ class ValidationPool:
     """Blocks of contiguous validation sentences, the same for every model on the same text."""
 
     def __init__(self, corpus: Corpus, config: ValidationConfig) -> None:
-        """Freeze the pool.
+        """Choose the blocks.
 
         Raises:
             DataError: If no sentence of the validation split has a neighbour.
@@ -74,7 +74,7 @@ class ValidationPool:
                 f"corpus: the validation split of {len(self._split)} sentences holds no two neighbouring sentences "
                 "of one document; give more text or raise corpus.validation_fraction"
             )
-        rivals = self.num_candidates - 1
+        num_others = self.num_candidates - 1
         self.record = PoolRecord(
             hash=content_key(
                 corpus.text_key,
@@ -87,8 +87,8 @@ class ValidationPool:
             num_blocks=len(self.starts),
             num_candidates=self.num_candidates,
             num_sources=num_sources,
-            chance_accuracy=float(num_neighbours.sum() / (num_sources * rivals)),
-            chance_nll=math.log(rivals),
+            chance_accuracy=float(num_neighbours.sum() / (num_sources * num_others)),
+            chance_nll=math.log(num_others),
         )
 
     def _documents(self, start: int) -> npt.NDArray[np.int64]:
@@ -100,10 +100,10 @@ class ValidationPool:
 
         Args:
             encode: Sentences -> f and g, each [batch, dim], without gradient and without dropout. A vector must not
-                depend on what else is in the batch.
+                depend on the rest of the batch.
 
         Returns:
-            `context_accuracy` (a share) and `context_nll` (nats); not finite where the vectors are not.
+            `context_accuracy` (a fraction) and `context_nll` (nats); not finite where the vectors are not.
         """
         correct, nll = 0.0, 0.0
         for start in self.starts:
@@ -116,12 +116,13 @@ class ValidationPool:
         return {"context_accuracy": correct / num_sources, "context_nll": nll / num_sources}
 
     def _vectors(self, start: int, encode: Encode) -> tuple[Tensor, Tensor]:
-        """Encode one block in chunks; returns f and g, each float32 [candidates, dim]."""
+        """Return f and g of one block, encoded in chunks, float32 [candidates, dim] each."""
         stop = start + self.num_candidates
         pairs = [
             encode(self._split.sentences(first, min(first + _CHUNK, stop))) for first in range(start, stop, _CHUNK)
         ]
-        return torch.cat([f for f, _ in pairs]).float(), torch.cat([g for _, g in pairs]).float()
+        f, g = (torch.cat(chunks).float() for chunks in zip(*pairs, strict=True))
+        return f, g
 
     def as_json(self) -> dict[str, float | int | str]:
         """Return the record as plain values."""
@@ -131,8 +132,8 @@ class ValidationPool:
 def block_starts(num_sentences: int, config: ValidationConfig) -> tuple[npt.NDArray[np.int64], int]:
     """Choose the blocks of a split.
 
-    The split is cut into blocks of `num_candidates`; as many as fit into `num_sentences` are drawn by the seed. A
-    split smaller than one block is one smaller block.
+    The split is divided into blocks of `num_candidates`, and as many as fit into `num_sentences` are drawn with the
+    seed. A split smaller than one block is one smaller block.
 
     Args:
         num_sentences: Sentences of the split.
@@ -145,8 +146,8 @@ def block_starts(num_sentences: int, config: ValidationConfig) -> tuple[npt.NDAr
     if num_candidates == 0:
         return np.zeros(0, dtype=np.int64), 0
     available = num_sentences // num_candidates
-    wanted = min(available, max(1, config.num_sentences // num_candidates))
-    chosen = np.random.default_rng(config.seed).choice(available, size=wanted, replace=False)
+    num_blocks = min(available, max(1, config.num_sentences // num_candidates))
+    chosen = np.random.default_rng(config.seed).choice(available, size=num_blocks, replace=False)
     return np.sort(chosen).astype(np.int64) * num_candidates, num_candidates
 
 
@@ -159,9 +160,9 @@ def neighbours(documents: npt.NDArray[np.int64], *, context_size: int) -> npt.ND
 
 
 def block_scores(f: Tensor, g: Tensor, in_context: Tensor) -> tuple[float, float]:
-    """Sum accuracy and negative log-likelihood over the source sentences of one block.
+    """Return accuracy and negative log-likelihood summed over the source sentences of one block.
 
-    Candidates that share the top score share the answer, so that equal vectors score chance and no more.
+    Candidates with the same top score share the answer, so that equal vectors score exactly as chance does.
 
     Args:
         f: Vectors of the source sentences, float32 [candidates, dim].
@@ -169,7 +170,7 @@ def block_scores(f: Tensor, g: Tensor, in_context: Tensor) -> tuple[float, float
         in_context: The neighbours, bool [candidates, candidates].
 
     Returns:
-        Number answered rightly, and the summed negative log-likelihood in nats.
+        The number of correct answers, and the negative log-likelihood in nats.
     """
     similarity = f @ g.T
     similarity.fill_diagonal_(-torch.inf)
@@ -178,7 +179,7 @@ def block_scores(f: Tensor, g: Tensor, in_context: Tensor) -> tuple[float, float
     top = similarity == similarity.amax(dim=1, keepdim=True)
     correct = (top & in_context).sum(dim=1).double() / top.sum(dim=1).double()
     similarity = similarity.double()
-    # Only the few neighbours' log-probabilities are asked for.
+    # Log-probabilities of the few neighbours only.
     rows, columns = in_context.nonzero(as_tuple=True)
     log_probabilities = similarity[rows, columns] - similarity.logsumexp(dim=1)[rows]
     nll = -(log_probabilities / in_context.sum(dim=1)[rows]).sum()

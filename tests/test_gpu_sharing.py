@@ -1,0 +1,103 @@
+"""How many trials share a GPU, and the memory that a run of any encoder and objective takes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Literal
+
+import pytest
+from torch import nn
+
+from raysent.config import parse_yaml
+from raysent.data.vocabulary import VocabularyConfig
+from raysent.models import encoders
+from raysent.models.encoders import Tower, WordEncoderConfig
+from raysent.sweeps.gpu_sharing import GIB, share_gpu, trial_bytes, trials_per_gpu
+from raysent.sweeps.space import parse_space
+
+QUICK_THOUGHTS = (
+    "base: {encoder: {type: gru, hidden_size: 8, embedding: {dim: 100}}, objective: {type: context_prediction}}"
+)
+
+
+class Attention(WordEncoderConfig):
+    """An encoder that another package may add: self-attention of one head, without formulas of its own."""
+
+    type: Literal["attention"] = "attention"
+    width: int = 64
+
+    @property
+    def dim(self):
+        """Size of one tower's vector."""
+        return self.width
+
+
+class AttentionTower(Tower):
+    """Queries, keys, values and an output projection."""
+
+    def __init__(self, config, tables):
+        super().__init__()
+        self.words = tables.table(config.embedding)
+        self.input = nn.Linear(config.embedding.dim, config.width)
+        self.attention = nn.MultiheadAttention(config.width, num_heads=1)
+
+
+def config_of(text):
+    """The run of a space of one run."""
+    return parse_space(parse_yaml(text), name="toy").config({})
+
+
+@pytest.mark.parametrize(("gib", "need", "shared"), [(140, 2, 4), (140, 30, 2), (15, 2, 3), (15, 20, 1)])
+def test_share_gpu_leaves_twice_the_need(gib, need, shared):
+    """Four at most, one at least."""
+    assert share_gpu(gib * 2**30, need * 2**30) == shared
+
+
+def test_trials_per_gpu_goes_by_the_largest_trial_and_the_smallest_gpu():
+    """Two towers of the paper's size leave an H200 room for four and a T4 for one; an unknown GPU is not shared."""
+    text = "base: {encoder: {type: gru, embedding: {dim: 620}}, objective: {type: context_prediction}}\n"
+    space = parse_space(parse_yaml(text + "search: {encoder.hidden_size: {choice: [300, 2400]}}\n"), name="toy")
+    assert trials_per_gpu(space, {"GPU": 1.0, "accelerator_type:H200": 1.0}) == 4
+    assert trials_per_gpu(space, {"GPU": 2.0, "accelerator_type:H200": 1.0, "accelerator_type:T4": 1.0}) == 1
+    assert trials_per_gpu(space, {"GPU": 1.0, "accelerator_type:X1": 1.0}) == trials_per_gpu(space, {"GPU": 1.0}) == 1
+
+
+def test_trial_bytes_counts_word_tables_of_both_towers():
+    """Twice the words, twice the tables: weights, two moments and a copy, float32."""
+    text = "base: {encoder: {type: gru, hidden_size: 8, embedding: {dim: 100}}, objective: {type: context_prediction}}"
+    space = parse_space(parse_yaml(text), name="toy")
+    small, large = (space.config({}).model_copy(update={"vocabulary": VocabularyConfig(size=n)}) for n in (1000, 2000))
+    assert trial_bytes(large) - trial_bytes(small) == 1000 * 100 * 2 * 4 * 4
+
+
+def test_trial_bytes_of_a_decoder_do_not_grow_with_its_scores():
+    """A block of scores stands at a time, but in the plain formulas: three numbers a token and word."""
+    text = "base: {{vocabulary: {{size: 20000}}, encoder: {{type: gru, hidden_size: 8}}, training: {{batch_size: {}}}, objective: {}}}"
+    for kind, grown in (("auto", 0), ("torch", 100 * 30 * 3 * 20_000 * 3 * 4)):
+        objective = f"{{type: sentence_decoding, implementation: {kind}}}"
+        spaces = [parse_space(parse_yaml(text.format(size, objective)), name="toy") for size in (100, 200)]
+        small, large = (trial_bytes(space.config({})) for space in spaces)
+        states = (8 + 300) * 100 * 30 * 3 * 12 * 4
+        assert large - small - states == grown
+
+
+def test_trial_bytes_of_an_encoder_grow_with_its_width(monkeypatch):
+    """An encoder from another package is counted as it is built, without a line in this module."""
+    module = SimpleNamespace(Config=Attention, Encoder=AttentionTower)
+    monkeypatch.setattr(encoders, "ENCODERS", {"attention": module})
+    run = config_of(QUICK_THOUGHTS)
+    narrow, wide = (run.model_copy(update={"encoder": Attention(width=width)}) for width in (64, 4096))
+    # Four matrices of width x width and their biases in each tower: value, gradient and two moments, float32.
+    parameters = sum(4 * (width * width + width) * sign for width, sign in ((4096, 1), (64, -1)))
+    assert trial_bytes(wide) - trial_bytes(narrow) > 2 * parameters * 4 * 4
+    assert trial_bytes(wide) > 4 * trial_bytes(narrow) > 4 * GIB
+
+
+def test_trial_bytes_of_an_encoder_grow_with_the_activations_it_gives(monkeypatch):
+    """What an encoder keeps for each token counts for every token of a step, in both towers."""
+    monkeypatch.setattr(encoders, "ENCODERS", {"attention": SimpleNamespace(Config=Attention, Encoder=AttentionTower)})
+    run = config_of(QUICK_THOUGHTS).model_copy(update={"encoder": Attention()})
+    before = trial_bytes(run)
+    monkeypatch.setattr(Attention, "activations_per_token", 1000)
+    tokens = run.training.batch_size * run.corpus.max_length
+    assert trial_bytes(run) - before == 2 * tokens * (1000 - 300 - 64) * 12 * 4
