@@ -107,7 +107,7 @@ def test_quote_without_aws_takes_the_shipped_list_and_says_so(ec2, pricing):
     ec2[1].add_client_error("describe_spot_price_history", "UnauthorizedOperation", "no")
     told = quote("g5.xlarge", "us-east-1", ec2=ec2[0], pricing=pricing[0])
     assert (told.on_demand.usd_per_hour, told.spot) == (1.006, {})
-    assert "taken from the shipped list" in told.note
+    assert "taken from the list in the package" in told.note
     assert "counted as on-demand" in told.note
     with pytest.raises(ConfigError, match="q9.huge: no list price in us-east-1 is known"):
         quote("q9.huge", "us-east-1", ec2=ec2[0], pricing=pricing[0])

@@ -19,7 +19,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 
 import raysent
 import raysent.cluster.doctor as doctoring
-from raysent.cluster import Account, Launcher, check_token_required, diagnose, read_cluster, read_token
+from raysent.cluster import Account, ClusterFile, Launcher, check_token_required, diagnose, read_cluster, read_token
 from raysent.cluster.launcher import make_token, run_process, write_wheel
 from raysent.errors import ArtifactError, CloudError
 
@@ -76,8 +76,10 @@ def _time(hours: float) -> str:
     return (NOW + datetime.timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def test_up_gives_rays_launcher_a_whole_and_valid_file(aws, file):
-    """Everything is filled in, passes Ray's schema, and says when the machines end."""
+def test_up_renders_a_valid_file_for_rays_launcher(aws, file, monkeypatch):
+    """All placeholders are replaced, the file passes Ray's schema, and tags and start script hold the expiry."""
+    expires = datetime.datetime(2030, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+    monkeypatch.setattr(ClusterFile, "expires_at", lambda self, now: expires)
     ray, cluster = FakeRay(), read_cluster(file)
     launcher = Launcher(cluster, run=ray)
     launcher.up(sweep="my novels, 1")
@@ -87,9 +89,13 @@ def test_up_gives_rays_launcher_a_whole_and_valid_file(aws, file):
     machine = values["available_node_types"]["spot-g5"]["node_config"]
     tags = {tag["Key"]: tag["Value"] for tag in machine["TagSpecifications"][0]["Tags"]}
     assert tags["raysent-sweep"] == "my-novels-1"
-    expires = datetime.datetime.fromisoformat(tags["raysent-expires"])
-    assert abs((expires - NOW).total_seconds() - 24 * 3600) < 300
-    assert f"-lt {int(expires.timestamp())}" in machine["UserData"]
+    assert tags["raysent-expires"] == "2030-01-02T03:04:05Z"
+    assert f"-lt {int(expires.timestamp())} ]" in machine["UserData"]
+
+
+def test_expires_at_is_the_time_to_live_after_the_start(file):
+    """The shipped file says 24 hours."""
+    assert read_cluster(file).expires_at(NOW) == NOW + datetime.timedelta(hours=24)
 
 
 def test_up_lets_in_the_operator_alone(aws, file):
@@ -148,7 +154,10 @@ def test_up_says_what_rays_launcher_said_last(aws, file):
 def test_up_without_a_default_network_says_what_makes_one(aws, file):
     """The account's own trouble, in one line."""
     account = Account("us-east-1")
-    with Stubber(account.ec2) as stubber, pytest.raises(Exception, match="has no default network; make one with 'aws"):
+    with (
+        Stubber(account.ec2) as stubber,
+        pytest.raises(Exception, match="has no default network; create one with 'aws"),
+    ):
         stubber.add_response("describe_security_groups", {"SecurityGroups": []})
         stubber.add_response("describe_vpcs", {"Vpcs": []})
         account.prepare(read_cluster(file))
@@ -210,7 +219,7 @@ def test_doctor_finds_open_ports_and_late_machines(aws, file, monkeypatch):
     """A port that answers from here fails, and so does a machine past its time."""
     monkeypatch.setattr(doctoring, "_prices", lambda _: iter(()))
     launcher = Launcher(read_cluster(file), run=FakeRay())
-    assert _examined(launcher)["ports"] == ("unknown", "no machine stands")
+    assert _examined(launcher)["ports"] == ("unknown", "no machine is running")
     launcher.up()
     _start(aws, expires=_time(-1))
     found = _examined(launcher, reach=lambda _, port: port == 8265)
@@ -242,7 +251,7 @@ def test_doctor_fails_on_a_token_that_others_can_read(aws, file, monkeypatch):
     assert _examined(launcher)["token"] == (
         "failed", f"{launcher.token_file}: must have mode 600; given 644; 'chmod 600 {launcher.token_file}'",
     )  # fmt: skip
-    with pytest.raises(ArtifactError, match=r"must be its owner's alone \(mode 600\); given 644"):
+    with pytest.raises(ArtifactError, match=r"must be readable by its owner only \(mode 600\); given 644"):
         read_token(launcher.token_file)
 
 
@@ -257,7 +266,7 @@ def test_make_token_never_replaces_one(tmp_path):
     before = read_token(tmp_path / "token")
     make_token(tmp_path / "token")
     assert read_token(tmp_path / "token") == before
-    with pytest.raises(ArtifactError, match="there is no token to read"):
+    with pytest.raises(ArtifactError, match="no token to read"):
         read_token(tmp_path / "none")
 
 

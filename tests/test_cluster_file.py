@@ -68,34 +68,34 @@ def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
         ("type: aws", "type: gcp", "provider.type: must be aws; given 'gcp'"),
         ("  region: us-east-1\n", "", "provider: must name a region"),
         ("cluster_name: raysent", "cluster_name: Ray Sent", "cluster_name: must be at most 40 letters a-z"),
-        ("MetadataOptions:", "MetadataOption:", "MetadataOption: AWS knows no such setting; did you mean 'MetadataOptions'?"),
+        ("MetadataOptions:", "MetadataOption:", "MetadataOption: unknown to AWS; did you mean 'MetadataOptions'?"),
         ("VolumeSize: 150", "VolumeSize: big", "Invalid type for parameter BlockDeviceMappings[0].Ebs.VolumeSize"),
-        ("MarketType: spot", "MarketType: spt", "InstanceMarketOptions.MarketType: AWS knows no 'spt' here; did you mean 'spot'?"),
-        ("InstanceType: g5.xlarge", "InstanceType: g5.xlrge", "AWS knows no 'g5.xlrge' here; did you mean 'g5.xlarge'?"),
-        ("labels: {market: spot, instance-type: g5.xlarge}", "labels: {market: spot}", "spot-g5.labels: must say instance-type: g5.xlarge, by which its price is known"),
-        ("labels: {market: spot, instance-type: g5.xlarge}", "labels: {market: on-demand, instance-type: g5.xlarge}", "spot-g5.labels: must say market: spot, by which"),
+        ("MarketType: spot", "MarketType: spt", "InstanceMarketOptions.MarketType: unknown to AWS: 'spt'; did you mean 'spot'?"),
+        ("InstanceType: g5.xlarge", "InstanceType: g5.xlrge", "unknown to AWS: 'g5.xlrge'; did you mean 'g5.xlarge'?"),
+        ("labels: {market: spot, instance-type: g5.xlarge}", "labels: {market: spot}", "spot-g5.labels: must have instance-type: g5.xlarge, which determines its price"),
+        ("labels: {market: spot, instance-type: g5.xlarge}", "labels: {market: on-demand, instance-type: g5.xlarge}", "spot-g5.labels: must have market: spot, which"),
         ("RAY_AUTOSCALER_UTILIZATION_SCORER=raysent.cluster.autoscaling.score ", "", "must export RAY_AUTOSCALER_UTILIZATION_SCORER=raysent.cluster.autoscaling.score before 'ray start'"),
         ("{{ node_types }}", "", "must export RAYSENT_NODE_TYPES={{ node_types }} before 'ray start'"),
         ("    max_workers: 0\n", "    max_workers: 2\n", "available_node_types.head.max_workers: must be 0"),
-        ("{CPU: 0, raysent_driver: 64}", "{CPU: 4, raysent_driver: 64}", "head.resources: must say CPU: 0"),
-        ("{CPU: 0, raysent_driver: 64}", "{CPU: 0}", "must say raysent_driver: 64"),
-        ("{CPU: 4, GPU: 1}", "{}", "must name CPU, and GPU where it has one"),
+        ("{CPU: 0, raysent_driver: 64}", "{CPU: 4, raysent_driver: 64}", "head.resources: must have CPU: 0"),
+        ("{CPU: 0, raysent_driver: 64}", "{CPU: 0}", "must have raysent_driver: 64"),
+        ("{CPU: 4, GPU: 1}", "{}", "must name CPU, and GPU if it has one"),
         ("min_workers: 0", "min_workers: 1", "must be 0, so that no machine waits for work"),
-        ("cache_stopped_nodes: false", "cache_stopped_nodes: true", "must say cache_stopped_nodes: false"),
+        ("cache_stopped_nodes: false", "cache_stopped_nodes: true", "must have cache_stopped_nodes: false"),
         ("{{ wheel }}", "raysent.whl", "setup_commands: must install '{{ wheel }}'"),
         ("raysent-expires, Value:", "raysent-expired, Value:", "must tag the instance raysent-expires: '{{ expires }}'"),
         ("ResourceType: volume", "ResourceType: subnet", "must tag the volume raysent-cluster"),
-        ("ShutdownBehavior: terminate", "ShutdownBehavior: stop", "must say InstanceInitiatedShutdownBehavior: terminate"),
-        ("{{ self_destruct }}", "", "must hold '{{ self_destruct }}' in UserData"),
-        ("HttpTokens: required", "HttpTokens: optional", "must say HttpTokens: required (IMDSv2)"),
-        ("HopLimit: 1", "HopLimit: 2", "must say HttpPutResponseHopLimit: 1"),
-        ('SecurityGroupIds: ["{{ security_group }}"]', "SecurityGroupIds: [sg-9]", "Ray's own lets in the whole internet"),
+        ("ShutdownBehavior: terminate", "ShutdownBehavior: stop", "must have InstanceInitiatedShutdownBehavior: terminate"),
+        ("{{ self_destruct }}", "", "must have '{{ self_destruct }}' in UserData"),
+        ("HttpTokens: required", "HttpTokens: optional", "must have HttpTokens: required (IMDSv2)"),
+        ("HopLimit: 1", "HopLimit: 2", "must have HttpPutResponseHopLimit: 1"),
+        ('SecurityGroupIds: ["{{ security_group }}"]', "SecurityGroupIds: [sg-9]", "Ray's default allows the whole internet"),
         ("{{ worker_profile }}", "{{ head_profile }}", "must be {Name: '{{ worker_profile }}'}"),
         ("export RAY_AUTH_MODE=token; ", "", "head_start_ray_commands: must export RAY_AUTH_MODE=token before 'ray start'"),
         ("chmod 600", "chmod 644", "setup_commands: must 'chmod 600 ~/.ray/auth_token'"),
         ('.ray/auth_token: "{{ token_file }}"', 'token: "{{ token_file }}"', "must put '{{ token_file }}' at ~/.ray/auth_token"),
-        ("--dashboard-host=127.0.0.1", "--dashboard-host=0.0.0.0", "must say --dashboard-host=127.0.0.1"),
-        ("use_internal_ips: false", "aws_credentials: {}", "provider.aws_credentials: must not stand in a file"),
+        ("--dashboard-host=127.0.0.1", "--dashboard-host=0.0.0.0", "must have --dashboard-host=127.0.0.1"),
+        ("use_internal_ips: false", "aws_credentials: {}", "provider.aws_credentials: must not be in a file"),
         ("operator: auto", "operator: 0.0.0.0/0", "metadata.raysent.operator: must be at most 256 addresses"),
         ("operator: auto", "operator: me", "must be auto or an address such as 203.0.113.7/32; given 'me'"),
         ("storage: s3://my-bucket/raysent", "storage: /home", "must look like s3://bucket/prefix; given '/home'"),
@@ -115,7 +115,7 @@ def test_read_cluster_refuses_setup_by_rays_own_commands(tmp_path):
     """They would install a nightly build of Ray."""
     text = re.sub(r"setup_commands:\n(  - .*\n)+", "setup_commands: []\n", SHIPPED.read_text(), count=1)
     (tmp_path / "cluster.yaml").write_text(text)
-    with pytest.raises(ConfigError, match="setup_commands: must be given; Ray's own would install a nightly build"):
+    with pytest.raises(ConfigError, match="setup_commands: must be given; Ray's default installs a nightly build"):
         read_cluster(tmp_path / "cluster.yaml")
 
 
@@ -132,7 +132,7 @@ def test_filled_names_what_nothing_fills_in():
     """A misspelt name is told with its line and the nearest one."""
     cluster = read_cluster(SHIPPED)
     cluster.document.values["initialization_commands"] = ["echo {{ sweeep }}"]
-    with pytest.raises(ConfigError, match=r"'\{\{ sweeep \}\}' is filled in by nothing; did you mean 'sweep'\?"):
+    with pytest.raises(ConfigError, match=r"'\{\{ sweeep \}\}' has no value; did you mean 'sweep'\?"):
         cluster.render(VALUES)
 
 
@@ -158,25 +158,25 @@ def test_self_destruct_ends_the_machine_at_its_time_and_not_before(tmp_path, sec
 def test_head_policy_starts_only_listed_types_with_our_tag():
     """RunInstances on an instance asks for the type, the tag and IMDSv2; nothing is allowed on everything but looking."""
     said = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))
-    asked = said["StartListedTypesWithOurTag"]["Condition"]["StringEquals"]
+    asked = said["StartListedTypes"]["Condition"]["StringEquals"]
     assert asked["ec2:InstanceType"] == ["g4dn.xlarge", "g5.xlarge", "g6.xlarge", "m5.xlarge"]
     assert asked["aws:RequestTag/raysent-cluster"] == "raysent"
     assert asked["ec2:MetadataHttpTokens"] == "required"
-    assert [sid for sid, statement in said.items() if statement["Resource"] == "*"] == ["Look"]
-    assert not any(":instance/*" in resource for resource in said["FromWhatIsThere"]["Resource"])
+    assert [sid for sid, statement in said.items() if statement["Resource"] == "*"] == ["Describe"]
+    assert not any(":instance/*" in resource for resource in said["UseImagesAndNetwork"]["Resource"])
 
 
 def test_head_policy_ends_only_what_bears_our_tag_and_cannot_put_it_on():
     """TerminateInstances asks for the tag; tags are Ray's own, or put on at the start."""
     said = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))
-    assert said["EndOurs"]["Condition"] == {"StringEquals": {"aws:ResourceTag/raysent-cluster": "raysent"}}
-    assert said["TagOurs"]["Condition"]["ForAllValues:StringLike"] == {"aws:TagKeys": ["ray-*", "Name"]}
-    assert said["TagWhatIsStarted"]["Condition"] == {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
+    assert said["TerminateCluster"]["Condition"] == {"StringEquals": {"aws:ResourceTag/raysent-cluster": "raysent"}}
+    assert said["TagCluster"]["Condition"]["ForAllValues:StringLike"] == {"aws:TagKeys": ["ray-*", "Name"]}
+    assert said["TagAtStart"]["Condition"] == {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
 
 
 def test_head_policy_hands_over_one_role():
     """PassRole names the workers' role, to EC2 only."""
-    passed = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))["HandToWorkers"]
+    passed = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))["PassWorkerRole"]
     assert passed["Resource"] == f"arn:aws:iam::{ACCOUNT}:role/raysent-raysent-worker"
     assert passed["Condition"] == {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
 
@@ -184,14 +184,14 @@ def test_head_policy_hands_over_one_role():
 def test_worker_policy_reaches_the_prefix_only(tmp_path):
     """No EC2, no IAM; objects below the prefix."""
     said = _statements(worker_policy(read_cluster(SHIPPED)))
-    assert said["Runs"]["Resource"] == "arn:aws:s3:::my-bucket/raysent/*"
+    assert said["ReadWriteRuns"]["Resource"] == "arn:aws:s3:::my-bucket/raysent/*"
     assert said["ListRuns"]["Condition"] == {"StringLike": {"s3:prefix": ["raysent", "raysent/*"]}}
     actions = {action for statement in said.values() for action in [statement["Action"]] if isinstance(action, str)}
-    assert actions | set(said["Runs"]["Action"]) == {
+    assert actions | set(said["ReadWriteRuns"]["Action"]) == {
         "s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload",
     }  # fmt: skip
     bare = read_cluster(_changed(tmp_path, "s3://my-bucket/raysent", "s3://my-bucket"))
-    assert _statements(worker_policy(bare))["Runs"]["Resource"] == "arn:aws:s3:::my-bucket/*"
+    assert _statements(worker_policy(bare))["ReadWriteRuns"]["Resource"] == "arn:aws:s3:::my-bucket/*"
 
 
 def test_limited_cluster_has_fewer_workers_of_the_market_that_is_asked_for():
@@ -214,5 +214,5 @@ def test_limited_cluster_refuses_a_market_of_which_it_has_no_machine(tmp_path):
     text = SHIPPED.read_text()
     begin, end = text.index("  on-demand-g4dn:"), text.index("file_mounts:")
     (tmp_path / "cluster.yaml").write_text(text[:begin] + text[end:])
-    with pytest.raises(ConfigError, match="must hold a worker with labels: {market: on-demand}, as --market asks"):
+    with pytest.raises(ConfigError, match="must have a worker with labels: {market: on-demand} for --market on-demand"):
         read_cluster(tmp_path / "cluster.yaml").limited(num_workers=8, market="on-demand")

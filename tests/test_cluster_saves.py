@@ -41,7 +41,7 @@ def test_saves_to_a_folder_are_measured_and_removed(tmp_path):
     assert len(found.seconds) == 3
     assert min(found.seconds) > 0
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ConfigError, match="must have 4 bytes at least"):
+    with pytest.raises(ConfigError, match="must have at least 4 bytes"):
         measure_save_time(str(tmp_path), num_bytes=0)
 
 

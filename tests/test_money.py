@@ -138,4 +138,4 @@ def test_a_section_that_is_set_as_a_whole_keeps_the_option_beside_it(raysent, tm
     ran = raysent(
         "cost", "simulate", "space.yaml", "--budget", "5usd", "--set", "cost={trial: 10m}", "--sweeps", "8", "--json"
     )
-    assert "10 minutes on one (cost.trial)" in json.loads(ran.out)["estimate"]["assumptions"][0]
+    assert "10 minutes on one machine (cost.trial)" in json.loads(ran.out)["estimate"]["assumptions"][0]

@@ -1,16 +1,15 @@
-"""A Ray cluster on AWS, from a file to machines and back.
+"""A Ray cluster on AWS, from `cluster.yaml` to running machines and back.
 
-cluster_file.py  `cluster.yaml`, read and filled in
-checks.py        what it must hold
-policies.py      what its machines may do in the account
-account.py       its security group, roles and machines at AWS
-wheel.py         the raysent that is running, packed for it
-launcher.py      Ray's launcher, driven; its token
-jobs.py          commands on it through Ray's job API; results brought home
-plan.py          what a file means for a sweep: prices, number of workers
-saves.py         what saving a checkpoint to the storage takes
-drill.py         a node taken away under a small training
-doctor.py        whether it is safe and ready
+cluster_file.py  reads `cluster.yaml` and fills in its placeholders
+checks.py        the rules for `cluster.yaml`
+policies.py      IAM policies of its machines
+account.py       its security group, roles and machines in the AWS account
+autoscaling.py   which node type Ray's autoscaler starts
+prices.py        what its machines cost, and how many a sweep may use
+launcher.py      Ray's launcher, the token, and the wheel of the running raysent
+jobs.py          commands through Ray's job API; download of results
+drill.py         an interruption of a node under a small training
+doctor.py        checks of whether a cluster is safe and ready
 """
 
 from raysent.cluster.account import Account, Machine

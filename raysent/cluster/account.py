@@ -1,4 +1,4 @@
-"""What of a cluster stands in the AWS account: its security group, roles and machines. Credentials are boto3's own."""
+"""A cluster in the AWS account: security group, roles and machines. boto3 finds the credentials."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from raysent.cluster.cluster_file import CLUSTER_TAG, EXPIRES_TAG, SWEEP_TAG, TI
 from raysent.cluster.policies import TRUST, head_policy, head_role, worker_policy, worker_role
 from raysent.errors import CloudError, ConfigError
 
-_WHO_AM_I = "https://checkip.amazonaws.com"
+_CHECK_IP = "https://checkip.amazonaws.com"
 _ALIVE = ["pending", "running", "stopping", "stopped"]
 
 
 @dataclass(frozen=True)
 class Machine:
-    """One instance that bears our tag.
+    """An instance with raysent's tag.
 
     Attributes:
-        name: Its id at AWS.
-        cluster: Whose it is.
-        sweep: What it was started for.
+        name: Its instance id.
+        cluster: Name of its cluster.
+        sweep: The sweep that it was started for.
         instance_type: As in g5.xlarge.
         market: `spot` or `on-demand`.
-        state: As AWS names it.
+        state: Its state at AWS, as in running.
         zone: As in us-east-1a.
-        address: Its public address; empty where it has none.
+        address: Its public address; empty if it has none.
         launched: When it was started.
-        expires: When it should have ended itself; None where its tag cannot be read.
+        expires: When it terminates itself; None if its tag cannot be read.
     """
 
     name: str
@@ -52,13 +52,13 @@ class Machine:
     expires: datetime.datetime | None
 
     def is_orphan(self, now: datetime.datetime) -> bool:
-        """Whether it has outlived its time to live; one whose time nobody can tell has."""
+        """Return whether the machine has outlived its time to live, or that time is unknown."""
         return self.expires is None or self.expires <= now
 
 
 @contextlib.contextmanager
 def aws_errors(what: str) -> Iterator[None]:
-    """Turn AWS's refusals inside the block into one clear line about `what`."""
+    """Turn errors of AWS inside the block into a CloudError of one line that starts with `what`."""
     try:
         yield
     except (BotoCoreError, ClientError, ResponseParserError) as error:
@@ -69,22 +69,22 @@ def public_address() -> str:
     """Return this machine's public address, as AWS sees it.
 
     Raises:
-        CloudError: If nobody tells it.
+        CloudError: If it cannot be determined.
     """
     try:
-        with urllib.request.urlopen(_WHO_AM_I, timeout=10) as answer:
-            told = answer.read(64).decode().strip()
-        return f"{ipaddress.IPv4Address(told)}/32"
+        with urllib.request.urlopen(_CHECK_IP, timeout=10) as response:
+            address = response.read(64).decode().strip()
+        return f"{ipaddress.IPv4Address(address)}/32"
     except (OSError, ValueError) as error:
-        reason = f"this machine's public address cannot be found out ({error})"
-        raise CloudError(f"metadata.raysent.operator: {reason}; name it in the file") from None
+        reason = f"this machine's public address cannot be determined ({error})"
+        raise CloudError(f"metadata.raysent.operator: {reason}; set it in the file") from None
 
 
 class Account:
     """The AWS account of a cluster, in its region."""
 
     def __init__(self, region: str) -> None:
-        """Make the clients, with the credentials that boto3 finds; nothing is asked yet."""
+        """Create the clients, with the credentials that boto3 finds; no request is sent yet."""
         self.region = region
         with aws_errors("AWS"):
             self.ec2, self.iam, self.sts, self.ssm = (
@@ -92,30 +92,30 @@ class Account:
             )
 
     def account_id(self) -> str:
-        """Return the account's number.
+        """Return the account id.
 
         Raises:
-            CloudError: If there are no credentials, or they are refused.
+            CloudError: If there are no credentials, or AWS rejects them.
         """
         with aws_errors("AWS credentials"):
             return str(self.sts.get_caller_identity()["Account"])
 
     def prepare(self, cluster: ClusterFile) -> dict[str, str]:
-        """Make what machines of a cluster need before the first is started, or bring it up to date.
+        """Create or update the security group and the roles of a cluster.
 
         Returns:
-            What stands for ``{{ image }}``, ``{{ security_group }}``, ``{{ head_profile }}`` and
+            The values of ``{{ image }}``, ``{{ security_group }}``, ``{{ head_profile }}`` and
             ``{{ worker_profile }}``.
 
         Raises:
-            CloudError: If AWS refuses.
+            CloudError: If AWS returns an error.
         """
-        number = self.account_id()
+        account = self.account_id()
         operator = cluster.settings.operator
         group = self._security_group(cluster, public_address() if operator == "auto" else operator)
         head, worker = head_role(cluster), worker_role(cluster)
         self._role(worker, worker_policy(cluster), cluster)
-        self._role(head, head_policy(cluster, account=number), cluster)
+        self._role(head, head_policy(cluster, account=account), cluster)
         return {
             "image": self._image(cluster),
             "security_group": group,
@@ -124,10 +124,10 @@ class Account:
         }
 
     def machines(self, cluster: str | None = None) -> list[Machine]:
-        """Return the machines that bear our tag and are not gone, oldest first.
+        """Return the machines with raysent's tag that have not terminated, oldest first.
 
         Args:
-            cluster: Only this cluster's; None for every cluster's.
+            cluster: Name of their cluster; None for all clusters.
         """
         filters = [{"Name": "instance-state-name", "Values": _ALIVE}]
         tag = {"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster]} if cluster else None
@@ -141,19 +141,19 @@ class Account:
         """Terminate machines.
 
         Raises:
-            CloudError: If AWS refuses.
+            CloudError: If AWS returns an error.
         """
         if machines:
-            with aws_errors(f"ending machines in {self.region}"):
+            with aws_errors(f"terminating machines in {self.region}"):
                 self.ec2.terminate_instances(InstanceIds=[machine.name for machine in machines])
 
     def open_rules(self, cluster: ClusterFile) -> list[str]:
-        """Return what of a cluster's security group lets in more than SSH from a few addresses, in words."""
+        """Return, in words, the rules of a cluster's security group that allow more than SSH from a few addresses."""
         group = self._found_group(cluster)
         return [] if group is None else [text for rule in group["IpPermissions"] for text in _too_open(rule)]
 
     def _image(self, cluster: ClusterFile) -> str:
-        """Return the machine image's id; a public parameter's value where the file names one."""
+        """Return the id of the machine image; if the file names a public parameter, its value."""
         named = cluster.settings.image
         if named.startswith("ami-"):
             return named
@@ -170,7 +170,7 @@ class Account:
         return found[0] if found else None
 
     def _security_group(self, cluster: ClusterFile, operator: str) -> str:
-        """Return the id of a group that lets in SSH from the operator and the cluster's own machines, nothing else."""
+        """Return the id of a group that allows SSH from the operator and all traffic among the cluster's machines."""
         group = self._found_group(cluster)
         with aws_errors(f"security group {_group_name(cluster)}"):
             if group is None:
@@ -188,10 +188,10 @@ class Account:
         return name
 
     def _new_group(self, cluster: ClusterFile) -> dict[str, Any]:
-        """Return what makes a cluster's group, in the default network."""
+        """Return the arguments that create a cluster's group in the default network."""
         networks = self.ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
         if not networks:
-            fix = "make one with 'aws ec2 create-default-vpc'"
+            fix = "create one with 'aws ec2 create-default-vpc'"
             raise ConfigError(f"{cluster.path}: provider.region: {self.region} has no default network; {fix}")
         return {
             "GroupName": _group_name(cluster),
@@ -203,7 +203,7 @@ class Account:
         }
 
     def _role(self, name: str, policy: Mapping[str, Any], cluster: ClusterFile) -> None:
-        """Make a role and an instance profile of one name, or put the policy of one that is there in order."""
+        """Create a role and an instance profile of one name, or update the policy of an existing role."""
         with aws_errors(f"role {name}"):
             tags = [{"Key": CLUSTER_TAG, "Value": cluster.name}]
             with contextlib.suppress(self.iam.exceptions.EntityAlreadyExistsException):
@@ -221,31 +221,31 @@ def _group_name(cluster: ClusterFile) -> str:
     return f"raysent-{cluster.name}"
 
 
-def _machine(told: Mapping[str, Any]) -> Machine:
-    """Return a machine as AWS tells of it."""
-    tags = {tag["Key"]: tag["Value"] for tag in told.get("Tags", [])}
+def _machine(instance: Mapping[str, Any]) -> Machine:
+    """Return a machine from AWS's description of the instance."""
+    tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
     expires = None
     with contextlib.suppress(ValueError):
         expires = datetime.datetime.strptime(tags.get(EXPIRES_TAG, ""), TIME_FORM).replace(tzinfo=datetime.UTC)
     return Machine(
-        name=told["InstanceId"],
+        name=instance["InstanceId"],
         cluster=tags[CLUSTER_TAG],
         sweep=tags.get(SWEEP_TAG, ""),
-        instance_type=told["InstanceType"],
-        market=told.get("InstanceLifecycle", "on-demand"),
-        state=told["State"]["Name"],
-        zone=told["Placement"]["AvailabilityZone"],
-        address=told.get("PublicIpAddress", ""),
-        launched=told["LaunchTime"],
+        instance_type=instance["InstanceType"],
+        market=instance.get("InstanceLifecycle", "on-demand"),
+        state=instance["State"]["Name"],
+        zone=instance["Placement"]["AvailabilityZone"],
+        address=instance.get("PublicIpAddress", ""),
+        launched=instance["LaunchTime"],
         expires=expires,
     )
 
 
 def _too_open(rule: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what of a rule goes beyond SSH from at most 256 addresses, or the group itself."""
+    """Yield what a rule allows beyond SSH from at most 256 addresses and traffic inside the group."""
     for entry in rule.get("IpRanges", []):
         network = ipaddress.ip_network(entry["CidrIp"])
         ports = (rule.get("FromPort"), rule.get("ToPort"))
         if ports != (22, 22) or network.num_addresses > 256:
             yield f"{network} reaches " + ("all" if ports[0] is None else f"ports {ports[0]} to {ports[1]}")
-    yield from (f"{entry['CidrIpv6']} is let in" for entry in rule.get("Ipv6Ranges", []))
+    yield from (f"{entry['CidrIpv6']} is allowed" for entry in rule.get("Ipv6Ranges", []))

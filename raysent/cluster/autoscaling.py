@@ -1,13 +1,13 @@
-"""Which type of machine Ray's autoscaler starts for waiting trials. Runs inside the autoscaler on a cluster's head.
+"""Chooses the node type that Ray's autoscaler starts for waiting trials. Runs inside the autoscaler on the head.
 
-Ray 2.60's own choice knows neither priorities nor that a type could not be had just now: where there is no spot machine
-it asks for the same type for ever. Its environment names this one instead:
+The scorer of Ray 2.60 knows neither priorities nor availability: if no spot machine is available, it requests the same
+type without end. Environment variables of the head replace it:
 
     RAY_AUTOSCALER_UTILIZATION_SCORER=raysent.cluster.autoscaling.score
     RAYSENT_NODE_TYPES=spot-g6=30/spot,on-demand-g4dn=0/on-demand    (type=priority/market)
 
-A type that could not be had comes last until Ray forgets that (AUTOSCALER_NODE_AVAILABILITY_MAX_STALENESS_S). A sweep
-may ask for machines on demand first, where its deadline is near.
+A type that was not available comes last until that record expires (AUTOSCALER_NODE_AVAILABILITY_MAX_STALENESS_S). A
+sweep whose deadline is near may ask for on-demand machines first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ON_DEMAND = b"on-demand"
 
 @dataclass(frozen=True)
 class NodeType:
-    """What is known of one type of node.
+    """Priority and market of a node type.
 
     Attributes:
         priority: Higher is started first.
@@ -42,13 +42,13 @@ class NodeType:
 
 
 def format_types(types: Mapping[str, NodeType]) -> str:
-    """Return node types as the variable holds them."""
+    """Return the value of the variable for these node types."""
     return ",".join(f"{name}={kind.priority}/{kind.market}" for name, kind in types.items())
 
 
 @functools.cache
 def read_types(text: str) -> dict[str, NodeType]:
-    """Return the node types that a variable's text names."""
+    """Return the node types of a value of the variable."""
     types = {}
     for entry in filter(None, text.split(",")):
         name, _, rest = entry.rpartition("=")
@@ -64,36 +64,36 @@ def score(
     *,
     node_availability_summary: Any,
 ) -> tuple[Any, ...] | None:
-    """Return how good a node type is for what waits, higher is better; None where nothing of it fits.
+    """Return the score of a node type for the waiting work, higher is better; None if nothing fits.
 
     Args:
-        node_resources: What such a node has.
-        resources: What waits.
-        node_type: Its name.
-        node_availability_summary: Ray's record of what could be had lately.
+        node_resources: Resources of such a node.
+        resources: Resources that each waiting task needs.
+        node_type: Name of the node type.
+        node_availability_summary: Ray's record of recent launch failures.
     """
     fit = _rays_score(node_resources, resources, node_type, node_availability_summary=node_availability_summary)
     if fit is None:
         return None
     record = node_availability_summary.node_availabilities.get(node_type)
-    is_to_be_had = record is None or record.is_available
+    is_available = record is None or record.is_available
     kind = read_types(os.environ.get(TYPES_VARIABLE, "")).get(node_type, NodeType())
-    # Ray's own first figure: no machine with a GPU for work without.
+    # Ray's own first value: no GPU machine for work that needs no GPU.
     is_fitting, *how_well = fit
-    return is_to_be_had, is_fitting, kind.market != "spot" or not _prefers_on_demand(), kind.priority, *how_well
+    return is_available, is_fitting, kind.market != "spot" or not _prefers_on_demand(), kind.priority, *how_well
 
 
-def prefer_on_demand(is_wanted: bool) -> None:
-    """Tell the autoscaler of the cluster that this process is connected to which market comes first."""
+def prefer_on_demand(is_preferred: bool) -> None:
+    """Set which market the autoscaler of the connected cluster prefers: on demand, or the one of highest priority."""
     store = _store()
-    if is_wanted:
+    if is_preferred:
         store._internal_kv_put(_KEY, _ON_DEMAND, overwrite=True, namespace=_NAMESPACE)
     else:
         store._internal_kv_del(_KEY, namespace=_NAMESPACE)
 
 
 def _prefers_on_demand() -> bool:
-    with contextlib.suppress(Exception):  # the store's interface is not public; without it priorities decide
+    with contextlib.suppress(Exception):  # not a public interface of Ray; without it, priorities decide
         return bool(_store()._internal_kv_get(_KEY, namespace=_NAMESPACE) == _ON_DEMAND)
     return False
 

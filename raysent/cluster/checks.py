@@ -1,7 +1,7 @@
-"""What a cluster file must hold, asked without any cloud: Ray's own schema, AWS's parameters, and safety.
+"""The rules for a cluster file: Ray's schema, AWS's parameters, and safety. They need no access to a cloud.
 
-Ray's launcher checks its schema only, and lets through a misspelt machine setting, an unknown market, and a cluster
-that anyone on the internet can run code on. Each rule here is a generator of (path, message).
+Ray's launcher checks only its schema. It accepts a misspelt machine setting, an unknown market, and a cluster on which
+anyone on the internet can run code. Each rule here is a generator of (path, message).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check_cluster(document: Document) -> None:
     """Check a cluster file.
 
     Raises:
-        ConfigError: For the first rule that does not hold, with file, line and what it must be.
+        ConfigError: For the first violation, with file, line and what must hold.
     """
     for rule in RULES:
         for path, message in rule(document.values):
@@ -43,7 +43,7 @@ def check_cluster(document: Document) -> None:
 
 
 def _fits_schema(values: dict[str, Any]) -> Iterator[Fault]:
-    """Ray's launcher takes it."""
+    """Ray's launcher accepts the file."""
     try:
         validate_config(prepare_config(copy.deepcopy(values)))
     except jsonschema.ValidationError as error:
@@ -55,7 +55,7 @@ def _fits_schema(values: dict[str, Any]) -> Iterator[Fault]:
 
 
 def _is_aws(values: dict[str, Any]) -> Iterator[Fault]:
-    """Only AWS is known, and a region and node types have to be named."""
+    """The provider is AWS, and region, head and user are named."""
     provider = values["provider"]
     if provider.get("type") != "aws":
         yield ("provider", "type"), f"must be aws; given '{provider.get('type')}'"
@@ -64,20 +64,20 @@ def _is_aws(values: dict[str, Any]) -> Iterator[Fault]:
     if values.get("head_node_type") not in values.get("available_node_types", {}):
         yield ("head_node_type",), "must be one of available_node_types"
     if not values.get("auth", {}).get("ssh_user"):
-        yield ("auth",), "must name ssh_user, who logs in on the machines"
+        yield ("auth",), "must name ssh_user, the user to log in as"
 
 
 def _has_no_credentials(values: dict[str, Any]) -> Iterator[Fault]:
-    """Credentials come from boto3's own chain."""
+    """The file holds no credentials: boto3 finds them."""
     if "aws_credentials" in values["provider"]:
         yield (
             ("provider", "aws_credentials"),
-            "must not stand in a file; use AWS_PROFILE or another way that boto3 knows",
+            "must not be in a file; use AWS_PROFILE or another source of boto3",
         )
 
 
-def _machines_are_known_to_aws(values: dict[str, Any]) -> Iterator[Fault]:
-    """What a machine is started with is what AWS takes, by name, kind and choice."""
+def _node_config_is_valid(values: dict[str, Any]) -> Iterator[Fault]:
+    """AWS accepts the settings of every machine: their names, types and choices."""
     shape = _machine_shape()
     for name, kind in values["available_node_types"].items():
         path = ("available_node_types", name, "node_config")
@@ -86,7 +86,7 @@ def _machines_are_known_to_aws(values: dict[str, Any]) -> Iterator[Fault]:
         for problem, _, details in found._errors:
             if problem == "unknown field":
                 where = details["unknown_param"]
-                yield path, f"{where}: AWS knows no such setting{did_you_mean(where, details['valid_names'])}"
+                yield path, f"{where}: unknown to AWS{did_you_mean(where, details['valid_names'])}"
         if found.has_errors():
             yield path, " ".join(found.generate_report().split())
         yield from _wrong_choices(given, shape, path)
@@ -96,12 +96,12 @@ def _machines_are_known_to_aws(values: dict[str, Any]) -> Iterator[Fault]:
 
 @functools.cache
 def _machine_shape() -> Any:
-    """Return the form of a machine's settings. It comes with botocore: no credentials, no network."""
+    """Return the schema of a machine's settings, from botocore: it needs neither credentials nor a network."""
     return botocore.session.Session().get_service_model("ec2").operation_model("RunInstances").input_shape
 
 
 def _wrong_choices(given: Any, shape: Any, path: KeyPath) -> Iterator[Fault]:
-    """Yield every text that is none of those AWS lists; botocore itself lets them through."""
+    """Yield every value that is not among AWS's choices; botocore does not check these."""
     if shape.type_name == "structure" and isinstance(given, dict):
         for key, value in given.items():
             yield from _wrong_choices(value, shape.members[key], (*path, key))
@@ -110,42 +110,45 @@ def _wrong_choices(given: Any, shape: Any, path: KeyPath) -> Iterator[Fault]:
             yield from _wrong_choices(value, shape.member, (*path, str(number)))
     elif isinstance(given, str) and getattr(shape, "enum", None) and given not in shape.enum:
         known = shape.enum if len(shape.enum) < 20 else []
-        yield path, f"AWS knows no '{given}' here{did_you_mean(given, known or _near(given, shape.enum))}"
+        yield path, f"unknown to AWS: '{given}'{did_you_mean(given, known or _near(given, shape.enum))}"
 
 
 def _near(given: str, known: list[str]) -> list[str]:
-    """Return the names that begin as the given one does: there are hundreds."""
+    """Return the names that start with the same word as the given one; there are hundreds of names."""
     return [name for name in known if name.split(".")[0] == given.split(".", maxsplit=1)[0]][:12]
 
 
-def _head_only_leads(values: dict[str, Any]) -> Iterator[Fault]:
-    """The head is on demand, has no cores to give to trials, and there is one of it."""
+def _head_runs_no_trials(values: dict[str, Any]) -> Iterator[Fault]:
+    """There is one head, on demand, without cores for trials."""
     name = values["head_node_type"]
     head, path = values["available_node_types"][name], ("available_node_types", name)
     if head.get("max_workers", math.inf) != 0:
         yield (*path, "max_workers"), "must be 0: there is one head"
     if head["resources"].get("CPU") != 0:
-        yield (*path, "resources"), "must say CPU: 0, so that no trial trains on the head"
+        yield (*path, "resources"), "must have CPU: 0, so that no trial trains on the head"
     if not head["resources"].get("raysent_driver"):
-        yield (*path, "resources"), "must say raysent_driver: 64, or how many trials at once the head may drive"
+        yield (*path, "resources"), "must have raysent_driver: 64, or how many trials at once the head may drive"
     if "InstanceMarketOptions" in head["node_config"]:
-        yield (*path, "node_config", "InstanceMarketOptions"), "must not be there: a lost head loses the cluster"
+        yield (
+            (*path, "node_config", "InstanceMarketOptions"),
+            "must not be set: if the head is interrupted, the cluster is lost",
+        )
 
 
 def _workers_scale(values: dict[str, Any]) -> Iterator[Fault]:
-    """Workers come for waiting trials only, and say what they bring; a stopped one is not kept."""
+    """Workers start only for waiting trials, have declared resources, and are not kept when stopped."""
     for name, kind in values["available_node_types"].items():
         path = ("available_node_types", name)
         if kind.get("min_workers", 0):
             yield (*path, "min_workers"), "must be 0, so that no machine waits for work"
         if name != values["head_node_type"] and not kind["resources"].get("CPU"):
-            yield (*path, "resources"), "must name CPU, and GPU where it has one, to plan trials before it comes"
+            yield (*path, "resources"), "must name CPU, and GPU if it has one, to plan trials before it starts"
     if values["provider"].get("cache_stopped_nodes", True):
-        yield ("provider",), "must say cache_stopped_nodes: false; stopped machines go on paying for their disks"
+        yield ("provider",), "must have cache_stopped_nodes: false; the disks of stopped machines are still billed"
 
 
-def _labels_tell_prices(values: dict[str, Any]) -> Iterator[Fault]:
-    """Every node says its type and its market as they are, so that its price is known."""
+def _labels_are_correct(values: dict[str, Any]) -> Iterator[Fault]:
+    """Every node is labelled with its type and its market, which determine its price."""
     for name, kind in values["available_node_types"].items():
         is_spot = kind["node_config"].get("InstanceMarketOptions", {}).get("MarketType") == "spot"
         wanted = {TYPE_LABEL: kind["node_config"]["InstanceType"], MARKET_LABEL: "spot" if is_spot else "on-demand"}
@@ -153,12 +156,12 @@ def _labels_tell_prices(values: dict[str, Any]) -> Iterator[Fault]:
             if kind.get("labels", {}).get(label) != value:
                 yield (
                     ("available_node_types", name, "labels"),
-                    f"must say {label}: {value}, by which its price is known",
+                    f"must have {label}: {value}, which determines its price",
                 )
 
 
-def _chooses_machines(values: dict[str, Any]) -> Iterator[Fault]:
-    """Ray's own autoscaler would ask for ever for a type that is not to be had."""
+def _sets_scorer(values: dict[str, Any]) -> Iterator[Fault]:
+    """Raysent's scorer replaces Ray's, which requests an unavailable type without end."""
     starts = " ".join(values.get("head_start_ray_commands", []))
     for wanted in (f"{SCORER_VARIABLE}={SCORER}", f"{TYPES_VARIABLE}={{{{ node_types }}}}"):
         if wanted not in starts:
@@ -166,15 +169,15 @@ def _chooses_machines(values: dict[str, Any]) -> Iterator[Fault]:
 
 
 def _installs_no_nightly(values: dict[str, Any]) -> Iterator[Fault]:
-    """Without setup commands Ray's launcher installs a nightly build of itself."""
+    """Without setup commands, Ray's launcher installs a nightly build of Ray."""
     if not values.get("setup_commands"):
-        yield ("setup_commands",), "must be given; Ray's own would install a nightly build"
+        yield ("setup_commands",), "must be given; Ray's default installs a nightly build"
     elif not any("{{ wheel }}" in command for command in values["setup_commands"]):
-        yield ("setup_commands",), "must install '{{ wheel }}', the raysent that submits"
+        yield ("setup_commands",), "must install '{{ wheel }}', the raysent that is running here"
 
 
-def _machines_are_ours(values: dict[str, Any]) -> Iterator[Fault]:
-    """Tagged with the cluster, the sweep and the time to live, disks too; ending means being gone."""
+def _machines_are_tagged(values: dict[str, Any]) -> Iterator[Fault]:
+    """Machines and disks are tagged with cluster, sweep and time to live, and terminate on shutdown."""
     for name, kind in values["available_node_types"].items():
         given, path = kind["node_config"], ("available_node_types", name, "node_config")
         tagged = {entry.get("ResourceType"): entry.get("Tags", []) for entry in given.get("TagSpecifications", [])}
@@ -184,28 +187,31 @@ def _machines_are_ours(values: dict[str, Any]) -> Iterator[Fault]:
                 if tags.get(key) != value:
                     yield (*path, "TagSpecifications"), f"must tag the {resource} {key}: '{value}'"
         if given.get("InstanceInitiatedShutdownBehavior") != "terminate":
-            yield path, "must say InstanceInitiatedShutdownBehavior: terminate"
+            yield path, "must have InstanceInitiatedShutdownBehavior: terminate"
         if "{{ self_destruct }}" not in given.get("UserData", ""):
-            yield path, "must hold '{{ self_destruct }}' in UserData, which ends the machine at its time"
+            yield path, "must have '{{ self_destruct }}' in UserData, which terminates the machine at its time"
 
 
 def _machines_are_closed(values: dict[str, Any]) -> Iterator[Fault]:
-    """Reached by the operator alone, under a role of their own, and asked for their data by token only."""
+    """Only the operator reaches the machines; each has its own role; their metadata need a token."""
     for name, kind in values["available_node_types"].items():
         given, path = kind["node_config"], ("available_node_types", name, "node_config")
         if given.get("MetadataOptions", {}).get("HttpTokens") != "required":
-            yield (*path, "MetadataOptions"), "must say HttpTokens: required (IMDSv2)"
+            yield (*path, "MetadataOptions"), "must have HttpTokens: required (IMDSv2)"
         if given.get("MetadataOptions", {}).get("HttpPutResponseHopLimit") != 1:
-            yield (*path, "MetadataOptions"), "must say HttpPutResponseHopLimit: 1"
+            yield (*path, "MetadataOptions"), "must have HttpPutResponseHopLimit: 1"
         if given.get("SecurityGroupIds") != ["{{ security_group }}"]:
-            yield (*path, "SecurityGroupIds"), "must be ['{{ security_group }}']; Ray's own lets in the whole internet"
+            yield (
+                (*path, "SecurityGroupIds"),
+                "must be ['{{ security_group }}']; Ray's default allows the whole internet",
+            )
         wanted = "{{ head_profile }}" if name == values["head_node_type"] else "{{ worker_profile }}"
         if given.get("IamInstanceProfile") != {"Name": wanted}:
-            yield (*path, "IamInstanceProfile"), f"must be {{Name: '{wanted}'}}; Ray's own may do everything"
+            yield (*path, "IamInstanceProfile"), f"must be {{Name: '{wanted}'}}; Ray's default may do everything"
 
 
-def _asks_for_its_token(values: dict[str, Any]) -> Iterator[Fault]:
-    """Every start of Ray has token authentication on, and the token's file is the machine user's alone."""
+def _requires_token(values: dict[str, Any]) -> Iterator[Fault]:
+    """Ray always starts with token authentication, and only the machine's user can read the token."""
     for key in _START_KEYS:
         starts = [command for command in values.get(key, []) if "ray start" in command]
         if not starts:
@@ -219,26 +225,26 @@ def _asks_for_its_token(values: dict[str, Any]) -> Iterator[Fault]:
         yield ("setup_commands",), f"must 'chmod 600 ~/{_TOKEN_FILE}'"
 
 
-def _dashboard_stays_inside(values: dict[str, Any]) -> Iterator[Fault]:
-    """The dashboard runs code for whoever reaches it, so only the head itself does."""
+def _dashboard_is_local(values: dict[str, Any]) -> Iterator[Fault]:
+    """The dashboard listens on the loopback of the head: everyone who reaches it can run code."""
     starts = " ".join(values.get("head_start_ray_commands", []))
     if "--dashboard-host=127.0.0.1" not in starts or _OPEN_DASHBOARD.search(starts):
-        yield ("head_start_ray_commands",), "must say --dashboard-host=127.0.0.1; it is reached through an SSH tunnel"
+        yield ("head_start_ray_commands",), "must have --dashboard-host=127.0.0.1; an SSH tunnel reaches it"
 
 
-# In this order: later ones read what earlier ones have made sure of.
+# In this order: later rules rely on earlier ones.
 RULES: tuple[Callable[[dict[str, Any]], Iterator[Fault]], ...] = (
     _fits_schema,
     _is_aws,
     _has_no_credentials,
-    _machines_are_known_to_aws,
-    _head_only_leads,
+    _node_config_is_valid,
+    _head_runs_no_trials,
     _workers_scale,
-    _labels_tell_prices,
-    _chooses_machines,
+    _labels_are_correct,
+    _sets_scorer,
     _installs_no_nightly,
-    _machines_are_ours,
+    _machines_are_tagged,
     _machines_are_closed,
-    _asks_for_its_token,
-    _dashboard_stays_inside,
+    _requires_token,
+    _dashboard_is_local,
 )

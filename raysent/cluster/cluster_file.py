@@ -1,6 +1,6 @@
-"""`cluster.yaml`: a cluster in the form of Ray's own launcher, read, checked, and filled in.
+"""`cluster.yaml`: a cluster in the format of Ray's launcher, read, checked, and rendered.
 
-In: a YAML file, some of whose texts hold ``{{ names }}``. Out: plain values that `ray up` takes.
+In: a YAML file whose texts may contain placeholders such as ``{{ image }}``. Out: plain values for `ray up`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from raysent.cost import MARKET_LABEL, parse_duration
 from raysent.errors import ConfigError, did_you_mean
 
 FILE = "cluster.yaml"
-# What every machine and its disk is tagged with: its cluster, the sweep it serves, and when it ends itself.
+# Tags of every machine and its disk: its cluster, the sweep it serves, and when it terminates itself.
 CLUSTER_TAG, SWEEP_TAG, EXPIRES_TAG = "raysent-cluster", "raysent-sweep", "raysent-expires"
-# The form in which `raysent-expires` tells a time, always UTC.
+# The format of the time in `raysent-expires`, always UTC.
 TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
+
+# The most addresses that may reach the head.
+_MAX_OPERATORS = 256
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _STORAGE = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[A-Za-z0-9/_.=-]*?))?/?")
 
-# Ends the machine at its time, whatever became of Ray; `terminate` on shutdown does the rest. Held by cron, so that
-# it outlives a reboot.
+# Shuts the machine down at its time, whatever happens to Ray; on shutdown it terminates. A cron job also works after a
+# reboot.
 _SELF_DESTRUCT = r"""#!/bin/sh
 cat > /etc/cron.d/raysent-time-to-live <<'END'
 * * * * * root [ "$(date +\%s)" -lt {expires_s} ] || /sbin/shutdown -P now
@@ -70,17 +73,14 @@ def _checked_operator(text: str) -> str:
     return str(network)
 
 
-_MAX_OPERATORS = 256
-
-
 class ClusterSettings(StrictModel):
-    """What raysent reads from `metadata.raysent` of a cluster file.
+    """The section `metadata.raysent` of a cluster file.
 
     Attributes:
-        storage: Where runs are kept, `s3://bucket/prefix`; the machines reach nothing else of S3.
-        time_to_live: After this every machine ends itself.
-        operator: The address that reaches the head over SSH; `auto` for this machine's public one.
-        image: The machine image, `ami-…`, or the name of a public parameter that names one.
+        storage: Where runs are stored, `s3://bucket/prefix`; the machines have access to nothing else of S3.
+        time_to_live: After this time every machine terminates itself.
+        operator: The addresses that may reach the head over SSH; `auto` for this machine's public address.
+        image: The machine image, `ami-…`, or the name of a public parameter whose value is one.
     """
 
     storage: Annotated[str, pydantic.AfterValidator(_checked_storage)]
@@ -90,12 +90,12 @@ class ClusterSettings(StrictModel):
 
     @property
     def bucket(self) -> str:
-        """The bucket of the storage."""
+        """Bucket of the storage."""
         return cast(re.Match[str], _STORAGE.fullmatch(self.storage))["bucket"]
 
     @property
     def prefix(self) -> str:
-        """The prefix of the storage, without slashes around it; empty for the whole bucket."""
+        """Prefix of the storage, without slashes around it; empty for the whole bucket."""
         return (cast(re.Match[str], _STORAGE.fullmatch(self.storage))["prefix"] or "").strip("/")
 
 
@@ -104,9 +104,9 @@ class ClusterFile:
     """A cluster file that has passed every check.
 
     Attributes:
-        path: Where it stands.
-        document: Its values, with their lines.
-        settings: What raysent reads from it.
+        path: The file.
+        document: Its values, with their line numbers.
+        settings: Its section `metadata.raysent`.
     """
 
     path: Path
@@ -115,63 +115,58 @@ class ClusterFile:
 
     @property
     def name(self) -> str:
-        """The cluster's name, a tag of everything that belongs to it."""
+        """Name of the cluster; all its resources are tagged with it."""
         return str(self.document.values["cluster_name"])
 
     @property
     def region(self) -> str:
-        """The region, as in us-east-1."""
+        """AWS region, as in us-east-1."""
         return str(self.document.values["provider"]["region"])
 
     @property
-    def ssh_user(self) -> str:
-        """Who logs in on its machines."""
-        return str(self.document.values["auth"]["ssh_user"])
-
-    @property
     def node_types(self) -> dict[str, dict[str, Any]]:
-        """The node types by name, the head's included."""
+        """Node types by name, including the head."""
         return cast(dict[str, dict[str, Any]], self.document.values["available_node_types"])
 
     @cached_property
     def instance_types(self) -> list[str]:
-        """The instance types of all node types, each once."""
+        """Instance types of all node types, each once."""
         return sorted({kind["node_config"]["InstanceType"] for kind in self.node_types.values()})
 
     @property
     def head_type(self) -> str:
-        """The head's instance type."""
+        """Instance type of the head."""
         return str(self.node_types[self.document.values["head_node_type"]]["node_config"]["InstanceType"])
 
     @property
     def worker_types(self) -> dict[str, dict[str, Any]]:
-        """The node types by name, without the head's."""
+        """Node types by name, without the head."""
         head = self.document.values["head_node_type"]
         return {name: kind for name, kind in self.node_types.items() if name != head}
 
     @property
     def max_workers(self) -> int:
-        """How many workers may stand at once."""
+        """The most workers at once."""
         most = int(self.document.values["max_workers"])
         return min(most, sum(int(kind.get("max_workers", most)) for kind in self.worker_types.values()))
 
     @property
     def autoscaling(self) -> dict[str, NodeType]:
-        """What the autoscaler has to know of each type of worker."""
+        """Priority and market of each type of worker, for the autoscaler."""
         return {
             name: NodeType(int(kind.get("priority", 0)), kind["labels"][MARKET_LABEL])
             for name, kind in self.worker_types.items()
         }
 
     def minimum(self, resource: str) -> float:
-        """Return how much of a resource every type of worker has at least."""
+        """Return the least amount of a resource over all types of worker."""
         return min(float(kind["resources"].get(resource, 0)) for kind in self.worker_types.values())
 
     def limited(self, *, num_workers: int, market: str = "auto") -> ClusterFile:
-        """Return this cluster with fewer workers, of one market where that is asked.
+        """Return this cluster with at most `num_workers` workers, of one market if `market` names one.
 
         Args:
-            num_workers: How many may stand at once.
+            num_workers: The most workers at once.
             market: `spot`, `on-demand`, or `auto` for both.
 
         Raises:
@@ -181,7 +176,7 @@ class ClusterFile:
         of_market = [name for name, kind in self.autoscaling.items() if market in ("auto", kind.market)]
         if not of_market:
             raise self.document.error(
-                ("available_node_types",), f"must hold a worker with labels: {{market: {market}}}, as --market asks"
+                ("available_node_types",), f"must have a worker with labels: {{market: {market}}} for --market {market}"
             )
         values["max_workers"] = num_workers
         for name in self.worker_types:
@@ -190,34 +185,34 @@ class ClusterFile:
         return replace(self, document=replace(self.document, values=values))
 
     def expires_at(self, now: datetime.datetime) -> datetime.datetime:
-        """Return when machines that are started at `now` (UTC) end themselves."""
+        """Return when machines that are started at `now` (UTC) terminate themselves."""
         return now + datetime.timedelta(seconds=parse_duration(self.settings.time_to_live))
 
     def render(self, values: Mapping[str, str]) -> dict[str, Any]:
-        """Return what `ray up` takes.
+        """Return the values for `ray up`, without placeholders.
 
         Args:
-            values: Name -> what stands for ``{{ name }}``.
+            values: Name of a placeholder -> its value.
 
         Raises:
-            ConfigError: If the file holds a name that has no value.
+            ConfigError: If a placeholder of the file has no value.
         """
         return cast(dict[str, Any], _render(self.document, self.document.values, (), values))
 
 
 def self_destruct(expires: datetime.datetime) -> str:
-    """Return the start script that ends a machine at its time (UTC)."""
+    """Return the start script that terminates a machine at its time (UTC)."""
     return _SELF_DESTRUCT.format(expires_s=int(expires.timestamp()))
 
 
 def read_cluster(path: Path) -> ClusterFile:
-    """Read a cluster file and check all that can be checked without a cloud.
+    """Read a cluster file and check it, without access to a cloud.
 
     Args:
-        path: The file; `cluster.yaml`, where the working directory has none, is the shipped file.
+        path: The file; the default file of the package if it is `cluster.yaml` and the working directory has none.
 
     Raises:
-        ConfigError: With file, line and the nearest fix.
+        ConfigError: If the file is invalid, with file, line and the nearest fix.
     """
     if path == Path(FILE) and not path.exists():
         path = shipped_path(FILE)
@@ -226,18 +221,19 @@ def read_cluster(path: Path) -> ClusterFile:
     name = str(document.values["cluster_name"])
     if not _NAME.fullmatch(name):
         raise document.error(
-            ("cluster_name",), f"must be at most 40 letters a-z, digits and dashes, a letter first; given '{name}'"
+            ("cluster_name",),
+            f"must be at most 40 letters a-z, digits and dashes, and start with a letter; given '{name}'",
         )
     given = document.values.get("metadata", {}).get("raysent")
     if not isinstance(given, dict):
-        raise document.error(("metadata",), "must hold 'raysent' with storage, time_to_live, operator and image")
+        raise document.error(("metadata",), "must have 'raysent' with storage, time_to_live, operator and image")
     return ClusterFile(
         path, document, validate(ClusterSettings, replace(document, values=given), at=("metadata", "raysent"))
     )
 
 
 def _render(document: Document, node: Any, path: tuple[str, ...], values: Mapping[str, str]) -> Any:
-    """Return a value with what stands in ``{{ }}`` put in, texts only: nothing can change the file's form."""
+    """Return a value with its placeholders replaced, in texts only: a value cannot change the structure of the file."""
     if isinstance(node, dict):
         return {key: _render(document, value, (*path, key), values) for key, value in node.items()}
     if isinstance(node, list):
@@ -248,19 +244,7 @@ def _render(document: Document, node: Any, path: tuple[str, ...], values: Mappin
     def replacement(found: re.Match[str]) -> str:
         name = found["name"]
         if name not in values:
-            raise document.error(path, f"'{{{{ {name} }}}}' is filled in by nothing{did_you_mean(name, values)}")
+            raise document.error(path, f"'{{{{ {name} }}}}' has no value{did_you_mean(name, values)}")
         return values[name]
 
     return re.sub(r"\{\{\s*(?P<name>\w+)\s*\}\}", replacement, node)
-
-
-__all__ = [
-    "CLUSTER_TAG",
-    "EXPIRES_TAG",
-    "SWEEP_TAG",
-    "TIME_FORM",
-    "ClusterFile",
-    "ClusterSettings",
-    "read_cluster",
-    "self_destruct",
-]

@@ -1,7 +1,7 @@
-"""A drill: a node of a cluster is taken away under a small training, as the cloud would, and it is told what happened.
+"""A drill: interrupts a node of a cluster under a small training, as a cloud provider would, and reports what happens.
 
-The node is drained with a deadline, as the node agent drains it after a notice, and killed when that is over. Training
-has to go on on another node, from a checkpoint that was written in between.
+The node is drained with a deadline, as the node agent drains it after a notice, and killed at the deadline. Training
+must continue on another node, from a checkpoint that was written in between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.errors import CloudError
@@ -31,12 +30,12 @@ from raysent.training.ray_train import node_name, quiet_output, quiet_ray, ray_s
 from raysent.training.run import RunConfig
 
 NOTES_FILE = "drill.jsonl"
-# Trained for no longer than it takes to see what happens.
+# Training stops after this many reports on the other node.
 _REPORTS_AFTER = 2
 _POLL_S = 0.2
-# How long a training that has shown what it can may take to end well.
+# How long the training may then take to end.
 _END_S = 10.0
-# One to be taken, one to go on.
+# One to interrupt, one to continue on.
 _NUM_NODES = 2
 
 Note = dict[str, Any]
@@ -52,17 +51,17 @@ _RUN = {
 
 @dataclass(frozen=True)
 class DrillResult:
-    """What a drill showed. Times count from the notice, in seconds; None for what did not happen.
+    """The result of a drill. Times are in seconds from the notice; None for what did not happen.
 
     Attributes:
-        node: The node that was taken.
-        notice_s: When its training heard of it.
-        checkpoint_s: When a checkpoint was there.
+        node: The interrupted node.
+        notice_s: When the training received the notice.
+        checkpoint_s: When a checkpoint was written.
         killed_s: When the node was killed.
-        continued_s: When training had begun on another node.
-        continued_on: That node; empty where there was none.
-        step: From which step it went on.
-        steps_lost: Steps that were done again.
+        continued_s: When training started on another node.
+        continued_on: That node; empty if there was none.
+        step: The step from which training continued.
+        steps_lost: Steps that had to be repeated.
     """
 
     node: str
@@ -76,14 +75,14 @@ class DrillResult:
 
     @property
     def has_continued(self) -> bool:
-        """Whether training went on from where it was."""
+        """Whether training continued from a checkpoint."""
         return self.continued_s is not None and bool(self.step)
 
 
 @contextlib.contextmanager
 def local_cluster() -> Iterator[str]:
-    """Run a head without cores and two nodes of one core on this machine; yields their address."""
-    from ray.cluster_utils import Cluster  # noqa: PLC0415 - for this alone
+    """Run a head without cores and two nodes of one core each on this machine, and yield their address."""
+    from ray.cluster_utils import Cluster  # noqa: PLC0415 - only drills need it
 
     quick = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
     with quiet_output():
@@ -105,75 +104,71 @@ def drill(
     patience_s: float = 300.0,
     on_line: Callable[[str], object] = lambda _: None,
 ) -> DrillResult:
-    """Take a node of a cluster away under a small training.
+    """Interrupt a node of a cluster under a small training.
 
     Args:
-        address: The cluster's.
-        folder: Where the training's files are; on storage that all nodes share, or a bucket's working folder.
-        notice_s: From the notice to the end of the node.
-        patience_s: How long training may take to begin, and to go on again.
-        on_line: Hears what is going on, a line at a time.
+        address: Address of the cluster.
+        folder: Run folder of the training, on storage that all nodes share, or the local mirror of a bucket.
+        notice_s: Time from the notice to the end of the node.
+        patience_s: How long training may take to start, and to continue.
+        on_line: Called with each line of progress.
 
     Raises:
-        RaysentError: If there is nothing to drill on, or no training begins.
+        RaysentError: If the cluster has fewer than two worker nodes, or no training starts.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with quiet_output(), ray_session(address):
-        executioners = _executioners()
-        if len(executioners) < 2:
-            raise CloudError(
-                f"{address}: must have two worker nodes to go on from one to the other; has {len(executioners)}"
-            )
-        training = _begin_training(folder)
+        killers = _start_killers()
+        if len(killers) < _NUM_NODES:
+            raise CloudError(f"{address}: must have {_NUM_NODES} worker nodes; has {len(killers)}")
+        training = _start_training(folder)
         watch = _Watch(folder, training)
-        begun = watch.wait(lambda notes: [one for one in notes if one["event"] == "report"], patience_s)
-        if begun is None:
-            raise CloudError(f"{address}: no training began within {patience_s:.0f} s; is a node free?")
-        found = _take_away(
-            begun["node"], executioners, watch, notice_s=notice_s, patience_s=patience_s, on_line=on_line
-        )
+        first = watch.wait(lambda notes: [one for one in notes if one["event"] == "report"], patience_s)
+        if first is None:
+            raise CloudError(f"{address}: no training started within {patience_s:.0f} s; is a node free?")
+        found = _interrupt(first["node"], killers, watch, notice_s=notice_s, patience_s=patience_s, on_line=on_line)
         ray.wait([training], timeout=_END_S)
         return found
 
 
-def _take_away(
+def _interrupt(
     node: str,
-    executioners: dict[str, Any],
+    killers: dict[str, Any],
     watch: _Watch,
     *,
     notice_s: float,
     patience_s: float,
     on_line: Callable[[str], object],
 ) -> DrillResult:
-    """Drain a node, kill it when its time is over, and see what becomes of the training."""
+    """Drain a node, kill it at its deadline, and return how the training continues."""
     before = watch.last_checkpoint()
-    on_line(f"training on {node_name(node)}; it is drained, and killed in {notice_s:.0f} s")
+    on_line(f"training on {node_name(node)}, which is drained now and killed in {notice_s:.0f} s")
     drain_node(str(ray.get_runtime_context().gcs_address), node, left_s=notice_s, why="a drill")
-    began_s = time.time()
+    start_s = time.time()
     noticed: Note | None = None
     checkpoint_s: float | None = None
-    while time.time() - began_s < notice_s:
+    while time.time() - start_s < notice_s:
         noticed = noticed or next((one for one in watch.notes() if one["event"] == "noticed"), None)
         if noticed and checkpoint_s is None and watch.last_checkpoint() > before:
-            checkpoint_s = time.time() - began_s
-            on_line("a checkpoint is there")
+            checkpoint_s = time.time() - start_s
+            on_line("a checkpoint is written")
         time.sleep(_POLL_S)
-    executioners[node].end.remote()
-    killed_s = time.time() - began_s
-    on_line("killed")
-    noticed_s = noticed["time"] - began_s if noticed else None
-    told = DrillResult(node_name(node), noticed_s, checkpoint_s, killed_s)
+    killers[node].kill.remote()
+    killed_s = time.time() - start_s
+    on_line("the node is killed")
+    noticed_s = noticed["time"] - start_s if noticed else None
+    result = DrillResult(node_name(node), noticed_s, checkpoint_s, killed_s)
 
     def elsewhere(notes: list[Note]) -> list[Note]:
         return [one for one in notes if one["event"] == "report" and one["node"] != node]
 
     after = watch.wait(elsewhere, patience_s)
     if after is None:
-        return told
+        return result
     begins = [one for one in watch.notes() if one["event"] == "begins" and one["node"] == after["node"]][-1]
     return replace(
-        told,
-        continued_s=begins["time"] - began_s,
+        result,
+        continued_s=begins["time"] - start_s,
         continued_on=node_name(after["node"]),
         step=begins["step"],
         steps_lost=after["steps_lost"],
@@ -181,24 +176,24 @@ def _take_away(
 
 
 class _Watch:
-    """Looks at what a training leaves in its folder."""
+    """Watches the files of a training."""
 
     def __init__(self, folder: Path, training: ray.ObjectRef[None]) -> None:
         self._folder, self._training = folder, training
 
     def notes(self) -> list[Note]:
-        """Return what its workers have noted so far."""
+        """Return the notes of its workers so far."""
         refresh(self._folder, with_checkpoints=True)
         path = self._folder / NOTES_FILE
         return read_json_lines(path) if path.exists() else []
 
     def last_checkpoint(self) -> int:
-        """Return the step of the last checkpoint; -1 where there is none."""
+        """Return the step of the last checkpoint, or -1 if there is none."""
         place = self._folder / CHECKPOINT_FOLDER
         return max((int(path.stem) for path in place.glob("*.json") if path.stem.isdigit()), default=-1)
 
     def wait(self, found: Callable[[list[Note]], list[Note]], limit_s: float) -> Note | None:
-        """Return the first note that is looked for; None if it does not come in time, or the training has ended."""
+        """Wait for notes that `found` selects; return the first, or None after `limit_s` or when the training ends."""
         until = time.monotonic() + limit_s
         while time.monotonic() < until:
             ended, _ = ray.wait([self._training], timeout=_POLL_S)
@@ -214,21 +209,14 @@ def _worker_nodes() -> list[str]:
     return [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
 
 
-def _ask_for_nodes(patience_s: float) -> None:
-    """Let a cluster that grows start as many worker nodes as a drill needs."""
-    needed = placement_group([{"CPU": 1}] * _NUM_NODES, strategy="STRICT_SPREAD")
-    needed.wait(timeout_seconds=patience_s)
-    remove_placement_group(needed)
+def _start_killers() -> dict[str, Any]:
+    """Start an actor on every worker node that can kill it; Ray places no new actor on a draining node."""
 
+    class Killer:
+        def kill(self) -> None:
+            os.kill(os.getppid(), signal.SIGKILL)  # the parent process is the node's raylet
 
-def _executioners() -> dict[str, Any]:
-    """Put an actor on every worker node that can kill it: nothing new is placed on a node that is drained."""
-
-    class Executioner:
-        def end(self) -> None:
-            os.kill(os.getppid(), signal.SIGKILL)  # Ray's own process, whose child this is
-
-    actor = ray.remote(num_cpus=0)(Executioner)
+    actor = ray.remote(num_cpus=0)(Killer)
     placed: dict[str, Any] = {
         node: actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
         for node in _worker_nodes()
@@ -237,10 +225,10 @@ def _executioners() -> dict[str, Any]:
     return placed
 
 
-def _begin_training(folder: Path) -> ray.ObjectRef[None]:
-    """Begin training from a process of its own beside this one, which Ray ends with the session.
+def _start_training(folder: Path) -> ray.ObjectRef[None]:
+    """Start training from another process on this node, which Ray ends with the session.
 
-    A thread here could still be asking Ray when the session ends, and Ray then ends the whole process.
+    A thread in this process might still call Ray when the session ends, and Ray would then end the whole process.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     task: Any = ray.remote(num_cpus=0, max_retries=0)(_train)
@@ -251,9 +239,9 @@ def _begin_training(folder: Path) -> ray.ObjectRef[None]:
 
 
 def _train(place: str, storage: str) -> None:
-    """Train on one worker of the cluster until it has gone on elsewhere."""
+    """Train on one worker of the cluster until it has continued on another node."""
     quiet_ray()
-    import ray.train  # noqa: PLC0415 - seconds that no other command should pay
+    import ray.train  # noqa: PLC0415 - takes seconds to import
     from ray.train.torch import TorchTrainer  # noqa: PLC0415
 
     TorchTrainer(
@@ -269,11 +257,11 @@ def _train(place: str, storage: str) -> None:
 
 
 def _worker(job: dict[str, Any]) -> None:
-    """Train in one Ray Train worker, noting where it is and when it hears that its node goes."""
+    """Train in one Ray Train worker; write a note at the start, at each report, and at the notice of its node."""
     folder = open_folder(job["folder"], with_checkpoints=True)
     node = str(ray.get_runtime_context().get_node_id())
     steps = [int(path.stem) for path in (folder / CHECKPOINT_FOLDER).glob("*.json") if path.stem.isdigit()]
-    begun_step = max(steps, default=0)
+    first_step = max(steps, default=0)
     noticed, ask, num_reports = [False], worker_notice(), [0]
 
     def note(event: str, **values: Any) -> None:
@@ -289,7 +277,7 @@ def _worker(job: dict[str, Any]) -> None:
     def report(now: Report) -> bool:
         note("report", step=now.step, steps_lost=now.steps_lost)
         num_reports[0] += 1
-        return not begun_step or num_reports[0] < _REPORTS_AFTER
+        return not first_step or num_reports[0] < _REPORTS_AFTER
 
-    note("begins", step=begun_step)
+    note("begins", step=first_step)
     fit(RunConfig.model_validate(_RUN), folder, report=report, interruptions=Interruptions(notice))

@@ -1,4 +1,4 @@
-"""Commands submitted to a cluster through Ray's job API, followed line by line."""
+"""Commands on a cluster through Ray's job API, the files they need, and the download of their results."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from raysent.storage import open_folder, storage_errors
 from raysent.sweeps.space import with_files
 
 # Ray's own first lines of a job's output end with this one.
-_BEGINNING = "Running entrypoint for job "
+_PREFIX = "Running entrypoint for job "
 _POLL_S = 1.0
-# A head that has only just come answers before it takes jobs, and says so.
+# A new head answers with this message before it accepts jobs.
 _NOT_YET, _READY_S = "No available agent", 120.0
-# Of Ray's, which set their own levels when they are imported.
-_TALKATIVE = (
+# Loggers of Ray that set their own levels when they are imported.
+_VERBOSE = (
     "ray.dashboard.modules.dashboard_sdk",
     "ray.dashboard.modules.job.sdk",
     "ray._private.runtime_env.packaging",
 )
-# Of a job's folder, and of a run's: local files that its space names.
+# The subfolder of a job's folder, and of a run's, for local files that the search space names.
 SHIPPED_FOLDER = "shipped"
-# Ray takes at most 500 MiB by this way.
+# Ray uploads at most 500 MiB.
 MAX_SHIPPED_BYTES = 400 * 2**20
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job ended.
+    """The result of a job.
 
     Attributes:
-        code: The command's exit code.
-        message: What Ray says of a job that could not run; empty for one that did.
+        code: Exit code of the command.
+        message: Ray's message if the job could not run; empty if it ran.
     """
 
     code: int
@@ -55,41 +55,41 @@ class Jobs:
         """Connect.
 
         Args:
-            address: Of the dashboard, as in http://127.0.0.1:8265.
-            token: The cluster's token; empty for one without.
+            address: Address of the dashboard, as in http://127.0.0.1:8265.
+            token: The cluster's token; empty for a cluster without.
 
         Raises:
-            RaysentError: If nothing answers there, the token is refused, or the extra `cluster` is not installed.
+            RaysentError: If nothing answers, the token is rejected, or the extra `cluster` is not installed.
         """
         try:
-            from ray.exceptions import AuthenticationError  # noqa: PLC0415 - late: what needs the extra is named
+            from ray.exceptions import AuthenticationError  # noqa: PLC0415 - needs the extra `cluster`
             from ray.job_submission import JobSubmissionClient  # noqa: PLC0415
         except ImportError as error:
-            raise ConfigError(f"--cluster: needs what 'pip install raysent[cluster]' installs ({error})") from None
-        for module in _TALKATIVE:
+            raise ConfigError(f"--cluster: needs 'pip install raysent[cluster]' ({error})") from None
+        for module in _VERBOSE:
             logging.getLogger(module).setLevel(logging.ERROR)
         headers = {"Authorization": f"Bearer {token}"} if token else None
         try:
             self._client: Any = JobSubmissionClient(address, headers=headers)
         except AuthenticationError:
-            given = "another cluster's token was given" if token else "none was given"
-            raise CloudError(f"{address}: asks for its token; {given}") from None
+            given = "the token of another cluster" if token else "none"
+            raise CloudError(f"{address}: requires its token; given {given}") from None
         except (ConnectionError, RuntimeError, OSError) as error:
-            raise CloudError(f"{address}: no job API of Ray answers there ({' '.join(str(error).split())})") from None
+            raise CloudError(f"{address}: no job API of Ray answers ({' '.join(str(error).split())})") from None
 
     def submit(self, command: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> str:
-        """Submit a command; the code that is running here goes with it.
+        """Submit a command together with the code that is running here.
 
         Args:
-            command: What the head runs, in a copy of the folder.
-            folder: Goes to every machine that works for the job.
-            environment: Variables of the job's processes.
+            command: The command, run by the head in a copy of `folder`.
+            folder: Folder that is copied to every machine of the job.
+            environment: Environment variables of the job's processes.
 
         Returns:
-            The job's name.
+            The name of the job.
 
         Raises:
-            CloudError: If it is refused.
+            CloudError: If the cluster rejects the job.
         """
         runtime_env = {
             "working_dir": str(folder),
@@ -103,11 +103,11 @@ class Jobs:
                 return str(self._client.submit_job(entrypoint=join(command), runtime_env=runtime_env))
             except (RuntimeError, ConnectionError, OSError, ValueError) as error:
                 if _NOT_YET not in str(error) or time.monotonic() > until:
-                    raise CloudError(f"the job was refused: {' '.join(str(error).split())[:300]}") from None
+                    raise CloudError(f"the job was rejected: {' '.join(str(error).split())[:300]}") from None
                 time.sleep(_POLL_S)
 
     def follow(self, name: str, on_line: Callable[[str], object]) -> JobResult:
-        """Pass on every line that a job says, until it ends.
+        """Call `on_line` with every line of a job's output, until it ends.
 
         Raises:
             CloudError: If the cluster no longer answers.
@@ -115,16 +115,16 @@ class Jobs:
         try:
             asyncio.run(self._tail(name, _Lines(on_line)))
             while True:
-                told = self._client.get_job_info(name)
-                if told.status.is_terminal():
-                    code = told.driver_exit_code
-                    return JobResult(code, "") if code is not None else JobResult(1, _last_line(told.message))
+                info = self._client.get_job_info(name)
+                if info.status.is_terminal():
+                    code = info.driver_exit_code
+                    return JobResult(code, "") if code is not None else JobResult(1, _last_line(info.message))
                 time.sleep(_POLL_S)
         except (RuntimeError, ConnectionError, OSError) as error:
             raise CloudError(f"{name}: the cluster no longer answers ({' '.join(str(error).split())[:300]})") from None
 
     def stop(self, name: str) -> None:
-        """Ask a job to end; it is given a moment to end by itself.
+        """Ask a job to stop, and wait until it has stopped, at most 20 seconds.
 
         Raises:
             CloudError: If the cluster no longer answers.
@@ -145,53 +145,53 @@ class Jobs:
 
 
 class _Lines:
-    """Cuts a stream of text into lines, and leaves out what Ray says before the command itself begins."""
+    """Splits a stream of text into lines, without Ray's own lines before the command starts."""
 
     def __init__(self, on_line: Callable[[str], object]) -> None:
         self._on_line = on_line
         self._rest = ""
-        self._has_begun = False
+        self._has_started = False
 
     def take(self, text: str) -> None:
-        """Take the next piece; a line may come in several."""
+        """Take the next piece of text; a line may be split over several."""
         *whole, self._rest = (self._rest + text).split("\n")
         for line in whole:
-            if self._has_begun:
+            if self._has_started:
                 self._on_line(line)
-            elif line.startswith(_BEGINNING):
-                self._has_begun = True
+            elif line.startswith(_PREFIX):
+                self._has_started = True
 
     def end(self) -> None:
-        """Pass on a last line that nothing ended."""
+        """Pass on a last line without a line break."""
         if self._rest:
             self.take("\n")
 
 
 def ship(values: Any, folder: Path) -> Any:
-    """Copy the local files that a space's values name into a folder, and name the copies instead.
+    """Copy the local files that a space's values name into a folder, and return the values with the copies' paths.
 
     Args:
-        values: Plain values; a text with a dot or a slash in it that names a file or a folder here counts.
-        folder: What goes to the cluster.
+        values: Plain values. A text with a dot or a slash that names an existing file or folder is a local file.
+        folder: The folder that is uploaded to the cluster.
 
     Raises:
-        ConfigError: If it is more than Ray takes.
+        ConfigError: If the files are larger than Ray uploads.
     """
     shipped = with_files(values, lambda text, found: _copied(text, found, folder))
     num_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if num_bytes > MAX_SHIPPED_BYTES:
         raise ConfigError(
             f"--cluster: local files must be at most {MAX_SHIPPED_BYTES / 2**20:.0f} MiB together; given "
-            f"{num_bytes / 2**20:.0f}; put them on S3 and name them s3://…"
+            f"{num_bytes / 2**20:.0f}; put them on S3 as s3://…"
         )
     return shipped
 
 
 def _copied(text: str, found: list[Path], folder: Path) -> str | list[str]:
-    """Copy what a value names into a folder; returns the copies' names, of a glob those of all that it matches."""
+    """Copy the files of a value into a folder; return the path of the copy, or of all copies for a glob."""
     copies = []
     for source in found:
-        # A number before the name: two files of one name stay apart.
+        # A number before the name keeps files of equal names apart.
         shipped = folder / SHIPPED_FOLDER
         target = shipped / str(len(list(shipped.glob("*")))) / source.resolve().name
         target.parent.mkdir(parents=True)
@@ -201,14 +201,14 @@ def _copied(text: str, found: list[Path], folder: Path) -> str | list[str]:
 
 
 def download(remote: str, folder: Path) -> None:
-    """Copy a run from where the cluster keeps it.
+    """Download a run from the cluster's storage.
 
     Args:
         remote: `s3://…`, or a folder that the cluster shares with this machine.
-        folder: The run folder here; what is there already is replaced.
+        folder: The run folder here; existing files are replaced.
 
     Raises:
-        RaysentError: If it cannot be read, or nothing can be written here.
+        RaysentError: If the run cannot be read, or the folder cannot be written.
     """
     source = open_folder(remote, with_checkpoints=True)
     with storage_errors(folder):
@@ -218,6 +218,6 @@ def download(remote: str, folder: Path) -> None:
 
 
 def _last_line(text: str | None) -> str:
-    """Return the last line of what Ray says."""
+    """Return the last line of a message of Ray."""
     lines = [line for line in (text or "").splitlines() if line.strip()]
-    return " ".join(lines[-1].split())[:300] if lines else "it ended without a word"
+    return " ".join(lines[-1].split())[:300] if lines else "it ended without a message"

@@ -1,4 +1,4 @@
-"""What the machines of a cluster may do in the account: least-privilege IAM policies as plain JSON values."""
+"""Least-privilege IAM policies of a cluster's machines, as plain JSON values."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def worker_role(cluster: ClusterFile) -> str:
 
 
 def head_policy(cluster: ClusterFile, *, account: str) -> Policy:
-    """Return what the head may do: start listed machines with our tag, end those that bear it, and keep runs.
+    """Return the policy of the head: start machines of the listed types, terminate the cluster's, and store runs.
 
     Args:
         cluster: The cluster.
-        account: The account's number.
+        account: The account id.
     """
     return _policy(
         *_run_instances(cluster, account),
         *_tag_and_end(cluster, account),
-        # These know no finer grain than the account.
-        _allow("Look", "ec2:Describe*", "*", {"StringEquals": {"aws:RequestedRegion": cluster.region}}),
+        # These actions cannot be restricted to single resources.
+        _allow("Describe", "ec2:Describe*", "*", {"StringEquals": {"aws:RequestedRegion": cluster.region}}),
         _allow(
-            "HandToWorkers",
+            "PassWorkerRole",
             "iam:PassRole",
             f"arn:aws:iam::{account}:role/{worker_role(cluster)}",
             {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
@@ -47,30 +47,30 @@ def head_policy(cluster: ClusterFile, *, account: str) -> Policy:
 
 
 def worker_policy(cluster: ClusterFile) -> Policy:
-    """Return what a worker may do: read and write runs below the storage's prefix, nothing else."""
+    """Return the policy of a worker: read and write runs below the prefix of the storage."""
     return _policy(*_storage(cluster))
 
 
 def _run_instances(cluster: ClusterFile, account: str) -> list[Policy]:
-    """Allow to start machines of the listed types with our tag, and what they are made from."""
+    """Allow to start machines of the listed types with the cluster's tag, from any image and in any subnet."""
     arn = f"arn:aws:ec2:{cluster.region}:{account}"
     tag = {f"aws:RequestTag/{CLUSTER_TAG}": cluster.name}
     return [
         _allow(
-            "StartListedTypesWithOurTag",
+            "StartListedTypes",
             "ec2:RunInstances",
             f"{arn}:instance/*",
             {"StringEquals": {**tag, "ec2:InstanceType": cluster.instance_types, "ec2:MetadataHttpTokens": "required"}},
         ),
-        _allow("DisksWithOurTag", "ec2:RunInstances", f"{arn}:volume/*", {"StringEquals": tag}),
+        _allow("CreateVolumes", "ec2:RunInstances", f"{arn}:volume/*", {"StringEquals": tag}),
         _allow(
-            "InOurGroup",
+            "UseSecurityGroup",
             "ec2:RunInstances",
             f"{arn}:security-group/*",
             {"StringEquals": {f"aws:ResourceTag/{CLUSTER_TAG}": cluster.name}},
         ),
         _allow(
-            "FromWhatIsThere",
+            "UseImagesAndNetwork",
             "ec2:RunInstances",
             [
                 f"arn:aws:ec2:{cluster.region}::image/*",
@@ -81,24 +81,24 @@ def _run_instances(cluster: ClusterFile, account: str) -> list[Policy]:
 
 
 def _tag_and_end(cluster: ClusterFile, account: str) -> list[Policy]:
-    """Allow to tag what is being started or bears our tag, and to end what bears it; the tag itself stays as it is."""
+    """Allow to tag machines at their start, and to terminate the cluster's; its own tag cannot be added or changed."""
     arn = f"arn:aws:ec2:{cluster.region}:{account}"
     ours = {"StringEquals": {f"aws:ResourceTag/{CLUSTER_TAG}": cluster.name}}
     return [
         _allow(
-            "TagWhatIsStarted",
+            "TagAtStart",
             "ec2:CreateTags",
             [f"{arn}:instance/*", f"{arn}:volume/*"],
             {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
         ),
         _allow(
-            "TagOurs",
+            "TagCluster",
             "ec2:CreateTags",
             f"{arn}:instance/*",
-            # Ray keeps the state of a machine in tags of its own.
+            # Ray stores the state of a machine in tags.
             {**ours, "ForAllValues:StringLike": {"aws:TagKeys": ["ray-*", "Name"]}},
         ),
-        _allow("EndOurs", "ec2:TerminateInstances", f"{arn}:instance/*", ours),
+        _allow("TerminateCluster", "ec2:TerminateInstances", f"{arn}:instance/*", ours),
     ]
 
 
@@ -109,7 +109,7 @@ def _storage(cluster: ClusterFile) -> list[Policy]:
     actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
     listed = {"StringLike": {"s3:prefix": [prefix, below] if prefix else ["*"]}}
     return [
-        _allow("Runs", actions, f"{bucket}/{below}"),
+        _allow("ReadWriteRuns", actions, f"{bucket}/{below}"),
         _allow("ListRuns", "s3:ListBucket", bucket, listed),
     ]
 

@@ -1,8 +1,7 @@
-"""What AWS asks: spot prices and list prices through boto3, with the credentials that boto3 itself finds.
+"""What the machines of a cluster cost, and how many of them a sweep may use.
 
-A price that cannot be read is the on-demand price of the shipped list, never 0.
-
-What a cluster file means for a sweep: what its machines cost, and how many of them may come.
+Prices are read from AWS through boto3, which finds the credentials. A price that cannot be read is never 0: a list
+price is then taken from the list in the package, and a spot price counts as the on-demand price.
 """
 
 from __future__ import annotations
@@ -29,13 +28,16 @@ from raysent.sweeps import Workers, num_workers
 from raysent.sweeps.space import SearchSpace, read_space
 
 PRODUCT = "Linux/UNIX"
-# The price list answers in few regions; this is one of them.
+# The price list API exists in a few regions only; this is one of them.
 LIST_REGION = "us-east-1"
-# AWS, or what stands between, does not answer; answers what botocore cannot read; or leaves out what an answer has.
-_UNANSWERED = (BotoCoreError, ClientError, ResponseParserError, LookupError, ValueError)
-# How long a running sweep goes by a spot price, and how long it waits for one.
+# AWS is not reachable or refuses, botocore cannot read the response, or the response is incomplete.
+_AWS_FAILURES = (BotoCoreError, ClientError, ResponseParserError, LookupError, ValueError)
+# How long a running sweep uses a spot price before it requests a new one, and the limits of that request.
 FRESH_S = 300.0
 _PATIENCE = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 2})
+# Time from the start of a machine to the start of its Ray node, setup included; it is billed.
+BOOT = "5m"
+_PRICE_NAMES = ("cost.usd_per_hour", "cost.machines")
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Quote:
         region: As in us-east-1.
         on_demand: Its list price.
         spot: Zone -> spot price.
-        note: What could not be read, in words; empty where everything could.
+        note: What could not be read, in words; empty if everything could.
     """
 
     instance_type: str
@@ -58,85 +60,69 @@ class Quote:
 
 
 def quote(instance_type: str, region: str, *, ec2: Any = None, pricing: Any = None) -> Quote:
-    """Ask AWS for an instance type's prices; what it does not say is taken from the shipped list.
+    """Read the prices of an instance type from AWS; a list price that AWS does not return comes from the package.
 
     Args:
         instance_type: As in g5.xlarge.
         region: As in us-east-1.
-        ec2: A client of EC2; None for one of boto3's own making.
-        pricing: A client of the price list; None likewise.
+        ec2: A boto3 client of EC2; None to create one.
+        pricing: A boto3 client of the price list; None to create one.
 
     Raises:
-        ConfigError: If neither AWS nor the list knows a price: an unknown price is no reason to spend.
+        ConfigError: If neither AWS nor the package knows the list price.
     """
     notes: list[str] = []
     on_demand = _list_price(instance_type, region, pricing, notes)
     spot: dict[str, Price] = {}
     try:
         client = ec2 or boto3.client("ec2", region_name=region)
-        told = spot_history(client, instance_type)
-        spot = {zone: spot_price(usd, on_demand, source=f"spot price of {at}") for zone, (usd, at) in told.items()}
-    except _UNANSWERED as error:
+        found = spot_history(client, instance_type)
+        spot = {zone: spot_price(usd, on_demand, source=f"spot price of {at}") for zone, (usd, at) in found.items()}
+    except _AWS_FAILURES as error:
         notes.append(f"spot prices: {_short(error)}; counted as on-demand")
     return Quote(instance_type, region, on_demand, spot, "; ".join(notes))
 
 
 class LiveSpot:
-    """Tells spot prices while a sweep runs: of a region's zones the dearest, since nobody says which a node is in."""
+    """Current spot prices for a running sweep. The zone of a node is unknown, so the highest of a region's zones."""
 
     def __init__(self, region: str, *, ec2: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Ask nothing yet.
+        """Prepare; no request is sent yet.
 
         Args:
             region: As in us-east-1.
-            ec2: A client of EC2; None for one of boto3's own making.
-            clock: Seconds.
+            ec2: A boto3 client of EC2; None to create one.
+            clock: Returns seconds.
         """
         self._region, self._ec2, self._clock = region, ec2, clock
-        self._told: dict[str, tuple[float, tuple[float, str] | None]] = {}
+        self._known: dict[str, tuple[float, tuple[float, str] | None]] = {}
 
     def __call__(self, instance_type: str) -> tuple[float, str] | None:
-        """Return what a type costs an hour and where that is from; None where AWS does not say."""
-        at_s, told = self._told.get(instance_type, (-math.inf, None))
+        """Return dollars an hour of a type and the source of that price, or None if AWS does not return one."""
+        at_s, found = self._known.get(instance_type, (-math.inf, None))
         if self._clock() - at_s >= FRESH_S:
-            told = self._ask(instance_type)
-            self._told[instance_type] = self._clock(), told
-        return told
+            found = self._request(instance_type)
+            self._known[instance_type] = self._clock(), found
+        return found
 
-    def _ask(self, instance_type: str) -> tuple[float, str] | None:
+    def _request(self, instance_type: str) -> tuple[float, str] | None:
         try:
             self._ec2 = self._ec2 or boto3.client("ec2", region_name=self._region, config=_PATIENCE)
             zones = spot_history(self._ec2, instance_type)
-        except _UNANSWERED:
+        except _AWS_FAILURES:
             return None
         prices = [usd for usd, _ in zones.values()]
         if not prices or None in prices:
-            return None  # one zone's is not known: it may be the dearest
+            return None  # a zone without a known price may be the most expensive
         usd, at = max((usd, at) for usd, at in zones.values() if usd is not None)
         return usd, f"spot price of {at}"
 
 
-def _list_price(instance_type: str, region: str, pricing: Any, notes: list[str]) -> Price:
-    """Return the on-demand price from AWS, else from the shipped list, which then is noted."""
-    try:
-        client = pricing or boto3.client("pricing", region_name=LIST_REGION)
-        usd = on_demand_usd(client, instance_type, region)
-        if usd is not None:
-            return on_demand_price(usd, source="AWS price list, today")
-        notes.append("list price: AWS tells none; taken from the shipped list")
-    except _UNANSWERED as error:
-        notes.append(f"list price: {_short(error)}; taken from the shipped list")
-    try:
-        return price_list().on_demand(instance_type, region)
-    except ConfigError as error:
-        raise ConfigError(f"{error}; AWS was asked too ({notes[-1]})") from None
-
-
 def on_demand_usd(pricing: Any, instance_type: str, region: str) -> float | None:
-    """Return the dollars an hour of a shared Linux machine on demand, None where AWS lists none.
+    """Return the dollars an hour of a shared Linux machine on demand, or None if AWS lists none.
 
     Args:
-        pricing: A client of the price list, which answers in JSON strings.
+        pricing: A boto3 client of the price list, whose responses contain JSON texts.
         instance_type: As in g5.xlarge.
         region: As in us-east-1.
     """
@@ -154,20 +140,11 @@ def on_demand_usd(pricing: Any, instance_type: str, region: str) -> float | None
     return max(found, default=None)
 
 
-def _hourly(product: dict[str, Any]) -> Iterator[float]:
-    """Yield the dollars an hour that a product of the list names, zero and unreadable ones left out."""
-    for offer in product.get("terms", {}).get("OnDemand", {}).values():
-        for dimension in offer.get("priceDimensions", {}).values():
-            usd = _number(dimension.get("pricePerUnit", {}).get("USD"))
-            if dimension.get("unit") == "Hrs" and usd is not None:
-                yield usd
-
-
 def spot_history(ec2: Any, instance_type: str) -> dict[str, tuple[float | None, str]]:
-    """Return each zone's latest spot price, None where it cannot be read, and when it was told.
+    """Return the latest spot price of each zone, None if it cannot be read, and its time.
 
     Args:
-        ec2: A client of EC2 in the region that is asked about.
+        ec2: A boto3 client of EC2 in the region.
         instance_type: As in g5.xlarge.
     """
     now = datetime.datetime.now(datetime.UTC)
@@ -177,63 +154,31 @@ def spot_history(ec2: Any, instance_type: str) -> dict[str, tuple[float | None, 
     return _latest(entry for page in pages for entry in page["SpotPriceHistory"])
 
 
-def _latest(entries: Iterable[dict[str, Any]]) -> dict[str, tuple[float | None, str]]:
-    """Return each zone's latest entry."""
-    latest: dict[str, dict[str, Any]] = {}
-    for entry in entries:
-        before = latest.get(entry["AvailabilityZone"])
-        if before is None or entry["Timestamp"] > before["Timestamp"]:
-            latest[entry["AvailabilityZone"]] = entry
-    return {
-        zone: (_number(entry.get("SpotPrice")), entry["Timestamp"].isoformat(timespec="minutes"))
-        for zone, entry in sorted(latest.items())
-    }
-
-
-def _number(text: Any) -> float | None:
-    """Return a price above zero, None for what is none."""
-    try:
-        value = float(text)
-    except (TypeError, ValueError):
-        return None
-    return value if math.isfinite(value) and value > 0 else None
-
-
-def _short(error: Exception) -> str:
-    """Return why AWS could not be asked, in one line."""
-    return " ".join(str(error).split())[:120].rstrip(".")
-
-
-# A machine's start, and what it installs: billed before Ray sees its node.
-BOOT = "5m"
-_PRICE_NAMES = ("cost.usd_per_hour", "cost.machines")
-
-
 def price_space(
     path: Path, overrides: Sequence[Override], cluster: ClusterFile, *, ask: Callable[[str, str], Quote] = quote
 ) -> tuple[SearchSpace, list[str]]:
-    """Read a space that knows what each machine of a cluster costs; one that says it itself keeps its own figures.
+    """Read a search space and set the prices of a cluster's machines, unless the space sets prices.
 
     Args:
         path: The search-space file.
-        overrides: What the command line sets.
+        overrides: Overrides from the command line.
         cluster: The cluster.
-        ask: Instance type, region -> what AWS or the shipped list says.
+        ask: Instance type, region -> quote.
 
     Returns:
-        The space, and what could not be asked, in words.
+        The space, and in words which prices are not from AWS.
 
     Raises:
-        RaysentError: If the space is wrong, or nobody knows a machine's price.
+        RaysentError: If the space is invalid, or a machine has no known price.
     """
     written = read_yaml(path).values.get("cost")
     names = {f"cost.{name}" for name in written} if isinstance(written, dict) else set()
     if (names | {override.name for override in overrides}) & set(_PRICE_NAMES):
         return read_space(path, overrides=overrides), []
-    told, notes = quotes(cluster, ask=ask)
+    machines, notes = quotes(cluster, ask=ask)
     option = f"--cluster {cluster.path}"
     prices = [
-        Override("cost.machines", told, option),
+        Override("cost.machines", machines, option),
         Override("cost.region", cluster.region, option),
         *([] if "cost.boot" in names else [Override("cost.boot", BOOT, option)]),
     ]
@@ -241,26 +186,27 @@ def price_space(
 
 
 def quotes(cluster: ClusterFile, *, ask: Callable[[str, str], Quote] = quote) -> tuple[dict[str, float], list[str]]:
-    """Return each instance type's price on demand, and what could not be asked.
+    """Return the on-demand price of each instance type, and in words which prices are not from AWS.
+
+    Spot prices are requested while the sweep runs.
 
     Raises:
-        ConfigError: If nobody knows one.
+        ConfigError: If a price is unknown.
     """
-    told = [ask(name, cluster.region) for name in cluster.instance_types]
-    # Spot prices are asked for while the sweep runs.
+    found = [ask(name, cluster.region) for name in cluster.instance_types]
     notes = {
-        f"prices on demand: {one.on_demand.source}; AWS was not to be asked"
-        for one in told
+        f"prices on demand: {one.on_demand.source}; AWS was not available"
+        for one in found
         if "AWS" not in one.on_demand.source
     }
-    return {one.instance_type: one.on_demand.usd_per_hour for one in told}, sorted(notes)
+    return {one.instance_type: one.on_demand.usd_per_hour for one in found}, sorted(notes)
 
 
 def workers_for(cluster: ClusterFile, space: SearchSpace) -> Workers:
-    """Return how many workers may stand at once, as the file says and dollars an hour allow, and what each has.
+    """Return the most workers that the file and the limit on dollars an hour allow, and the resources of each.
 
     Raises:
-        ConfigError: If not even one is allowed beside the head, or none is of the market that is asked for.
+        ConfigError: If not even one worker is allowed beside the head, or none is of the space's market.
     """
     market = space.cost.market
     of_market = cluster.limited(num_workers=cluster.max_workers, market=market)
@@ -273,3 +219,55 @@ def workers_for(cluster: ClusterFile, space: SearchSpace) -> Workers:
         each_usd=max(prices.of(kind["labels"]).worst_usd_per_hour for kind in cluster.worker_types.values()),
     )
     return Workers(num, int(cluster.minimum("CPU")), cluster.minimum("GPU"))
+
+
+def _list_price(instance_type: str, region: str, pricing: Any, notes: list[str]) -> Price:
+    """Return the on-demand price from AWS, else from the package, with a note."""
+    try:
+        client = pricing or boto3.client("pricing", region_name=LIST_REGION)
+        usd = on_demand_usd(client, instance_type, region)
+        if usd is not None:
+            return on_demand_price(usd, source="AWS price list, today")
+        notes.append("list price: AWS returns none; taken from the list in the package")
+    except _AWS_FAILURES as error:
+        notes.append(f"list price: {_short(error)}; taken from the list in the package")
+    try:
+        return price_list().on_demand(instance_type, region)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; AWS: {notes[-1]}") from None
+
+
+def _hourly(product: dict[str, Any]) -> Iterator[float]:
+    """Yield the dollars an hour of a product's offers, without zero and unreadable prices."""
+    for offer in product.get("terms", {}).get("OnDemand", {}).values():
+        for dimension in offer.get("priceDimensions", {}).values():
+            usd = _number(dimension.get("pricePerUnit", {}).get("USD"))
+            if dimension.get("unit") == "Hrs" and usd is not None:
+                yield usd
+
+
+def _latest(entries: Iterable[dict[str, Any]]) -> dict[str, tuple[float | None, str]]:
+    """Return the latest entry of each zone."""
+    latest: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        before = latest.get(entry["AvailabilityZone"])
+        if before is None or entry["Timestamp"] > before["Timestamp"]:
+            latest[entry["AvailabilityZone"]] = entry
+    return {
+        zone: (_number(entry.get("SpotPrice")), entry["Timestamp"].isoformat(timespec="minutes"))
+        for zone, entry in sorted(latest.items())
+    }
+
+
+def _number(text: Any) -> float | None:
+    """Return a finite price above zero, else None."""
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) and value > 0 else None
+
+
+def _short(error: Exception) -> str:
+    """Return an error of AWS in one line."""
+    return " ".join(str(error).split())[:120].rstrip(".")

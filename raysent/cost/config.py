@@ -93,7 +93,7 @@ class CostConfig(StrictModel):
     """What machines cost and what a sweep may spend.
 
     Attributes:
-        usd_per_hour: Dollars an hour of each machine; None for one's own machines that cost nothing.
+        usd_per_hour: Dollars an hour of each machine; None for your own machines that cost nothing.
         machines: Instance type -> dollars an hour on demand, for machines of several types.
         region: The region for spot prices, as in us-east-1; None to use no spot prices.
         market: Market of the machines: `spot`, `on-demand`, or `auto`, which uses spot as long as the deadline allows.

@@ -214,7 +214,7 @@ class Bill:
 
     Attributes:
         usd: Dollars spent on machines.
-        on_demand_usd: Cost of the same machine time on demand; None if all machines are one's own.
+        on_demand_usd: Cost of the same machine time on demand; None if all machines are your own.
         machine_s: Seconds of all machines.
         assumed_usd: Dollars charged at worst for machines that a killed driver left open.
         refunded_usd: Refunds for spot machines that were interrupted in their first hour.

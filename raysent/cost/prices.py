@@ -65,7 +65,7 @@ class Price:
 
 
 def own_price(usd_per_hour: float | None) -> Price:
-    """Return the price of one's own machine: `cost.usd_per_hour`, or free if that is None."""
+    """Return the price of your own machine: `cost.usd_per_hour`, or free if that is None."""
     if usd_per_hour is None:
         return Price(0.0, 0.0, "own", "own machine without cost.usd_per_hour, counted as free")
     return Price(usd_per_hour, usd_per_hour, "own", "cost.usd_per_hour")

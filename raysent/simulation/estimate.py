@@ -1,7 +1,8 @@
-"""Many simulated sweeps: what a sweep will cost, how long it will take, and whether its cap holds.
+"""Estimates from many simulated sweeps: cost, time, and whether the budget holds.
 
-An estimate is three quantiles of dollars and of hours over sweeps that differ in everything that is not known before:
-how fast trials are, which of them are stopped, prices, machines that are taken back, slow stops, killed drivers.
+An estimate is the 10th, 50th and 90th percentile of dollars and of hours. The simulated sweeps differ in everything
+that is unknown before the start: how long trials take, which of them are stopped, prices, interruptions, slow
+shutdowns, killed drivers.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from raysent.sweeps import derived_seed
 from raysent.sweeps.space import SearchSpace
 
 QUANTILES = (0.1, 0.5, 0.9)
-# Fewer sweeps than this are not worth a second process.
+# A second process is used from this number of sweeps on.
 MIN_SHARED = 1000
-# In every other sweep of a test trials are made so long that money runs out: up to so many times the budget is needed.
+# In every other sweep of a check, trials take so long that the expected cost is this many times the budget.
 STRESS = (0.5, 4.0)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SweepCost:
     """What is kept of a simulated sweep.
 
     Attributes:
-        billed_usd: What was billed.
-        over_usd: What of that was above what was meant for training.
-        short_usd: By how much the ledger was below the bill.
-        hours: How long it took.
-        is_capped: Whether money or time ended it.
-        rungs: Report index -> trials that came to it.
+        billed_usd: The bill.
+        over_usd: The part of the bill above the budget for training; negative below it.
+        short_usd: The bill minus the ledger's spending.
+        hours: Duration.
+        is_capped: Whether the budget or the deadline ended the sweep.
+        rungs: Report index -> number of trials that reached it.
     """
 
     billed_usd: float
@@ -52,14 +53,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a sweep is expected to cost, judging left aside.
+    """The expected cost and time of a sweep, without evaluation.
 
     Attributes:
-        usd: The 10th, 50th and 90th percentile of dollars.
-        hours: The same of hours.
-        rungs: Report index -> trials that come to it, the median.
-        assumptions: What all of this rests on, in words.
-        num_sweeps: Simulated sweeps that were asked.
+        usd: 10th, 50th and 90th percentile of dollars.
+        hours: 10th, 50th and 90th percentile of hours.
+        rungs: Report index -> median number of trials that reach it.
+        assumptions: What the estimate assumes, in words.
+        num_sweeps: Number of simulated sweeps.
     """
 
     usd: tuple[float, float, float]
@@ -69,24 +70,24 @@ class Estimate:
     num_sweeps: int
 
     def values(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return values for JSON."""
         named = {name: dict(zip(("p10", "p50", "p90"), getattr(self, name), strict=True)) for name in ("usd", "hours")}
         return {**asdict(self), **named, "rungs": {str(index): count for index, count in self.rungs.items()}}
 
 
 @dataclass(frozen=True)
 class CapCheck:
-    """Whether cap and estimate held over many sweeps.
+    """Whether the budget and the estimate held over many simulated sweeps.
 
     Attributes:
-        sweeps: Simulated sweeps.
-        violations: Those that were billed more than the published bound above their training's money.
-        max_overshoot_usd: The most that any was billed above it.
-        max_ledger_short_usd: The most that any ledger was below the bill.
-        num_capped: Sweeps that money or time ended.
-        p90_held: Share of the sweeps in the estimated world that cost at most the estimate's 90th percentile.
+        sweeps: Number of simulated sweeps.
+        violations: Sweeps whose bill exceeds the budget for training by more than the allowed overshoot.
+        max_overshoot_usd: The largest excess of a bill over the budget for training.
+        max_ledger_short_usd: The largest difference between a bill and its ledger.
+        num_capped: Sweeps that the budget or the deadline ended.
+        p90_held: Fraction of the sweeps without stress that cost at most the estimate's 90th percentile.
         estimate: The estimate.
-        seconds: Wall-clock of the test.
+        seconds: Wall-clock time of the check.
     """
 
     sweeps: int
@@ -99,91 +100,91 @@ class CapCheck:
     seconds: float
 
     def values(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return values for JSON."""
         return {**asdict(self), "estimate": self.estimate.values()}
 
 
 def estimate(
     space: SearchSpace, scenario: Scenario, budget: Budget, *, num_sweeps: int = 200, seed: int = 0
 ) -> Estimate:
-    """Return what a sweep is expected to cost.
+    """Return the expected cost and time of a sweep.
 
     Args:
-        space: What is searched.
-        scenario: Machines, prices and times as they are known.
+        space: The search space.
+        scenario: Machines, prices and estimated times.
         budget: What the sweep may spend.
-        num_sweeps: Simulated sweeps to ask.
-        seed: Of all that happens in them.
+        num_sweeps: Number of sweeps to simulate.
+        seed: Seed of the simulations.
     """
     seeds = [derived_seed(seed, "estimate", number) for number in range(num_sweeps)]
-    outcomes = [play(space, scenario, budget, seed=one) for one in seeds]
-    indices = sorted({index for outcome in outcomes for index in outcome.rungs})
+    costs = [simulate(space, scenario, budget, seed=one) for one in seeds]
+    indices = sorted({index for cost in costs for index in cost.rungs})
     return Estimate(
-        usd=_quantiles([outcome.billed_usd for outcome in outcomes]),
-        hours=_quantiles([outcome.hours for outcome in outcomes]),
-        rungs={index: round(median(outcome.rungs.get(index, 0) for outcome in outcomes)) for index in indices},
+        usd=_quantiles([cost.billed_usd for cost in costs]),
+        hours=_quantiles([cost.hours for cost in costs]),
+        rungs={index: round(median(cost.rungs.get(index, 0) for cost in costs)) for index in indices},
         assumptions=assumptions(space, scenario),
         num_sweeps=num_sweeps,
     )
 
 
 def assumptions(space: SearchSpace, scenario: Scenario) -> tuple[str, ...]:
-    """Return what an estimate rests on, in words."""
-    whence = "cost.trial" if space.cost.trial is not None else "assumed; set cost.trial"
+    """Return what an estimate assumes, in words."""
+    source = "cost.trial" if space.cost.trial is not None else "assumed; set cost.trial"
     machines = f"{scenario.num_machines} at once at {scenario.usd_per_hour:g} usd an hour each"
     kinds = {
-        "own": "own, never taken back",
-        "spot": "spot, taken back now and then",
-        "auto": "spot, on demand where none is to be had",
+        "own": "own, never interrupted",
+        "spot": "spot, with interruptions",
+        "auto": "spot, on demand if none is available",
         "on-demand": "on demand",
     }
     return (
-        f"a whole trial takes {scenario.trial_s / 60:.3g} minutes on one ({whence}), within "
-        f"{math.exp(GUESS_SIGMA):.2g} times; one trial differs from another {math.exp(TRIAL_SIGMA):.2g} times",
+        f"a whole trial takes {scenario.trial_s / 60:.3g} minutes on one machine ({source}), within a factor of "
+        f"{math.exp(GUESS_SIGMA):.2g}; trials differ by a factor of {math.exp(TRIAL_SIGMA):.2g}",
         f"machines: {machines}, {kinds[scenario.market]}",
-        "not included: judging (it has the budget's reserve), a head node, disks, storage, traffic",
+        "not included: evaluation (it has the reserve), a head node, disks, storage, traffic",
     )
 
 
 def check_cap(
     space: SearchSpace, scenario: Scenario, budget: Budget, *, num_sweeps: int, seed: int, num_processes: int = 2
 ) -> CapCheck:
-    """Play many sweeps and count how often the cap is broken and the estimate holds.
+    """Simulate many sweeps, and count how often the budget and the estimate hold.
 
-    Every other sweep is in the world of the estimate; in the rest trials take so long that the money runs out.
+    Every other sweep has the scenario of the estimate; in the others trials take so long that the budget is spent.
 
     Args:
-        space: What is searched.
+        space: The search space.
         scenario: Machines, prices and times.
         budget: What each sweep may spend.
-        num_sweeps: Sweeps in all.
-        seed: Of all that happens.
-        num_processes: Processes that play them.
+        num_sweeps: Number of sweeps.
+        seed: Seed of the simulations.
+        num_processes: Number of processes.
     """
-    begun = time.monotonic()
+    start = time.monotonic()
     expected = estimate(space, scenario, budget, num_sweeps=max(20, min(1000, num_sweeps // 4)), seed=seed)
     unlimited_usd = max(1e-6, expected.usd[1])
     jobs = [
         _job(scenario, budget, seed=seed, number=number, unlimited_usd=unlimited_usd) for number in range(num_sweeps)
     ]
-    outcomes = list(_played(space, budget, jobs, num_processes=num_processes))
-    ordinary = outcomes[::2]
+    costs = list(_simulated(space, budget, jobs, num_processes=num_processes))
+    ordinary = costs[::2]
     return CapCheck(
         sweeps=num_sweeps,
-        violations=sum(outcome.over_usd > budget.allowed_overshoot_usd for outcome in outcomes),
-        max_overshoot_usd=round(max(0.0, *(outcome.over_usd for outcome in outcomes)), 6),
-        max_ledger_short_usd=round(max(0.0, *(outcome.short_usd for outcome in outcomes)), 6),
-        num_capped=sum(outcome.is_capped for outcome in outcomes),
-        p90_held=round(sum(outcome.billed_usd <= expected.usd[2] for outcome in ordinary) / len(ordinary), 4),
+        violations=sum(cost.over_usd > budget.allowed_overshoot_usd for cost in costs),
+        max_overshoot_usd=round(max(0.0, *(cost.over_usd for cost in costs)), 6),
+        max_ledger_short_usd=round(max(0.0, *(cost.short_usd for cost in costs)), 6),
+        num_capped=sum(cost.is_capped for cost in costs),
+        p90_held=round(sum(cost.billed_usd <= expected.usd[2] for cost in ordinary) / len(ordinary), 4),
         estimate=expected,
-        seconds=round(time.monotonic() - begun, 1),
+        seconds=round(time.monotonic() - start, 1),
     )
 
 
-def play(space: SearchSpace, scenario: Scenario, budget: Budget, *, seed: int) -> Outcome:
-    """Play one sweep through and keep what counts."""
+def simulate(space: SearchSpace, scenario: Scenario, budget: Budget, *, seed: int) -> SweepCost:
+    """Simulate one sweep."""
     swept = Simulator(space, scenario, budget, seed=seed).run()
-    return Outcome(
+    return SweepCost(
         billed_usd=swept.billed_usd,
         over_usd=swept.billed_usd - budget.training_usd,
         short_usd=swept.billed_usd - swept.ledger_usd,
@@ -197,7 +198,7 @@ Job = tuple[Scenario, int]
 
 
 def _job(scenario: Scenario, budget: Budget, *, seed: int, number: int, unlimited_usd: float) -> Job:
-    """Return the world and the seed of one sweep of a test."""
+    """Return scenario and seed of one sweep of a check."""
     own_seed = derived_seed(seed, "test", number)
     if number % 2 == 0 or budget.limit_usd is None:
         return scenario, own_seed
@@ -205,25 +206,25 @@ def _job(scenario: Scenario, budget: Budget, *, seed: int, number: int, unlimite
     return replace(scenario, trial_s=scenario.trial_s * wanted_usd / unlimited_usd), own_seed
 
 
-def _played(space: SearchSpace, budget: Budget, jobs: Sequence[Job], *, num_processes: int) -> Iterable[Outcome]:
-    """Yield every job's outcome in order, from several processes where there are many."""
+def _simulated(space: SearchSpace, budget: Budget, jobs: Sequence[Job], *, num_processes: int) -> Iterable[SweepCost]:
+    """Yield the cost of every job in order; several processes simulate if there are many jobs."""
     if len(jobs) < MIN_SHARED or num_processes == 1:
-        yield from _play_all(space, budget, jobs)
+        yield from _simulate_all(space, budget, jobs)
         return
     size = math.ceil(len(jobs) / (8 * num_processes))
     chunks = [jobs[start : start + size] for start in range(0, len(jobs), size)]
-    # Processes of their own, not copies of this one: it may have threads.
+    # Not forked: this process may have threads.
     with ProcessPoolExecutor(num_processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for outcomes in pool.map(_play_all, [space] * len(chunks), [budget] * len(chunks), chunks):
-            yield from outcomes
+        for costs in pool.map(_simulate_all, [space] * len(chunks), [budget] * len(chunks), chunks):
+            yield from costs
 
 
-def _play_all(space: SearchSpace, budget: Budget, jobs: Sequence[Job]) -> list[Outcome]:
-    return [play(space, scenario, budget, seed=seed) for scenario, seed in jobs]
+def _simulate_all(space: SearchSpace, budget: Budget, jobs: Sequence[Job]) -> list[SweepCost]:
+    return [simulate(space, scenario, budget, seed=seed) for scenario, seed in jobs]
 
 
 def _quantiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the three percentiles, each a value that occurred."""
+    """Return the three percentiles, each one of the values."""
     ordered = sorted(values)
     low, middle, high = (ordered[min(len(ordered) - 1, math.ceil(q * len(ordered)) - 1)] for q in QUANTILES)
     return low, middle, high

@@ -205,7 +205,7 @@ class Machines:
         self._bill(machine, now_s, is_interrupted=is_interrupted)
 
     def abandon(self, *, now_s: float) -> None:
-        """Lose the driver: every machine notices at its next poll, stops by itself and is billed."""
+        """Lose the driver: every machine notices at its next poll, shuts down and is billed."""
         for machine in self.running.values():
             alone_s = 0.0 if machine.price.market == "own" else self._scenario.cost.poll_s
             self._bill(machine, now_s + alone_s + self.drain_s(machine) + self.terminate_s(machine))

@@ -81,7 +81,7 @@ class Simulator:
             budget: What the sweep may spend.
             seed: Seed of all events.
             workload: Times and scores of the trials; None to draw them from the seed.
-            sampler: Makes the sampler, anew after every restart of the driver; None for random sampling.
+            sampler: Makes a new sampler for every driver, also after a restart; None for random sampling.
             kill_at: Kill the driver once, right after it has written this many events; it resumes at once.
         """
         self._space, self._scenario, self._budget, self._seed = space, scenario, budget, seed
@@ -159,7 +159,7 @@ class Simulator:
         self.lines.append({**entry, "time": self._now})
 
     def _kill_driver(self, down_s: float | None = None) -> None:
-        """Kill the driver. Its machines stop by themselves, and the driver resumes after a while."""
+        """Kill the driver. Its machines shut down on their own, and it resumes after a while."""
         # The ledger is updated at every poll; only the time since the last poll is missing.
         self._ledger.tick(now_s=self._now - self._generator.uniform(0, self._scenario.cost.poll_s))
         self._machines.abandon(now_s=self._now)
