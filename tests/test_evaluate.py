@@ -192,6 +192,27 @@ def test_evaluate_hands_all_jobs_to_map_jobs(data_dir, tmp_path):
     ]
 
 
+class Scaled(HashEncoder):
+    """`hash:8` times a factor; with 0 all sentences are equal."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__(8)
+        self.factor = factor
+
+    def encode(self, sentences, **options):
+        """Encode as `hash:8`, times the factor."""
+        return super().encode(sentences, **options) * np.float32(self.factor)
+
+
+def test_evaluate_takes_encoders_in_memory(data_dir, tmp_path):
+    """They are scored like models that are loaded, and a record of another encoder is never read for them."""
+    evaluator = Evaluator(tmp_path, data_dir)
+    scores = evaluator.evaluate([Scaled(1), "hash:8", Scaled(0)], ["CR"])
+    assert [score.model for score in scores] == ["Scaled", "hash:8", "Scaled-2"]
+    assert scores[0].test == scores[1].test > scores[2].test
+    assert evaluator.evaluate([Scaled(0)], ["CR"])[0].test == scores[2].test
+
+
 def test_records_rejects_a_task_without_a_probe(data_dir, tmp_path):
     """There are no log-probabilities to combine."""
     with pytest.raises(ConfigError, match=r"^--tasks pairs: must be scored by accuracy or correlation"):
@@ -288,7 +309,7 @@ def test_expand_rejects_a_folder_without_a_model(tmp_path, make, message):
 def test_expand_rejects_an_incomplete_model(tmp_path):
     """The error names the missing file."""
     (write_model(tmp_path / "model") / "model.safetensors").unlink()
-    with pytest.raises(ArtifactError, match=r"model.safetensors: no such file; the model is not whole"):
+    with pytest.raises(ArtifactError, match=r"model.safetensors: no such file; the model is incomplete"):
         expand([tmp_path / "model"])
 
 

@@ -1,11 +1,10 @@
-"""Models and tasks -> scores: what a task is, the probes fitted on frozen vectors, and the records that are kept.
+"""Models and tasks -> scores: tasks, probes on frozen vectors, and the records that are kept.
 
-- `tasks`: one registry of the data sets that a model is evaluated on
-- `probes`: classifiers on frozen vectors, one module a protocol
-- `evaluate`: models x tasks -> scores and records
-- `similarity`: correlation of a model's own similarity with human ratings; nothing is trained
-- `members`: which models a path names, and what they cost
-- `records`: what is kept of one model on one task
-- `jobs`: one model on one task, as a unit of work
-- `inventory`: which tasks a data folder holds
+- `tasks`: the data sets that models are evaluated on, and what a user's names of them mean
+- `protocols`: how a task's rows are divided, and which probe is fitted
+- `probes`: features, linear classifiers, their predictions and intervals
+- `similarity`: correlation of a model's own similarity with human ratings
+- `members`: the models that a user names, and what they cost
+- `evaluate`: models x tasks -> scores, as jobs
+- `records`: what an evaluation finds, and the files that keep it
 """

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from raysent.evaluation.members import Member, costs_of, expand
+from raysent.evaluation.members import Costs, Member, Model, costs_of, expand
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.results import score_interval
 from raysent.evaluation.protocols import PROTOCOLS, fit_probe, protocol_name
@@ -84,11 +84,11 @@ class Evaluator:
     progress: Progress | None = None
     map_jobs: MapJobs | None = None
 
-    def evaluate(self, models: Sequence[str | Path], tasks: Iterable[str | Task] | None = None) -> list[AnyScore]:
+    def evaluate(self, models: Sequence[Model], tasks: Iterable[str | Task] | None = None) -> list[AnyScore]:
         """Score models on tasks.
 
         Args:
-            models: Folders of models, ``hash:DIM``, or a sweep's folder, which stands for its trials with a model.
+            models: Folders of models, ``hash:DIM``, encoders, or sweeps' folders, which stand for their trials' models.
             tasks: Tasks or their names; by default those whose files the data folder holds, or the embedded ones.
 
         Returns:
@@ -188,7 +188,7 @@ def run_in_turn(jobs: Sequence[Job], *, load: Load = load_model) -> Iterator[tup
 
 def run_job(job: Job, *, load: Load = load_model) -> Result:
     """Evaluate one model on one task."""
-    encoder = load(job.member.path)
+    encoder = load(job.member.path) if job.member.encoder is None else job.member.encoder
     if isinstance(job.data, SimilarityData):
         return score_sets(encoder, job.data.sets, model=job.member.name, task=job.data.task)
     return _run_probe(job, job.data, encoder)
@@ -207,7 +207,7 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         "num_unfinished_fits": result.num_unfinished,
         "versions": library_versions(),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
-        "costs": asdict(costs_of(Path(job.member.path))),
+        "costs": asdict(costs_of(Path(job.member.path)) if job.member.encoder is None else Costs()),
     }
     return Record(
         model=job.member.name,

@@ -1,69 +1,81 @@
-"""Names on the command line -> models: their folders, short names, and a key of what they hold.
+"""What a user names -> members: models with a path, a short name and a hash of their content; and what they cost.
 
-What a model costs: its parameters, counted in its file, the bytes of its files, and the hours its run trained.
+A model costs its parameters, counted in its file, the bytes of its files, and the hours that its run trained.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from raysent.errors import ArtifactError
 from raysent.models import TENSORS_FILE
-from raysent.models.sentence_encoder import HashEncoder
-from raysent.storage import address_of, content_key, is_remote, open_folder, read_json, refresh, to_uri
+from raysent.models.sentence_encoder import HashEncoder, SentenceEncoder
+from raysent.storage import address_of, content_key, file_sha256, is_remote, open_folder, read_json, refresh, to_uri
 from raysent.storage.layout import ENSEMBLE_FILE, MODEL_FILE, OUTCOME_FILE, TRIALS_FOLDER, VOCABULARY_FILE
 
 REFERENCE = "hash:"
 
+# A folder of a model, a run or a sweep, ``hash:DIM``, or an encoder in memory.
+Model = str | Path | SentenceEncoder
+
 
 @dataclass(frozen=True)
 class Member:
-    """A model to judge.
+    """A model to evaluate.
 
     Attributes:
-        name: Short and unique among its fellows.
-        path: What `load` takes.
-        key: Names the model's content: the same key, the same vectors.
+        name: A short name, unique among the models that are evaluated together.
+        path: The argument of `load`.
+        key: A hash of the model's content: equal keys mean equal vectors.
+        encoder: The model itself, if it is in memory; then `path` is not loaded.
     """
 
     name: str
     path: str
     key: str
+    encoder: SentenceEncoder | None = field(default=None, repr=False, compare=False)
 
     @property
     def folder(self) -> str:
-        """Return the name of its folder of records."""
+        """Return the name of the folder of its records."""
         return folder_name(self.name)
 
 
 def folder_name(name: str) -> str:
-    """Return a member's name as a folder may be called on every system."""
+    """Return a member's name as a folder name that every system allows."""
     return name.replace(":", "-")
 
 
-def expand(models: Sequence[str | Path]) -> list[Member]:
-    """Return the models behind the names: a sweep's folder stands for its trials that have a model.
+def expand(models: Sequence[Model]) -> list[Member]:
+    """Return the models that names stand for, each once: a sweep's folder stands for its trials that have a model.
+
+    An encoder in memory is taken as it is. Its content is not hashed, so its records are never read again.
 
     Raises:
-        ArtifactError: If a name is no model and no sweep with a trained trial, or none is given.
+        ArtifactError: If a name is neither a model nor a sweep with a trained trial, or there is no name.
     """
-    paths = [path for name in models for path in _paths(str(open_folder(name)))]
-    if not paths:
+    sources: list[str | SentenceEncoder] = []
+    for model in models:
+        sources += [model] if isinstance(model, SentenceEncoder) else _paths(str(open_folder(model)))
+    if not sources:
         raise ArtifactError("MODEL: needs at least one run, model or hash:DIM; given none")
-    paths = list(dict.fromkeys(paths))
-    return [Member(name, path, model_key(path)) for name, path in zip(_names(paths), paths, strict=True)]
+    sources = list(dict.fromkeys(sources))
+    return [
+        Member(name, source, model_key(source)) if isinstance(source, str) else Member(name, name, uuid4().hex, source)
+        for name, source in zip(_unique_names(sources), sources, strict=True)
+    ]
 
 
 def model_key(path: str) -> str:
-    """Return the key of a model's content: its configuration, values and vocabulary; an ensemble's, its members'."""
+    """Return a hash of a model's content: configuration, values and vocabulary; of an ensemble, its members' hashes."""
     if path.startswith(REFERENCE):
         return content_key(path)
     folder = model_folder(Path(path))
@@ -74,7 +86,7 @@ def model_key(path: str) -> str:
 
 
 def model_folder(path: Path) -> Path | None:
-    """Return the folder that holds the model's files, the path itself or `model` in it; None if there is none."""
+    """Return the folder of the model's files, `path` or `path/model`, or None if it holds no model."""
     return next((place for place in (path, path / "model") if (place / MODEL_FILE).is_file()), None)
 
 
@@ -117,10 +129,10 @@ def _located(path: str, folder: Path) -> str:
 
 
 def _paths(name: str) -> list[str]:
-    """Return the models behind one name."""
+    """Return the models that one name stands for."""
     path = Path(name)
     if name.startswith(REFERENCE):
-        HashEncoder.parse(name)  # a wrong size is told before any task is read
+        HashEncoder.parse(name)  # reports a wrong size before any task is read
         return [name]
     if model_folder(path) is not None:
         return [name]
@@ -142,13 +154,13 @@ def _paths(name: str) -> list[str]:
     )
 
 
-def _names(paths: Sequence[str]) -> list[str]:
-    """Return short unique names: the folder's; with its sweep's where two would be the same; numbered if still."""
-    names = [path if path.startswith(REFERENCE) else Path(path).resolve().name for path in paths]
+def _unique_names(sources: Sequence[str | SentenceEncoder]) -> list[str]:
+    """Return short unique names: the folder's, with the sweep's before it if two are equal, numbered if still equal."""
+    names = [_short_name(source) for source in sources]
     counts = Counter(names)
-    for index, path in enumerate(paths):
-        if counts[names[index]] > 1:
-            folder = Path(path).resolve()
+    for index, source in enumerate(sources):
+        if counts[names[index]] > 1 and isinstance(source, str):
+            folder = Path(source).resolve()
             above = folder.parent.parent if folder.parent.name == TRIALS_FOLDER else folder.parent
             names[index] = f"{above.name}-{names[index]}"
     seen: Counter[str] = Counter()
@@ -159,13 +171,18 @@ def _names(paths: Sequence[str]) -> list[str]:
     return names
 
 
+def _short_name(source: str | SentenceEncoder) -> str:
+    if isinstance(source, SentenceEncoder):
+        return type(source).__name__
+    return source if source.startswith(REFERENCE) else Path(source).resolve().name
+
+
 def _digest(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return file_sha256(path)
     except FileNotFoundError:
         raise ArtifactError(
-            f"{address_of(path)}: no such file; the model is not whole, restore it or train again"
+            f"{address_of(path)}: no such file; the model is incomplete, restore it or train again"
         ) from None
 
 
@@ -176,12 +193,12 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Costs:
-    """A model's costs; what nobody wrote down is None.
+    """A model's costs; None where they are unknown.
 
     Attributes:
-        num_parameters: Numbers in the model's file: of all towers, word vectors among them.
+        num_parameters: Numbers in the model's file: of all towers, including word vectors.
         num_bytes: Size of the files that the model is loaded from.
-        training_hours: Wall clock spent in training and validation.
+        training_hours: Wall-clock time of training and validation.
     """
 
     num_parameters: int | None = None
@@ -189,19 +206,19 @@ class Costs:
     training_hours: float | None = None
 
     def __add__(self, other: Costs) -> Costs:
-        """Return the costs of both together; unknown where either's are."""
+        """Return the costs of both together; unknown if one of them is."""
         return Costs(*(None if None in pair else sum(pair) for pair in zip(astuple(self), astuple(other), strict=True)))
 
 
 def costs_of(path: Path) -> Costs:
-    """Return the costs of a run, a trial, a model, or an ensemble: those of its members together.
+    """Return the costs of a run, a trial or a model; of an ensemble, those of its members together.
 
     Raises:
-        ArtifactError: If a file of it is torn.
+        ArtifactError: If a file is truncated.
     """
     folder = model_folder(path)
     if folder is not None:
-        # A model within a run's folder has no outcome of its own.
+        # The outcome of a model in a run's folder is in that folder.
         hours = (_training_hours(place / OUTCOME_FILE) for place in (folder, folder.parent))
         known = next((value for value in hours if value is not None), None)
         return Costs(_num_parameters(folder / TENSORS_FILE), _num_bytes(folder), known)
@@ -211,13 +228,13 @@ def costs_of(path: Path) -> Costs:
 
 
 def _num_bytes(folder: Path) -> int:
-    """Return the size of a model's weights, description and words."""
+    """Return the size of a model's weights, configuration and vocabulary."""
     parts = (file for file in folder.iterdir() if file.name.startswith(("model.", "vocabulary.")) and file.is_file())
     return sum(file.stat().st_size for file in parts)
 
 
 def _num_parameters(path: Path) -> int | None:
-    """Return how many numbers a file of tensors holds; its header alone is read."""
+    """Return the number of values in a file of tensors, from its header alone."""
     if not path.is_file():
         return None
     with path.open("rb") as stream:
