@@ -189,7 +189,7 @@ FOLDERS = [
     Case("resume of nothing", "resume out", r"out: not a sweep's folder, there is no sweep.json in it; name what --run named"),
     Case("resume of another file", "resume out", r"out/sweep.json: not the record of a sweep; name what --run named", files={"out/sweep.json": "[1]"}),
     Case("resume of a truncated record", "resume out", r"out/sweep.json: truncated or not JSON \(.*\); restore it or run again", files={"out/sweep.json": '{"kind": "swe'}),
-    Case("resume of a record with holes", "resume out", r"out/sweep.json: not whole \(KeyError: 'space'\); restore it or sweep anew", files={"out/sweep.json": '{"kind": "sweep"}'}),
+    Case("resume of a record with holes", "resume out", r"out/sweep.json: not whole \(KeyError: 'space'\); restore it or start the sweep again", files={"out/sweep.json": '{"kind": "sweep"}'}),
     Case("report on no run", "report out", r"out: must hold sweep.json, reports.jsonl, evaluation/ or analyses/; given none; .* of judged models", files={"out/x": ""}),
     Case("report on another file", "report out", r"out/sweep.json: not the record of a sweep; name the folder of a sweep", files={"out/sweep.json": "{}"}),
     Case("report on a broken journal", "report out", r"out/journal.jsonl:1: not JSON; another program changed the file", files={"out/sweep.json": '{"kind": "sweep"}', "out/journal.jsonl": "{\n{}\n{}\n"}),

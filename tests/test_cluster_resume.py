@@ -47,7 +47,7 @@ class Jobs:
         self.environment.append(environment)
         if "sweep" in command:
             space = parse_space(parse_yaml((folder / "space" / "toy.yaml").read_text()), name="toy")
-            save_record(open_folder(command[6]), SweepRecord(space, 0, [], "auto", {}, 1.0), facts={})
+            save_record(open_folder(command[6]), SweepRecord(space, 0, [], "auto", {}, 1.0))
         return "job"
 
     def follow(self, name, on_line) -> JobResult:

@@ -28,7 +28,7 @@ def _swept(folder) -> None:
     """Write the record and the ledger of a sweep of one trial on a machine of a dollar a second."""
     text = SPACE + "cost: {usd_per_hour: 3600, budget: 100usd, poll: 1s}\n"
     space = parse_space(parse_yaml(text), name="toy")
-    save_record(folder, SweepRecord(space, seed=0, started=1.0), facts={})
+    save_record(folder, SweepRecord(space, seed=0, started=1.0))
     now = [0.0]
     with CostTracker(
         folder, CostConfig(usd_per_hour=3600.0, poll="1s"), nodes=lambda: {"a": {}}, clock=lambda: now[0]
@@ -95,7 +95,7 @@ def _lines(ledger: Ledger) -> list[str]:
 def test_cost_report_of_a_sweep_without_a_ledger_says_so(raysent, tmp_path):
     """One line, not an empty table."""
     space = parse_space(parse_yaml(SPACE), name="toy")
-    save_record(tmp_path / "run", SweepRecord(space, seed=0), facts={})
+    save_record(tmp_path / "run", SweepRecord(space, seed=0))
     ran = raysent("cost", "report", "run")
     assert (ran.code, ran.out) == (2, "")
     assert "holds no ledger.jsonl" in ran.err

@@ -63,7 +63,7 @@ def swept(request, tmp_path_factory) -> Swept:
     world = Scenario(1.0, 1, "own", num_reports=3, trial_s=180.0, cost=CostConfig(), kill_share=0.0)
     sweep = Simulator(space, world, Budget(), seed=1, workload=workload).run()
     folder = tmp_path_factory.mktemp(space.metric)
-    save_record(folder, SweepRecord(space, seed=1), facts={})
+    save_record(folder, SweepRecord(space, seed=1))
     (folder / JOURNAL_FILE).write_text("".join(json.dumps(event) + "\n" for event in sweep.events))
     controller = SweepController(space, seed=1, write=lambda event, **values: None, past=sweep.events)
     write_trials_table(folder, space, controller.trials.values())

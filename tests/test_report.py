@@ -358,7 +358,7 @@ def written_by_raysent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A sweep's folder in which every file comes from the code that writes it in earnest."""
     space = parse_space(parse_yaml(SPACE), name="toy")
     facts = {"corpus": {"path": "docs", "key": "k" * 16}, "pool": SWEEP["pool"]}
-    save_record(tmp_path, SweepRecord(space, seed=3, command=["raysent", "sweep", "toy.yaml"]), facts=facts)
+    save_record(tmp_path, SweepRecord(space, seed=3, command=["raysent", "sweep", "toy.yaml"], facts=facts))
     journal = Journal(tmp_path)
     controller = SweepController(space, seed=3, write=journal.write)
     while (trial := controller.suggest()) is not None:

@@ -242,7 +242,8 @@ def _summary(result: SweepResult) -> dict[str, Any]:
         "spent_usd": result.spent_usd,
         "best": None if result.best is None else result.best.name,
         "trials": [
-            {key: value for key, value in asdict(trial).items() if key != "decisions"} for trial in result.trials
+            {key: value for key, value in asdict(trial).items() if key not in ("decisions", "reports")}
+            for trial in result.trials
         ],
     }
 

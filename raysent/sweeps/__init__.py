@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, SWEEP_FILE, TRIALS_FILE
 from raysent.sweeps.cost_tracker import CheckBudget, metered, read_ledger, spent_usd
 from raysent.sweeps.journal import Event, Listener, read_events
-from raysent.sweeps.record import SweepRecord, load_record, trial_folder
-from raysent.sweeps.trial import ENDED, Trial, derived_seed
+from raysent.sweeps.record import RecordedSweep, SweepRecord, load_record, read_sweep, trial_folder
+from raysent.sweeps.trial import ENDED, Trial, TrialReport, derived_seed
 
 if TYPE_CHECKING:
     from raysent.sweeps.controller import SweepController
@@ -62,12 +62,14 @@ __all__ = [
     "Event",
     "Listener",
     "RandomSampler",
+    "RecordedSweep",
     "Replayed",
     "Sampler",
     "SweepController",
     "SweepRecord",
     "SweepResult",
     "Trial",
+    "TrialReport",
     "Workers",
     "budget_values",
     "derived_seed",
@@ -78,6 +80,7 @@ __all__ = [
     "prepare_space",
     "read_events",
     "read_ledger",
+    "read_sweep",
     "replay",
     "resume",
     "spent_usd",

@@ -12,13 +12,13 @@ from typing import Any
 
 from raysent.cost import Budget, Funds
 from raysent.sweeps.budget_policy import BudgetPolicy
-from raysent.sweeps.journal import Event
-from raysent.sweeps.ranking import best_result, first_number, median_value, result_of
+from raysent.sweeps.journal import Event, finite
+from raysent.sweeps.ranking import best_trial, first_number, median_value, result_of
 from raysent.sweeps.samplers import make_sampler
 from raysent.sweeps.samplers.optuna_samplers import Sampler
 from raysent.sweeps.schedulers.asha import SuccessiveHalving
 from raysent.sweeps.space import SearchSpace
-from raysent.sweeps.trial import ENDED, Status, Trial, derived_seed, trial_name
+from raysent.sweeps.trial import ENDED, Status, Trial, apply_event, derived_seed, trial_name
 
 
 class SweepController:
@@ -68,7 +68,7 @@ class SweepController:
         self._allowance = BudgetPolicy(budget or Budget(), self._halving)
         self._running: dict[str, Trial] = {}
         for event in past:
-            self._replay(event)
+            self._apply(event, is_past=True)
         # Whether there is money now is asked anew: the budget may have been raised.
         self.closed = ""
         self._waiting = [name for name, trial in self.trials.items() if trial.status not in ENDED]
@@ -90,8 +90,7 @@ class SweepController:
     @property
     def best(self) -> Trial | None:
         """The best trial so far; None where none has a value."""
-        found = best_result((result_of(self.space, trial) for trial in self.trials.values()), mode=self.space.mode)
-        return None if found is None else self.trials[found.name]
+        return best_trial(self.space, self.trials.values())
 
     def median(self, trial: Trial) -> float | None:
         """Return the median metric of the last reports of all trials with this one's parameters."""
@@ -129,8 +128,7 @@ class SweepController:
             if drawn is None:
                 return None
             trial = drawn
-        self._write("started", trial=trial.name, **_told(funds))
-        trial.status = "running"
+        self._record("started", trial=trial.name, **_told(funds))
         self._running[trial.name] = trial
         return trial
 
@@ -164,15 +162,13 @@ class SweepController:
         if index > trial.index:
             seconds, usd = round(seconds, 3), round(usd, 6)
             told = {"index": index, "num_reports": num_reports, "metrics": metrics, "seconds": seconds, "usd": usd}
-            self._write("report", trial=name, **told)
-            self._hear(trial, index=index, num_reports=num_reports, metrics=metrics, seconds=seconds, usd=usd)
+            self._record("report", trial=name, **told)
         should_continue, reason = self._decide(trial, index)
         if should_continue and funds is not None:
             reason = self._allowance.refuses_rung(funds, trial, trials=self.trials, running=self._running)
             should_continue = not reason
         said = "continue" if should_continue else "stop"
-        self._write("decision", trial=name, index=index, decision=said, reason=reason, **_told(funds))
-        trial.decisions[index] = should_continue
+        self._record("decision", trial=name, index=index, decision=said, reason=reason, **_told(funds))
         return should_continue
 
     def is_halted(self, funds: Funds) -> bool:
@@ -204,8 +200,7 @@ class SweepController:
             return
         seconds = round(trial.seconds if seconds is None else seconds, 3)
         usd = round(trial.usd if usd is None else usd, 6)
-        self._write("ended", trial=name, status=status, metrics=trial.metrics, seconds=seconds, usd=usd, error=error)
-        self._settle(trial, status=status, seconds=seconds, usd=usd, error=error)
+        self._record("ended", trial=name, status=status, metrics=trial.metrics, seconds=seconds, usd=usd, error=error)
 
     def _admits(self, funds: Funds | None) -> bool:
         """Ask the budget for one more trial, and remember a refusal."""
@@ -232,10 +227,9 @@ class SweepController:
                 self.exhausted = True
                 return None
             params, attempts = proposal
-        trial = Trial(trial_name(number), number, params, derived_seed(self._seed, "run", number))
-        self._write("suggested", trial=trial.name, number=number, attempts=attempts, params=params, seed=trial.seed)
-        self.trials[trial.name] = trial
-        return trial
+        name, seed = trial_name(number), derived_seed(self._seed, "run", number)
+        self._record("suggested", trial=name, number=number, attempts=attempts, params=params, seed=seed)
+        return self.trials[name]
 
     def _decide(self, trial: Trial, index: int) -> tuple[bool, str]:
         """Ask the trial scheduler; after the last report there is nothing left to stop."""
@@ -245,63 +239,35 @@ class SweepController:
         score = math.nan if told is None else told
         return self._halving.should_continue(trial.name, index=index, score=score, usd=trial.usd)
 
-    def _hear(
-        self,
-        trial: Trial,
-        *,
-        index: int,
-        num_reports: int,
-        metrics: dict[str, float | None] | dict[str, float],
-        seconds: float,
-        usd: float,
-    ) -> None:
-        """Take a report into the state."""
-        trial.index, trial.num_reports, trial.metrics = index, num_reports, dict(metrics)
-        trial.seconds, trial.usd = seconds, usd
-        score = self.score(trial)
-        # The searcher hears the first seed's reports, and the median in the end.
-        if score is not None and not math.isnan(score) and trial.number == self._first(trial.number):
-            self._proposals.on_report(trial.number, index=index, score=score, usd=usd)
+    def _record(self, event: str, **values: Any) -> None:
+        """Write an event, then let it take effect."""
+        self._write(event, **values)
+        self._apply({"event": event, **finite(values)})
 
-    def _settle(self, trial: Trial, *, status: Status, seconds: float, usd: float, error: str | None) -> None:
-        """Take an ending into the state."""
-        trial.status, trial.seconds, trial.usd, trial.error = status, seconds, usd, error
-        self._running.pop(trial.name, None)
+    def _apply(self, event: Event, *, is_past: bool = False) -> None:
+        """Change the state as an event says; one of the past also tells the searcher and the halving what they did."""
+        apply_event(self.trials, event)
+        match event["event"]:
+            case "suggested" if is_past and event["attempts"]:
+                self._proposals.repeat(event["number"], dict(event["params"]), attempts=event["attempts"])
+            case "report":
+                trial = self.trials[event["trial"]]
+                score = self.score(trial)
+                # The searcher hears the first seed's reports, and the median in the end.
+                if score is not None and trial.number == self._first(trial.number):
+                    self._proposals.on_report(trial.number, index=trial.index, score=score, usd=trial.usd)
+            case "decision" if is_past:
+                self._decide(self.trials[event["trial"]], event["index"])
+            case "ended":
+                self._running.pop(event["trial"], None)
+                self._complete(self.trials[event["trial"]])
+
+    def _complete(self, trial: Trial) -> None:
+        """Tell the searcher how a configuration ended, once all its seeds have."""
         same = self._same(trial)
         if len(same) == self.space.limits.seeds and all(one.status in ENDED for one in same):
             worst = max((one.status for one in same), key=ENDED.index)
             self._proposals.complete(self._first(trial.number), status=worst, score=self.median(trial))
-
-    def _replay(self, event: Event) -> None:
-        """Take one event of the journal into the state, without deciding anything anew."""
-        match event["event"]:
-            case "suggested":
-                params = dict(event["params"])
-                if event["attempts"]:
-                    self._proposals.repeat(event["number"], params, attempts=event["attempts"])
-                self.trials[event["trial"]] = Trial(event["trial"], event["number"], params, event["seed"])
-            case "report":
-                self._hear(
-                    self.trials[event["trial"]],
-                    index=event["index"],
-                    num_reports=event["num_reports"],
-                    metrics=event["metrics"],
-                    seconds=event["seconds"],
-                    usd=event.get("usd", 0.0),
-                )
-            case "decision":
-                trial = self.trials[event["trial"]]
-                self._decide(trial, event["index"])
-                trial.decisions[event["index"]] = event["decision"] == "continue"
-            case "ended":
-                trial = self.trials[event["trial"]]
-                self._settle(
-                    trial,
-                    status=event["status"],
-                    seconds=event["seconds"],
-                    usd=event.get("usd", 0.0),
-                    error=event["error"],
-                )
 
 
 def _told(funds: Funds | None) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from raysent.storage import address_of, is_locked, refresh, remove, to_uri
 from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, LOCK_FILE, RUN_FILE, SWEEP_FILE, TRIALS_FILE
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, metered, spent_usd
-from raysent.sweeps.journal import Journal, Listener, read_events
+from raysent.sweeps.journal import Journal, Listener, read_events, session_lengths
 from raysent.sweeps.journal_replay import budget_values
 from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
 from raysent.sweeps.preparation import Progress, prepare_space
@@ -145,7 +145,7 @@ def start(
     record = replace(record, started=round(time.time(), 3))
     facts = prepare_space(record.space, progress=progress)
     try:
-        save_record(folder, record, facts=facts)
+        save_record(folder, replace(record, facts=facts))
         return _sweep(record, folder, listener, spot, request_on_demand)
     except RaysentError:
         _remove_unbegun(folder)
@@ -279,7 +279,7 @@ def _sit(
 ) -> bool:
     """Train in this sitting; returns whether the user interrupted."""
     space = record.space
-    earlier_s = sum(_sitting_lengths(folder))
+    earlier_s = sum(session_lengths(read_events(folder)))
     most_expensive, budget = cost_tracker.prices.most_expensive, _budget(record)
     journal.write(
         "session",
@@ -340,19 +340,6 @@ def _clock(space: SearchSpace, earlier_s: float) -> Callable[[], bool]:
     limit = space.limits.time_s
     begun = time.monotonic() - earlier_s
     return lambda: limit is not None and time.monotonic() - begun > limit
-
-
-def _sitting_lengths(folder: Path) -> list[float]:
-    """Return the seconds of every sitting that the journal tells of, killed ones up to their last event."""
-    lengths: list[float] = []
-    begun = 0.0
-    for event in read_events(folder):
-        if event["event"] == "session":
-            begun = event["time"]
-            lengths.append(0.0)
-        elif lengths:
-            lengths[-1] = event["time"] - begun
-    return lengths
 
 
 def _describer(space: SearchSpace, folder: Path) -> Callable[[Trial], dict[str, Any]]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,19 @@ def read_events(folder: Path) -> Iterator[Event]:
     path = folder / JOURNAL_FILE
     if path.exists():
         yield from map(upgrade_event, read_json_lines(path))
+
+
+def session_lengths(events: Iterable[Event]) -> list[float]:
+    """Return the seconds of every session, of a killed one up to its last event."""
+    lengths: list[float] = []
+    begun = 0.0
+    for event in events:
+        if event["event"] == "session":
+            begun = event["time"]
+            lengths.append(0.0)
+        elif lengths:
+            lengths[-1] = event["time"] - begun
+    return lengths
 
 
 def finite(value: Any) -> Any:

@@ -97,6 +97,13 @@ def rank_trials(space: SearchSpace, trials: Iterable[Trial]) -> list[Trial]:
     return [by_name[result.name] for result in ranked]
 
 
+def best_trial(space: SearchSpace, trials: Iterable[Trial]) -> Trial | None:
+    """Return the best trial of a space that has a value and neither failed nor diverged, or None."""
+    by_name = {trial.name: trial for trial in trials}
+    found = best_result((result_of(space, trial) for trial in by_name.values()), mode=space.mode)
+    return None if found is None else by_name[found.name]
+
+
 def first_number(number: int, *, num_seeds: int) -> int:
     """Return the number of the first trial with the parameters of trial `number`."""
     return number - number % num_seeds

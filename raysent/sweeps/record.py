@@ -1,12 +1,13 @@
-"""What a sweep leaves beside its journal: `sweep.json` at the start, `trials.csv` whenever it ends or pauses."""
+"""The files of a sweep: `sweep.json` at its start, `trials.csv` at the end of a session; and its folder as a whole."""
 
 from __future__ import annotations
 
 import csv
 import io
 import platform
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,20 @@ from raysent.config import Document, Override
 from raysent.errors import ArtifactError
 from raysent.models.objectives import CONTEXT_METRICS
 from raysent.storage import address_of, read_json, write_json, write_text
-from raysent.storage.layout import SWEEP_FILE, TRIALS_FILE, TRIALS_FOLDER
+from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE, TRIALS_FOLDER
+from raysent.sweeps.journal import Event, read_events, session_lengths
 from raysent.sweeps.journal_v1 import upgrade_record
-from raysent.sweeps.ranking import median_values, rank_trials
+from raysent.sweeps.ranking import best_trial, median_values, rank_trials
 from raysent.sweeps.space import SearchSpace, apply_overrides, parse_space
-from raysent.sweeps.trial import Trial, trial_name
+from raysent.sweeps.trial import Trial, trial_name, trials_of
 
+_FACTS = ("corpus", "pool")
 _PACKAGES = ("raysent", "ray", "optuna", "torch", "numpy")
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that a sweep depends on."""
+    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,10 @@ class SweepRecord:
         command: The command line that started it.
         address: The Ray cluster it ran on; None for one of its own.
         evaluation: `data` and `tasks` of the evaluation that follows, as given.
-        started: When it was begun, in seconds since 1970.
+        started: When it was started, in seconds since 1970.
+        facts: What was found before the first trial: `corpus` and `pool`.
+        versions: Package -> version that started it.
+        source: The search-space file; empty where the space's own document names it.
     """
 
     space: SearchSpace
@@ -43,36 +54,33 @@ class SweepRecord:
     address: str | None = None
     evaluation: dict[str, Any] | None = None
     started: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=_versions)
+    source: str = ""
 
-
-def save_record(folder: Path, record: SweepRecord, *, facts: dict[str, Any]) -> None:
-    """Write `sweep.json`.
-
-    Args:
-        folder: The run folder.
-        record: What is swept.
-        facts: What was found before the first trial: `corpus` and `pool`.
-    """
-    space = record.space
-    write_json(
-        folder / SWEEP_FILE,
-        {
+    def values(self) -> dict[str, Any]:
+        """Return the values of `sweep.json`."""
+        return {
             "kind": "sweep",
-            "name": space.name,
-            "metric": space.metric,
-            "metric_mode": space.mode,
-            "seed": record.seed,
-            "search": space.document.values.get("search", {}),
-            "space": space.document.values,
-            "source": space.document.source,
-            "command": list(record.command),
-            "address": record.address,
-            "evaluation": record.evaluation or {},
-            "started": record.started,
-            "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
-            **facts,
-        },
-    )
+            "name": self.space.name,
+            "metric": self.space.metric,
+            "metric_mode": self.space.mode,
+            "seed": self.seed,
+            "search": self.space.document.values.get("search", {}),
+            "space": self.space.document.values,
+            "source": self.source or self.space.document.source,
+            "command": list(self.command),
+            "address": self.address,
+            "evaluation": self.evaluation or {},
+            "started": self.started,
+            "versions": dict(self.versions),
+            **self.facts,
+        }
+
+
+def save_record(folder: Path, record: SweepRecord) -> None:
+    """Write `sweep.json` into a run folder."""
+    write_json(folder / SWEEP_FILE, record.values())
 
 
 def load_record(folder: Path) -> SweepRecord:
@@ -86,15 +94,26 @@ def load_record(folder: Path) -> SweepRecord:
         raise ArtifactError(
             f"{address_of(folder)}: not a sweep's folder, there is no {SWEEP_FILE} in it; name what --run named"
         )
-    values = _read_values(path)
+    values = read_json(path)
+    if not isinstance(values, dict) or values.get("kind") != "sweep":
+        raise ArtifactError(f"{address_of(path)}: not the record of a sweep; name what --run named")
+    values = upgrade_record(values)
     try:
         space = parse_space(Document(values=values["space"], source=str(path)), name=values["name"])
         return SweepRecord(
-            space, values["seed"], values["command"], values["address"], values["evaluation"], values["started"]
+            space,
+            values["seed"],
+            values["command"],
+            values["address"],
+            values["evaluation"],
+            values["started"],
+            {name: values[name] for name in _FACTS if name in values},
+            values["versions"],
+            values["source"],
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(
-            f"{address_of(path)}: not whole ({type(error).__name__}: {error}); restore it or sweep anew"
+            f"{address_of(path)}: not whole ({type(error).__name__}: {error}); restore it or start the sweep again"
         ) from None
 
 
@@ -106,16 +125,68 @@ def change_limits(folder: Path, limits: Sequence[Override]) -> SweepRecord:
     """
     record = load_record(folder)
     space = parse_space(apply_overrides(record.space.document, limits), name=record.space.name)
-    write_json(folder / SWEEP_FILE, {**_read_values(folder / SWEEP_FILE), "space": space.document.values})
-    return replace(record, space=space)
+    changed = replace(record, space=space)
+    save_record(folder, changed)
+    return changed
 
 
-def _read_values(path: Path) -> dict[str, Any]:
-    """Return the values of `sweep.json` under the names of this version."""
-    values = read_json(path)
-    if not isinstance(values, dict) or values.get("kind") != "sweep":
-        raise ArtifactError(f"{address_of(path)}: not the record of a sweep; name what --run named")
-    return upgrade_record(values)
+@dataclass(frozen=True)
+class RecordedSweep:
+    """What a sweep's folder says of it, finished or not.
+
+    Attributes:
+        folder: The run folder.
+        record: What was swept, and how.
+        events: The journal.
+        trials: Every trial with its reports, in the order in which they were drawn.
+    """
+
+    folder: Path
+    record: SweepRecord
+    events: tuple[Event, ...]
+    trials: tuple[Trial, ...]
+
+    @property
+    def space(self) -> SearchSpace:
+        """The search space."""
+        return self.record.space
+
+    @cached_property
+    def ranked(self) -> list[Trial]:
+        """The trials from best to worst."""
+        return rank_trials(self.space, self.trials)
+
+    @cached_property
+    def best(self) -> Trial | None:
+        """The best trial; None where none has a value."""
+        return best_trial(self.space, self.trials)
+
+    @property
+    def num_reports(self) -> int:
+        """Reports of a whole run; 1 where no trial has reported."""
+        return max((trial.num_reports for trial in self.trials), default=0) or 1
+
+    @property
+    def seconds(self) -> float:
+        """Wall clock of all its sessions."""
+        return sum(session_lengths(self.events))
+
+
+def read_sweep(folder: Path) -> RecordedSweep:
+    """Read the folder of a sweep.
+
+    Raises:
+        ArtifactError: If the folder is no sweep's, or a file in it is damaged.
+    """
+    record, events = load_record(folder), tuple(read_events(folder))
+    try:
+        trials = tuple(trials_of(events).values())
+    except (KeyError, TypeError) as error:
+        raise ArtifactError(
+            f"{address_of(folder / JOURNAL_FILE)}: not the journal of a sweep ({type(error).__name__}: {error}); "
+            "restore it"
+        ) from None
+    return RecordedSweep(folder, record, events, trials)
 
 
 def trial_folder(folder: Path, number: int) -> Path:

@@ -1,10 +1,11 @@
-"""One trial of a sweep, as far as the conductor knows it."""
+"""One trial of a sweep, as the events of the journal describe it."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from raysent.sweeps.space import Params
 
@@ -13,22 +14,42 @@ ENDED: tuple[Status, ...] = ("finished", "stopped", "failed", "nan")
 BROKEN: tuple[Status, ...] = ("failed", "nan")
 
 
-@dataclass
-class Trial:
-    """One trial as far as it is known.
+@dataclass(frozen=True)
+class TrialReport:
+    """One report of a trial.
 
     Attributes:
-        name: Four digits, the trial's folder.
+        index: Counted from 1; a whole run makes `Trial.num_reports`.
+        metrics: The figures of validation by name; None for what is not a number.
+        seconds: Time spent training so far, over all resumes.
+        usd: What that time cost.
+        time: When the journal recorded it, in seconds since 1970; None for a report of this session.
+    """
+
+    index: int
+    metrics: Mapping[str, float | None]
+    seconds: float
+    usd: float = 0.0
+    time: float | None = None
+
+
+@dataclass
+class Trial:
+    """One trial.
+
+    Attributes:
+        name: Four digits, the name of the trial's folder.
         number: Counted from 0.
-        params: What was drawn.
+        params: Searched name -> value; a name that did not apply is absent.
         seed: Seed of its run.
-        status: Where it stands.
-        index: Its last report, 0 for none.
-        num_reports: Reports of a whole run, 0 while unknown.
+        status: `waiting` and `running`; `finished`, `stopped` early, `failed`, or `nan` (diverged).
+        index: Index of its last report, 0 before the first.
+        num_reports: Reports of a whole run, 0 before the first.
         metrics: Those of the last report.
         seconds: Time spent training, over all resumes.
         usd: What that time cost.
-        decisions: Report index -> whether it went on.
+        reports: All its reports.
+        decisions: Report index -> whether it continued.
         error: One line, where it failed.
     """
 
@@ -39,11 +60,48 @@ class Trial:
     status: Status = "waiting"
     index: int = 0
     num_reports: int = 0
-    metrics: dict[str, float | None] = field(default_factory=dict)
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
     seconds: float = 0.0
     usd: float = 0.0
+    reports: list[TrialReport] = field(default_factory=list)
     decisions: dict[int, bool] = field(default_factory=dict)
     error: str | None = None
+
+
+def trials_of(events: Iterable[Mapping[str, Any]]) -> dict[str, Trial]:
+    """Return the trials that a journal's events describe, by name."""
+    trials: dict[str, Trial] = {}
+    for event in events:
+        apply_event(trials, event)
+    return trials
+
+
+def apply_event(trials: dict[str, Trial], event: Mapping[str, Any]) -> None:
+    """Change the trials as an event says; an event of no trial changes nothing."""
+    kind = event["event"]
+    if kind == "suggested":
+        trials[event["trial"]] = Trial(event["trial"], event["number"], dict(event["params"]), event["seed"])
+    elif "trial" in event:
+        trial = trials[event["trial"]]
+        match kind:
+            case "started":
+                trial.status = "running"
+            case "report":
+                _take_report(trial, event)
+            case "decision":
+                trial.decisions[event["index"]] = event["decision"] == "continue"
+            case "ended":
+                trial.status, trial.error = event["status"], event["error"]
+                trial.seconds, trial.usd = event["seconds"], event.get("usd", 0.0)
+
+
+def _take_report(trial: Trial, event: Mapping[str, Any]) -> None:
+    """Add a report to its trial."""
+    usd = event.get("usd", 0.0)
+    report = TrialReport(event["index"], event["metrics"], event["seconds"], usd, event.get("time"))
+    trial.reports.append(report)
+    trial.num_reports = event["num_reports"]
+    trial.index, trial.metrics, trial.seconds, trial.usd = report.index, report.metrics, report.seconds, report.usd
 
 
 def trial_name(number: int) -> str:

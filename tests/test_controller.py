@@ -17,7 +17,7 @@ from raysent.sweeps.journal import Journal
 from raysent.sweeps.samplers.optuna_samplers import OptunaSampler
 from raysent.sweeps.schedulers.asha import SuccessiveHalving
 from raysent.sweeps.space import parse_space
-from raysent.sweeps.trial import derived_seed
+from raysent.sweeps.trial import derived_seed, trials_of
 
 NUM_REPORTS = 9
 
@@ -164,6 +164,16 @@ def test_conductor_killed_at_any_event_goes_on_as_if_it_had_not(tmp_path_factory
     _train(resumed)
     journal.close()
     assert _state(resumed) == _state(whole)
+
+
+def test_controller_knows_what_its_journal_says():
+    """The state of a controller is a function of the events that it wrote, reports included."""
+    events = []
+    write = lambda event, **values: events.append({"event": event, **values})  # noqa: E731 - one line says it
+    controller = SweepController(_space(seeds=2), seed=5, write=write)
+    _train(controller)
+    assert trials_of(events) == controller.trials
+    assert [report.index for report in controller.best.reports] == list(range(1, NUM_REPORTS + 1))
 
 
 def test_values_are_worth_the_median_of_their_seeds():

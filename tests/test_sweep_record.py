@@ -1,0 +1,88 @@
+"""The folder of a sweep as domain types: its record, its trials with their reports, and files that are damaged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from raysent.config import parse_yaml
+from raysent.errors import ArtifactError
+from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE
+from raysent.sweeps import SweepRecord, load_record, read_events, read_sweep
+from raysent.sweeps.journal import session_lengths
+from raysent.sweeps.record import save_record
+from raysent.sweeps.space import parse_space
+from raysent.sweeps.trial import trials_of
+
+DATA = Path(__file__).parent / "data" / "version_1"
+TEXT = "base: {encoder: {type: gru}, objective: {type: context_prediction}}\n"
+
+
+def test_record_is_read_as_it_was_written(tmp_path):
+    """Facts, versions, and the name of the space's file come back."""
+    space = parse_space(parse_yaml(TEXT, source="toy.yaml"), name="toy")
+    facts = {"corpus": {"path": "text.txt"}, "pool": {"hash": "abc"}}
+    record = SweepRecord(space, 3, ["raysent"], "auto", {"data": None, "tasks": ["MR"]}, 1.5, facts=facts)
+    save_record(tmp_path, record)
+    read = load_record(tmp_path)
+    assert read.values() == record.values()
+    assert (read.facts, read.versions["ray"], read.source) == (facts, record.versions["ray"], "toy.yaml")
+
+
+def test_read_sweep_has_every_trial_with_its_reports():
+    """Status, values over time, cost; best and order as everywhere."""
+    sweep = read_sweep(DATA / "finished")
+    assert [trial.status for trial in sweep.trials] == ["finished", "stopped", "stopped", *["finished"] * 3]
+    first = sweep.trials[0]
+    assert [report.index for report in first.reports] == [1, 2, 3]
+    assert first.metrics == first.reports[-1].metrics
+    assert first.reports[0].usd < first.reports[-1].usd <= first.usd
+    assert first.reports[-1].time > sweep.record.started
+    assert (sweep.best.name, sweep.ranked[0].name, sweep.num_reports) == ("0004", "0004", 3)
+    assert sweep.seconds == pytest.approx(sum(session_lengths(read_events(DATA / "finished"))))
+
+
+def test_read_sweep_of_a_killed_one_shows_what_was_running():
+    """A trial without an end is running after its last report; seconds count no pause."""
+    sweep = read_sweep(DATA / "killed")
+    assert [(trial.status, trial.index) for trial in sweep.trials] == [("finished", 3), ("running", 1)]
+    assert sweep.best.name == "0000"
+
+
+def test_session_lengths_leave_out_the_pauses():
+    """From each session's event to the last one before the next."""
+    times = [("session", 5.0), ("started", 6.0), ("report", 9.0), ("session", 100.0), ("completed", 101.5)]
+    assert session_lengths({"event": event, "time": time} for event, time in times) == [4.0, 1.5]
+
+
+def test_trials_of_nothing_are_none():
+    """Events of the sweep alone make no trial."""
+    assert trials_of([{"event": "session", "time": 0.0}, {"event": "completed", "time": 1.0}]) == {}
+
+
+@pytest.mark.parametrize("change", [{"trial": "9999"}, {"params": None}, {"number": None}])
+def test_read_sweep_refuses_a_journal_that_is_none(tmp_path, change):
+    """An event of an unknown trial, or without its values, is one line that names the file."""
+    shutil.copytree(DATA / "journals" / "random", tmp_path / "run")
+    events = [*read_events(tmp_path / "run")]
+    at = 2 if "trial" in change else 1
+    events[at] = {key: value for key, value in {**events[at], **change}.items() if value is not None}
+    (tmp_path / "run" / JOURNAL_FILE).write_text("".join(json.dumps(event) + "\n" for event in events))
+    with pytest.raises(ArtifactError, match=r"journal.jsonl: not the journal of a sweep \(KeyError: .*\); restore it$"):
+        read_sweep(tmp_path / "run")
+
+
+def test_load_record_refuses_a_file_that_is_not_whole(tmp_path):
+    """A key that is missing is named, with what to do."""
+    save_record(tmp_path, replace(load_record(DATA / "killed")))
+    values = json.loads((tmp_path / SWEEP_FILE).read_text())
+    del values["seed"]
+    (tmp_path / SWEEP_FILE).write_text(json.dumps(values))
+    with pytest.raises(
+        ArtifactError, match=r"sweep.json: not whole \(KeyError: 'seed'\); restore it or start the sweep again$"
+    ):
+        load_record(tmp_path)
