@@ -38,7 +38,7 @@ def test_configuration_reference_holds_settings_of_every_kind(pages):
     assert "### encoder: gru\n" in text
     assert "`learning_rate`: number > 0, default `0.0005`" in text
     assert "`sampler`: `tpe` | " in text
-    assert len(re.findall(r"^### encoder: \w+$", text, re.MULTILINE)) == 6
+    assert len(re.findall(r"^### encoder: \w+$", text, re.MULTILINE)) >= 6
 
 
 def test_configuration_reference_links_to_its_own_sections(pages):

@@ -18,13 +18,33 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = ("README.md", "CONTRIBUTING.md", "cluster.yaml")
 FOLDERS = {"raysent": (".py", ".cpp", ".h", ".j2"), "docs": (".md",), "search_spaces": (".yaml",), "examples": (".py",)}
-# Reads the files that version 0.1 wrote, and so has to name their keys.
-EXEMPT = {"raysent/sweeps/journal_v1.py"}
+# The first reads the files that version 0.1 wrote, and so names their keys; the others are generated from the code.
+EXEMPT = {
+    "raysent/sweeps/journal_v1.py",
+    "docs/reference/commands.md",
+    "docs/reference/configuration.md",
+    "docs/reference/entry_points.md",
+}
+
+# What is still being rewritten; each line goes when its part is done.
+NOT_YET = {
+    "README.md",
+    "docs",
+    "raysent/analysis",
+    "raysent/cli",
+    "raysent/data",
+    "raysent/kernels",
+    "raysent/models",
+    "raysent/preemption",
+    "raysent/report",
+    "raysent/sweeps",
+    "raysent/training",
+}
 
 # Anywhere, in names (`num_sittings` is read as 'num sittings') and in prose: regular expression -> what to write.
 RETIRED = {
     r"sittings?": "session",
-    r"judg(e|es|ed|ing|ements?)": "evaluate, evaluation; the key judge.each: stratify_by",
+    r"(?<![\"'`])judg(e|es|ed|ing|ements?)": "evaluate, evaluation",
     r"hears?|heard|hearing": "receive, listen",
     r"overhear\w*": "capture",
     r"told|tells|telling": "report, return, pass to",
@@ -168,13 +188,28 @@ def test_words_in_passes_over_other_words(text):
     assert list(words_in(text)) == []
 
 
+def part_of(path: str) -> str:
+    """Return the part of the repository that a path is in: a package of raysent, a folder, or the file itself."""
+    parts = path.split("/")
+    return "/".join(parts[: 2 if parts[0] == "raysent" else 1])
+
+
+@pytest.mark.parametrize("part", sorted({part_of(path.relative_to(ROOT).as_posix()) for path in files()}))
+def test_language_has_no_retired_word(part, request):
+    """Names, docstrings, comments, messages and pages use the words of the field."""
+    if part in NOT_YET:
+        request.applymarker(pytest.mark.xfail(strict=False, reason="is being rewritten"))
+    paths = [path for path in files() if part_of(path.relative_to(ROOT).as_posix()) == part]
+    assert [str(found) for path in paths for found in retired_in(path)] == []
+
+
 def main(places: list[str]) -> None:
     """Print what is left, and how much by package."""
     found = [one for path in files() for one in retired_in(path)]
     chosen = [one for one in found if not places or any(one.path.startswith(place.rstrip("/")) for place in places)]
     if places:
         print(*chosen, sep="\n")
-    packages = Counter("/".join(one.path.split("/")[: 2 if one.path.startswith("raysent/") else 1]) for one in chosen)
+    packages = Counter(part_of(one.path) for one in chosen)
     words = Counter(one.word.lower() for one in chosen)
     print(*(f"{number:5} {name}" for name, number in packages.most_common()), f"{len(chosen):5} in all", sep="\n")
     print("; ".join(f"{word} {number}" for word, number in words.most_common(40)))

@@ -2,7 +2,7 @@
 
 `MemberPredictions` reads arrays or `.npy` files, [members, rows, classes], one block of rows at a time in float64. It
 holds one block of all members, or all rows of one member, and never all members x rows x classes. Every block maps its
-file anew, so that the system can drop the pages of earlier blocks.
+file again, so that the system can drop the pages of earlier blocks.
 
 `Targets` holds the rows' classes, and for pairs with human ratings the ratings.
 """

@@ -55,7 +55,7 @@ class SpaceFile(StrictModel):
             proposal that violates one is not trained.
         limits: How much the sweep may use, and how it searches.
         cost: What machines cost and what the sweep may spend.
-        judge: What is evaluated when all trials have ended.
+        evaluation: What is evaluated when all trials have ended.
     """
 
     retired_names: ClassVar[Mapping[str, str]] = RETIRED_KEYS[""]
