@@ -16,7 +16,7 @@ from raysent.data.corpus import CorpusConfig
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import DataError
 from raysent.evaluation.members import expand
-from raysent.models.sentence_encoder import HashEncoder
+from raysent.models.schemes.hash import HashEncoder
 
 NOUNS = ("king queen", "man woman", "uncle aunt")
 LINES = [

@@ -17,7 +17,7 @@ from raysent.analysis.projection import Shown, neighbour_map, placed
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.members import Costs, costs_of
 from raysent.evaluation.tasks import senteval
-from raysent.models.sentence_encoder import HashEncoder
+from raysent.models.schemes.hash import HashEncoder
 from raysent.report import write as write_report
 from raysent.storage import save_tensors, write_json, write_text
 

@@ -20,7 +20,7 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import ensemble_members, expand, saved_path
 from raysent.evaluation.probes.results import mean_interval
 from raysent.evaluation.tasks import senteval
-from raysent.models.sentence_encoder import HashEncoder
+from raysent.models.schemes.hash import HashEncoder
 
 MEMBERS = ["hash:4", "hash:8", "hash:16"]
 

@@ -12,7 +12,7 @@ from raysent.evaluation.members import Costs, expand
 from raysent.evaluation.protocols import PROTOCOLS
 from raysent.evaluation.records import Score, SimilarityScore, read_record, read_scores
 from raysent.evaluation.tasks import ProbeTask, ScoredSet, SimilarityTask, TaskData, senteval
-from raysent.models.sentence_encoder import HashEncoder
+from raysent.models.schemes.hash import HashEncoder
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from command import CommandLine
 from raysent.analysis.image_ranking import PROTOCOLS, maps, rank_images, read_ranking_data
 from raysent.analysis.image_ranking.data import both_ways, folds_of
 from raysent.errors import ConfigError, DataError
-from raysent.models.sentence_encoder import HashEncoder
+from raysent.models.schemes.hash import HashEncoder
 
 WORDS = [f"word{number}" for number in range(60)]
 

@@ -9,13 +9,14 @@ import torch
 from raysent.config import Document, validate
 from raysent.data.batches import Batch
 from raysent.data.vocabulary import Vocabulary
-from raysent.errors import ArtifactError, ConfigError, RaysentError
+from raysent.errors import ArtifactError, RaysentError
 from raysent.kernels import devices as matmul
 from raysent.kernels.row_adam import RowAdam, gradient_values
 from raysent.models import ModelConfig, SentenceModel, load, register_loader
 from raysent.models import model as encoding
 from raysent.models.objectives import build_objective
-from raysent.models.sentence_encoder import HashEncoder, encode_blocks
+from raysent.models.schemes.hash import HashEncoder
+from raysent.models.sentence_encoder import encode_blocks
 from raysent.storage import load_tensors, read_json, save_tensors, write_json
 
 WORDS = [f"word{number}" for number in range(40)]
@@ -300,27 +301,10 @@ def test_load_says_what_it_looked_for(tmp_path):
 
 def test_load_reads_whatever_has_a_loader(tmp_path, monkeypatch):
     """A kind is known by its file."""
-    monkeypatch.setattr("raysent.models.sentence_encoder._LOADERS", {})
+    monkeypatch.setattr("raysent.models.loading._LOADERS", {})
     register_loader("thing.json", lambda _folder: HashEncoder(7))
     write_json(tmp_path / "thing.json", {})
     assert load(tmp_path).get_sentence_embedding_dimension() == 7
-
-
-def test_hash_encoder_is_its_definition():
-    """The mean of seeded vectors; an empty sentence is a full stop."""
-    vectors = load("hash:50").encode(["The cat", "the CAT", "", ".", "cat"])
-    assert vectors.dtype == np.float32
-    cat = np.random.RandomState(int("d077f244", 16)).uniform(-1, 1, 50).astype(np.float32)  # md5 of "cat"
-    np.testing.assert_array_equal(vectors[4], cat)
-    np.testing.assert_array_equal(vectors[0], vectors[1])
-    np.testing.assert_array_equal(vectors[2], vectors[3])
-
-
-@pytest.mark.parametrize("name", ["hash:", "hash:0", "hash:-3", "hash:five"])
-def test_hash_encoder_needs_a_size(name):
-    """One clear line."""
-    with pytest.raises(ConfigError, match=rf"^{name}: the size after 'hash:' must be a whole number of at least 1"):
-        load(name)
 
 
 @pytest.mark.parametrize(

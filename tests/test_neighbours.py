@@ -19,7 +19,8 @@ from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.members import expand
 from raysent.kernels.compiled import try_load
 from raysent.kernels.hamming import pack_bits
-from raysent.models.sentence_encoder import HashEncoder, SentenceEncoder, normalize_rows
+from raysent.models.schemes.hash import HashEncoder
+from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 
 TEXT = "a cat sat on the mat\na dog  sat on the mat\n\na cat sat on the mat\nthe rain fell all night\na cat sat there\n"
 

@@ -15,7 +15,7 @@ from raysent.evaluation.probes.relatedness import level_targets
 from raysent.evaluation.probes.results import log_probabilities, predicted_scores
 from raysent.evaluation.protocols import fast, fit_probe
 from raysent.evaluation.tasks import NO_ROWS, TaskData
-from raysent.models.sentence_encoder import HashEncoder
+from raysent.models.schemes.hash import HashEncoder
 
 
 def random_task(num_rows: int, dim: int, num_classes: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

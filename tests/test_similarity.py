@@ -14,7 +14,7 @@ from raysent.errors import DataError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.similarity import cosines, score_sets
 from raysent.evaluation.tasks import TASKS, ScoredSet, similarity
-from raysent.models.sentence_encoder import HashEncoder
+from raysent.models.schemes.hash import HashEncoder
 
 # SentEval's own scores for the hash-seeded bag of words of 50 dimensions: Pearson's mean and weighted mean, Spearman's.
 PUBLISHED = {

@@ -24,8 +24,9 @@ from raysent.cli.reading import read_lines
 from raysent.data.corpus import CorpusConfig
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import ConfigError
-from raysent.evaluation.members import REFERENCE, expand, model_folder
+from raysent.evaluation.members import expand, model_folder
 from raysent.kernels.devices import set_matmul_precision
+from raysent.models.schemes import is_scheme_name
 from raysent.storage import address_of
 from raysent.storage.layout import TRIALS_FOLDER
 
@@ -156,7 +157,7 @@ def _check_corpus(corpus: str) -> None:
     Raises:
         ConfigError: If the name is a model's.
     """
-    if corpus.startswith(REFERENCE) or model_folder(Path(corpus)) or (Path(corpus) / TRIALS_FOLDER).is_dir():
+    if is_scheme_name(corpus) or model_folder(Path(corpus)) or (Path(corpus) / TRIALS_FOLDER).is_dir():
         raise ConfigError(
             f"CORPUS: the last name must be a text to search; given the model {corpus}; add 'docs' or a file"
         )

@@ -18,8 +18,9 @@ from raysent.ensembles.combination import LOG_ZERO, normalize, normalized_weight
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.predictions import Float64, MemberPredictions, Targets
 from raysent.errors import ConfigError
-from raysent.evaluation.members import REFERENCE, Member, costs_of
+from raysent.evaluation.members import Member, costs_of
 from raysent.evaluation.records import Record
+from raysent.models.schemes import is_scheme_name
 
 # The method that scores subsets.
 RULE = "validation"
@@ -92,7 +93,7 @@ def member_cost(member: Member, records: Sequence[Record]) -> MemberCost:
         num_sentences = len(record.labels) * (1 if record.kind == "sentence" else 2)
         per_thousand.append(1e6 * float(record.about["seconds"]["encode_s"]) / num_sentences)
     encode_ms = float(np.median(per_thousand))
-    if member.path.startswith(REFERENCE):
+    if is_scheme_name(member.path):
         return MemberCost(encode_ms=encode_ms, num_bytes=0, training_s=0.0)
     known = costs_of(Path(member.path))
     training_s = None if known.training_hours is None else known.training_hours * _SECONDS_PER_HOUR

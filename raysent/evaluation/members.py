@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
@@ -17,13 +18,13 @@ from uuid import uuid4
 
 from raysent.errors import ArtifactError
 from raysent.models import TENSORS_FILE
-from raysent.models.sentence_encoder import HashEncoder, SentenceEncoder
+from raysent.models.loading import missing_model
+from raysent.models.schemes import find_scheme, is_scheme_name, known_forms
+from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import address_of, content_key, file_sha256, is_remote, open_folder, read_json, refresh, to_uri
 from raysent.storage.layout import ENSEMBLE_FILE, MODEL_FILE, OUTCOME_FILE, TRIALS_FOLDER, VOCABULARY_FILE
 
-REFERENCE = "hash:"
-
-# A folder of a model, a run or a sweep, ``hash:DIM``, or an encoder in memory.
+# A folder of a model, a run or a sweep, a scheme's name such as ``hash:50``, or an encoder in memory.
 Model = str | Path | SentenceEncoder
 
 
@@ -51,7 +52,7 @@ class Member:
 
 def folder_name(name: str) -> str:
     """Return a member's name as a folder name that every system allows."""
-    return name.replace(":", "-")
+    return re.sub(r"[:/\\]", "-", name)
 
 
 def expand(models: Sequence[Model]) -> list[Member]:
@@ -64,9 +65,9 @@ def expand(models: Sequence[Model]) -> list[Member]:
     """
     sources: list[str | SentenceEncoder] = []
     for model in models:
-        sources += [model] if isinstance(model, SentenceEncoder) else _paths(str(open_folder(model)))
+        sources += [model] if isinstance(model, SentenceEncoder) else _paths(str(model))
     if not sources:
-        raise ArtifactError("MODEL: needs at least one run, model or hash:DIM; given none")
+        raise ArtifactError(f"MODEL: needs at least one run, model or {known_forms()}; given none")
     sources = list(dict.fromkeys(sources))
     return [
         Member(name, source, model_key(source)) if isinstance(source, str) else Member(name, name, uuid4().hex, source)
@@ -76,8 +77,10 @@ def expand(models: Sequence[Model]) -> list[Member]:
 
 def model_key(path: str) -> str:
     """Return a hash of a model's content: configuration, values and vocabulary; of an ensemble, its members' hashes."""
-    if path.startswith(REFERENCE):
-        return content_key(path)
+    found = find_scheme(path)
+    if found is not None:
+        scheme, rest = found
+        return scheme.key(rest)
     folder = model_folder(Path(path))
     if folder is None:
         base = Path(path)
@@ -110,7 +113,7 @@ def saved_path(path: str, folder: Path) -> str:
     It is relative for a member inside the folder or beside it, so that both can be moved together, and otherwise
     absolute.
     """
-    if path.startswith(REFERENCE):
+    if is_scheme_name(path):
         return path
     member, base = Path(path).resolve(), folder.resolve()
     return os.path.relpath(member, base) if member.is_relative_to(base.parent) else to_uri(member)
@@ -118,7 +121,7 @@ def saved_path(path: str, folder: Path) -> str:
 
 def _located(path: str, folder: Path) -> str:
     """Return the path that `load` takes for what `saved_path` stored; downloads what is in a bucket."""
-    if path.startswith(REFERENCE):
+    if is_scheme_name(path):
         return path
     if is_remote(path):
         return str(open_folder(path))
@@ -130,12 +133,11 @@ def _located(path: str, folder: Path) -> str:
 
 def _paths(name: str) -> list[str]:
     """Return the models that one name stands for."""
-    path = Path(name)
-    if name.startswith(REFERENCE):
-        HashEncoder.parse(name)  # reports a wrong size before any task is read
+    if is_scheme_name(name):
         return [name]
+    path = open_folder(name)
     if model_folder(path) is not None:
-        return [name]
+        return [str(path)]
     if (path / TRIALS_FOLDER).is_dir():
         trials = sorted(trial for trial in (path / TRIALS_FOLDER).iterdir() if model_folder(trial) is not None)
         if not trials:
@@ -144,11 +146,9 @@ def _paths(name: str) -> list[str]:
             )
         return [str(trial) for trial in trials]
     if (path / ENSEMBLE_FILE).is_file():
-        return [name]
+        return [str(path)]
     if not path.exists():
-        raise ArtifactError(
-            f"{address_of(path)}: no such run or model; name a run, a trial, a model, an ensemble or hash:DIM"
-        )
+        raise missing_model(path, "no such run or model")
     raise ArtifactError(
         f"{address_of(path)}: holds no {MODEL_FILE}, {TRIALS_FOLDER} or {ENSEMBLE_FILE}; name a run or a model"
     )
@@ -159,7 +159,7 @@ def _unique_names(sources: Sequence[str | SentenceEncoder]) -> list[str]:
     names = [_short_name(source) for source in sources]
     counts = Counter(names)
     for index, source in enumerate(sources):
-        if counts[names[index]] > 1 and isinstance(source, str):
+        if counts[names[index]] > 1 and isinstance(source, str) and not is_scheme_name(source):
             folder = Path(source).resolve()
             above = folder.parent.parent if folder.parent.name == TRIALS_FOLDER else folder.parent
             names[index] = f"{above.name}-{names[index]}"
@@ -174,7 +174,8 @@ def _unique_names(sources: Sequence[str | SentenceEncoder]) -> list[str]:
 def _short_name(source: str | SentenceEncoder) -> str:
     if isinstance(source, SentenceEncoder):
         return type(source).__name__
-    return source if source.startswith(REFERENCE) else Path(source).resolve().name
+    found = find_scheme(source)
+    return Path(source).resolve().name if found is None else found[0].label(found[1])
 
 
 def _digest(path: Path) -> str:

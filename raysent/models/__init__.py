@@ -21,8 +21,8 @@ A saved model is three files in one folder: `model.json` (what it is), `model.sa
 from raysent.models.averages import average_of_words, bag_of_words, check_weighting, expand
 from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, encoder_tensors
+from raysent.models.loading import load, register_loader
 from raysent.models.model import SentenceModel
-from raysent.models.sentence_encoder import load, register_loader
 from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
 
 __all__ = [

@@ -27,6 +27,7 @@ from raysent.models.config import ModelConfig
 from raysent.models.embeddings import CorpusVectors, EmptyTables, Tables, WordTable
 from raysent.models.encoders import EncoderConfig, Tower, build_encoder
 from raysent.models.files import KIND, TENSORS_FILE, Record, fill, read_record, write_record
+from raysent.models.loading import register_loader
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.postprocessing import Postprocessing
 from raysent.models.sentence_encoder import (
@@ -35,7 +36,6 @@ from raysent.models.sentence_encoder import (
     check_sentences,
     encode_blocks,
     normalize_rows,
-    register_loader,
 )
 from raysent.storage import load_tensors, save_tensors
 from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE

@@ -1,0 +1,59 @@
+"""`load`: the name of a model -> the model. A name is that of a folder, or of a scheme, such as `hash:50`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from raysent.errors import ArtifactError
+from raysent.models.schemes import find_scheme, known_forms, scheme_hint
+from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.storage import address_of, open_folder
+
+Loader = Callable[[Path], SentenceEncoder]
+
+_LOADERS: dict[str, Loader] = {}
+
+
+def register_loader(file_name: str, loader: Loader) -> None:
+    """Let `load` read folders that have a file of this name.
+
+    Args:
+        file_name: File that identifies a folder of the kind, such as ``ensemble.json``.
+        loader: Folder -> encoder.
+    """
+    _LOADERS[file_name] = loader
+
+
+def load(name: str | Path) -> SentenceEncoder:
+    """Return a model by the name of its folder, or by a scheme's name.
+
+    Args:
+        name: Folder of a run, a trial, a model or an ensemble, also in ``s3://``; or a name such as ``hash:50``.
+
+    Raises:
+        ArtifactError: If there is no such folder, or its files are truncated or of another kind.
+        ConfigError: If the scheme has no model of this name.
+    """
+    found = find_scheme(name) if isinstance(name, str) else None
+    if found is not None:
+        scheme, rest = found
+        return scheme.load(rest)
+    folder = open_folder(name)
+    if not folder.is_dir():
+        raise missing_model(folder, "no such folder")
+    for file_name, loader in _LOADERS.items():
+        for place in (folder, folder / "model"):
+            if (place / file_name).is_file():
+                return loader(place)
+    raise ArtifactError(
+        f"{address_of(folder)}: holds no {' and no '.join(_LOADERS)}; name a trained model's folder or an ensemble's"
+    )
+
+
+def missing_model(folder: Path, reason: str) -> ArtifactError:
+    """Return the error for a name that is neither a folder nor that of a known scheme."""
+    name = address_of(folder)
+    return ArtifactError(
+        f"{name}: {reason}{scheme_hint(name)}; name a run, a trial, a model, an ensemble or {known_forms()}"
+    )

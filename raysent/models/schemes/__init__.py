@@ -1,0 +1,90 @@
+"""Schemes: what a model's name such as `hash:50` means. One file per scheme; the folder is the registry.
+
+A file of this folder, or the value of an entry point of the group `raysent.schemes`, is a `Scheme`. Its prefix is the
+part of `FORM` before the colon. Every command that takes a model takes such a name in place of a folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from raysent.errors import ConfigError
+from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.registry import Registry
+
+
+class Scheme(Protocol):
+    """The form of a scheme's module; `rest` is the part of a name after the colon.
+
+    Call order: `label` and `key` when a command reads its arguments, `load` when it encodes. A saved ensemble stores
+    the name, and compares the key before it loads the model again.
+
+    Attributes:
+        FORM: How a name is written, for messages, such as `hash:DIM`.
+    """
+
+    FORM: str
+
+    def label(self, rest: str) -> str:
+        """Return a short name for tables and files.
+
+        Raises:
+            ConfigError: If no model can have this name.
+        """
+
+    def key(self, rest: str) -> str:
+        """Return a key of the model's content: models with the same key give the same vectors.
+
+        Raises:
+            ConfigError: If no model can have this name.
+        """
+
+    def load(self, rest: str) -> SentenceEncoder:
+        """Return the model.
+
+        Raises:
+            RaysentError: If no model can have this name, or it cannot be loaded.
+        """
+
+
+def _by_prefix(module: Any) -> Mapping[str, Scheme]:
+    prefix, colon, _ = str(getattr(module, "FORM", "")).partition(":")
+    if not (prefix and colon):
+        raise ConfigError(f"{getattr(module, '__name__', module)}: must define FORM, such as 'hash:DIM'")
+    return {prefix: module}
+
+
+SCHEMES: Registry[Scheme] = Registry("scheme", package=__name__, folders=__path__, read=_by_prefix)
+
+
+def find_scheme(name: str) -> tuple[Scheme, str] | None:
+    """Return the scheme of a model's name and the rest of the name; None for a path.
+
+    A colon alone makes no scheme: a drive letter or a folder's name may have one, so the prefix must be registered.
+    """
+    prefix, colon, rest = name.partition(":")
+    return (SCHEMES[prefix], rest) if colon and prefix in SCHEMES else None
+
+
+def is_scheme_name(name: str) -> bool:
+    """Return whether a model's name is that of a scheme rather than a path."""
+    return find_scheme(name) is not None
+
+
+def known_forms() -> str:
+    """Return how names of the known schemes are written, for messages."""
+    return " or ".join(scheme.FORM for scheme in SCHEMES.values())
+
+
+def scheme_hint(name: str) -> str:
+    """Return the part of a message about a missing folder whose name looks like that of a scheme; else empty."""
+    prefix, colon, rest = name.partition(":")
+    is_drive_or_address = len(prefix) < 2 or rest.startswith("//")
+    if not colon or is_drive_or_address or prefix in SCHEMES:
+        return ""
+    try:
+        SCHEMES.find(prefix, where=f"and '{prefix}:'")
+    except ConfigError as error:
+        return f", {error}"
+    return ""
