@@ -31,7 +31,8 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from raysent.analysis.neighbours import nearest_codes, nearest_vectors, search
+from raysent.analysis import neighbours
+from raysent.analysis.neighbours import nearest_codes, nearest_vectors
 from raysent.kernels.compiled import try_load
 from raysent.kernels.devices import set_matmul_precision
 
@@ -66,7 +67,7 @@ def ours_codes(kernel: object, codes: np.ndarray) -> Search:
     """Return our search, by the compiled kernel or, without it, by NumPy."""
 
     def answer(queries: np.ndarray) -> np.ndarray:
-        with mock.patch.object(search, "try_load", return_value=kernel):
+        with mock.patch.object(neighbours, "try_load", return_value=kernel):
             return nearest_codes(codes, queries, k=K).scores
 
     return answer

@@ -1,4 +1,4 @@
-"""Analogies among sentences: the arithmetic against one at a time, categories, inputs, the pool, the file's form."""
+"""Sentence analogies: accuracy against a plain computation, categories, inputs, the pool, the file's format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import reference
 from command import CommandLine
 
-from raysent.analysis.neighbours import read_analogies, score_analogies
+from raysent.analysis.analogies import read_analogies, score_analogies
 from raysent.data.corpus import CorpusConfig
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import DataError
@@ -41,7 +41,7 @@ PARTS = {
 
 
 class Meaning(HashEncoder):
-    """A king is a man and a queen is a woman with the same share of royalty: relations are exact differences."""
+    """A king is a man plus royalty and a queen is a woman plus royalty: relations are exact differences."""
 
     def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> np.ndarray:
         """Return the sum of each sentence's parts of meaning."""
@@ -51,14 +51,14 @@ class Meaning(HashEncoder):
 
 @pytest.fixture
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a text of more candidates, one of them also in the file, with a cache of its own."""
+    """Return a text of more candidates, one of them also in the file, with its own cache."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "pool.txt").write_text("the king slept\na queen\nthe queen slept well\na dog barked\n")
     return tmp_path / "pool.txt"
 
 
 def test_score_analogies_finds_exact_differences() -> None:
-    """Where relations are differences, every family question is answered, in every form; sentences of zeros are not."""
+    """If relations are differences, all family questions are answered right; zero vectors are not."""
     score = score_analogies(expand(["hash:4"])[0], Meaning(4), read_analogies(LINES, name="f"), asks_all_four=True)
     family, tense = score.categories
     assert (family.category, family.num_questions, family.accuracy, family.returned_input) == ("family", 24, 100, 0)
@@ -68,13 +68,13 @@ def test_score_analogies_finds_exact_differences() -> None:
 
 @pytest.mark.parametrize("excludes_inputs", [False, True])
 @pytest.mark.parametrize("asks_all_four", [False, True])
-def test_score_analogies_equals_one_at_a_time(excludes_inputs, asks_all_four) -> None:
-    """Accuracy and failures are those of answering question by question."""
+def test_score_analogies_equals_a_plain_computation(excludes_inputs, asks_all_four) -> None:
+    """Accuracy and errors are those of answering question by question."""
     analogies = read_analogies(LINES, name="f")
     vectors = HashEncoder(7).encode(list(analogies.sentences)).astype(np.float64)
     forms = [(0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0)][: 4 if asks_all_four else 1]
     right, gave_c, gave_input = [], [], []
-    for line in analogies.places.tolist():
+    for line in analogies.lines.tolist():
         for form in forms:
             a, b, c, d = (line[place] for place in form)
             answer = reference.analogy_answer(vectors, a, b, c, (a, b, c) if excludes_inputs else ())
@@ -91,7 +91,7 @@ def test_score_analogies_equals_one_at_a_time(excludes_inputs, asks_all_four) ->
 
 
 def test_score_analogies_takes_answers_from_the_pool(pool) -> None:
-    """A nearer sentence of the pool wins; a sentence in both is one."""
+    """A nearer sentence of the pool wins; a sentence in both counts as the file's."""
     lines = [": family", "the man slept\tthe woman slept\tthe king slept\tthe queen slept"]
     sentences = distinct_sentences(CorpusConfig(path=str(pool)))
     member, encoder = expand(["hash:4"])[0], Meaning(4)
@@ -111,13 +111,13 @@ def test_score_analogies_takes_answers_from_the_pool(pool) -> None:
     ],
 )
 def test_read_analogies_refuses_in_one_line(lines, message) -> None:
-    """What is not such a file is told with its line."""
+    """A malformed line is an error that names it."""
     with pytest.raises(DataError, match=message):
         read_analogies(lines, name="f")
 
 
 def test_command_analogies_prints_categories(monkeypatch, capsys, pool) -> None:
-    """A row a category and one for all; as JSON one object."""
+    """One row per category and one for all; `--json` prints one object."""
     command, file = CommandLine(monkeypatch, capsys), pool.with_name("analogies.txt")
     file.write_text("\n".join(LINES) + "\n")
     ran = command("analogies", "hash:20", "hash:30", file, "--pool", pool, "--all-four")

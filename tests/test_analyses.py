@@ -1,4 +1,4 @@
-"""Analyses: restated by hand on made-up answers and runs, refused in one line, and kept so that a report shows them."""
+"""Analyses: computed by hand on simulated predictions and runs, refused in one line, stored and shown by a report."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import torch
 from command import CommandLine, write_task
 
 from raysent import analysis as analyses
-from raysent.analysis.parameter_effect import grouped
-from raysent.analysis.predictions import Answers, disagreements, examples, on_scale
-from raysent.analysis.projection import Shown, neighbour_map, placed
+from raysent.analysis.predictions import Predictions, disagreements, examples, rescale
+from raysent.analysis.projection import LabelledRows, project_rows, tsne
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.members import Costs, costs_of
 from raysent.evaluation.tasks import senteval
@@ -23,7 +22,7 @@ from raysent.storage import save_tensors, write_json, write_text
 
 
 def write_run(folder: Path, *, config: dict | None = None, series: dict[str, list[float]] | None = None) -> Path:
-    """Write the folder of a run that reported a metric every half hour; its model has 2 x 3 + 4 numbers."""
+    """Write the folder of a run that reported a metric every half hour; its model has 2 x 3 + 4 parameters."""
     write_text(folder / "model.json", "{}")
     write_text(folder / "vocabulary.txt", "")
     save_tensors(folder / "model.safetensors", {"a": torch.ones(2, 3), "b": torch.ones(4)})
@@ -42,33 +41,33 @@ def write_run(folder: Path, *, config: dict | None = None, series: dict[str, lis
     return folder
 
 
-def scored(model: str, answers: list[float], gold: list[float]) -> Answers:
-    """Return a model's answers to scored pairs."""
+def rated(model: str, predicted: list[float], gold: list[float]) -> Predictions:
+    """Return a model's predictions of rated pairs."""
     rows = [f"row {number}" for number in range(len(gold))]
-    return Answers(model, "pairs", "similarity", (rows, rows), np.array(gold), np.array(answers))
+    return Predictions(model, "pairs", "similarity", (rows, rows), np.array(gold), np.array(predicted))
 
 
-def classed(model: str, answers: list[int], gold: list[int], log_probabilities: list[float]) -> Answers:
-    """Return a model's answers to rows of two classes."""
+def classified(model: str, predicted: list[int], gold: list[int], log_probabilities: list[float]) -> Predictions:
+    """Return a model's predictions of rows of two classes."""
     rows = [f"row {number}" for number in range(len(gold))]
-    return Answers(
-        model, "task", "fast", (rows,), np.array(gold), np.array(answers), ("no", "yes"), np.array(log_probabilities)
+    return Predictions(
+        model, "task", "fast", (rows,), np.array(gold), np.array(predicted), ("no", "yes"), np.array(log_probabilities)
     )
 
 
-def test_disagreements_of_scores_are_the_largest_differences_of_errors():
-    """The first model's rows come first; a row on which both are equally far off is nobody's."""
-    first, second = scored("a", [1.0, 4.0, 2.0, 3.0], [1, 1, 1, 1]), scored("b", [3.0, 1.5, 2.0, 1.0], [1, 1, 1, 1])
+def test_disagreements_of_ratings_are_the_largest_differences_of_errors():
+    """The first model's rows are first; a row of equal errors belongs to neither."""
+    first, second = rated("a", [1.0, 4.0, 2.0, 3.0], [1, 1, 1, 1]), rated("b", [3.0, 1.5, 2.0, 1.0], [1, 1, 1, 1])
     found = disagreements(first, second, num_rows=1)
     assert [(row.sentences[0], row.gap) for row in found.rows] == [("row 0", 2.0), ("row 1", -2.5)]
     assert (found.num_first, found.num_second, found.num_rows, found.unit) == (1, 2, 4, "points")
     assert found.p_value == 1.0  # one of three, either way
 
 
-def test_disagreements_of_classes_are_where_one_alone_is_right():
-    """Rows that both get right or wrong do not count, however far apart their probabilities."""
-    first = classed("a", [1, 1, 0, 1], [1, 1, 1, 1], [-0.1, -0.2, -3.0, -0.01])
-    second = classed("b", [0, 1, 1, 0], [1, 1, 1, 1], [-2.0, -9.0, -0.5, -4.0])
+def test_disagreements_of_classes_are_rows_that_one_model_gets_right():
+    """Rows that both get right or wrong do not count, whatever their probabilities."""
+    first = classified("a", [1, 1, 0, 1], [1, 1, 1, 1], [-0.1, -0.2, -3.0, -0.01])
+    second = classified("b", [0, 1, 1, 0], [1, 1, 1, 1], [-2.0, -9.0, -0.5, -4.0])
     found = disagreements(first, second, num_rows=5)
     assert [(row.sentences, row.first, row.second) for row in found.rows] == [
         (("row 3",), "yes", "no"),
@@ -79,46 +78,46 @@ def test_disagreements_of_classes_are_where_one_alone_is_right():
 
 
 def test_examples_are_a_seeded_sample_and_the_worst():
-    """Two models show the same sample; each its own worst rows."""
+    """Two models have the same sample, and each its own worst rows."""
     gold = list(np.linspace(0, 5, 40))
-    one, other = scored("a", [0.0] * 40, gold), scored("b", [5.0] * 40, gold)
-    first, second = (examples(answers, num_rows=3, seed=7) for answers in (one, other))
+    one, other = rated("a", [0.0] * 40, gold), rated("b", [5.0] * 40, gold)
+    first, second = (examples(predictions, num_rows=3, seed=7) for predictions in (one, other))
     assert [row.sentences for row in first.sample] == [row.sentences for row in second.sample]
     assert [row.sentences[0] for row in first.worst] == ["row 39", "row 38", "row 37"]
     assert [row.sentences[0] for row in second.worst] == ["row 0", "row 1", "row 2"]
 
 
-def test_on_scale_fits_a_line_and_stays_within_it():
-    """Similarities that order pairs rightly along a line are right; a constant says the mean."""
+def test_rescale_fits_a_line_and_clips():
+    """A linear function of the ratings is rescaled to the ratings, a constant to their mean."""
     scores = np.array([1.0, 2.0, 4.0, 5.0])
-    assert on_scale(0.9 + 0.01 * scores, scores) == pytest.approx(scores)
-    assert on_scale(np.array([0.0, 1.0, 9.0, 1.0]), scores).max() <= 5.0
-    assert on_scale(np.ones(4), scores) == pytest.approx(np.full(4, 3.0))
+    assert rescale(0.9 + 0.01 * scores, scores) == pytest.approx(scores)
+    assert rescale(np.array([0.0, 1.0, 9.0, 1.0]), scores).max() <= 5.0
+    assert rescale(np.ones(4), scores) == pytest.approx(np.full(4, 3.0))
 
 
-def test_neighbour_map_keeps_groups_together_and_is_seeded():
-    """Two far groups stay apart on the plane: every point's nearest is of its own group."""
+def test_tsne_keeps_groups_together_and_is_deterministic():
+    """Two distant groups stay apart on the plane: every point's nearest point is of its own group."""
     generator = np.random.default_rng(0)
     features = np.vstack([generator.normal(size=(40, 60)), generator.normal(size=(40, 60)) + 8]).astype(np.float32)
-    points, _ = neighbour_map(features, seed=3)
+    points, _ = tsne(features, seed=3)
     distances = np.linalg.norm(points[:, None] - points[None], axis=2) + 1e9 * np.eye(80)
     assert ((distances.argmin(axis=1) < 40) == (np.arange(80) < 40)).all()
-    assert (neighbour_map(features, seed=3)[0] == points).all()
+    assert (tsne(features, seed=3)[0] == points).all()
 
 
-def test_placed_shows_a_sample_with_its_scores():
-    """Pairs are points coloured by score, their texts beside them; too few, or all alike, are refused."""
+def test_project_rows_samples_rows_with_their_ratings():
+    """Pairs are points with ratings and texts; too few rows, or equal vectors, are refused."""
     encoder, texts = HashEncoder(8), [f"w{number} w{number % 7}" for number in range(60)]
-    shown = Shown((texts, texts[::-1]), np.arange(60.0), ())
-    found = placed(encoder, shown, model="m", task="pairs", num_points=40, seed=1)
+    rows = LabelledRows((texts, texts[::-1]), np.arange(60.0), ())
+    found = project_rows(encoder, rows, model="m", task="pairs", num_points=40, seed=1)
     assert (len(found.x), found.num_rows) == (40, 60)
     assert found.texts == tuple(f"{texts[int(row)]} | {texts[59 - int(row)]}" for row in found.colours)
-    with pytest.raises(DataError, match="m: pairs: a map needs more than 30 rows whose vectors differ"):
-        placed(encoder, shown, model="m", task="pairs", num_points=20, seed=1)
+    with pytest.raises(DataError, match="m: pairs: a projection needs more than 30 rows whose vectors differ"):
+        project_rows(encoder, rows, model="m", task="pairs", num_points=20, seed=1)
 
 
-def test_efficiency_compares_the_time_to_the_best_score_that_all_reach(tmp_path):
-    """The slow run reaches 60 after two hours, the fast one after half an hour: four times sooner."""
+def test_efficiency_compares_the_time_to_the_best_common_score(tmp_path):
+    """The slow run reaches 60 after two hours, the fast one after half an hour: four times faster."""
     slow = write_run(tmp_path / "slow", series={"downstream": [50.0, 52.0, 55.0, 60.0]})
     fast = write_run(tmp_path / "fast", series={"downstream": [61.0, 70.0]})
     found = analyses.compare_efficiency([slow, fast])
@@ -129,7 +128,7 @@ def test_efficiency_compares_the_time_to_the_best_score_that_all_reach(tmp_path)
 
 
 def test_efficiency_of_a_loss_and_of_a_target_that_one_run_misses(tmp_path):
-    """Less is better of a loss; a run that never got there has no time."""
+    """A lower loss is better; a run that does not reach the target has no time."""
     runs = [
         write_run(tmp_path / "a", series={"nll": [3.0, 2.0]}),
         write_run(tmp_path / "b", series={"nll": [4.0, 3.5]}),
@@ -141,7 +140,7 @@ def test_efficiency_of_a_loss_and_of_a_target_that_one_run_misses(tmp_path):
 
 
 def test_efficiency_refuses_runs_without_a_metric_in_common(tmp_path):
-    """The line says what would give one."""
+    """The error says how to get one."""
     runs = [
         write_run(tmp_path / "a", series={"nll": [3.0]}),
         write_run(tmp_path / "b", series={"context_accuracy": [0.1]}),
@@ -153,35 +152,35 @@ def test_efficiency_refuses_runs_without_a_metric_in_common(tmp_path):
 
 
 def test_compare_values_gives_mean_and_spread_over_seeds(tmp_path):
-    """Two seeds of 512 bits and one of 64, by size; the seed alone is not said to differ."""
+    """Two seeds of 512 bits and one of 64, by size; the seed is not listed as varied."""
     runs = [
         write_run(tmp_path / f"{bits}-{seed}", config={"seed": seed, "code": {"bits": bits}}, series={"pearson": [r]})
         for bits, seed, r in ((512, 0, 0.6), (512, 1, 0.8), (64, 0, 0.5))
     ]
     found = analyses.compare_values(runs, "code.bits")
-    groups = grouped(found)
+    groups = found.groups()
     assert [(group.value, group.num_runs, group.mean) for group in groups] == [(64, 1, 0.5), (512, 2, 0.7)]
     assert [group.spread for group in groups] == [None, pytest.approx(np.std([0.6, 0.8], ddof=1))]
     assert (found.metric, found.also_varied) == ("pearson", ())
 
 
-def test_compare_values_says_what_else_differs_and_refuses_unknown_names(tmp_path):
-    """A mistyped name finds its nearest; a whole part is told by what is inside."""
+def test_compare_values_lists_other_differences_and_refuses_unknown_names(tmp_path):
+    """The error for a misspelt name gives the nearest, that for a section names a setting in it."""
     runs = [
         write_run(tmp_path / "a", config={"code": {"bits": 64}, "lambda_sp": 0.2}),
         write_run(tmp_path / "b", config={"code": {"bits": 128}, "lambda_sp": 0.8}),
     ]
     assert analyses.compare_values(runs, "code.bits").also_varied == ("lambda_sp",)
-    series = grouped(analyses.compare_values(runs, "code.bits", by="lambda_sp"))
+    series = analyses.compare_values(runs, "code.bits", by="lambda_sp").groups()
     assert [(group.series, group.value) for group in series] == [("0.2", 64), ("0.8", 128)]
     with pytest.raises(ConfigError, match=r"code\.bit: none of the runs has such a setting; did you mean 'code\.bits'"):
         analyses.compare_values(runs, "code.bit")
-    with pytest.raises(ConfigError, match=r"code: must be a single setting; given a whole part; name one inside"):
+    with pytest.raises(ConfigError, match=r"code: must be a single setting; given a section; name one inside"):
         analyses.compare_values(runs, "code")
 
 
 def test_costs_are_counted_in_the_models_file(tmp_path):
-    """Ten numbers and half an hour; nothing where there is no model; a torn file is told."""
+    """Ten parameters and half an hour; None without a model; a truncated file is an error."""
     run = write_run(tmp_path / "run")
     assert costs_of(run) == Costs(
         num_parameters=10, num_bytes=sum(file.stat().st_size for file in run.glob("model.*")), training_hours=0.5
@@ -192,24 +191,24 @@ def test_costs_are_counted_in_the_models_file(tmp_path):
         costs_of(run)
 
 
-def test_analyses_are_kept_and_read(tmp_path):
-    """What is written is read again; one of another version is told, with what to do."""
-    found = disagreements(scored("a/1", [1.0], [2.0]), scored("b", [3.0], [2.5]), num_rows=1)
+def test_read_analyses_returns_what_was_written(tmp_path):
+    """An analysis survives its file; a file of another version is an error that says what to do."""
+    found = disagreements(rated("a/1", [1.0], [2.0]), rated("b", [3.0], [2.5]), num_rows=1)
     path = analyses.write_analysis(tmp_path, found)
     assert path.name == "disagreements-pairs-a-1-b.json"
-    assert analyses.read_analyses(tmp_path, analyses.Disagreements) == [found]
+    assert analyses.read_analyses(tmp_path) == (found,)
     values = json.loads(path.read_text())
     del values["models"]
     path.write_text(json.dumps(values))
     with pytest.raises(ArtifactError, match="models is not as this version writes it; analyse again"):
-        analyses.read_analyses(tmp_path, analyses.Disagreements)
+        analyses.read_analyses(tmp_path)
     path.write_text("[]")
     with pytest.raises(ArtifactError, match="not an analysis; remove it"):
-        analyses.read_analyses(tmp_path, analyses.Disagreements)
+        analyses.read_analyses(tmp_path)
 
 
-def test_reported_tables_are_whole():
-    """Every paper is there, every row has a figure, and figures in percent look like percentages."""
+def test_reported_tables_are_complete():
+    """All papers are read, every row has a number, and percentages are in a plausible range."""
     tables = analyses.reported_tables()
     assert len({table.paper for table in tables}) == 5
     for table in tables:
@@ -221,7 +220,7 @@ def test_reported_tables_are_whole():
 
 
 def test_reported_for_joins_a_papers_tables_but_never_protocols():
-    """MC-QT stands in two tables of one paper; its row in another paper, of another protocol, is its own."""
+    """MC-QT is in two tables of one paper; its row in another paper, of another protocol, is a separate entry."""
     models = [model for model in analyses.reported_for(["MR", "SST-2", "SICK-R"]) if model.model.startswith("MC-QT")]
     told = {model.where: model for model in models}
     joined = told["Logeswaran and Lee, 2018, tables 1 and 2"]
@@ -233,8 +232,8 @@ def test_reported_for_joins_a_papers_tables_but_never_protocols():
     assert analyses.reported_for(["no-such-task"]) == []
 
 
-def test_analyse_commands_keep_what_the_report_shows(tmp_path, monkeypatch, capsys):
-    """Each command keeps a file; a folder of judged models alone has a page with a section for each."""
+def test_analyse_commands_write_what_the_report_shows(tmp_path, monkeypatch, capsys):
+    """Each command writes a file, and the page of a folder with evaluated models alone has a section for each."""
     monkeypatch.chdir(tmp_path)
     raysent = CommandLine(monkeypatch, capsys)
     run = write_run(tmp_path / "a", config={"size": 1}, series={"downstream": [50.0, 60.0]})

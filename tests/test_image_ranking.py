@@ -1,4 +1,4 @@
-"""Images and captions: recalls against sorting, the loss against its sum, known answers, and what is refused."""
+"""Image ranking: recalls against sorting, the loss against a plain sum, known results, and malformed files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ import reference
 import torch
 from command import CommandLine
 
-from raysent.analysis.image_ranking import PROTOCOLS, maps, rank_images, read_ranking_data
-from raysent.analysis.image_ranking.data import both_ways, folds_of
+from raysent.analysis import image_ranking
+from raysent.analysis.image_ranking import (
+    RANKING_PROTOCOLS,
+    EncodedSplit,
+    LinearMaps,
+    rank_images,
+    ranking_folds,
+    ranking_recalls,
+    read_ranking_data,
+)
 from raysent.errors import ConfigError, DataError
 from raysent.models.schemes.hash import HashEncoder
 
@@ -38,39 +46,39 @@ def write_data(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_both_ways_equals_sorting(seed) -> None:
-    """Recalls and medians are those of sorting every list, with ties to the earlier; captions an image vary."""
+def test_ranking_recalls_equal_sorting(seed) -> None:
+    """Recalls and medians are those of sorting every list; the earlier of equals is first; captions per image vary."""
     generator = np.random.default_rng(seed)
     image_of = np.sort(np.concatenate([np.arange(12), generator.integers(0, 12, 30)]))
     similarity = generator.integers(0, 6, (42, 12)).astype(np.float32)
-    found = both_ways(similarity, image_of)
+    found = ranking_recalls(similarity, image_of)
     expected = reference.image_recalls(similarity, image_of)
     for way, figures in zip((found.captions_of_image, found.images_of_caption), expected, strict=True):
         assert [way.r1, way.r5, way.r10, way.median_rank] == pytest.approx(figures)
 
 
-def test_folds_are_five_of_a_size_and_one_where_there_are_fewer() -> None:
-    """Images beyond the fifth fold, and those that do not fill one, are left out, as the published folds do."""
+def test_ranking_folds_are_at_most_five_of_equal_size() -> None:
+    """Images that do not fill a fold, or exceed five, are left out as in the published folds; few are one fold."""
     image_of = np.repeat(np.arange(13), 2)
-    assert folds_of(image_of, num_images=13, fold_size=4) == [
+    assert ranking_folds(image_of, num_images=13, fold_size=4) == [
         (slice(at, at + 4), slice(2 * at, 2 * at + 8)) for at in (0, 4, 8)
     ]
-    assert len(folds_of(image_of, num_images=13, fold_size=2)) == 5
-    assert folds_of(image_of, num_images=13, fold_size=14) == [(slice(0, 13), slice(0, 26))]
+    assert len(ranking_folds(image_of, num_images=13, fold_size=2)) == 5
+    assert ranking_folds(image_of, num_images=13, fold_size=14) == [(slice(0, 13), slice(0, 26))]
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", RANKING_PROTOCOLS)
 def test_loss_equals_its_sum(monkeypatch, name) -> None:
     """The loss is the sum of every pair's hinges, one at a time."""
-    protocol = replace(PROTOCOLS[name], dim=5, num_contrastive=3, margin=0.5)
+    protocol = replace(RANKING_PROTOCOLS[name], dim=5, num_contrastive=3, margin=0.5)
     generator = torch.Generator().manual_seed(0)
     image_of = torch.tensor([0, 0, 1, 2, 2, 2, 3])
-    data = maps.Features(torch.randn(4, 6, generator=generator), torch.randn(7, 3, generator=generator), image_of)
-    both = maps.Maps(6, 3, protocol, generator=generator)
+    data = EncodedSplit(torch.randn(4, 6, generator=generator), torch.randn(7, 3, generator=generator), image_of)
+    both = LinearMaps(6, 3, protocol, generator=generator)
     rows = torch.tensor([4, 1])
     others = torch.tensor([[[0, 3, 3], [6, 1, 2]], [[5, 0, 1], [2, 2, 6]]])
-    monkeypatch.setattr(maps, "_others", lambda *_: others)
-    found = maps._loss(both, data, rows, protocol, generator)
+    monkeypatch.setattr(image_ranking, "_contrastive", lambda *_: others)
+    found = image_ranking._loss(both, data, rows, protocol, generator)
     images = both.image(data.images[image_of]).detach().numpy().astype(np.float64)
     captions = both.sentence(data.captions).detach().numpy().astype(np.float64)
     listed = [(row, others[0, at].tolist(), others[1, at].tolist()) for at, row in enumerate(rows.tolist())]
@@ -80,22 +88,22 @@ def test_loss_equals_its_sum(monkeypatch, name) -> None:
     assert found.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_others_of_senteval_come_from_outside_the_step() -> None:
-    """Every pair outside is drawn, none inside; kiros draws from all."""
+def test_contrastive_examples_of_senteval_are_outside_the_step() -> None:
+    """SentEval draws every pair outside the step and none inside; Kiros draws from all."""
     rows, generator = torch.tensor([7, 2, 3]), torch.Generator().manual_seed(0)
-    drawn = maps._others(9, rows, replace(PROTOCOLS["senteval"], num_contrastive=200), generator)
+    drawn = image_ranking._contrastive(9, rows, replace(RANKING_PROTOCOLS["senteval"], num_contrastive=200), generator)
     assert set(drawn.flatten().tolist()) == {0, 1, 4, 5, 6, 8}
-    drawn = maps._others(9, rows, replace(PROTOCOLS["kiros"], num_contrastive=200), generator)
+    drawn = image_ranking._contrastive(9, rows, replace(RANKING_PROTOCOLS["kiros"], num_contrastive=200), generator)
     assert set(drawn.flatten().tolist()) == set(range(9))
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_rank_images_finds_images_that_are_a_map_of_their_captions(tmp_path, monkeypatch, name) -> None:
-    """Where the answer is known, every test image is found first, both ways."""
+@pytest.mark.parametrize("name", RANKING_PROTOCOLS)
+def test_rank_images_learns_a_linear_map(tmp_path, monkeypatch, name) -> None:
+    """If images are a linear map of their captions, every test image ranks first in both directions."""
     monkeypatch.setitem(
-        PROTOCOLS,
+        RANKING_PROTOCOLS,
         name,
-        replace(PROTOCOLS[name], dim=64, batch_size=20, learning_rate=0.01, max_epochs=10, patience=None),
+        replace(RANKING_PROTOCOLS[name], dim=64, batch_size=20, learning_rate=0.01, max_epochs=10, patience=None),
     )
     data = read_ranking_data(*write_data(tmp_path, num_images=420, num_dev=100))
     score = rank_images(["hash:32"], data, protocol=name)[0]
@@ -104,9 +112,9 @@ def test_rank_images_finds_images_that_are_a_map_of_their_captions(tmp_path, mon
         assert (way.r1, way.median_rank) == (100, 1)
 
 
-def test_rank_images_is_the_same_again_and_near_chance_for_noise(tmp_path, monkeypatch) -> None:
-    """A seed fixes the figures; features of noise are found about as often as by chance."""
-    monkeypatch.setitem(PROTOCOLS, "kiros", replace(PROTOCOLS["kiros"], dim=10, max_epochs=2))
+def test_rank_images_is_deterministic_and_near_chance_for_noise(tmp_path, monkeypatch) -> None:
+    """The same seed gives the same recalls; recalls of random features are near chance."""
+    monkeypatch.setitem(RANKING_PROTOCOLS, "kiros", replace(RANKING_PROTOCOLS["kiros"], dim=10, max_epochs=2))
     data = read_ranking_data(*write_data(tmp_path, num_images=120, noise=1e4))
     first, second = (rank_images(["hash:32"], data)[0] for _ in range(2))
     assert first == second
@@ -114,7 +122,7 @@ def test_rank_images_is_the_same_again_and_near_chance_for_noise(tmp_path, monke
 
 
 def test_rank_images_refuses_an_unknown_protocol(tmp_path) -> None:
-    """The nearest name is told."""
+    """The error names the nearest protocol."""
     data = read_ranking_data(*write_data(tmp_path))
     with pytest.raises(
         ConfigError, match=r"^protocol: must be one of kiros, senteval; given 'kiro'; did you mean 'kiros'\?$"
@@ -122,8 +130,8 @@ def test_rank_images_refuses_an_unknown_protocol(tmp_path) -> None:
         rank_images(["hash:32"], data, protocol="kiro")
 
 
-def test_read_ranking_data_puts_captions_with_their_image(tmp_path) -> None:
-    """Captions of one image may stand apart in the file; blank lines are passed over."""
+def test_read_ranking_data_groups_captions_by_image(tmp_path) -> None:
+    """Captions of one image need not be consecutive in the file; blank lines are ignored."""
     np.save(tmp_path / "i.npy", np.arange(8, dtype=np.float64).reshape(4, 2))
     lines = ["image\tsplit\tcaption", "3\ttrain\tc  d", "1\ttrain\ta", "", "3\ttrain\tb", "0\tdev\te", "2\ttest\tf"]
     (tmp_path / "c.tsv").write_text("\n".join(lines))
@@ -148,13 +156,13 @@ def test_read_ranking_data_puts_captions_with_their_image(tmp_path) -> None:
         ),
         (
             ["image\tsplit\tcaption", "1\ttrain\ta", "1\tdev\tb"],
-            "c.tsv:3: an image must stand in one split; 1 is in train too",
+            "c.tsv:3: an image must be in one split; 1 is in train too",
         ),
         (["image\tsplit\tcaption", "1\ttrain\ta"], "c.tsv: must hold captions of the split dev; given none"),
     ],
 )
-def test_read_ranking_data_refuses_odd_captions(tmp_path, lines, message) -> None:
-    """What is wrong is told with its line."""
+def test_read_ranking_data_refuses_malformed_captions(tmp_path, lines, message) -> None:
+    """The error names the line."""
     np.save(tmp_path / "i.npy", np.zeros((4, 2), np.float32))
     (tmp_path / "c.tsv").write_text("\n".join(lines))
     with pytest.raises(DataError) as caught:
@@ -162,8 +170,8 @@ def test_read_ranking_data_refuses_odd_captions(tmp_path, lines, message) -> Non
     assert message.replace("\\\\t", "\t").replace("\\t", "\t") in str(caught.value)
 
 
-def test_read_ranking_data_refuses_odd_features(tmp_path) -> None:
-    """Truncated files, other kinds of numbers and NaN are told."""
+def test_read_ranking_data_refuses_malformed_features(tmp_path) -> None:
+    """Truncated files, other types of numbers and NaN are errors."""
     images, captions = write_data(tmp_path)
     whole = images.read_bytes()
     features = np.load(images)
@@ -180,8 +188,8 @@ def test_read_ranking_data_refuses_odd_features(tmp_path) -> None:
 
 
 def test_command_rank_prints_both_directions(monkeypatch, capsys, tmp_path) -> None:
-    """A row a model; as JSON one object."""
-    monkeypatch.setitem(PROTOCOLS, "kiros", replace(PROTOCOLS["kiros"], dim=10, max_epochs=1))
+    """One row per model; `--json` prints one object."""
+    monkeypatch.setitem(RANKING_PROTOCOLS, "kiros", replace(RANKING_PROTOCOLS["kiros"], dim=10, max_epochs=1))
     command, (images, captions) = CommandLine(monkeypatch, capsys), write_data(tmp_path)
     ran = command("rank", "hash:32", "hash:8", images, captions, "--fold-size", 5)
     assert ran.code == 0, ran.err

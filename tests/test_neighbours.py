@@ -1,4 +1,4 @@
-"""Nearest sentences: exact search against one at a time, distinct text, an index that is gone on with, the table."""
+"""Nearest sentences: exact search against a plain one, distinct sentences, the index, the comparison of models."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 import reference
 from command import CommandLine
 
-from raysent.analysis import neighbours as room
-from raysent.analysis.neighbours import nearest_codes, nearest_vectors, search
-from raysent.analysis.neighbours import search as index_module
+from raysent.analysis import neighbours as module
+from raysent.analysis.neighbours import nearest_codes, nearest_vectors, neighbours, open_index, read_comparison
 from raysent.data.corpus import CorpusConfig, distinct
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import ArtifactError, ConfigError, DataError
@@ -33,7 +32,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 @pytest.fixture
 def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CorpusConfig:
-    """Return a text of four distinct sentences, with a cache of its own."""
+    """Return a corpus of four distinct sentences with its own cache."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "text.txt").write_text(TEXT)
     return CorpusConfig(path=str(tmp_path / "text.txt"))
@@ -54,14 +53,14 @@ class Bits(SentenceEncoder):
 
 
 class Counting(HashEncoder):
-    """Counts the sentences that it encodes; from the `breaks_at`th on it breaks."""
+    """Counts the sentences that it encodes; is interrupted at the `breaks_at`th."""
 
     def __init__(self, dim: int, breaks_at: int | None = None) -> None:
         super().__init__(dim)
         self.num_encoded, self._breaks_at = 0, breaks_at
 
     def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> np.ndarray:
-        """Return the vectors, or break."""
+        """Return the vectors, or raise."""
         self.num_encoded += len(sentences)
         if self._breaks_at is not None and self.num_encoded >= self._breaks_at:
             raise KeyboardInterrupt
@@ -70,9 +69,9 @@ class Counting(HashEncoder):
 
 @pytest.mark.parametrize("num_bits", [8, 20, 64, 200])
 @pytest.mark.parametrize("block_bytes", [64, 1 << 21])
-def test_nearest_codes_equals_one_at_a_time(monkeypatch, num_bits, block_bytes) -> None:
-    """Rows and distances are those of comparing bit by bit, whatever the block; equal ones in order of rows."""
-    monkeypatch.setattr(search, "_BLOCK_BYTES", block_bytes)
+def test_nearest_codes_equals_a_plain_search(monkeypatch, num_bits, block_bytes) -> None:
+    """Rows and distances are those of comparing bit by bit, for any block size; equal ones are in order of rows."""
+    monkeypatch.setattr(module, "_BLOCK_BYTES", block_bytes)
     generator = np.random.default_rng(num_bits)
     bits, queries = generator.integers(0, 2, (300, num_bits)), generator.integers(0, 2, (70, num_bits))
     hits = nearest_codes(pack_bits(bits), pack_bits(queries), k=7)
@@ -83,8 +82,8 @@ def test_nearest_codes_equals_one_at_a_time(monkeypatch, num_bits, block_bytes) 
 
 @pytest.mark.parametrize("num_bytes", [1, 8, 37, 64, 100, 128, 256, 320, 512])
 @pytest.mark.parametrize("num_rows", [5, 8, 333])
-def test_nearest_codes_is_the_same_by_numpy_and_by_the_kernel(monkeypatch, num_bytes, num_rows) -> None:
-    """The kernel finds the same rows in the same order, of any width; codes differ in few bits, so many are equal."""
+def test_nearest_codes_finds_the_same_with_and_without_the_kernel(monkeypatch, num_bytes, num_rows) -> None:
+    """The kernel finds the same rows in the same order for any width; few bits differ, so many codes are equal."""
     if try_load("hamming") is None:
         pytest.skip("no C++ compiler")
     generator = np.random.default_rng(num_bytes)
@@ -92,7 +91,7 @@ def test_nearest_codes_is_the_same_by_numpy_and_by_the_kernel(monkeypatch, num_b
     codes[:, [0, -1]] = generator.integers(0, 4, (num_rows, 2))
     queries = codes[generator.integers(0, num_rows, 70)] ^ generator.integers(0, 2, (70, num_bytes), np.uint8)
     expected = nearest_codes(codes, queries, k=9)
-    monkeypatch.setattr(search, "_COMPILED_BYTES", 0)
+    monkeypatch.setattr(module, "_COMPILED_BYTES", 0)
     found = nearest_codes(codes, queries, k=9)
     assert np.array_equal(found.rows, expected.rows)
     assert np.array_equal(found.scores, expected.scores)
@@ -100,17 +99,17 @@ def test_nearest_codes_is_the_same_by_numpy_and_by_the_kernel(monkeypatch, num_b
 
 
 def test_nearest_codes_needs_no_compiler(monkeypatch) -> None:
-    """Where the kernel cannot be had, NumPy answers."""
-    monkeypatch.setattr(search, "_COMPILED_BYTES", 0)
-    monkeypatch.setattr(search, "try_load", lambda name: None)
+    """Without the kernel, NumPy searches."""
+    monkeypatch.setattr(module, "_COMPILED_BYTES", 0)
+    monkeypatch.setattr(module, "try_load", lambda name: None)
     codes = np.arange(10, dtype=np.uint8)[:, None]
     assert nearest_codes(codes, codes[3:4], k=2).rows.tolist() == [[3, 1]]
 
 
 @pytest.mark.parametrize("block_bytes", [64, 1 << 21])
-def test_nearest_vectors_equals_one_at_a_time(monkeypatch, block_bytes) -> None:
-    """Rows and cosines are those of float64, one vector at a time; zeros have cosine 0."""
-    monkeypatch.setattr(search, "_BLOCK_BYTES", block_bytes)
+def test_nearest_vectors_equals_a_plain_search(monkeypatch, block_bytes) -> None:
+    """Rows and cosines are those of float64 products, one vector at a time; zeros have cosine 0."""
+    monkeypatch.setattr(module, "_BLOCK_BYTES", block_bytes)
     generator = np.random.default_rng(0)
     vectors = normalize_rows(generator.standard_normal((500, 6)).astype(np.float32))
     vectors[17] = 0
@@ -124,20 +123,20 @@ def test_nearest_vectors_equals_one_at_a_time(monkeypatch, block_bytes) -> None:
 
 @pytest.mark.parametrize("dim", [3, 48])
 def test_nearest_vectors_orders_equal_ones_by_row(dim) -> None:
-    """Many rows with the same vector come in the order of the corpus, in every block and beside any other query."""
+    """Rows with the same vector are in the order of the corpus, in every block and beside any other query."""
     one, other = normalize_rows(np.random.default_rng(0).standard_normal((2, dim)).astype(np.float32))
     vectors = np.tile(other, (200_000, 1))
     places = [5, 70_001, 70_002, 150_000, 199_999]
     vectors[places] = one
-    alone = nearest_vectors(vectors, one[None], k=4)
+    single = nearest_vectors(vectors, one[None], k=4)
     beside = nearest_vectors(vectors, np.stack([other, one, other]), k=4)
-    assert alone.rows.tolist() == [places[:4]]
+    assert single.rows.tolist() == [places[:4]]
     assert beside.rows.tolist() == [[0, 1, 2, 3], places[:4], [0, 1, 2, 3]]
-    assert np.array_equal(alone.scores[0], beside.scores[1])
+    assert np.array_equal(single.scores[0], beside.scores[1])
 
 
-def test_nearest_vectors_tells_apart_what_float32_cannot(monkeypatch) -> None:
-    """Cosines that differ by less than a float32 product's rounding are ordered by float64."""
+def test_nearest_vectors_orders_by_float64(monkeypatch) -> None:
+    """Cosines that differ by less than the rounding of a float32 product are ordered by float64."""
     generator = np.random.default_rng(1)
     base = generator.standard_normal(64)
     vectors = normalize_rows((base + 1e-5 * generator.standard_normal((400, 64))).astype(np.float32))
@@ -146,8 +145,8 @@ def test_nearest_vectors_tells_apart_what_float32_cannot(monkeypatch) -> None:
     assert nearest_vectors(vectors, query, k=20).rows[0].tolist() == np.argsort(-exact, kind="stable")[:20].tolist()
 
 
-def test_nearest_gives_all_rows_where_fewer_than_k_are_there() -> None:
-    """A small corpus is answered whole."""
+def test_nearest_returns_all_rows_of_a_small_corpus() -> None:
+    """Fewer rows than k are all returned."""
     vectors = normalize_rows(np.eye(3, dtype=np.float32))
     assert nearest_vectors(vectors, vectors[:1], k=10).rows.tolist() == [[0, 1, 2]]
     assert nearest_codes(pack_bits(np.eye(3, dtype=int)), pack_bits([[0, 0, 1]]), k=10).rows.tolist() == [[2, 0, 1]]
@@ -155,7 +154,7 @@ def test_nearest_gives_all_rows_where_fewer_than_k_are_there() -> None:
 
 @pytest.mark.parametrize("block", [1, 2, 100])
 def test_distinct_sentences_keeps_the_first_of_equal_ones(corpus, monkeypatch, block) -> None:
-    """Sentences come in order of first appearance, with single blanks, whatever the block."""
+    """Sentences are in order of first appearance, with single blanks, for any block size."""
     monkeypatch.setattr(distinct, "_BLOCK_SENTENCES", block)
     found = distinct_sentences(corpus)
     expected = list(dict.fromkeys(" ".join(line.split()) for line in TEXT.split("\n") if line))
@@ -164,66 +163,66 @@ def test_distinct_sentences_keeps_the_first_of_equal_ones(corpus, monkeypatch, b
 
 
 def test_distinct_sentences_stops_at_the_configured_number(corpus) -> None:
-    """The limit counts sentences as they are read."""
+    """The limit counts sentences before duplicates are removed."""
     assert len(distinct_sentences(corpus.model_copy(update={"max_sentences": 4}))) == 3
 
 
 def test_distinct_sentences_refuses_an_empty_text(corpus, tmp_path) -> None:
-    """A text without sentences is one line."""
+    """A text without sentences is an error of one line."""
     (tmp_path / "empty.txt").write_text("\n \n")
     with pytest.raises(DataError, match=r"^corpus.path: .*empty.txt: must hold sentences; given none$"):
         distinct_sentences(CorpusConfig(path=str(tmp_path / "empty.txt")))
 
 
-def test_open_index_goes_on_where_it_was_interrupted(corpus, monkeypatch) -> None:
-    """Whole blocks stay, but for the last, which may be torn; what comes out is as if nothing had happened."""
-    monkeypatch.setattr(index_module, "_BLOCK_SENTENCES", 1)
+def test_open_index_continues_after_an_interruption(corpus, monkeypatch) -> None:
+    """Complete blocks are kept except the last, which may be torn; the vectors are those of an uninterrupted build."""
+    monkeypatch.setattr(module, "_BLOCK_SENTENCES", 1)
     sentences, member = distinct_sentences(corpus), expand(["hash:5"])[0]
     with pytest.raises(KeyboardInterrupt):
-        room.open_index(member, Counting(5, breaks_at=4), sentences)
+        open_index(member, Counting(5, breaks_at=4), sentences)
     again = Counting(5)
-    index = room.open_index(member, again, sentences)
+    index = open_index(member, again, sentences)
     assert again.num_encoded == 2
     assert np.array_equal(index.rows, HashEncoder(5).encode(sentences.texts(range(4)), normalize_embeddings=True))
-    room.open_index(member, again, sentences)
+    open_index(member, again, sentences)
     assert again.num_encoded == 2
 
 
-def test_open_index_makes_a_shortened_file_again(corpus) -> None:
-    """Vectors of another size than was written are not searched."""
+def test_open_index_rebuilds_a_shortened_file(corpus) -> None:
+    """A file of vectors that has another size than its summary says is written again."""
     sentences, member = distinct_sentences(corpus), expand(["hash:5"])[0]
-    index = room.open_index(member, HashEncoder(5), sentences)
+    index = open_index(member, HashEncoder(5), sentences)
     expected = index.rows.copy()
     path = index.folder / "vectors.bin"
     path.write_bytes(path.read_bytes()[:-3])
-    assert np.array_equal(room.open_index(member, HashEncoder(5), sentences).rows, expected)
+    assert np.array_equal(open_index(member, HashEncoder(5), sentences).rows, expected)
 
 
 def test_open_index_refuses_nan(corpus) -> None:
-    """A model that gives NaN is named with the sentence."""
+    """The error names the model and the sentence."""
 
     class Broken(HashEncoder):
         def encode(self, sentences, **_):
             return np.full((len(sentences), 5), np.nan, np.float32)
 
     with pytest.raises(DataError, match=r"^hash:5: 'a cat sat on the mat': the vector must be finite; given NaN"):
-        room.open_index(expand(["hash:5"])[0], Broken(5), distinct_sentences(corpus))
+        open_index(expand(["hash:5"])[0], Broken(5), distinct_sentences(corpus))
 
 
-def test_neighbours_leaves_out_the_query_and_shows_duplicates_once(corpus) -> None:
-    """The query is no neighbour of its own, unless that is asked for."""
-    found = room.neighbours(["hash:50"], corpus, ["a cat  sat on the mat"], k=2)
+def test_neighbours_excludes_the_query_and_duplicates(corpus) -> None:
+    """The query is not its own neighbour, unless `includes_query`."""
+    found = neighbours(["hash:50"], corpus, ["a cat  sat on the mat"], k=2)
     assert [one.sentence for one in found.columns[0].neighbours[0]] == ["a dog sat on the mat", "a cat sat there"]
-    with_itself = room.neighbours(["hash:50"], corpus, ["a cat sat on the mat"], k=2, includes_query=True)
+    with_itself = neighbours(["hash:50"], corpus, ["a cat sat on the mat"], k=2, includes_query=True)
     first, second = with_itself.columns[0].neighbours[0]
     assert (first.sentence, second.sentence) == ("a cat sat on the mat", "a dog sat on the mat")
     assert first.score == pytest.approx(1, abs=1e-6)
 
 
-def test_neighbours_puts_a_code_beside_vectors(corpus) -> None:
-    """A model with a code is searched by Hamming distance, which counts letters here."""
+def test_neighbours_compares_a_code_with_vectors(corpus) -> None:
+    """A model with a code is searched by Hamming distance; here the bits are letters."""
     encoders = {"hash:50": HashEncoder(50), "hash:51": Bits()}
-    found = room.neighbours(["hash:50", "hash:51"], corpus, ["a cot sat on the mat"], k=1, load=encoders.get)
+    found = neighbours(["hash:50", "hash:51"], corpus, ["a cot sat on the mat"], k=1, load=encoders.get)
     assert [column.measure for column in found.columns] == ["cosine", "hamming"]
     best = found.columns[1].neighbours[0][0]
     assert (best.sentence, best.score) == ("a cat sat on the mat", 0)
@@ -233,30 +232,30 @@ def test_neighbours_puts_a_code_beside_vectors(corpus) -> None:
     ("queries", "message"), [([], "at least one sentence; given none"), (["a", " "], "2 is empty")]
 )
 def test_neighbours_refuses_empty_queries(corpus, queries, message) -> None:
-    """There is something to ask for."""
+    """No query or an empty one is an error."""
     with pytest.raises(ConfigError, match=f"^queries: .*{message}$"):
-        room.neighbours(["hash:5"], corpus, queries)
+        neighbours(["hash:5"], corpus, queries)
 
 
-def test_neighbours_refuses_none_wanted(corpus) -> None:
-    """At least one neighbour is asked for."""
+def test_neighbours_refuses_a_k_of_zero(corpus) -> None:
+    """At least one neighbour is needed."""
     with pytest.raises(ConfigError, match="^k: must be at least 1; given 0$"):
-        room.neighbours(["hash:5"], corpus, ["a"], k=0)
+        neighbours(["hash:5"], corpus, ["a"], k=0)
 
 
-def test_saved_comparison_reads_as_it_was(corpus, tmp_path) -> None:
-    """What a report reads is what was found; another file is refused."""
-    found = room.neighbours(["hash:5", "hash:6"], corpus, ["a cat", "rain"], k=3)
-    assert room.read_comparison(tmp_path) is None
-    room.save_comparison(tmp_path, found)
-    assert room.read_comparison(tmp_path) == found
+def test_read_comparison_returns_what_was_saved(corpus, tmp_path) -> None:
+    """A comparison survives its file; another file is refused."""
+    found = neighbours(["hash:5", "hash:6"], corpus, ["a cat", "rain"], k=3)
+    assert read_comparison(tmp_path) is None
+    module.save_comparison(tmp_path, found)
+    assert read_comparison(tmp_path) == found
     (tmp_path / "neighbours.json").write_text('{"kind": "raysent-neighbours-table"}')
     with pytest.raises(ArtifactError, match=r"neighbours.json: not a table of neighbours of this version; run"):
-        room.read_comparison(tmp_path)
+        read_comparison(tmp_path)
 
 
 def test_command_neighbours_prints_models_side_by_side(command, corpus, tmp_path) -> None:
-    """A table a query, a column a model; queries also from a file."""
+    """One table per query, one column per model; queries also come from a file."""
     (tmp_path / "queries.txt").write_text("the rain fell\n")
     ran = command(
         "neighbours",
@@ -279,7 +278,7 @@ def test_command_neighbours_prints_models_side_by_side(command, corpus, tmp_path
 
 
 def test_command_neighbours_prints_one_json_object(command, corpus) -> None:
-    """The same as plain values."""
+    """`--json` prints the comparison."""
     ran = command("neighbours", "hash:50", corpus.path, "--query", "a cat sat on the mat", "-k", 2, "--json")
     found = json.loads(ran.out)
     assert found["num_sentences"] == 4
@@ -302,7 +301,7 @@ def test_command_neighbours_prints_one_json_object(command, corpus) -> None:
     ],
 )
 def test_command_neighbours_refuses_in_one_line(command, corpus, arguments, message) -> None:
-    """A slip is told with what must hold."""
+    """A wrong argument is an error of one line that says what must hold."""
     ran = command("neighbours", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert message in ran.err

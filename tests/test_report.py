@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raysent.analysis.neighbours import Column, Comparison, Neighbour, save_comparison
+from raysent.analysis.neighbours import Comparison, ModelNeighbours, Neighbour, save_comparison
 from raysent.config import parse_yaml
 from raysent.ensembles import combine
 from raysent.errors import ArtifactError
@@ -510,7 +510,10 @@ def test_neighbours_stand_beside_each_other(tmp_path: Path) -> None:
     """A table a query, a column a model, fewer neighbours left blank; text is escaped."""
     folder = sweep_folder(tmp_path / "run", num_trials=2, judged=False)
     near, far = Neighbour("He <b>slept</b>.", 0.91234), Neighbour("She sang.", 0.5)
-    columns = (Column("0001", "cosine", ((near, far),)), Column("0002", "hamming", ((Neighbour("They ran.", 17),),)))
+    columns = (
+        ModelNeighbours("0001", "cosine", ((near, far),)),
+        ModelNeighbours("0002", "hamming", ((Neighbour("They ran.", 17),),)),
+    )
     save_comparison(folder, Comparison("books/", 1200, "key", ("He slept well.",), columns))
     page = write(folder).read_text(encoding="utf-8")
     assert "among 1,200 of books/, found exactly" in prose(page)

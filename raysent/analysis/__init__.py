@@ -1,20 +1,35 @@
-"""What the figures alone do not tell: maps of vectors, models' disagreements, what training costs, what was reported.
+"""Analyses of models and trainings beyond their scores.
 
-In: models, runs, tasks. Out: `analyses/<kind>-<name>.json` in a run's folder, which a section of the report shows. A
-kind of analysis is a module with its value (an `Analysis`) and the function that finds it.
+An analysis is a value (an `Analysis`) and the function that computes it from models, runs or tasks. `write_analysis`
+stores it as `analyses/<kind>-<name>.json`, and a section of the report shows it.
+
+To add an analysis: write a module with a subclass of `Analysis` and its function, add the class to `ANALYSES` below,
+and add a section to `raysent/report/sections`.
+
+efficiency.py        score against training time for several runs
+parameter_effect.py  score against one setting of several runs
+projection.py        a task's sentences on a plane, by t-SNE
+predictions.py       examples of predictions, and rows on which two models differ
+neighbours.py        nearest sentences of a corpus
+analogies.py         sentence analogies
+image_ranking.py     ranking of images by sentences
+reported/            scores that papers report
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from raysent.analysis.efficiency import Efficiency, compare_efficiency
-from raysent.analysis.files import Analysis, read_analyses, write_analysis
+from raysent.analysis.files import Analysis, write_analysis
+from raysent.analysis.files import read_kind as _read_kind
 from raysent.analysis.parameter_effect import ParameterEffect, compare_values
 from raysent.analysis.predictions import Disagreements, Examples, find_disagreements, pick_examples
 from raysent.analysis.projection import Projection, project
 from raysent.analysis.reported import ReportedModel, ReportedTable, notes_on, reported_for, reported_tables
 
 __all__ = [
-    "KINDS",
+    "ANALYSES",
     "Analysis",
     "Disagreements",
     "Efficiency",
@@ -35,5 +50,14 @@ __all__ = [
     "write_analysis",
 ]
 
-# In the order of reading.
-KINDS: tuple[type[Analysis], ...] = (Efficiency, ParameterEffect, Projection, Examples, Disagreements)
+# Every stored kind, in the order in which `read_analyses` returns them.
+ANALYSES: tuple[type[Analysis], ...] = (Efficiency, ParameterEffect, Projection, Examples, Disagreements)
+
+
+def read_analyses(folder: Path) -> tuple[Analysis, ...]:
+    """Return all analyses in a folder, in the order of `ANALYSES`, then by name.
+
+    Raises:
+        ArtifactError: If a file is truncated or of another version.
+    """
+    return tuple(found for kind in ANALYSES for found in _read_kind(folder, kind))

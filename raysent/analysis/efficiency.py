@@ -1,8 +1,6 @@
-"""What runs' folders say of themselves, for comparing runs: configurations, reports, and a metric that all have.
+"""Score against training time for several runs, and how soon each run reaches the same score.
 
-What training costs: scores against hours for several runs, and how soon each reaches the same score.
-
-Source: Logeswaran and Lee, 2018, appendix C and figure 2 (one encoder, two objectives, score after x hours).
+Source: Logeswaran and Lee, 2018, appendix C and figure 2 (one encoder, two objectives, scores after some hours).
 """
 
 from __future__ import annotations
@@ -17,20 +15,21 @@ from raysent.analysis.files import Analysis
 from raysent.config import StrictModel
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.members import costs_of, expand
-from raysent.storage import read_json, read_json_lines
+from raysent.storage import address_of, read_json, read_json_lines
 from raysent.storage.layout import REPORTS_FILE, RUN_FILE
 from raysent.training.validation import METRICS
 
-# The one figure that encoders of every family share, asked of tasks.
+# The metric that runs of every objective can report.
 DOWNSTREAM = "downstream"
+_SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True)
-class RunFacts:
-    """A run's folder.
+class TrainedRun:
+    """The folder of a training.
 
     Attributes:
-        name: Short and unique among its fellows.
+        name: Short and unique among the runs compared.
         path: The folder.
     """
 
@@ -44,9 +43,10 @@ class RunFacts:
         Raises:
             ArtifactError: If the folder does not hold it.
         """
-        values = read_json(self.path / RUN_FILE)
+        path = self.path / RUN_FILE
+        values = read_json(path)
         if not isinstance(values, dict) or not isinstance(values.get("config"), dict):
-            raise ArtifactError(f"{self.path / RUN_FILE}: not the record of a run; name folders of trained runs")
+            raise ArtifactError(f"{address_of(path)}: not the record of a run; name folders of trained runs")
         config: dict[str, Any] = values["config"]
         return config
 
@@ -60,13 +60,24 @@ class RunFacts:
         path = self.path / REPORTS_FILE
         found = [report for report in read_json_lines(path) if isinstance(report, dict)] if path.is_file() else []
         if not found:
-            raise ArtifactError(f"{path}: must hold a run's reports; given none; name folders of trained runs")
+            raise ArtifactError(
+                f"{address_of(path)}: must hold a run's reports; given none; name folders of trained runs"
+            )
         return found
 
     def series(self, metric: str) -> list[tuple[float, float]]:
-        """Return the seconds and the metric of every report that has it."""
+        """Return the seconds and the metric of every report that has it, at least one.
+
+        Raises:
+            ConfigError: If no report has it as a number.
+        """
         found = [(report.get("seconds"), report.get("metrics", {}).get(metric)) for report in self.reports]
-        return [(s, value) for s, value in found if isinstance(s, int | float) and isinstance(value, int | float)]
+        series = [(s, value) for s, value in found if isinstance(s, int | float) and isinstance(value, int | float)]
+        if not series:
+            raise ConfigError(
+                f"--metric {metric}: {address_of(self.path)} reports no number for it; name another metric or run"
+            )
+        return series
 
     @property
     def objective(self) -> str:
@@ -74,39 +85,36 @@ class RunFacts:
         return str(self.config.get("objective", {}).get("type", ""))
 
 
-def runs_of(names: Sequence[str | Path]) -> list[RunFacts]:
-    """Return the runs behind names: folders of runs, or a sweep's, which stands for its trained trials."""
-    return [RunFacts(member.name, Path(member.path)) for member in expand(names)]
+def trained_runs(names: Sequence[str | Path]) -> list[TrainedRun]:
+    """Return the runs of folders; a sweep's folder stands for its trained trials."""
+    return [TrainedRun(member.name, Path(member.path)) for member in expand(names)]
 
 
-def metric_of(runs: Sequence[RunFacts], wanted: str | None = None) -> str:
-    """Return the metric to compare runs by: the wanted one, else `downstream`, else the first that all report.
+def choose_metric(runs: Sequence[TrainedRun], metric: str | None = None) -> str:
+    """Return the metric to compare runs by: the one given, else `downstream`, else the first that all report.
 
     Raises:
-        ConfigError: If a run does not report it, or nothing is reported by all.
+        ConfigError: If a run does not report the metric given, or the runs have none in common.
     """
     reported = [{name for report in run.reports for name in report.get("metrics", {})} for run in runs]
     shared = [name for name in METRICS if all(name in names for names in reported)]
-    if wanted is None:
+    if metric is None:
         if not shared:
             raise ConfigError(
                 "--metric: the runs have none in common; train them with --set validation.downstream.data=DIR, "
                 f"then all report '{DOWNSTREAM}'"
             )
         return DOWNSTREAM if DOWNSTREAM in shared else shared[0]
-    without = next((run for run, names in zip(runs, reported, strict=True) if wanted not in names), None)
+    without = next((run for run, names in zip(runs, reported, strict=True) if metric not in names), None)
     if without is not None:
-        told = f"all runs report {', '.join(shared)}" if shared else "the runs report none in common"
-        raise ConfigError(f"--metric {wanted}: {without.path} does not report it; {told}")
-    return wanted
+        known = f"all runs report {', '.join(shared)}" if shared else "the runs report none in common"
+        raise ConfigError(f"--metric {metric}: {address_of(without.path)} does not report it; {known}")
+    return metric
 
 
 def metric_mode(metric: str) -> str:
-    """Return `max` or `min`: which values of a metric are better; a loss is better smaller."""
+    """Return `max` or `min`, the direction of better values; `min` for losses."""
     return METRICS.get(metric, "min")
-
-
-_SECONDS_PER_HOUR = 3600.0
 
 
 class Curve(StrictModel):
@@ -114,11 +122,11 @@ class Curve(StrictModel):
 
     Attributes:
         run: Its name.
-        objective: What it minimised.
+        objective: The objective's name.
         hours: Wall clock of training and validation at each report [reports].
-        values: The metric then [reports].
-        num_parameters: Numbers in the model's file; None where there is no file.
-        hours_to_target: At the first report that reached the target; None where none did.
+        values: The metric at each report [reports].
+        num_parameters: Size of the model; None without its file.
+        hours_to_target: At the first report that reached the target; None if none did.
     """
 
     run: str
@@ -133,10 +141,10 @@ class Efficiency(Analysis):
     """Runs' scores against hours.
 
     Attributes:
-        metric: What is compared.
-        mode: `max` or `min`.
-        target: The score whose time is compared.
-        curves: One for each run.
+        metric: The metric compared.
+        mode: `max` or `min`, the direction of better values.
+        target: The score to reach.
+        curves: One per run.
     """
 
     metric: str
@@ -151,11 +159,11 @@ class Efficiency(Analysis):
 
     @property
     def slowest(self) -> float | None:
-        """Hours of the run that reached the target last; None where none reached it."""
+        """Hours of the run that reached the target last; None if none reached it."""
         return max((c.hours_to_target for c in self.curves if c.hours_to_target is not None), default=None)
 
     def speed_up(self, curve: Curve) -> float | None:
-        """Return how many times sooner than the slowest a run reached the target."""
+        """Return how many times faster than the slowest run a run reached the target; None if it did not."""
         if curve.hours_to_target is None or self.slowest is None or curve.hours_to_target <= 0:
             return None
         return self.slowest / curve.hours_to_target
@@ -168,30 +176,25 @@ def compare_efficiency(
 
     Args:
         names: Folders of runs, or of sweeps, which stand for their trained trials.
-        metric: What is compared; by default `downstream`, or else the first metric that all runs report.
-        target: The score whose time is compared; by default the best that every run reached.
+        metric: The metric to compare; by default `downstream`, or else the first that all runs report.
+        target: The score to reach; by default the best one that every run reached.
 
     Raises:
-        ConfigError: If the runs have no such metric in common.
-        ArtifactError: If a folder is no trained run.
+        ConfigError: If the runs do not have the metric in common.
+        ArtifactError: If a folder holds no trained run.
     """
-    runs = runs_of(names)
-    chosen = metric_of(runs, metric)
+    runs = trained_runs(names)
+    chosen = choose_metric(runs, metric)
     mode = metric_mode(chosen)
-    best = [_best([value for _, value in run.series(chosen)], mode, run, chosen) for run in runs]
-    wanted = target if target is not None else (min(best) if mode == "max" else max(best))
+    if target is None:
+        best, worst_of = (max, min) if mode == "max" else (min, max)
+        target = worst_of(best(value for _, value in run.series(chosen)) for run in runs)
     return Efficiency(
-        metric=chosen, mode=mode, target=wanted, curves=tuple(_curve(run, chosen, mode, wanted) for run in runs)
+        metric=chosen, mode=mode, target=target, curves=tuple(_curve(run, chosen, mode, target) for run in runs)
     )
 
 
-def _best(values: Sequence[float], mode: str, run: RunFacts, metric: str) -> float:
-    if not values:
-        raise ConfigError(f"--metric {metric}: {run.path} reports no number for it; name another metric or run")
-    return max(values) if mode == "max" else min(values)
-
-
-def _curve(run: RunFacts, metric: str, mode: str, target: float) -> Curve:
+def _curve(run: TrainedRun, metric: str, mode: str, target: float) -> Curve:
     series = [(seconds / _SECONDS_PER_HOUR, value) for seconds, value in run.series(metric)]
     reached = (hours for hours, value in series if (value >= target if mode == "max" else value <= target))
     return Curve(

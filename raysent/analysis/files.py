@@ -1,4 +1,4 @@
-"""An analysis as a file of a run's folder: `analyses/<kind>-<name>.json`, and back."""
+"""Analyses as files of a folder: `analyses/<kind>-<name>.json`."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ import pydantic
 
 from raysent.config import StrictModel
 from raysent.errors import ArtifactError
-from raysent.storage import read_json, write_json
+from raysent.storage import address_of, read_json, write_json
 from raysent.storage.layout import ANALYSES_FOLDER
 
 KIND = "raysent analysis"
 
 
 class Analysis(StrictModel):
-    """What an analysis found: plain values, so that a report needs no model and no data."""
+    """The result of an analysis: plain values, so that a report needs neither the models nor the data."""
 
     @property
     def name(self) -> str:
-        """What tells it apart from others of its kind, as `qt-uni TREC`."""
+        """Distinguishes it from others of its kind, e.g. `TREC qt-uni`."""
         raise NotImplementedError
 
 
-Found = TypeVar("Found", bound=Analysis)
+AnyAnalysis = TypeVar("AnyAnalysis", bound=Analysis)
 
 
-def write_analysis(home: Path, found: Analysis) -> Path:
-    """Write an analysis into a run's folder and return its path; one of the same name is replaced.
+def write_analysis(folder: Path, analysis: Analysis) -> Path:
+    """Write an analysis into a folder and return its path; replaces one of the same kind and name.
 
     Raises:
         ArtifactError: If the folder cannot be written.
     """
-    path = home / ANALYSES_FOLDER / f"{_file_word(type(found).__name__)}-{_file_word(found.name)}.json"
-    write_json(path, {"kind_of_file": KIND, **found.model_dump(mode="json")})
+    path = folder / ANALYSES_FOLDER / f"{_file_word(type(analysis).__name__)}-{_file_word(analysis.name)}.json"
+    write_json(path, {"kind_of_file": KIND, **analysis.model_dump(mode="json")})
     return path
 
 
-def read_analyses(home: Path, kind: type[Found]) -> list[Found]:
-    """Return a run's analyses of a kind, by name; none where there is none.
+def read_kind(folder: Path, kind: type[AnyAnalysis]) -> list[AnyAnalysis]:
+    """Return the analyses of one kind in a folder, by name.
 
     Raises:
-        ArtifactError: If a file is torn or of another version.
+        ArtifactError: If a file is truncated or of another version.
     """
-    paths = sorted((home / ANALYSES_FOLDER).glob(f"{_file_word(kind.__name__)}-*.json"))
+    paths = sorted((folder / ANALYSES_FOLDER).glob(f"{_file_word(kind.__name__)}-*.json"))
     return [_read(path, kind) for path in paths]
 
 
-def _read(path: Path, kind: type[Found]) -> Found:
+def _read(path: Path, kind: type[AnyAnalysis]) -> AnyAnalysis:
     values = read_json(path)
     if not isinstance(values, dict) or values.pop("kind_of_file", None) != KIND:
-        raise ArtifactError(f"{path}: not an analysis; remove it")
+        raise ArtifactError(f"{address_of(path)}: not an analysis; remove it")
     try:
-        # Lists of JSON stand for tuples.
+        # JSON has lists in place of tuples.
         return kind.model_validate(values, strict=False)
     except pydantic.ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise ArtifactError(f"{path}: {where or 'it'} is not as this version writes it; analyse again") from None
+        where = ".".join(map(str, error.errors()[0]["loc"])) or "its content"
+        raise ArtifactError(f"{address_of(path)}: {where} is not as this version writes it; analyse again") from None
 
 
 def _file_word(text: str) -> str:

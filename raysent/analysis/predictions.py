@@ -1,19 +1,13 @@
-"""Models' answers to a task's rows, beside the right ones. In: models and a task. Out: one `Answers` a model.
+"""Models' predictions on a task's rows beside the right ones: rows on which two models differ, and examples.
 
-A probe's answers are those to rows that no choice saw; of scored pairs, its mean mark. Where nothing is trained, an
-answer is the model's own similarity, laid on the scale of people's scores by the line that fits these best: the
-correlation by which the task is judged is blind to that line.
+A probe predicts the rows that neither trained it nor chose its penalty; for rated pairs the prediction is the expected
+rating. A task of similarities has no probe: the predictions are the model's similarities on the scale of the human
+ratings, by least squares. The score of such a task is a correlation, which that line does not change.
 
-Differs: Jiao, Wang and Feng, 2018, section 5.3, stretch cosines to [0, 5]; there a model whose cosines all are high
-errs on every pair of low score, whatever order it gives them.
-
-Where two models differ most on a task. In: their answers. Out: the rows on which one is far better than the other.
-
-Source: Jiao, Wang and Feng, 2018, section 5.3 and table 6 (pairs with both models' scores and people's).
-
-What a model answers, beside what is right: a seeded sample of a task's rows, and its worst ones.
-
-Source: Kiros et al., 2015, table 4 (predicted relatedness of SICK's test pairs).
+Source: Jiao, Wang and Feng, 2018, section 5.3 and table 6 (pairs with the scores of two models and of people); Kiros
+et al., 2015, table 4 (predicted relatedness of SICK's test pairs).
+Differs: Jiao et al. stretch cosines to [0, 5], so a model with high cosines alone errs on every pair with a low score,
+whatever their order.
 """
 
 from __future__ import annotations
@@ -34,23 +28,22 @@ from raysent.evaluation.probes.features import encode_columns
 from raysent.evaluation.probes.results import predicted_scores
 from raysent.evaluation.records import SIMILARITY, Record
 from raysent.evaluation.tasks import SimilarityData, TaskData, find_task
-from raysent.models import load as load_model
 from raysent.models.sentence_encoder import SentenceEncoder
 
 
 @dataclass(frozen=True)
-class Answers:
-    """A model's answers to some rows of a task.
+class Predictions:
+    """A model's predictions on some rows of a task.
 
     Attributes:
-        model: The member's name.
+        model: The model's name.
         task: The task's name.
-        protocol: How the answers came about; `similarity` where nothing was trained.
+        protocol: The evaluation protocol; `similarity` if nothing was trained.
         sentences: One list of sentences [rows] per column.
-        gold: The right answers: classes, int64 [rows], or scores, float64 [rows].
-        answers: The model's, as `gold`.
-        label_names: The classes' names; empty for scores.
-        log_probabilities: Of the right class, float64 [rows]; None for scores.
+        gold: The right values: classes, int64 [rows], or ratings, float64 [rows].
+        predicted: The model's, of the same form.
+        label_names: The classes' names; empty for ratings.
+        log_probabilities: Of the right class, float64 [rows]; None for ratings.
     """
 
     model: str
@@ -58,41 +51,50 @@ class Answers:
     protocol: str
     sentences: tuple[list[str], ...]
     gold: np.ndarray
-    answers: np.ndarray
+    predicted: np.ndarray
     label_names: tuple[str, ...] = ()
     log_probabilities: np.ndarray | None = None
 
-    def shown(self, value: float) -> str:
-        """Return an answer as text: a class's name, or a score."""
-        return self.label_names[int(value)] if self.label_names else f"{value:.2f}"
+    @property
+    def unit(self) -> str:
+        """The unit of errors: `nats` for classes, `points` for ratings."""
+        return "nats" if self.label_names else "points"
 
     @property
     def errors(self) -> np.ndarray:
-        """How far each answer is off, float64 [rows]: in the scores' unit, or in nats, the right class's −log p."""
+        """Error per row, float64 [rows]: the distance to the rating, or −log p of the right class."""
         if self.log_probabilities is not None:
             return -self.log_probabilities
-        distances: np.ndarray = np.abs(self.answers - self.gold)
+        distances: np.ndarray = np.abs(self.predicted - self.gold)
         return distances
 
+    def text_of(self, value: float) -> str:
+        """Return a class's name, or a rating as text."""
+        return self.label_names[int(value)] if self.label_names else f"{value:.2f}"
 
-def answers_of(models: Sequence[str | Path], task: str, *, evaluator: Evaluator) -> list[Answers]:
-    """Return the answers of models to the same rows of a task, in the order given.
+    def sentences_of(self, row: int) -> tuple[str, ...]:
+        """Return a row's sentences."""
+        return tuple(column[row] for column in self.sentences)
+
+
+def predict(models: Sequence[str | Path], task: str, *, evaluator: Evaluator) -> list[Predictions]:
+    """Return the predictions of models on the same rows of a task, in the order given.
 
     Raises:
         ConfigError: If there is no such task.
-        DataError: If its files are missing or wrong.
+        DataError: If its files are missing or malformed.
         ArtifactError: If a model cannot be loaded, or a record cannot be written.
     """
     found = find_task(task)
     data = found.load(evaluator.data_dir)
     if isinstance(data, SimilarityData):
-        return [_compared(member, data, load_model) for member in expand(models)]
+        return [_from_similarities(member, data, evaluator.load) for member in expand(models)]
     results = evaluator.records(expand(models), [found])
-    return [_probed(records[0], data) for records in results.values()]
+    return [_from_record(records[0], data) for records in results.values()]
 
 
-def _probed(record: Record, data: TaskData) -> Answers:
-    """Return a probe's answers to the test rows of all folds, in the order of rows."""
+def _from_record(record: Record, data: TaskData) -> Predictions:
+    """Return a probe's predictions of the test rows of all folds, in the order of rows."""
     rows = np.concatenate([fold.test_rows for fold in record.folds])
     log_probabilities = np.concatenate([fold.test_log_probabilities for fold in record.folds])
     order = np.argsort(rows, kind="stable")
@@ -100,41 +102,41 @@ def _probed(record: Record, data: TaskData) -> Answers:
     sentences = tuple([column[row] for row in rows] for column in data.sentences)
     if data.is_scored:
         predicted = predicted_scores(log_probabilities)
-        return Answers(record.model, data.task, record.protocol, sentences, data.scores[rows], predicted)
+        return Predictions(record.model, data.task, record.protocol, sentences, data.scores[rows], predicted)
     gold = data.labels[rows]
-    return Answers(
+    return Predictions(
         model=record.model,
         task=data.task,
         protocol=record.protocol,
         sentences=sentences,
         gold=gold,
-        answers=log_probabilities.argmax(axis=1),
+        predicted=log_probabilities.argmax(axis=1),
         label_names=data.label_names,
         log_probabilities=log_probabilities[np.arange(len(gold)), gold],
     )
 
 
-def _compared(member: Member, data: SimilarityData, load: Callable[[str], SentenceEncoder]) -> Answers:
-    """Return a model's own similarities on the scale of the human ratings."""
+def _from_similarities(member: Member, data: SimilarityData, load: Callable[[str], SentenceEncoder]) -> Predictions:
+    """Return a model's similarities on the scale of the human ratings."""
     encoder = load(member.path)
     similarities = np.asarray(encoder.similarity_pairwise(*encode_columns(encoder, data.sentences)), dtype=np.float64)
-    return Answers(
+    return Predictions(
         model=member.name,
         task=data.task,
         protocol=SIMILARITY,
         sentences=data.sentences,
         gold=data.scores,
-        answers=on_scale(similarities, data.scores),
+        predicted=rescale(similarities, data.scores),
     )
 
 
-def on_scale(likeness: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return similarities [rows] on the scale of scores [rows], by the line of least squares, kept within it."""
-    if np.ptp(likeness) == 0:
-        return np.full_like(scores, scores.mean())
-    slope, intercept = np.polyfit(likeness, scores, deg=1)
-    placed: np.ndarray = np.clip(slope * likeness + intercept, scores.min(), scores.max())
-    return placed
+def rescale(similarities: np.ndarray, ratings: np.ndarray) -> np.ndarray:
+    """Return similarities [rows] on the scale of ratings [rows], by least squares, clipped to the range of ratings."""
+    if np.ptp(similarities) == 0:
+        return np.full_like(ratings, ratings.mean())
+    slope, intercept = np.polyfit(similarities, ratings, deg=1)
+    rescaled: np.ndarray = np.clip(slope * similarities + intercept, ratings.min(), ratings.max())
+    return rescaled
 
 
 class Disagreement(StrictModel):
@@ -142,10 +144,10 @@ class Disagreement(StrictModel):
 
     Attributes:
         sentences: One, or two for pairs.
-        gold: The right answer.
-        first: The first model's.
+        gold: The right value.
+        first: The first model's prediction.
         second: The second model's.
-        gap: How much less the first model errs: points of the score, or nats of the right class's log-probability.
+        gap: The second model's error minus the first model's, in rating points or nats.
     """
 
     sentences: tuple[str, ...]
@@ -160,14 +162,14 @@ class Disagreements(Analysis):
 
     Attributes:
         task: The task's name.
-        protocol: How the answers came about.
-        models: The two.
+        protocol: The evaluation protocol; `similarity` if nothing was trained.
+        models: The two models.
         unit: Of the gaps, `points` or `nats`.
-        num_rows: Rows that both answered.
-        num_first: Rows on which the first is better: alone right, or nearer to the score.
-        num_second: Rows on which the second is.
-        p_value: Of both being as often better (sign test, exact; McNemar's for classes).
-        rows: Those of the largest gaps, the first model's before the second's.
+        num_rows: Rows that both models predicted.
+        num_first: Rows on which the first model is better: it alone is right, or it is nearer to the rating.
+        num_second: Rows on which the second one is better.
+        p_value: Of the hypothesis that both are better equally often (exact sign test; McNemar's test for classes).
+        rows: The rows of the largest gaps, first those on which the first model is better.
     """
 
     task: str
@@ -182,7 +184,7 @@ class Disagreements(Analysis):
 
     @property
     def name(self) -> str:
-        """The task, and the two models."""
+        """The task and the two models."""
         return f"{self.task} {self.models[0]} {self.models[1]}"
 
 
@@ -194,18 +196,18 @@ def find_disagreements(
     Raises:
         ConfigError: If there are not two models, or there is no such task.
     """
-    found = answers_of(models, task, evaluator=evaluator)
+    found = predict(models, task, evaluator=evaluator)
     if len(found) != 2:
         raise ConfigError(f"errors are compared between two models; given {len(found)}; name two")
     return disagreements(*found, num_rows=num_rows)
 
 
-def disagreements(first: Answers, second: Answers, *, num_rows: int) -> Disagreements:
-    """Return where two models' answers to the same rows differ most."""
+def disagreements(first: Predictions, second: Predictions, *, num_rows: int) -> Disagreements:
+    """Return where two models' predictions of the same rows differ most."""
     gaps = second.errors - first.errors
     is_first, is_second = _better(first, second)
     num_first, num_second = int(is_first.sum()), int(is_second.sum())
-    num_apart = num_first + num_second
+    num_different = num_first + num_second
     chosen = [
         *_largest(np.where(is_first, gaps, -np.inf), min(num_rows, num_first)),
         *_largest(np.where(is_second, -gaps, -np.inf), min(num_rows, num_second)),
@@ -214,46 +216,46 @@ def disagreements(first: Answers, second: Answers, *, num_rows: int) -> Disagree
         task=first.task,
         protocol=first.protocol,
         models=(first.model, second.model),
-        unit="nats" if first.label_names else "points",
+        unit=first.unit,
         num_rows=len(gaps),
         num_first=num_first,
         num_second=num_second,
-        p_value=float(stats.binomtest(num_first, num_apart).pvalue) if num_apart else 1.0,
-        rows=tuple(_row(first, second, int(row), float(gaps[row])) for row in chosen),
+        p_value=float(stats.binomtest(num_first, num_different).pvalue) if num_different else 1.0,
+        rows=tuple(_disagreement(first, second, int(row), float(gaps[row])) for row in chosen),
     )
 
 
-def _better(first: Answers, second: Answers) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the first is better, and where the second is, bool [rows] each."""
+def _better(first: Predictions, second: Predictions) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the first model is better, and where the second one is, bool [rows] each."""
     if first.label_names:
-        is_right, other_is = first.answers == first.gold, second.answers == second.gold
-        return is_right & ~other_is, other_is & ~is_right
+        first_is_right, second_is_right = first.predicted == first.gold, second.predicted == second.gold
+        return first_is_right & ~second_is_right, second_is_right & ~first_is_right
     return first.errors < second.errors, second.errors < first.errors
 
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:
-    """Return the places of the largest values [rows], the largest first."""
+    """Return the indices of the largest values [rows], in falling order."""
     return np.argsort(-values, kind="stable")[:count]
 
 
-def _row(first: Answers, second: Answers, row: int, gap: float) -> Disagreement:
+def _disagreement(first: Predictions, second: Predictions, row: int, gap: float) -> Disagreement:
     return Disagreement(
-        sentences=tuple(column[row] for column in first.sentences),
-        gold=first.shown(first.gold[row]),
-        first=first.shown(first.answers[row]),
-        second=second.shown(second.answers[row]),
+        sentences=first.sentences_of(row),
+        gold=first.text_of(first.gold[row]),
+        first=first.text_of(first.predicted[row]),
+        second=second.text_of(second.predicted[row]),
         gap=round(gap, 4),
     )
 
 
 class Example(StrictModel):
-    """A row with its right answer and the model's.
+    """A row with its right value and the model's prediction.
 
     Attributes:
         sentences: One, or two for pairs.
-        gold: The right answer.
-        answer: The model's.
-        error: How far that is off: points of the score, or nats, the right class's −log p.
+        gold: The right value.
+        answer: The prediction.
+        error: Its error, in rating points or nats.
     """
 
     sentences: tuple[str, ...]
@@ -263,16 +265,16 @@ class Example(StrictModel):
 
 
 class Examples(Analysis):
-    """A model's answers to some rows of a task.
+    """A model's predictions on some rows of a task.
 
     Attributes:
         task: The task's name.
-        protocol: How the answers came about.
-        model: Its name.
+        protocol: The evaluation protocol; `similarity` if nothing was trained.
+        model: The model's name.
         unit: Of the errors, `points` or `nats`.
-        num_rows: Rows that were answered.
+        num_rows: Rows that were predicted.
         seed: Of the sample.
-        sample: Rows drawn from all, in the task's order.
+        sample: Random rows, in the task's order.
         worst: Rows of the largest errors.
     """
 
@@ -287,38 +289,37 @@ class Examples(Analysis):
 
     @property
     def name(self) -> str:
-        """The model and the task."""
+        """The task and the model."""
         return f"{self.task} {self.model}"
 
 
 def pick_examples(
     models: Sequence[str | Path], task: str, *, evaluator: Evaluator, num_rows: int = 10, seed: int = 0
 ) -> list[Examples]:
-    """Return each model's answers to the same `num_rows` rows of a task, and to its own worst ones."""
-    return [examples(found, num_rows=num_rows, seed=seed) for found in answers_of(models, task, evaluator=evaluator)]
+    """Return each model's predictions on the same `num_rows` random rows of a task, and on its own worst ones."""
+    return [examples(found, num_rows=num_rows, seed=seed) for found in predict(models, task, evaluator=evaluator)]
 
 
-def examples(answers: Answers, *, num_rows: int, seed: int) -> Examples:
-    """Return a sample of answers, and the worst."""
-    total = len(answers.gold)
+def examples(predictions: Predictions, *, num_rows: int, seed: int) -> Examples:
+    """Return a random sample of predictions, and the worst ones."""
+    total = len(predictions.gold)
     sample = np.sort(np.random.default_rng(seed).permutation(total)[:num_rows])
-    worst = np.argsort(-answers.errors, kind="stable")[:num_rows]
     return Examples(
-        task=answers.task,
-        protocol=answers.protocol,
-        model=answers.model,
-        unit="nats" if answers.label_names else "points",
+        task=predictions.task,
+        protocol=predictions.protocol,
+        model=predictions.model,
+        unit=predictions.unit,
         num_rows=total,
         seed=seed,
-        sample=tuple(_example(answers, int(row)) for row in sample),
-        worst=tuple(_example(answers, int(row)) for row in worst),
+        sample=tuple(_example(predictions, int(row)) for row in sample),
+        worst=tuple(_example(predictions, int(row)) for row in _largest(predictions.errors, num_rows)),
     )
 
 
-def _example(answers: Answers, row: int) -> Example:
+def _example(predictions: Predictions, row: int) -> Example:
     return Example(
-        sentences=tuple(column[row] for column in answers.sentences),
-        gold=answers.shown(answers.gold[row]),
-        answer=answers.shown(answers.answers[row]),
-        error=round(float(answers.errors[row]), 4),
+        sentences=predictions.sentences_of(row),
+        gold=predictions.text_of(predictions.gold[row]),
+        answer=predictions.text_of(predictions.predicted[row]),
+        error=round(float(predictions.errors[row]), 4),
     )

@@ -1,9 +1,10 @@
-"""A task's sentences on a plane, near each other where their vectors are. In: a model and a task. Out: points.
+"""A task's sentences as points on a plane, by t-SNE: sentences of similar vectors are near each other.
 
-t-SNE of frozen vectors; a pair of sentences u, v is the point of [u * v ; |u - v|].
+A pair of sentences with vectors u, v is the point of [u * v ; |u - v|].
 
 Source: van der Maaten and Hinton, 2008; Kiros et al., 2015, section 3.6 and figure 2 (TREC, SUBJ, SICK).
-Differs: vectors of more than 50 dimensions are first cut to their 50 main ones, as van der Maaten and Hinton do to 30.
+Differs: vectors of more than 50 dimensions are first reduced to their 50 principal components; van der Maaten and
+Hinton use 30.
 """
 
 from __future__ import annotations
@@ -22,19 +23,24 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.probes.features import encode_columns
 from raysent.evaluation.tasks import SimilarityData, find_task
-from raysent.models import load as load_model
 from raysent.models.sentence_encoder import SentenceEncoder
 
 MAX_DIM = 50
 PERPLEXITY = 30.0
-# Text beside a point; a page of thousands of points must stay small.
+# Characters of text per point, because a page holds thousands of points.
 MAX_TEXT = 80
 DECIMALS = 2
 
 
 @dataclass(frozen=True)
-class Shown:
-    """Rows to be placed: their sentences by column, and the classes or scores [rows] that colour them."""
+class LabelledRows:
+    """A task's rows to project.
+
+    Attributes:
+        columns: One list of sentences [rows] per column.
+        colours: Classes or ratings, which colour the points, float64 [rows].
+        label_names: The classes' names; empty for ratings.
+    """
 
     columns: tuple[list[str], ...]
     colours: np.ndarray
@@ -42,20 +48,20 @@ class Shown:
 
 
 class Projection(Analysis):
-    """A model's vectors of a task's rows as points of a plane.
+    """A model's vectors of a task's rows as points on a plane.
 
     Attributes:
-        model: Its name.
+        model: The model's name.
         task: The task's name.
-        label_names: The classes' names; empty where points have scores.
-        x: Across [points].
-        y: Upward [points].
-        colours: A point's class, or its score [points].
-        texts: A point's sentences, cut short [points].
+        label_names: The classes' names; empty if points have ratings.
+        x: Horizontal coordinates [points].
+        y: Vertical coordinates [points].
+        colours: Each point's class or rating [points].
+        texts: Each point's sentences, truncated [points].
         num_rows: The task's rows, of which the points are a sample.
-        perplexity: About how many neighbours each point keeps near.
+        perplexity: Of t-SNE, the effective number of neighbours.
         seed: Of the sample and of t-SNE.
-        divergence: What t-SNE could not fit, in nats.
+        divergence: The loss of t-SNE, a Kullback-Leibler divergence in nats.
     """
 
     model: str
@@ -79,11 +85,11 @@ class Projection(Analysis):
 def project(
     models: Sequence[str | Path], tasks: Sequence[str], *, evaluator: Evaluator, num_points: int = 2000, seed: int = 0
 ) -> list[Projection]:
-    """Return a map for every model and task; the models of a task show the same rows.
+    """Return a projection for every model and task; all models of a task get the same rows.
 
     Raises:
-        ConfigError: If there is no such task, or too few points are asked for.
-        DataError: If the task's files are missing or wrong, or a vector is not finite.
+        ConfigError: If there is no such task, or `num_points` is too small.
+        DataError: If the task's files are missing or malformed, or a vector is not finite.
     """
     if num_points <= PERPLEXITY:
         raise ConfigError(f"--points: must be more than {PERPLEXITY:.0f}, the perplexity; given {num_points}")
@@ -92,36 +98,38 @@ def project(
     report = evaluator.progress or (lambda *_: None)
     found = []
     for number, member in enumerate(members):
-        encoder = load_model(member.path)
-        for place, (task, shown) in enumerate(rows.items()):
+        encoder = evaluator.load(member.path)
+        for place, (task, of_task) in enumerate(rows.items()):
             report(f"{member.name}: {task}", number * len(rows) + place, len(members) * len(rows))
-            found.append(placed(encoder, shown, model=member.name, task=task, num_points=num_points, seed=seed))
+            found.append(project_rows(encoder, of_task, model=member.name, task=task, num_points=num_points, seed=seed))
     report("done", len(members) * len(rows), len(members) * len(rows))
     return found
 
 
-def _rows(task: str, data_dir: Path | None) -> Shown:
-    """Return a task's rows, with their scores or else their classes."""
+def _rows(task: str, data_dir: Path | None) -> LabelledRows:
+    """Return a task's rows with their ratings, or else their classes."""
     data = find_task(task).load(data_dir)
     if isinstance(data, SimilarityData) or data.is_scored:
-        return Shown(data.sentences, data.scores, ())
-    return Shown(data.sentences, data.labels.astype(np.float64), data.label_names)
+        return LabelledRows(data.sentences, data.scores, ())
+    return LabelledRows(data.sentences, data.labels.astype(np.float64), data.label_names)
 
 
-def placed(encoder: SentenceEncoder, shown: Shown, *, model: str, task: str, num_points: int, seed: int) -> Projection:
-    """Return the points of at most `num_points` rows, drawn by the seed."""
-    total = len(shown.colours)
+def project_rows(
+    encoder: SentenceEncoder, rows: LabelledRows, *, model: str, task: str, num_points: int, seed: int
+) -> Projection:
+    """Return the points of at most `num_points` random rows."""
+    total = len(rows.colours)
     kept = np.sort(np.random.default_rng(seed).permutation(total)[:num_points])
-    columns = tuple([column[row] for row in kept] for column in shown.columns)
-    points, divergence = neighbour_map(_features(encoder, columns, source=f"{model}: {task}"), seed=seed)
+    columns = tuple([column[row] for row in kept] for column in rows.columns)
+    points, divergence = tsne(_features(encoder, columns, source=f"{model}: {task}"), seed=seed)
     x, y = (tuple(axis.round(DECIMALS).tolist()) for axis in points.T.astype(np.float64))
     return Projection(
         model=model,
         task=task,
-        label_names=shown.label_names,
+        label_names=rows.label_names,
         x=x,
         y=y,
-        colours=tuple(shown.colours[kept].tolist()),
+        colours=tuple(rows.colours[kept].tolist()),
         texts=tuple(" | ".join(map(_short, texts)) for texts in zip(*columns, strict=True)),
         num_rows=total,
         perplexity=PERPLEXITY,
@@ -131,7 +139,7 @@ def placed(encoder: SentenceEncoder, shown: Shown, *, model: str, task: str, num
 
 
 def _features(encoder: SentenceEncoder, columns: tuple[list[str], ...], *, source: str) -> np.ndarray:
-    """Return what is placed, float32 [rows, features]: vectors, or of pairs [u * v ; |u - v|]."""
+    """Return what t-SNE reads, float32 [rows, features]: vectors, or [u * v ; |u - v|] for pairs."""
     vectors = encode_columns(encoder, columns)
     features = vectors[0]
     if len(vectors) == 2:
@@ -140,12 +148,14 @@ def _features(encoder: SentenceEncoder, columns: tuple[list[str], ...], *, sourc
     if not np.isfinite(features).all():
         raise DataError(f"{source}: vectors must be finite; given NaN or infinity; train the model again")
     if len(features) <= PERPLEXITY or not np.ptp(features, axis=0).any():
-        raise DataError(f"{source}: a map needs more than {PERPLEXITY:.0f} rows whose vectors differ; given fewer")
+        raise DataError(
+            f"{source}: a projection needs more than {PERPLEXITY:.0f} rows whose vectors differ; given fewer"
+        )
     return features
 
 
-def neighbour_map(features: np.ndarray, *, seed: int) -> tuple[np.ndarray, float]:
-    """Return t-SNE's points [rows, 2] of features [rows, dim], and its divergence in nats."""
+def tsne(features: np.ndarray, *, seed: int) -> tuple[np.ndarray, float]:
+    """Return points [rows, 2] of features [rows, dim], and the divergence in nats."""
     if min(features.shape) > MAX_DIM:
         features = PCA(MAX_DIM, random_state=seed).fit_transform(features)
     method = TSNE(perplexity=PERPLEXITY, init="pca", random_state=seed, n_jobs=1)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from raysent import analysis as analyses
-from raysent.analysis.parameter_effect import grouped
 from raysent.cli.console import ProgressLines, print_json, print_table, results
 from raysent.cli.judging import home, split_names
 from raysent.errors import ConfigError
@@ -208,7 +207,7 @@ def _print_effect(found: analyses.ParameterEffect) -> None:
             _count(group.num_parameters),
             _hours(group.training_hours),
         )
-        for group in grouped(found)
+        for group in found.groups()
     ]
     by = [found.by] if found.by else []
     print_table(

@@ -20,7 +20,7 @@ def print_reported(tasks: Sequence[str]) -> None:
         chosen = [model for model in models if model.protocol == protocol]
         columns = [name for name in (*COSTS, *tasks) if any(name in model.figures for model in chosen)]
         rows = [
-            (one.model, one.where, *(one.shown(name, missing=DASH) for name in columns))
+            (one.model, one.where, *(one.text_of(name, missing=DASH) for name in columns))
             for one in sorted(chosen, key=lambda one: -len(one.figures))
         ]
         results.print()

@@ -9,15 +9,9 @@ from pathlib import Path
 from rich.table import Table
 
 import raysent
+from raysent.analysis.analogies import AnalogyScore, read_analogies, score_analogies
 from raysent.analysis.image_ranking import RankingScore, rank_images, read_ranking_data
-from raysent.analysis.neighbours import (
-    AnalogyScore,
-    Comparison,
-    Neighbour,
-    read_analogies,
-    save_comparison,
-    score_analogies,
-)
+from raysent.analysis.neighbours import Comparison, Neighbour, save_comparison
 from raysent.analysis.neighbours import neighbours as find_neighbours
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
 from raysent.cli.reading import read_lines

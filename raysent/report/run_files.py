@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from raysent.analysis import KINDS, Analysis, read_analyses
+from raysent.analysis import read_analyses
 from raysent.analysis.neighbours import read_comparison
 from raysent.cost import Bill, bill_of
 from raysent.errors import ArtifactError
@@ -69,7 +69,7 @@ def _read_sweep(folder: Path) -> Run:
         ensemble=read_ensemble(folder / "ensemble.json"),
         seconds=_wall_clock(events),
         neighbours=read_comparison(folder),
-        analyses=_read_analyses(folder),
+        analyses=read_analyses(folder),
         costs={trial.name: costs_of(folder / "trials" / trial.name) for trial in trials},
         bill=_read_bill(folder / "ledger.jsonl"),
         estimate=mapping(_read_if_there(folder / "estimate.json").get("usd")),
@@ -104,7 +104,7 @@ def _read_training(folder: Path) -> Run:
         ensemble=read_ensemble(folder / "ensemble.json"),
         seconds=trial.seconds,
         neighbours=read_comparison(folder),
-        analyses=_read_analyses(folder),
+        analyses=read_analyses(folder),
         costs={trial.name: costs_of(folder)},
     )
 
@@ -125,7 +125,7 @@ def _read_judged(folder: Path) -> Run:
         ensemble=read_ensemble(folder / "ensemble.json"),
         seconds=None,
         neighbours=read_comparison(folder),
-        analyses=_read_analyses(folder),
+        analyses=read_analyses(folder),
     )
 
 
@@ -133,10 +133,6 @@ def _read_bill(ledger: Path) -> Bill | None:
     """Return what a ledger comes to; None where there is none, or nothing was spent."""
     bill = bill_of(read_json_lines(ledger)) if ledger.is_file() else None
     return bill if bill is not None and bill.usd > 0 else None
-
-
-def _read_analyses(folder: Path) -> tuple[Analysis, ...]:
-    return tuple(found for kind in KINDS for found in read_analyses(folder, kind))
 
 
 def _point(line: Mapping[str, Any]) -> Point:

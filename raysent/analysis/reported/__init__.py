@@ -1,9 +1,9 @@
-"""What papers report: facts in `reported/`, a file a paper, beside which results are read.
+"""Scores that papers report, one YAML file per paper in this folder, to compare results with.
 
-A table of a paper has columns `<task>` or `<task> <measure>` (a task without one is the percentage of rows right),
-and further `dim`, `hours`, `parameters` or means over tasks. Figures stand as they are printed; correlations printed
-as fractions of one are named in `fractions` and read as percentages. What a paper quotes from another is in its table
-as it quotes it.
+A table's columns are `<task>` or `<task> <measure>`; a task without a measure has the percentage of rows right. Further
+columns are `dim`, `hours`, `parameters` or means over tasks. Numbers are as printed, except that the columns in
+`fractions` hold correlations from 0 to 1, which become percentages. A table that quotes other papers keeps the quoted
+rows.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pydantic import Field
 from raysent.config import StrictModel, read_yaml, validate
 
 REPORTED_FOLDER = Path(__file__).parent
-# The measure by which scored pairs are judged.
+# The measure of rated pairs.
 MEASURE = "pearson"
-# Stands beside a percentage of rows right.
+# The measure printed beside a percentage of rows right.
 F1 = "f1"
-# Columns that are about the model.
+# Columns about the model, not about a task.
 COSTS = ("dim", "hours")
 
 
 class _Table(StrictModel):
-    """A table as its file holds it."""
+    """A table in the file."""
 
     table: str
     protocol: str
@@ -53,11 +53,11 @@ class ReportedTable:
     Attributes:
         paper: Authors and year.
         table: Its number there.
-        protocol: How it was judged: a protocol of ours; `similarity`, nothing trained; or `fine-tuned` as a whole.
-        columns: See the module.
-        rows: Model -> a figure for every column; None where the paper has none.
-        note: What a reader must know.
-        is_ablation: Whether it compares variants of one model, on few tasks or means of tasks.
+        protocol: The evaluation: a protocol of raysent; `similarity`, without training; or `fine-tuned`.
+        columns: See the module's docstring.
+        rows: Model -> a number per column; None where the paper has none.
+        note: A remark for readers.
+        is_ablation: Whether it compares variants of one model, on few tasks or on means of tasks.
     """
 
     paper: str
@@ -71,12 +71,12 @@ class ReportedTable:
 
 @dataclass(frozen=True)
 class ReportedModel:
-    """What a paper reports of a model under one protocol.
+    """What a paper reports about a model under one protocol.
 
     Attributes:
-        model: Its name there.
+        model: Its name in the paper.
         paper: Authors and year.
-        tables: Where.
+        tables: The tables' numbers.
         protocol: See `ReportedTable`.
         figures: Task -> percent right, or Pearson's correlation in percent; `<task> f1`; `dim`, `hours`.
     """
@@ -87,8 +87,8 @@ class ReportedModel:
     protocol: str
     figures: dict[str, float]
 
-    def shown(self, column: str, *, missing: str) -> str:
-        """Return a figure as a table shows it, an F1 beside its accuracy; `missing` where there is none."""
+    def text_of(self, column: str, *, missing: str) -> str:
+        """Return a column's number as text, with the F1 beside an accuracy; `missing` if there is none."""
         figure, f1 = self.figures.get(column), self.figures.get(f"{column} {F1}")
         if figure is None:
             return missing
@@ -96,7 +96,7 @@ class ReportedModel:
 
     @property
     def where(self) -> str:
-        """The paper and the tables."""
+        """The paper and its tables, as text."""
         return f"{self.paper}, {'table' if len(self.tables) == 1 else 'tables'} {' and '.join(self.tables)}"
 
 
@@ -109,16 +109,16 @@ def reported_tables() -> tuple[ReportedTable, ...]:
 
 
 def reported_for(tasks: Sequence[str]) -> list[ReportedModel]:
-    """Return the models of which papers' main tables report a figure on these tasks, paper by paper.
+    """Return the models for which papers' main tables report a score on any of these tasks, paper by paper.
 
-    A model that several tables of a paper show under one protocol is one, unless they contradict each other.
+    A model in several tables of a paper under one protocol is one entry, unless the tables contradict each other.
     """
     found: list[ReportedModel] = []
     for table in reported_tables():
         if table.is_ablation:
             continue
         for name, row in table.rows.items():
-            figures = {c: f for c, f in zip(map(_plain, table.columns), row, strict=True) if f is not None}
+            figures = {c: f for c, f in zip(map(_task_of, table.columns), row, strict=True) if f is not None}
             wanted = (*tasks, *(f"{task} {F1}" for task in tasks), *COSTS)
             kept = {column: figure for column, figure in figures.items() if column in wanted}
             if any(task in kept for task in tasks):
@@ -127,7 +127,7 @@ def reported_for(tasks: Sequence[str]) -> list[ReportedModel]:
 
 
 def notes_on(models: Sequence[ReportedModel]) -> list[tuple[str, str]]:
-    """Return what a reader must know of the models' tables: paper and table, and the note."""
+    """Return the notes on the models' tables: paper and table, and the note."""
     used = {(model.paper, table) for model in models for table in model.tables}
     return [
         (f"{table.paper}, table {table.table}", table.note)
@@ -137,13 +137,13 @@ def notes_on(models: Sequence[ReportedModel]) -> list[tuple[str, str]]:
     ]
 
 
-def _plain(column: str) -> str:
-    """Return a column's task; the measure that judges it goes without saying."""
+def _task_of(column: str) -> str:
+    """Return a column without the measure that rated pairs always have."""
     return column.removesuffix(f" {MEASURE}")
 
 
 def _add(found: list[ReportedModel], model: ReportedModel) -> None:
-    """Add a model, to what another table of the paper says of it where the two agree."""
+    """Add a model, or merge it with the entry of another table of the paper if the two agree."""
     for place, known in enumerate(found):
         if (known.model, known.paper, known.protocol) != (model.model, model.paper, model.protocol):
             continue

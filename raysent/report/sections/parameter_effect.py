@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from raysent.analysis import ParameterEffect
-from raysent.analysis.parameter_effect import Group, grouped
+from raysent.analysis.parameter_effect import SettingGroup
 from raysent.report.blocks import (
     Block,
     Cell,
@@ -43,14 +43,14 @@ def section(run: Run) -> Section | None:
 
 
 def _blocks(found: ParameterEffect) -> list[Block]:
-    groups = grouped(found)
+    groups = found.groups()
     blocks: list[Block] = [_figure(found, groups), _table(found, groups)]
     if found.also_varied:
         blocks.append(Note(f"The runs also differ in {', '.join(found.also_varied)}; that is mixed into the means."))
     return blocks
 
 
-def _figure(found: ParameterEffect, groups: Sequence[Group]) -> Block:
+def _figure(found: ParameterEffect, groups: Sequence[SettingGroup]) -> Block:
     values = tuple(setting.value for setting in found.settings)
     axis = Parameter(found.parameter, scale_of(values), values)
     at = dict(zip(map(text_of, values), axis.coordinates().tolist(), strict=True))
@@ -92,7 +92,7 @@ def _runs(found: ParameterEffect, series: str, at: dict[str, float], colour: str
     )
 
 
-def _means(groups: Sequence[Group], at: dict[str, float], colour: str, *, is_ordered: bool) -> Any:
+def _means(groups: Sequence[SettingGroup], at: dict[str, float], colour: str, *, is_ordered: bool) -> Any:
     """Return the means of a series; a line joins them where values have an order."""
     return go.Scatter(
         x=[at[text_of(group.value)] for group in groups],
@@ -107,7 +107,7 @@ def _means(groups: Sequence[Group], at: dict[str, float], colour: str, *, is_ord
     )
 
 
-def _table(found: ParameterEffect, groups: Sequence[Group]) -> Block:
+def _table(found: ParameterEffect, groups: Sequence[SettingGroup]) -> Block:
     best = (max if found.mode == "max" else min)(group.mean for group in groups)
     has_hours = any(group.training_hours is not None for group in groups)
     columns = [
@@ -134,6 +134,6 @@ def _table(found: ParameterEffect, groups: Sequence[Group]) -> Block:
     return Table(columns, rows)
 
 
-def _hours(group: Group) -> Cell:
+def _hours(group: SettingGroup) -> Cell:
     hours = group.training_hours
     return Cell(duration(None if hours is None else hours * _SECONDS_PER_HOUR), hours)

@@ -37,4 +37,4 @@ def _table(protocol: str, models: Sequence[ReportedModel]) -> Block:
 
 
 def _cell(model: ReportedModel, name: str) -> Cell:
-    return Cell(model.shown(name, missing=DASH), model.figures.get(name))
+    return Cell(model.text_of(name, missing=DASH), model.figures.get(name))
