@@ -1,4 +1,4 @@
-"""Files of pairs in their published forms, what is held out, and batches of them."""
+"""Files of pairs in their published formats, held-out pairs, and batches."""
 
 import gzip
 import json
@@ -15,31 +15,33 @@ LINES = [("a cat", "the cat", "0.5"), ("a dog", "one dog", "1"), ("no", "never",
 
 
 def write(path, text):
-    """Write text, gzipped where the name says so."""
+    """Write text, gzipped if the name ends in .gz."""
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return str(path)
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", "a.txt"])
-def test_tab_separated_pairs_by_number_and_by_name(tmp_path, name):
+def test_tab_separated_pairs_by_index_and_by_name(tmp_path, name):
     """With and without a header line."""
     rows = "\n".join("\t".join(line) for line in LINES)
     plain = read_pairs(PairsConfig(path=write(tmp_path / name, rows), score=2))
-    named = PairsConfig(path=write(tmp_path / name, f"s1\ts2\tmark\n{rows}\n"), first="s1", second="s2", score="mark")
+    named = PairsConfig(
+        path=write(tmp_path / name, f"s1\ts2\trating\n{rows}\n"), first="s1", second="s2", score="rating"
+    )
     assert plain.first == read_pairs(named).first == ["a cat", "a dog", "no", "x y"]
     assert plain.second == ["the cat", "one dog", "never", "y x"]
     assert plain.scores.tolist() == read_pairs(named).scores.tolist() == [0.5, 1.0, 2.0, 3.0]
 
 
-def test_ppdb_pairs_stand_between_bars(tmp_path):
-    """Columns 1 and 2 are the phrases."""
-    rows = "\n".join(f"[X] ||| {one} ||| {other} ||| PPDB2.0Score={mark}" for one, other, mark in LINES)
+def test_ppdb_pairs_are_columns_1_and_2(tmp_path):
+    """PPDB separates its fields by |||."""
+    rows = "\n".join(f"[X] ||| {one} ||| {other} ||| PPDB2.0Score={score}" for one, other, score in LINES)
     pairs = read_pairs(PairsConfig(path=write(tmp_path / "ppdb.gz", rows)))
     assert list(zip(pairs.first, pairs.second, strict=True)) == [line[:2] for line in LINES]
 
 
 def test_nli_pairs_leave_out_those_without_a_label(tmp_path):
-    """SNLI's jsonl; classes are in alphabetical order unless they are named."""
+    """SNLI's jsonl; classes are in alphabetical order unless configured."""
     labels = ["neutral", "-", "entailment", "contradiction", "neutral"]
     rows = [
         json.dumps({"sentence1": f"p {n}", "sentence2": "h", "gold_label": label}) for n, label in enumerate(labels)
@@ -56,17 +58,17 @@ def test_nli_pairs_leave_out_those_without_a_label(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "text", "message"),
     [
-        ({}, None, r"^pairs\.path: .*a\.tsv: no such file of pairs; put one with a pair a line there"),
-        ({}, "one column\n" * 5, r"a\.tsv:1: must hold column 1, counted from 0; given 1 columns"),
+        ({}, None, r"^pairs\.path: .*a\.tsv: no such file of pairs; name a file with one pair per line"),
+        ({}, "one column\n" * 5, r"a\.tsv:1: must have column 1, counted from 0; given 1 columns"),
         ({"score": 2}, "a\tb\tmuch\n" * 5, r"a\.tsv:1: the score must be a finite number; given 'much'"),
         ({"first": "sentense"}, "sentence\tb\n" * 5, r"no such column: 'sentense'; did you mean 'sentence'\?"),
         ({"format": "jsonl"}, "{\n" * 5, r"a\.tsv:1: must be a JSON object"),
-        ({}, "a\tb\n", r"a\.tsv: must hold at least 4 pairs; given 1"),
+        ({}, "a\tb\n", r"a\.tsv: must contain at least 4 pairs; given 1"),
         ({"label": 2, "classes": ["yes"]}, "a\tb\tno\n" * 5, r"pairs\.classes: must name every class .*given 'no'"),
     ],
 )
-def test_wrong_pairs_are_one_clear_line(tmp_path, settings, text, message):
-    """File, line, and what must hold."""
+def test_invalid_pairs_raise_one_clear_error(tmp_path, settings, text, message):
+    """The error names file, line and requirement."""
     path = tmp_path / "a.tsv"
     if text is not None:
         path.write_text(text)
@@ -75,17 +77,17 @@ def test_wrong_pairs_are_one_clear_line(tmp_path, settings, text, message):
 
 
 def test_sts_sets_leave_out_pairs_without_a_score(tmp_path):
-    """SentEval's layout; an empty line in the scores is no score."""
+    """In SentEval's layout, an empty line of the scores file means no score."""
     (tmp_path / "STS.input.images.txt").write_text("a\tb\nc\td\ne\tf\n")
     (tmp_path / "STS.gs.images.txt").write_text("1.5\n\n3\n")
     [(name, pairs)] = read_sts(tmp_path).items()
     assert (name, pairs.first, pairs.scores.tolist()) == ("images", ["a", "e"], [1.5, 3.0])
-    with pytest.raises(DataError, match=r"^validation\.sts: .*none: must hold STS\.input\.NAME\.txt"):
+    with pytest.raises(DataError, match=r"^validation\.sts: .*none: must contain STS\.input\.NAME\.txt"):
         read_sts(tmp_path / "none")
 
 
 def test_held_out_pairs_are_never_trained_on(tmp_path):
-    """Repeated and turned pairs stay on one side; words are those of the training pairs."""
+    """Repeated and reversed pairs are in the same split; the vocabulary has the words of the training pairs."""
     rows = [f"w{n}\tv{n}\n" for n in range(60)]
     rows += [f"v{n}\tw{n}\n" for n in range(60)]
     corpus = PairCorpus(PairsConfig(path=write(tmp_path / "a.tsv", "".join(rows)), validation_fraction=0.2))
@@ -98,10 +100,10 @@ def test_held_out_pairs_are_never_trained_on(tmp_path):
     assert len(corpus.vocabulary(VocabularyConfig())) == 2 + 96
 
 
-def test_stream_gives_every_pair_once_in_an_order_of_its_own(tmp_path):
-    """The last batch is smaller; ranks share a batch."""
+def test_pair_stream_epoch_has_every_pair_once_in_its_own_order(tmp_path):
+    """The last batch is smaller; the ranks divide a batch."""
     corpus = PairCorpus(PairsConfig(path=write(tmp_path / "a.tsv", "".join(f"w{n}\tv{n}\n" for n in range(80)))))
-    pairs = corpus.train.encoded(corpus.vocabulary(VocabularyConfig()), max_length=5)
+    pairs = corpus.train.encode(corpus.vocabulary(VocabularyConfig()), max_length=5)
     batches = PairStream(pairs, batch_size=16, seed=0)
     epochs = [
         np.concatenate([batches.batch(number * batches.num_batches + step).first.ids for step in range(5)])
@@ -116,12 +118,12 @@ def test_stream_gives_every_pair_once_in_an_order_of_its_own(tmp_path):
         PairStream(pairs, batch_size=2, seed=0, world_size=2)
 
 
-def test_take_rows_keeps_words_with_their_sentence(tmp_path):
-    """Any order, repeats too."""
+def test_select_rows_in_any_order(tmp_path):
+    """Rows may be repeated and in any order."""
     corpus = PairCorpus(
         PairsConfig(path=write(tmp_path / "a.tsv", "".join("\t".join(line) + "\n" for line in LINES * 3)))
     )
     encoded = corpus.vocabulary(VocabularyConfig()).ids(["a cat", "the", "one dog"], max_length=5)
-    taken = select_rows(encoded, np.array([2, 0, 2]))
-    assert taken.lengths.tolist() == [2, 2, 2]
-    assert np.array_equal(taken.ids, np.concatenate([encoded.ids[3:], encoded.ids[:2], encoded.ids[3:]]))
+    selected = select_rows(encoded, np.array([2, 0, 2]))
+    assert selected.lengths.tolist() == [2, 2, 2]
+    assert np.array_equal(selected.ids, np.concatenate([encoded.ids[3:], encoded.ids[:2], encoded.ids[3:]]))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysent.data.corpus import CorpusConfig, prepare
+from raysent.data.corpus import CorpusConfig, corpus_word_vectors, prepare
 from raysent.data.vocabulary import (
     PAD_ID,
     UNK_ID,
@@ -19,7 +19,6 @@ from raysent.data.vocabulary import (
     VocabularyConfig,
     as_rows,
     build_vocabulary,
-    corpus_word_vectors,
     ragged_indices,
     ragged_sums,
     read_word_vectors,
@@ -54,14 +53,14 @@ def tokens(sentence: str) -> str:
     ],
 )
 def test_tokenize_follows_the_treebank(sentence, expected):
-    """Running text and tokenised text come to the same tokens."""
+    """Raw text and tokenized text give the same tokens."""
     assert tokens(sentence) == expected
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet="aBcdt nsN'’\"`.,-—1é_!…\n\t<>", max_size=30))
-def test_tokenize_leaves_its_own_tokens_as_they_are(sentence):
-    """Tokens joined by blanks are tokens already, and no character of a word is lost."""
+def test_tokenize_is_idempotent(sentence):
+    """Tokens joined by blanks give the same tokens, and no letter or digit is lost."""
     once = tokens(sentence)
     assert tokens(once) == once
     assert [c for c in once if c.isalnum()] == [c for c in sentence.replace("’", "'") if c.isalnum()]
@@ -70,14 +69,14 @@ def test_tokenize_leaves_its_own_tokens_as_they_are(sentence):
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet="aMrnotcé²１ß.,!\"'", min_size=1, max_size=7))
 def test_short_cut_for_plain_chunks_agrees_with_the_pattern(chunk):
-    """What is tokenised without the pattern is what the pattern gives."""
+    """Chunks that are tokenized without the pattern get the tokens of the pattern."""
     plain = tokens_module._plain_tokens(chunk)
     assert plain is None or plain == next(tokens_module._matched_tokens([chunk]))
 
 
 @pytest.mark.parametrize("chunk", ["cannot", "Cannot,", "Mr.", "etc.", "a", "I.", "word", "word;", 'word"', "été?"])
-def test_short_cut_agrees_on_the_special_ones(chunk):
-    """Contractions and abbreviations are left to the pattern."""
+def test_short_cut_agrees_on_special_chunks(chunk):
+    """Contractions and abbreviations are tokenized by the pattern."""
     plain = tokens_module._plain_tokens(chunk)
     assert plain is None or plain == next(tokens_module._matched_tokens([chunk]))
 
@@ -94,41 +93,41 @@ def test_ids_look_words_up():
 
 
 def test_ids_of_a_sentence_without_known_words_is_one_unknown():
-    """An empty sentence and one of unknown words only are a single UNK_ID, wherever they stand."""
+    """An empty sentence and one of unknown words only become a single UNK_ID, in any position."""
     rows = WORDS.ids(["", "blue sky", "the cat", "  "], max_length=50)
     assert rows.ids.tolist() == [UNK_ID, UNK_ID, 2, 3, UNK_ID]
     assert rows.lengths.tolist() == [1, 1, 2, 1]
     assert WORDS.ids([], max_length=50).lengths.tolist() == []
 
 
-def test_ids_take_a_nul_for_white_space():
-    """The mark that stands between sentences inside is harmless in a text."""
+def test_ids_treat_nul_as_white_space():
+    """The internal separator of sentences is harmless in a text."""
     assert WORDS.ids(["the\0cat", "\0", "sat"], max_length=9).lengths.tolist() == [2, 1, 1]
 
 
-def test_ids_cut_a_longer_sentence():
-    """The first tokens stay; what is known is judged before the cut."""
+def test_ids_truncate_a_longer_sentence():
+    """The first tokens are kept; whether a word is known is decided before the truncation."""
     assert WORDS.ids(["blue the cat"], max_length=1).ids.tolist() == [UNK_ID]
     assert WORDS.ids(["the cat sat", "cat"], max_length=2).lengths.tolist() == [2, 1]
 
 
-def test_lowercase_vocabulary_lowers_text():
-    """Case is dropped before look-up."""
-    lowered = Vocabulary(WORDS.words, lowercase=True)
-    assert lowered.ids(["THE Cat"], max_length=9).ids.tolist() == [2, 3]
-    assert lowered.tokenize(["DON'T, Mr. X"]) == [["do", "n't", ",", "mr.", "x"]]
+def test_lowercase_vocabulary_lowercases_text():
+    """Tokens are lowercased before look-up."""
+    lowercase = Vocabulary(WORDS.words, lowercase=True)
+    assert lowercase.ids(["THE Cat"], max_length=9).ids.tolist() == [2, 3]
+    assert lowercase.tokenize(["DON'T, Mr. X"]) == [["do", "n't", ",", "mr.", "x"]]
 
 
-def test_ids_do_not_depend_on_the_sentences_beside_them():
-    """A table filled by other text gives the same ids."""
+def test_ids_do_not_depend_on_other_sentences():
+    """A table that other text has filled gives the same ids."""
     sentence = "the cat's well-known cat sat."
     alone = Vocabulary(WORDS.words).ids([sentence], max_length=50)
     WORDS.ids(["other text the cat's cat.", sentence, "more"], max_length=50)
     assert np.array_equal(WORDS.ids([sentence], max_length=50).ids, alone.ids)
 
 
-def test_chunk_table_that_overflows_gives_the_same_ids():
-    """Emptying the table bounds memory and changes nothing."""
+def test_chunk_table_gives_the_same_ids_after_overflow():
+    """Clearing the table bounds memory and changes no id."""
     sentences = [f"word{i} the cat{i % 7}." for i in range(50)]
     number: dict[str, int] = {}
     whole = ChunkTable(lambda word: number.setdefault(word, len(number))).encode(sentences)
@@ -138,13 +137,13 @@ def test_chunk_table_that_overflows_gives_the_same_ids():
 
 
 def test_ragged_helpers_agree_with_loops():
-    """Indices and sums of rows, empty ones too."""
+    """Indices and sums of rows, including empty rows."""
     starts, lengths = np.array([5, 9, 2]), np.array([2, 0, 3])
     assert ragged_indices(starts, lengths).tolist() == [5, 6, 2, 3, 4]
     assert ragged_sums(np.array([1, 2, 3, 4, 5]), lengths).tolist() == [3, 0, 12]
 
 
-def test_as_rows_keeps_what_fits():
+def test_as_rows_keeps_short_rows():
     """Rows within the limit are unchanged."""
     rows = Sentences(np.array([2, 3, 4], dtype=np.int32), np.array([2, 1]))
     assert as_rows(rows, max_length=2).ids.tolist() == [2, 3, 4]
@@ -154,21 +153,21 @@ def test_as_rows_keeps_what_fits():
 
 
 def test_build_vocabulary_sorts_by_count_then_word():
-    """Ties stand in alphabetical order; the size counts every row."""
+    """Ties are in alphabetical order; the size includes padding and unknown word."""
     counts = [("b", 2), ("a", 2), ("c", 5), ("d", 1)]
     assert build_vocabulary(counts, VocabularyConfig(size=5)).words == ["<pad>", "<unk>", "c", "a", "b"]
     assert build_vocabulary(counts, VocabularyConfig(min_count=3)).words == ["<pad>", "<unk>", "c"]
 
 
-def test_build_vocabulary_adds_cases_up_where_they_are_dropped():
-    """Counts of both cases count together; the text's own unknown word is no new word."""
+def test_build_vocabulary_adds_counts_of_both_cases():
+    """With lowercase, counts of both cases are added; `<unk>` in the text is not a new word."""
     counts = [("A", 1), ("a", 1), ("b", 1), ("<unk>", 9)]
     assert build_vocabulary(counts, VocabularyConfig(lowercase=True)).words == ["<pad>", "<unk>", "a", "b"]
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_vocabulary_round_trip(tmp_path, lowercase):
-    """A saved or sent vocabulary is the same."""
+    """A saved or pickled vocabulary is restored."""
     vocabulary = Vocabulary([*WORDS.words, "é", "#", "\u2028x"], lowercase=lowercase)
     vocabulary.save(tmp_path / "vocabulary.txt")
     for again in (Vocabulary.load(tmp_path / "vocabulary.txt"), pickle.loads(pickle.dumps(vocabulary))):
@@ -178,7 +177,7 @@ def test_vocabulary_round_trip(tmp_path, lowercase):
 
 @pytest.mark.parametrize("content", [b"", b"hello\n", b"#lowercase=false\n<pad>\n<unk>\nthe", b"\xff\xfe"])
 def test_foreign_vocabulary_is_refused(tmp_path, content):
-    """A truncated file or one of another kind is a clear line."""
+    """A truncated file or one of another kind raises one clear error."""
     (tmp_path / "vocabulary.txt").write_bytes(content)
     with pytest.raises(ArtifactError, match="vocabulary"):
         Vocabulary.load(tmp_path / "vocabulary.txt")
@@ -198,7 +197,7 @@ def text_form(*, header: bool = False, end: str = "\n") -> bytes:
 
 
 def binary_form(separator: bytes = b"\n") -> bytes:
-    """Return the vectors in word2vec's binary form."""
+    """Return the vectors in word2vec's binary format."""
     rows = [word.encode() + b" " + struct.pack("<2f", *vector) + separator for word, vector in VECTORS.items()]
     return b"3 2\n" + b"".join(rows)
 
@@ -214,8 +213,8 @@ def binary_form(separator: bytes = b"\n") -> bytes:
         ("news.bin.gz", gzip.compress(binary_form(b""), mtime=0)),
     ],
 )
-def test_read_word_vectors_understands_each_form(tmp_path, name, content):
-    """All forms give the same vectors, and only the words asked for."""
+def test_read_word_vectors_of_each_format(tmp_path, name, content):
+    """All formats give the same vectors, and only those of the requested words."""
     (tmp_path / name).write_bytes(content)
     everything = read_word_vectors(tmp_path / name)
     assert everything.words == list(VECTORS)
@@ -226,7 +225,7 @@ def test_read_word_vectors_understands_each_form(tmp_path, name, content):
 
 
 def test_word_with_spaces_is_one_word(tmp_path):
-    """GloVe's file of 840 billion tokens has a few."""
+    """GloVe's file of 840 billion tokens contains a few such words."""
     (tmp_path / "v.txt").write_bytes(b"a 1 2\n. . . 3 4\n")
     assert read_word_vectors(tmp_path / "v.txt").words == ["a", ". . ."]
 
@@ -246,28 +245,28 @@ def test_word_with_spaces_is_one_word(tmp_path):
         ("v.txt.gz", gzip.compress(text_form(), mtime=0)[:-9], "v.txt.gz: truncated or not gzip"),
     ],
 )
-def test_wrong_vectors_are_one_clear_line(tmp_path, name, content, message):
-    """Each way a file can be wrong names the file and the line."""
+def test_invalid_vectors_raise_one_clear_error(tmp_path, name, content, message):
+    """Every error names the file and the line."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read_word_vectors(tmp_path / name)
 
 
-def test_missing_vectors_are_one_clear_line(tmp_path):
-    """A missing file, and one without a word of ours."""
+def test_missing_vectors_raise_one_clear_error(tmp_path):
+    """A missing file, and a file without the requested words."""
     with pytest.raises(DataError, match="none.txt: no such file of word vectors"):
         read_word_vectors(tmp_path / "none.txt")
     (tmp_path / "v.txt").write_bytes(text_form())
-    with pytest.raises(DataError, match="must hold any of the words asked for; given none"):
+    with pytest.raises(DataError, match="must hold vectors of the requested words; given none"):
         read_word_vectors(tmp_path / "v.txt", words=["dog"])
 
 
-# Vectors counted from a corpus
+# Vectors computed from a corpus
 
 
 @pytest.fixture
 def corpus(tmp_path):
-    """Return a corpus of two topics whose words never meet."""
+    """Return a corpus of two topics whose words never occur together."""
     generator = np.random.default_rng(0)
     topics = [[f"a{i}" for i in range(8)], [f"b{i}" for i in range(8)]]
     lines = [" ".join(generator.choice(topics[line % 2], 6)) for line in range(400)]
@@ -276,8 +275,8 @@ def corpus(tmp_path):
     return prepare(config, VocabularyConfig())
 
 
-def test_corpus_vectors_put_words_of_one_topic_together(corpus):
-    """Cosines within a topic are above those across, and the values have variance 1."""
+def test_corpus_vectors_of_one_topic_are_similar(corpus):
+    """Cosines within a topic exceed those between topics, and the values have variance 1."""
     vectors = corpus_word_vectors(corpus, dim=4, seed=0)
     assert vectors.shape == (18, 4)
     assert vectors.dtype == np.float32
@@ -289,8 +288,8 @@ def test_corpus_vectors_put_words_of_one_topic_together(corpus):
     assert cosines[np.ix_(is_a, is_a)].mean() > cosines[np.ix_(is_a, ~is_a)].mean() + 0.3
 
 
-def test_corpus_vectors_are_kept_and_repeatable(corpus):
-    """The file beside the corpus holds what a fresh count gives."""
+def test_corpus_vectors_are_cached_and_reproducible(corpus):
+    """The cached file holds the vectors that a new computation gives."""
     first = corpus_word_vectors(corpus, dim=4, seed=1)
     (file,) = corpus.folder.glob("ppmi-*.npz")
     assert np.array_equal(corpus_word_vectors(corpus, dim=4, seed=1), first)
@@ -299,6 +298,6 @@ def test_corpus_vectors_are_kept_and_repeatable(corpus):
 
 
 def test_corpus_vectors_need_as_many_words_as_dimensions(corpus):
-    """The message names both numbers."""
+    """The error names both numbers."""
     with pytest.raises(DataError, match="'ppmi' with 99 dimensions must have as many words; given 18"):
         corpus_word_vectors(corpus, dim=99, seed=0)

@@ -1,7 +1,7 @@
-"""Text -> sentences -> ids -> batches.
+"""Training data: text -> sentences -> ids -> batches.
 
-- `corpus`: files of text -> sentences in document order, prepared once into memory-mapped ids
+- `corpus`: files of text -> sentences in document order, prepared once as memory-mapped ids
 - `pairs`: files of sentence pairs, labelled or scored
-- `vocabulary`: tokens <-> ids; vectors for words
+- `vocabulary`: tokens <-> ids; word vectors
 - `batches`: ids -> the batch of any training step
 """

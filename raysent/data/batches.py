@@ -1,25 +1,11 @@
-"""Prepared text -> the batch of any step, a pure function of the step; one stream for each kind of batch.
+"""Streams of training batches; the batch of a step is a pure function of the step.
 
-- `context`: `Batch`, contiguous windows of a corpus, or windows from random or like places
-- `triplets`: `Triplets`, a sentence with its predecessor and its successor, batches of one length
-- `pairs`: `Pairs`, two columns of sentences with an optional label or score
+- `BatchStream` yields `Batch`: windows of a corpus, in text order, from random places or grouped by similarity
+- `TripletStream` yields `Triplets`: a sentence with its predecessor and its successor
+- `PairStream` yields `Pairs`: two columns of sentences with an optional label or score
 
-A global batch is shared by the workers; the blocks of all ranks, put together, are the batch that one worker would
+A global batch is divided among the workers: the blocks of all ranks, concatenated, are the batch that one worker would
 read.
-
-Windows of a corpus. In: a split of it. Out: the batch of any step, a pure function of the step.
-
-A global batch is `batch_size * world_size` sentences; each worker reads its own contiguous block of it, so that the
-blocks of two workers are, put together, the batch that one worker twice as wide would read.
-
-A sentence with the one before and the one after. In: a split of a corpus. Out: batches of sentences of one length.
-
-A triplet stands within one document, and none of its three sentences is longer than the limit; others are left out.
-
-Source: Kiros et al., 2015, and the released code, which groups by the encoder's length.
-Differs: the batches of an epoch come in random order, where the released code takes turns between the lengths.
-
-Two columns of sentences. In: encoded pairs. Out: batches in an order that every epoch draws anew.
 """
 
 from __future__ import annotations
@@ -54,6 +40,7 @@ Candidates = Literal["contiguous", "random", "nearest"]
 
 _PAGE_WINDOWS = 32_768
 _HASHED_DIM = 256
+_MIN_PAIRS = 2  # per worker
 
 
 @dataclass(frozen=True)
@@ -62,8 +49,8 @@ class Batch:
 
     Attributes:
         sentences: Ragged ids of the batch.
-        positions: int64 [batch], global index of each sentence; neighbours in the text differ by 1.
-        documents: int64 [batch], the document of each sentence; all 0 where windows may cross documents.
+        positions: Global index of each sentence, int64 [batch]; neighbours in the text differ by 1.
+        documents: Document of each sentence, int64 [batch]; all 0 if windows may cross documents.
     """
 
     sentences: Sentences
@@ -80,20 +67,20 @@ class Batch:
 
 
 class BatchStream:
-    """Batches without end; the same arguments always give the same batches.
+    """An infinite stream of batches of a corpus; the same arguments give the same batches.
 
-    An epoch has `num_batches` steps; the sentences that do not fill a last batch are left out.
+    A global batch has ``batch_size * world_size`` sentences; each worker reads a contiguous block of it. An epoch has
+    `num_batches` steps; sentences that do not fill a last batch are left out.
 
     Args:
-        split: Where the sentences come from.
+        split: The sentences.
         batch_size: Sentences of this worker's block.
-        candidates: ``contiguous``: consecutive sentences in the order of the text, the same in every epoch.
-            ``random``: windows of consecutive sentences from random places, each once in an epoch, drawn anew in the
-            next. ``nearest``: a random window and those with the most similar words (`group_nearest_windows`), the
-            same in every epoch.
-        context_size: Neighbours on either side; a window is ``2 * context_size + 1`` sentences.
-        seed: Decides the places of windows.
-        rank: This worker's number, from 0.
+        candidates: ``contiguous``: consecutive sentences in text order, the same in every epoch. ``random``: windows of
+            consecutive sentences from random places, each once per epoch, redrawn in every epoch. ``nearest``: a random
+            window and the windows with the most similar words (`group_nearest_windows`), the same in every epoch.
+        context_size: Neighbours on either side; a window has ``2 * context_size + 1`` sentences.
+        seed: Seed of the places of windows.
+        rank: Rank of this worker, from 0.
         world_size: Number of workers.
 
     Raises:
@@ -119,8 +106,8 @@ class BatchStream:
         self.num_batches = self._order.num_batches
 
     def size(self, step: int) -> int:
-        """Return the sentences of a step over all workers."""
-        del step  # all are alike
+        """Return the number of sentences of a step over all workers."""
+        del step  # the same for all steps
         return self._batch_size * self._world_size
 
     def batch(self, step: int) -> Batch:
@@ -138,13 +125,13 @@ class BatchStream:
 
 def _orders(split: CorpusSplit, size: int, candidates: Candidates, window: int, seed: int) -> _Contiguous | _Windows:
     """Return the order in which an epoch visits the split's sentences."""
-    # One window less than fits, so that every epoch has room for a shift of its own.
+    # One window less than fits, so that every epoch can shift its windows.
     num_windows = (len(split) - window + 1) // window
-    most = len(split) if candidates == "contiguous" else max(num_windows, 0) * window
-    if size > most:
+    max_size = len(split) if candidates == "contiguous" else max(num_windows, 0) * window
+    if size > max_size:
         raise DataError(
-            f"training.batch_size: must be at most {most} for the {len(split)} {split.name} sentences of this corpus, "
-            f"over all workers; given {size}; lower it or add text"
+            f"training.batch_size: must be at most {max_size} for the {len(split)} {split.name} sentences of this "
+            f"corpus, over all workers; given {size}; lower it or add text"
         )
     if candidates == "contiguous":
         return _Contiguous(len(split), size)
@@ -164,20 +151,20 @@ class _Contiguous:
 
 
 class _Windows:
-    """Windows of consecutive sentences, each at most once in an epoch."""
+    """Windows of consecutive sentences, each at most once per epoch."""
 
     def __init__(
         self, split: CorpusSplit, size: int, window: int, num_windows: int, *, seed: int, is_nearest: bool
     ) -> None:
         self._size = size
         self._window = window
-        self._per_batch = -(-size // window)  # The last window of a batch is cut where it does not fit.
+        self._per_batch = -(-size // window)  # The last window of a batch is truncated if it does not fit.
         self._split = split
         self._seed = seed
         self._is_nearest = is_nearest
         self._num_windows = num_windows
         self.num_batches = self._num_windows // self._per_batch
-        # An order of the whole split is worth keeping, but only for the epoch at hand and the next.
+        # Cache the order of the whole split for the current epoch and the next one.
         self._starts = lru_cache(maxsize=2)(self._make_starts)
 
     def positions(self, step: int) -> np.ndarray:
@@ -197,14 +184,14 @@ class _Windows:
 
 
 def group_nearest_windows(split: CorpusSplit, starts: np.ndarray, window: int, group: int) -> np.ndarray:
-    """Reorder windows so that each group of `group` holds a window and its nearest ones.
+    """Reorder windows so that each group of `group` windows holds one window and its nearest ones.
 
-    Nearness is the cosine of the windows' bags of words, each word hashed to one of 256 signed dimensions and weighted
-    by its rarity. Windows are taken in pages of 32,768 as they come, and look for neighbours within their page, which
-    bounds memory (about 50 MB) and time (a second or so a page).
+    Similarity is the cosine of the windows' bags of words, each word hashed to one of 256 signed dimensions and
+    weighted by its rarity. Neighbours are searched within pages of 32,768 windows, which bounds memory (about 50 MB)
+    and time (about a second per page).
 
     Args:
-        split: Where the windows' sentences are.
+        split: The sentences.
         starts: First sentence of each window, int64 [windows], in random order.
         window: Sentences of a window.
         group: Windows of a group.
@@ -222,7 +209,7 @@ def _bags(split: CorpusSplit, starts: np.ndarray, window: int) -> np.ndarray:
     sentences = split.sentences_at((starts[:, None] + np.arange(window)).reshape(-1))
     lengths = sentences.lengths.reshape(-1, window).sum(axis=1)
     counts = np.bincount(sentences.ids)
-    # Knuth's multiplicative hash; the top bits choose the dimension, the next one the sign.
+    # Knuth's multiplicative hash: the top 8 bits are the dimension, the next bit is the sign.
     hashed = (np.arange(len(counts), dtype=np.uint64) * np.uint64(2654435761) & np.uint64(0xFFFFFFFF)) >> np.uint64(23)
     signs = np.where(hashed & np.uint64(1), 1.0, -1.0)
     weights = signs * np.log(1 + len(sentences.ids) / (1 + counts)) ** 2
@@ -235,16 +222,16 @@ def _bags(split: CorpusSplit, starts: np.ndarray, window: int) -> np.ndarray:
 
 
 def _group_nearest(bags: np.ndarray, group: int) -> np.ndarray:
-    """Return an order of the rows, int64 [windows]: the first row left and its nearest ones, again and again."""
-    left = np.arange(len(bags))
+    """Return an order of the rows, int64 [windows]: repeatedly the first remaining row and its nearest ones."""
+    remaining = np.arange(len(bags))
     order = []
-    while len(left) > group:
-        similarity = bags[left[1:]] @ bags[left[0]]
+    while len(remaining) > group:
+        similarity = bags[remaining[1:]] @ bags[remaining[0]]
         nearest = 1 + np.argpartition(-similarity, group - 2)[: group - 1] if group > 1 else np.empty(0, dtype=int)
-        taken = np.concatenate([[0], nearest])
-        order.append(left[taken])
-        left = np.delete(left, taken)
-    return np.concatenate([*order, left])
+        chosen = np.concatenate([[0], nearest])
+        order.append(remaining[chosen])
+        remaining = np.delete(remaining, chosen)
+    return np.concatenate([*order, remaining])
 
 
 @dataclass(frozen=True)
@@ -252,10 +239,10 @@ class Triplets:
     """The sentences of one step.
 
     Attributes:
-        sentences: Ragged ids of the sentences that are encoded, all of one length.
+        sentences: Ragged ids of the sentences to encode, all of one length.
         before: The sentence before each.
         after: The sentence after each.
-        positions: int64 [batch], global index of each encoded sentence.
+        positions: Global index of each encoded sentence, int64 [batch].
     """
 
     sentences: Sentences
@@ -273,21 +260,25 @@ class Triplets:
 
 
 class TripletStream:
-    """Batches without end; the same arguments always give the same batches.
+    """An infinite stream of triplets whose encoded sentences have one length; the same arguments give the same batches.
 
-    Every epoch draws anew which sentences of a length stand together, and the order of the batches. The last batch of
-    a length is smaller; where it holds fewer triplets than there are workers it is left out.
+    A triplet lies within one document, and each of its three sentences has at most `max_length` tokens. Every epoch
+    redraws which sentences of a length share a batch, and the order of the batches. The last batch of a length is
+    smaller; if it has fewer triplets than there are workers, it is left out.
 
     Args:
-        split: Where the sentences come from.
-        batch_size: Triplets of a step over all workers, at most.
-        max_length: Words of a sentence at most.
-        seed: Decides places and order.
-        rank: This worker's number, from 0.
+        split: The sentences.
+        batch_size: Maximum number of triplets of a step, over all workers.
+        max_length: Maximum length of a sentence, in tokens.
+        seed: Seed of batches and order.
+        rank: Rank of this worker, from 0.
         world_size: Number of workers.
 
     Raises:
-        DataError: If the split holds no triplet.
+        DataError: If the split has no triplet.
+
+    Source: Kiros et al., 2015, and the released code, which groups by the length of the encoded sentence.
+    Differs: the batches of an epoch have random order; the released code alternates between the lengths.
     """
 
     def __init__(
@@ -305,11 +296,11 @@ class TripletStream:
                 f"the {len(split)} {split.name} sentences of this corpus; given none; raise it or add text"
             )
         self._lengths = lengths
-        # An order of the whole split is worth keeping, but only for the epoch at hand and the next.
+        # Cache the order of the whole split for the current epoch and the next one.
         self._order = lru_cache(maxsize=2)(self._make_order)
 
     def size(self, step: int) -> int:
-        """Return the triplets of a step over all workers."""
+        """Return the number of triplets of a step over all workers."""
         return len(self._rows(step))
 
     def batch(self, step: int) -> Triplets:
@@ -324,30 +315,30 @@ class TripletStream:
         )
 
     def _rows(self, step: int) -> np.ndarray:
-        """Return the numbers of a step's sentences within the split, int64 [triplets]."""
+        """Return the positions of a step's sentences within the split, int64 [triplets]."""
         epoch, index = divmod(step, self.num_batches)
         positions, batches = self._order(epoch)
         start, stop = self._bounds[batches[index]]
         return positions[start:stop]
 
     def _make_order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the triplets by length, int64 [triplets], and the order of the batches, int64 [batches]."""
+        """Return the triplets sorted by length, int64 [triplets], and the order of the batches, int64 [batches]."""
         generator = np.random.default_rng((self._seed, epoch))
-        # A random order within each length: the sort by length keeps the order that the shuffle gave.
+        # The stable sort keeps the shuffled order within each length.
         shuffled = generator.permutation(len(self._positions))
         by_length = shuffled[np.argsort(self._lengths[shuffled], kind="stable")]
         return self._positions[by_length], generator.permutation(self.num_batches)
 
 
 def find_triplets(split: CorpusSplit, *, max_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sentences that have both neighbours, shortest first.
+    """Return the sentences that have both neighbours in their document, shortest first.
 
     Args:
-        split: Where the sentences are.
-        max_length: Words of each of the three at most.
+        split: The sentences.
+        max_length: Maximum length of each of the three, in tokens.
 
     Returns:
-        Their numbers within the split, and their lengths, int64 [triplets] each.
+        Positions within the split, and lengths in tokens, int64 [triplets] each.
     """
     lengths = np.diff(split.corpus.offsets[split.first : split.first + len(split) + 1])
     documents = split.documents(0, len(split))
@@ -359,12 +350,12 @@ def find_triplets(split: CorpusSplit, *, max_length: int) -> tuple[np.ndarray, n
 
 
 def _batch_bounds(steps: np.ndarray, batch_size: int, world_size: int) -> np.ndarray:
-    """Return where batches begin and end among triplets sorted by length, int64 [batches, 2].
+    """Return start and end of each batch among triplets sorted by length, int64 [batches, 2].
 
     Args:
-        steps: By how much the length grows before each triplet and after the last; above 0 begins another length.
-        batch_size: Triplets of a batch at most.
-        world_size: Triplets of a batch at least.
+        steps: Difference in length before each triplet and after the last; a value above 0 starts another length.
+        batch_size: Maximum number of triplets of a batch.
+        world_size: Minimum number of triplets of a batch.
     """
     edges = np.flatnonzero(steps > 0)
     bounds = [
@@ -380,10 +371,10 @@ class Pairs:
     """The pairs of one step.
 
     Attributes:
-        first: Ragged ids of the first column.
-        second: The same of the second.
-        labels: int64 [batch], the class of each pair; None where the file has none.
-        scores: float64 [batch], how alike the two are; None where the file has none.
+        first: Ragged ids of the first sentences.
+        second: Ragged ids of the second sentences.
+        labels: Class of each pair, int64 [batch], or None if the file has no labels.
+        scores: Similarity of each pair, float64 [batch], or None if the file has no scores.
     """
 
     first: Sentences
@@ -401,50 +392,49 @@ class Pairs:
 
 
 class PairStream:
-    """Batches without end; the same arguments always give the same batches.
+    """An infinite stream of pairs, reshuffled every epoch; the same arguments give the same batches.
 
-    The last batch of an epoch is smaller; where it holds fewer pairs than `least` for each worker it is left out.
+    The last batch of an epoch is smaller; if it has fewer than 2 pairs per worker, it is left out,
+    since margin objectives contrast a pair with another.
 
     Args:
         pairs: The training pairs.
-        batch_size: Pairs of a step over all workers, at most.
-        seed: Decides the order.
-        least: Pairs that a worker needs at least, such as 2 where each needs another to be told from.
-        rank: This worker's number, from 0.
+        batch_size: Maximum number of pairs of a step, over all workers.
+        seed: Seed of the order.
+        rank: Rank of this worker, from 0.
         world_size: Number of workers.
 
     Raises:
-        DataError: If there are too few pairs for a single batch.
+        DataError: If there are too few pairs for one batch.
     """
 
-    def __init__(
-        self, pairs: EncodedPairs, *, batch_size: int, seed: int, least: int = 2, rank: int = 0, world_size: int = 1
-    ) -> None:
+    def __init__(self, pairs: EncodedPairs, *, batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
         self._pairs = pairs
         self._batch_size = batch_size
         self._seed, self._rank, self._world_size = seed, rank, world_size
         whole, rest = divmod(len(pairs), batch_size)
-        self.num_batches = whole + (rest >= least * world_size)
-        if self.num_batches == 0 or batch_size < least * world_size:
+        min_size = _MIN_PAIRS * world_size
+        self.num_batches = whole + (rest >= min_size)
+        if self.num_batches == 0 or batch_size < min_size:
             raise DataError(
-                f"training.batch_size: must be at least {least * world_size}, and so must the pairs to train on; "
+                f"training.batch_size: must be at least {min_size}, and so must the number of training pairs; "
                 f"given {batch_size}, and {len(pairs)} pairs"
             )
         self._order = lru_cache(maxsize=2)(self._make_order)
 
     def size(self, step: int) -> int:
-        """Return the pairs of a step over all workers."""
+        """Return the number of pairs of a step over all workers."""
         return len(self._rows(step))
 
     def batch(self, step: int) -> Pairs:
-        """Return this worker's share of the batch of a step, counted from 0 over all epochs."""
+        """Return this worker's block of the batch of a step, counted from 0 over all epochs."""
         return pairs_at(self._pairs, np.array_split(self._rows(step), self._world_size)[self._rank])
 
     def _rows(self, step: int) -> np.ndarray:
-        """Return the numbers of a step's pairs, int64 [batch]."""
+        """Return the indices of a step's pairs, int64 [batch]."""
         epoch, index = divmod(step, self.num_batches)
         rows = self._order(epoch)[index * self._batch_size : (index + 1) * self._batch_size]
-        # Equal shares: what does not divide among the workers is left out.
+        # Equal blocks: pairs that do not divide among the workers are left out.
         return rows[: len(rows) - len(rows) % self._world_size]
 
     def _make_order(self, epoch: int) -> np.ndarray:
@@ -453,7 +443,7 @@ class PairStream:
 
 
 def pairs_at(pairs: EncodedPairs, rows: np.ndarray) -> Pairs:
-    """Return the pairs with the given numbers, int64 [batch], in that order."""
+    """Return the pairs with the given indices, int64 [batch], in that order."""
     return Pairs(
         first=select_rows(pairs.first, rows),
         second=select_rows(pairs.second, rows),

@@ -1,12 +1,7 @@
-"""Which file of pairs, and which of its columns.
+"""Sentence pairs, optionally labelled or scored: files -> text -> ids.
 
-Pairs as text, and as ids.
-
-Reading files of pairs: tab-separated lines, PPDB's ``|||``, one JSON object a line, each also gzipped.
-
-The sets of an STS folder in SentEval's layout.
-
-Pairs to learn from and pairs held out, and the words of the first.
+Formats: tab-separated values, PPDB (fields separated by ``|||``) and JSON lines, each also gzipped; and the STS folders
+of SentEval.
 """
 
 from __future__ import annotations
@@ -38,26 +33,26 @@ from raysent.errors import DataError, did_you_mean
 from raysent.storage import content_key
 
 Column = int | str
-"""A column's number from 0, or its name."""
+"""Index of a column, from 0, or its name."""
 
 
 class PairsConfig(StrictModel):
-    """Which file of pairs, and which of its columns.
+    """Files of sentence pairs and how to read them.
 
     Attributes:
-        path: One file or several, each also gzipped.
-        format: `tsv`; `ppdb` (fields between ``|||``, pairs in columns 1 and 2); `jsonl`. `auto` goes by the name, and
-            by whether the first line holds ``|||``.
-        first: Column of the first sentence: a number from 0, or a name of the header line or of a JSON key.
-        second: Column of the second sentence. Both are 1 and 2 for PPDB where they are not set.
-        label: Column of the pair's class; None where there is none.
-        score: Column of a number that says how alike the two are; None where there is none.
-        classes: Names of the classes in their order; None for those that occur, in alphabetical order.
-        max_pairs: Pairs read at most.
-        max_length: Tokens kept of a longer sentence.
-        validation_path: Pairs to validate with; None holds some of the others out.
-        validation_fraction: Share of the pairs held out.
-        seed: Chooses the pairs that are held out.
+        path: One file or several; may be gzipped.
+        format: `tsv`; `ppdb` (fields separated by ``|||``, pairs in columns 1 and 2); `jsonl`. `auto` decides by the
+            file name and by ``|||`` in the first line.
+        first: Column of the first sentence: index from 0, or name in the header line or JSON key.
+        second: Column of the second sentence. For PPDB, the defaults of `first` and `second` are 1 and 2.
+        label: Column of the class of a pair, or None.
+        score: Column of the similarity score of a pair, or None.
+        classes: Names of the classes in order; None uses the classes that occur, in alphabetical order.
+        max_pairs: Maximum number of pairs to read.
+        max_length: Maximum number of tokens of a sentence; longer ones are truncated.
+        validation_path: File of validation pairs; None holds out a fraction of the pairs.
+        validation_fraction: Fraction of the pairs to hold out.
+        seed: Seed of the choice of held-out pairs.
     """
 
     path: str | list[str]
@@ -79,10 +74,10 @@ class EncodedPairs:
     """Pairs as ids.
 
     Attributes:
-        first: Ragged ids of the first column.
-        second: The same of the second.
-        labels: int64 [pairs]; None where there are none.
-        scores: float64 [pairs]; None where there are none.
+        first: Ragged ids of the first sentences.
+        second: Ragged ids of the second sentences.
+        labels: Class of each pair, int64 [pairs], or None.
+        scores: Similarity of each pair, float64 [pairs], or None.
     """
 
     first: Sentences
@@ -100,10 +95,10 @@ class PairTexts:
 
     Attributes:
         first: The first sentences.
-        second: The second ones.
-        labels: int64 [pairs]; None where there are none.
-        scores: float64 [pairs]; None where there are none.
-        classes: Names of the labels.
+        second: The second sentences.
+        labels: Class of each pair, int64 [pairs], or None.
+        scores: Similarity of each pair, float64 [pairs], or None.
+        classes: Names of the classes.
     """
 
     first: list[str]
@@ -117,56 +112,58 @@ class PairTexts:
 
     @property
     def key(self) -> str:
-        """16 hexadecimal digits that name the content."""
-        marks = [None if side is None else side.tolist() for side in (self.labels, self.scores)]
-        return content_key(self.first, self.second, *marks, self.classes)
+        """Hash of the content, 16 hexadecimal digits."""
+        targets = [None if values is None else values.tolist() for values in (self.labels, self.scores)]
+        return content_key(self.first, self.second, *targets, self.classes)
 
-    def rows(self, chosen: np.ndarray) -> PairTexts:
-        """Return the pairs with the given numbers, int64 [chosen]."""
+    def select(self, indices: np.ndarray) -> PairTexts:
+        """Return the pairs with the given indices, int64 [selected]."""
         return PairTexts(
-            [self.first[row] for row in chosen],
-            [self.second[row] for row in chosen],
-            None if self.labels is None else self.labels[chosen],
-            None if self.scores is None else self.scores[chosen],
+            [self.first[index] for index in indices],
+            [self.second[index] for index in indices],
+            None if self.labels is None else self.labels[indices],
+            None if self.scores is None else self.scores[indices],
             self.classes,
         )
 
-    def encoded(self, vocabulary: Vocabulary, *, max_length: int) -> EncodedPairs:
-        """Return the pairs as ids."""
+    def encode(self, vocabulary: Vocabulary, *, max_length: int) -> EncodedPairs:
+        """Return the pairs as ids; sentences are truncated to `max_length` tokens."""
         first, second = (vocabulary.ids(side, max_length=max_length) for side in (self.first, self.second))
         return EncodedPairs(first, second, self.labels, self.scores)
 
 
 def select_rows(sentences: Sentences, rows: np.ndarray) -> Sentences:
-    """Return the sentences with the given numbers, int64 [rows], in that order."""
+    """Return the sentences with the given indices, int64 [rows], in that order."""
     starts = np.cumsum(sentences.lengths) - sentences.lengths
     lengths = sentences.lengths[rows]
     return Sentences(sentences.ids[ragged_indices(starts[rows], lengths)], lengths)
 
 
-# What SNLI writes where its annotators did not agree.
+# SNLI's label of a pair whose annotators did not agree.
 _NO_LABEL = "-"
-_LEAST = 4  # Two to learn from and two to hold out.
+_MIN_PAIRS = 4  # two for training, two for validation
 
 
 def read_pairs(config: PairsConfig, *, name: str = "pairs", path_name: str = "path") -> PairTexts:
     """Read all pairs of the files.
 
     Args:
-        config: Which files and columns.
-        name: Dotted name of the configuration, for messages.
-        path_name: Which of its names the file is from, for messages.
+        config: Files and columns.
+        name: Dotted name of the configuration, for error messages.
+        path_name: Name of the field that gives the file, for error messages.
 
     Raises:
-        DataError: If a file is missing or truncated, a column is not there, or a label or score is none.
+        DataError: If a file is missing or truncated, a column is missing, or a label or score is invalid.
     """
     paths = [config.path] if isinstance(config.path, str) else config.path
     try:
         kept = list(islice((row for path in paths for row in _read_file(Path(path), config)), config.max_pairs))
     except DataError as error:
         raise DataError(f"{name}.{path_name}: {error}") from None
-    if len(kept) < _LEAST:
-        raise DataError(f"{name}.{path_name}: {', '.join(paths)}: must hold at least {_LEAST} pairs; given {len(kept)}")
+    if len(kept) < _MIN_PAIRS:
+        raise DataError(
+            f"{name}.{path_name}: {', '.join(paths)}: must contain at least {_MIN_PAIRS} pairs; given {len(kept)}"
+        )
     names = [row[2] for row in kept]
     classes = tuple(config.classes or sorted({name for name in names if name is not None}))
     return PairTexts(
@@ -179,22 +176,28 @@ def read_pairs(config: PairsConfig, *, name: str = "pairs", path_name: str = "pa
 
 
 def _class_numbers(names: Sequence[str | None], classes: tuple[str, ...], *, name: str) -> np.ndarray:
-    """Return the number of each class, int64 [pairs]."""
-    number = {name: index for index, name in enumerate(classes)}
-    odd = next((label for label in names if label not in number), None)
-    if odd is not None:
-        raise DataError(f"{name}.classes: must name every class of the file; given '{odd}'{did_you_mean(odd, classes)}")
-    return np.array([number[label] for label in names if label is not None], dtype=np.int64)
+    """Return the index of each pair's class, int64 [pairs]."""
+    index = {name: number for number, name in enumerate(classes)}
+    unknown = next((label for label in names if label not in index), None)
+    if unknown is not None:
+        raise DataError(
+            f"{name}.classes: must name every class of the file; given '{unknown}'{did_you_mean(unknown, classes)}"
+        )
+    return np.array([index[label] for label in names if label is not None], dtype=np.int64)
 
 
 @contextlib.contextmanager
 def open_lines(path: Path) -> Iterator[Iterator[str]]:
-    """Open a file of text, unpacked, with one line for whatever is wrong with it."""
+    """Yield the lines of a text file, which may be gzipped.
+
+    Raises:
+        DataError: If the file is missing, unreadable, truncated or not UTF-8.
+    """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
             yield _lines(path, stream)  # type: ignore[arg-type]  # GzipFile reads like any other
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file of pairs; put one with a pair a line there, or name another") from None
+        raise DataError(f"{path}: no such file of pairs; name a file with one pair per line") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: truncated or not gzip ({error}); fetch it again") from None
     except OSError as error:
@@ -202,7 +205,7 @@ def open_lines(path: Path) -> Iterator[Iterator[str]]:
 
 
 def _lines(path: Path, stream: IO[bytes]) -> Iterator[str]:
-    """Yield the lines of a file without their ends."""
+    """Yield the lines of a file without line breaks."""
     for number, line in enumerate(stream, start=1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -211,7 +214,7 @@ def _lines(path: Path, stream: IO[bytes]) -> Iterator[str]:
 
 
 def _read_file(path: Path, config: PairsConfig) -> Iterator[tuple[str, str, str | None, float | None]]:
-    """Yield the pairs of one file that have all that is asked for."""
+    """Yield the pairs of one file that have two sentences and, if required, a label."""
     columns: list[Column | None] = [config.first, config.second, config.label, config.score]
     with open_lines(path) as lines:
         for where, fields in _fields(path, lines, config, columns):
@@ -222,7 +225,11 @@ def _read_file(path: Path, config: PairsConfig) -> Iterator[tuple[str, str, str 
 
 
 def _number(where: str, text: str) -> float:
-    """Return a score."""
+    """Return a score.
+
+    Raises:
+        DataError: If it is not a finite number.
+    """
     try:
         number = float(text)
     except ValueError:
@@ -235,16 +242,16 @@ def _number(where: str, text: str) -> float:
 def _fields(
     path: Path, lines: Iterator[str], config: PairsConfig, columns: list[Column | None]
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield place and the wanted fields of every line."""
+    """Yield ``file:line`` and the fields of `columns` of every line."""
     kind = config.format
     if kind == "auto" and path.name.removesuffix(".gz").endswith((".jsonl", ".json")):
         kind = "jsonl"
-    places: list[int | None] | None = None
+    indices: list[int | None] | None = None
     separator = "\t"
     for number, line in enumerate(lines, start=1):
         where = f"{path}:{number}"
         if kind == "jsonl":
-            yield where, _of_object(where, line, columns)
+            yield where, _json_fields(where, line, columns)
             continue
         if number == 1:
             is_ppdb = kind == "ppdb" or (kind == "auto" and "\t" not in line and "|||" in line)
@@ -252,15 +259,15 @@ def _fields(
             if is_ppdb and not {"first", "second"} & config.model_fields_set:
                 columns = [1, 2, *columns[2:]]
         fields = line.split(separator)
-        if places is None:
-            places = [_place(where, column, fields) for column in columns]
+        if indices is None:
+            indices = [_column_index(where, column, fields) for column in columns]
             if any(isinstance(column, str) for column in columns):
-                continue  # that was the header line
-        yield where, [_field(where, place, fields) for place in places]
+                continue  # the header line
+        yield where, [_field(where, index, fields) for index in indices]
 
 
-def _of_object(where: str, line: str, columns: list[Column | None]) -> list[str | None]:
-    """Return the wanted values of one JSON object."""
+def _json_fields(where: str, line: str, columns: list[Column | None]) -> list[str | None]:
+    """Return the fields of one JSON object."""
     try:
         values = json.loads(line)
     except json.JSONDecodeError as error:
@@ -273,8 +280,8 @@ def _of_object(where: str, line: str, columns: list[Column | None]) -> list[str 
     return [None if column is None else str(values[str(column)]) for column in columns]
 
 
-def _place(where: str, column: Column | None, header: list[str]) -> int | None:
-    """Return the number of a column."""
+def _column_index(where: str, column: Column | None, header: list[str]) -> int | None:
+    """Return the index of a column."""
     if column is None or isinstance(column, int):
         return column
     names = [name.strip() for name in header]
@@ -283,13 +290,13 @@ def _place(where: str, column: Column | None, header: list[str]) -> int | None:
     return names.index(column)
 
 
-def _field(where: str, place: int | None, fields: list[str]) -> str | None:
+def _field(where: str, index: int | None, fields: list[str]) -> str | None:
     """Return one field of a line."""
-    if place is None:
+    if index is None:
         return None
-    if not 0 <= place < len(fields):
-        raise DataError(f"{where}: must hold column {place}, counted from 0; given {len(fields)} columns")
-    return fields[place]
+    if not 0 <= index < len(fields):
+        raise DataError(f"{where}: must have column {index}, counted from 0; given {len(fields)} columns")
+    return fields[index]
 
 
 def read_sts(folder: str | Path) -> dict[str, PairTexts]:
@@ -298,13 +305,13 @@ def read_sts(folder: str | Path) -> dict[str, PairTexts]:
     Pairs without a score are left out.
 
     Raises:
-        DataError: If there is no set, or a set's files do not fit.
+        DataError: If there is no set, or the two files of a set differ in length.
     """
     inputs = sorted(Path(folder).rglob("STS.input.*.txt"))
     if not inputs:
         raise DataError(
-            f"validation.sts: {folder}: must hold STS.input.NAME.txt and STS.gs.NAME.txt; given none; put an STS year "
-            "of SentEval's data there, such as STS14-en-test"
+            f"validation.sts: {folder}: must contain STS.input.NAME.txt and STS.gs.NAME.txt; given none; name a folder "
+            "of SentEval's STS data, such as STS14-en-test"
         )
     return {path.name.removeprefix("STS.input.").removesuffix(".txt"): _read_sts_set(path) for path in inputs}
 
@@ -317,26 +324,26 @@ def _read_sts_set(path: Path) -> PairTexts:
     with open_lines(gold) as lines:
         scores = [line.strip() for line in lines]
     if len(pairs) != len(scores):
-        raise DataError(f"{gold}: must hold a line for each of the {len(pairs)} pairs; given {len(scores)}")
+        raise DataError(f"{gold}: must have one line for each of the {len(pairs)} pairs; given {len(scores)}")
     scored = [(pair, float(score)) for pair, score in zip(pairs, scores, strict=True) if score]
     numbers = np.array([score for _, score in scored], dtype=np.float64)
     return PairTexts([pair[0] for pair, _ in scored], [pair[1] for pair, _ in scored], scores=numbers)
 
 
 class PairCorpus:
-    """Pairs to learn from and pairs held out.
+    """Training pairs and validation pairs.
 
     Attributes:
-        train: The first.
-        validation: The second.
-        key: Names the text of both.
+        train: Training pairs.
+        validation: Validation pairs.
+        key: Hash of the content of both.
     """
 
     def __init__(self, config: PairsConfig) -> None:
         """Read the files.
 
         Raises:
-            DataError: With the file and the line at fault.
+            DataError: With the file and line of the error.
         """
         pairs = read_pairs(config)
         if config.validation_path is None:
@@ -351,7 +358,7 @@ class PairCorpus:
         self.key = content_key(self.train.key, self.validation.key)
 
     def vocabulary(self, config: VocabularyConfig) -> Vocabulary:
-        """Return the words of the pairs to learn from."""
+        """Return the vocabulary of the training pairs."""
         tokens = Vocabulary([PAD_WORD, UNK_WORD], lowercase=False)
         counts: dict[str, int] = {}
         for side in (self.train.first, self.train.second):
@@ -362,13 +369,13 @@ class PairCorpus:
 
 
 def _hold_out(pairs: PairTexts, config: PairsConfig) -> tuple[PairTexts, PairTexts]:
-    """Return the pairs to learn from and those held out; the same two sentences never stand in both."""
-    number: dict[tuple[str, str], int] = {}
+    """Return training and validation pairs; equal pairs, in either order, are never divided between the two."""
+    index: dict[tuple[str, str], int] = {}
     distinct = [
-        number.setdefault((min(pair), max(pair)), len(number)) for pair in zip(pairs.first, pairs.second, strict=True)
+        index.setdefault((min(pair), max(pair)), len(index)) for pair in zip(pairs.first, pairs.second, strict=True)
     ]
-    order = np.random.default_rng(config.seed).permutation(len(number))
-    held = np.zeros(len(number), dtype=bool)
-    held[order[: max(1, round(config.validation_fraction * len(number)))]] = True
-    mask = held[np.array(distinct)]
-    return pairs.rows(np.flatnonzero(~mask)), pairs.rows(np.flatnonzero(mask))
+    order = np.random.default_rng(config.seed).permutation(len(index))
+    is_held_out = np.zeros(len(index), dtype=bool)
+    is_held_out[order[: max(1, round(config.validation_fraction * len(index)))]] = True
+    mask = is_held_out[np.array(distinct)]
+    return pairs.select(np.flatnonzero(~mask)), pairs.select(np.flatnonzero(mask))

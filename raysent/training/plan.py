@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 
 from raysent.data.batches import AnyStream, BatchStream, PairStream, TripletStream
-from raysent.data.corpus import Corpus
-from raysent.data.vocabulary import Vocabulary, corpus_word_vectors, read_word_vectors
+from raysent.data.corpus import Corpus, corpus_word_vectors
+from raysent.data.vocabulary import Vocabulary, read_word_vectors
 from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel, encoder_tensors
 from raysent.models.embeddings import CORPUS_VECTORS, EmbeddingConfig
@@ -77,7 +77,7 @@ def open_stream(config: RunConfig, training_data: TrainingData, workers: Workers
     share = {"batch_size": batch_size, "seed": config.seed, "rank": workers.rank, "world_size": workers.world_size}
     match config.objective.batches:
         case PairBatches():
-            pairs = training_data.pair_corpus.train.encoded(
+            pairs = training_data.pair_corpus.train.encode(
                 training_data.vocabulary, max_length=training_data.max_length
             )
             return PairStream(pairs, **share)

@@ -8,6 +8,7 @@ from raysent.data.corpus.config import CorpusConfig
 from raysent.data.corpus.embedded import DocsDocument, docs_documents
 from raysent.data.corpus.preparation import prepare
 from raysent.data.corpus.store import Corpus, CorpusSplit, Progress
+from raysent.data.corpus.word_vectors import corpus_word_vectors
 from raysent.storage import cache_folder
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "DocsDocument",
     "Progress",
     "cache_folder",
+    "corpus_word_vectors",
     "docs_documents",
     "prepare",
 ]

@@ -1,7 +1,4 @@
-"""Tokens <-> ids, and vectors for words.
-
-In: sentences as text, a corpus' counts, files of word vectors. Out: ragged int32 ids and the words they stand for.
-"""
+"""Tokenization, vocabularies (tokens <-> int32 ids), and word vectors from files or from a corpus."""
 
 from raysent.data.vocabulary.expansion import LinearMap, fit_linear_map, new_words, shared_words
 from raysent.data.vocabulary.tokens import (
@@ -18,7 +15,7 @@ from raysent.data.vocabulary.tokens import (
     ragged_sums,
     tokenize_chunks,
 )
-from raysent.data.vocabulary.vectors import WordVectors, corpus_word_vectors, read_word_vectors
+from raysent.data.vocabulary.vectors import WordVectors, read_word_vectors
 from raysent.data.vocabulary.words import Vocabulary, VocabularyConfig, build_vocabulary
 
 __all__ = [
@@ -36,7 +33,6 @@ __all__ = [
     "WordVectors",
     "as_rows",
     "build_vocabulary",
-    "corpus_word_vectors",
     "fit_linear_map",
     "new_words",
     "ragged_indices",

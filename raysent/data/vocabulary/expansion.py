@@ -1,4 +1,4 @@
-"""More words for a trained table: a linear map from the space of pretrained vectors, learnt on the words of both.
+"""Vocabulary expansion: a linear map from pretrained word vectors to a trained table, fitted on the shared words.
 
     v' = W v + b, by least squares over the shared words
 
@@ -32,7 +32,7 @@ class LinearMap:
     intercept: npt.NDArray[np.float64]
 
     def __call__(self, vectors: Float32) -> Float32:
-        """Return the images float32 [rows, dim of the target] of vectors [rows, dim of the source]."""
+        """Map vectors [rows, dim of the source] to float32 [rows, dim of the target]."""
         return (vectors @ self.weight.astype(np.float32) + self.intercept.astype(np.float32)).astype(np.float32)
 
 
@@ -40,9 +40,9 @@ def fit_linear_map(sources: Float32, targets: Float32, *, has_intercept: bool = 
     """Return the map with the least squared error.
 
     Args:
-        sources: Vectors of the shared words in the pretrained space [words, dim of the source].
+        sources: Pretrained vectors of the shared words [words, dim of the source].
         targets: Their vectors in the trained table [words, dim of the target].
-        has_intercept: Whether there is a constant part; the paper's text has none.
+        has_intercept: Whether to fit an intercept; the paper's text has none.
     """
     x, y = sources.astype(np.float64), targets.astype(np.float64)
     x_mean, y_mean = (x.mean(axis=0), y.mean(axis=0)) if has_intercept else (np.zeros(x.shape[1]), np.zeros(y.shape[1]))
@@ -51,7 +51,7 @@ def fit_linear_map(sources: Float32, targets: Float32, *, has_intercept: bool = 
 
 
 def shared_words(vocabulary: Vocabulary, vectors: WordVectors) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the ids of the words that have a pretrained vector, and the rows of these, int64 [words] each."""
+    """Return the ids of the words that have a pretrained vector, and the rows of the vectors, int64 [words] each."""
     row = {word: number for number, word in enumerate(vectors.words)}
     pairs = [(number, row[word]) for number, word in enumerate(vocabulary.words) if number > UNK_ID and word in row]
     table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
@@ -59,9 +59,9 @@ def shared_words(vocabulary: Vocabulary, vectors: WordVectors) -> tuple[npt.NDAr
 
 
 def new_words(vocabulary: Vocabulary, vectors: WordVectors) -> npt.NDArray[np.int64]:
-    """Return the rows of pretrained vectors whose words the vocabulary gains, int64 [words].
+    """Return the rows of pretrained vectors whose words are not in the vocabulary, int64 [words].
 
-    Phrases (words with ``_``) are left out, and with a lowered vocabulary the words that no sentence could reach.
+    Phrases (words with ``_``) are left out; for a lowercase vocabulary, so are words with uppercase letters.
     """
     return np.array(
         [

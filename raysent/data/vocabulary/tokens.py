@@ -1,13 +1,15 @@
-"""Text -> tokens -> ragged ids.
+"""Tokenization: text -> tokens -> ragged ids.
 
-A token never reaches across white space, so a text is cut at white space first and each distinct chunk is tokenised
-only once, by a Rust pre-tokeniser; the rest is table look-up. On novels that is 10 times as fast as matching the
-pattern over the running text.
+A token never spans white space, so text is split at white space first. Each distinct chunk is tokenized once, by a Rust
+pre-tokenizer, and the rest is table look-up. On novels this is 10 times as fast as matching the pattern over the
+running text.
 
-Tokens follow the Penn Treebank, so that running text and text that is tokenised already give the same ones:
-clitics stand alone (``do n't``, ``it 's``, ``can not``), punctuation too, while hyphenated words, decimals, dotted
-names and common abbreviations (``Mr.``, ``U.S.``) stay whole. Differs: every double quotation mark (typographic,
-``` `` ``` or ``''``) becomes ``"``, every single one ``'``, dashes ``--``, and ``-LRB-`` and its like the brackets.
+Tokens follow the Penn Treebank, so that raw text and tokenized text give the same tokens: clitics (``do n't``, ``it
+'s``, ``can not``) and punctuation are separate tokens, while hyphenated words, decimals, dotted names and common
+abbreviations (``Mr.``, ``U.S.``) are one token.
+
+Differs: every double quotation mark (typographic, ``` `` ``` or ``''``) becomes ``"``, every single one ``'``, dashes
+become ``--``, and ``-LRB-`` and similar tokens become brackets.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ PAD_ID = 0
 UNK_ID = 1
 PAD_WORD = "<pad>"
 UNK_WORD = "<unk>"
-# Changes whenever the same text may give other tokens: it is part of every cache key.
+# Part of every cache key: must change whenever the same text gives different tokens.
 TOKENIZER_VERSION = 1
 
 _REPLACEMENTS = (
@@ -43,7 +45,7 @@ _ABBREVIATIONS = (
 _IS_ABBREVIATED = frozenset(_ABBREVIATIONS.split("|"))
 _CLOSING_MARKS = frozenset(',;:!?."')
 _CLITIC = r"(?i:s|m|d|ll|re|ve)(?!\w)"
-# The first alternative that matches wins. `\n` is a token, so that a list of chunks can be tokenised in one call.
+# The first matching alternative is used. `\n` is a token, so that a list of chunks can be tokenized in one call.
 _PATTERN = "|".join(
     (
         r"\n",
@@ -60,7 +62,7 @@ _PATTERN = "|".join(
     )
 )
 _MAX_CHUNKS = 2_000_000
-# Stands between two sentences of a block; no text holds it.
+# Separates the sentences of a block; text never contains it.
 _BREAK, _BREAK_CHUNK = "\0", 0
 
 
@@ -68,8 +70,8 @@ class Sentences(NamedTuple):
     """Ragged rows of ids.
 
     Attributes:
-        ids: int32 [tokens], the sentences one after the other.
-        lengths: int64 [batch], tokens of each sentence, at least 1.
+        ids: The concatenated sentences, int32 [tokens].
+        lengths: Number of tokens of each sentence, at least 1, int64 [batch].
     """
 
     ids: np.ndarray
@@ -85,11 +87,11 @@ class Sentences(NamedTuple):
 
 
 class ChunkTable:
-    """Text -> ids through a table of the distinct chunks between white space.
+    """Encodes text with a table of the distinct chunks between white space.
 
     Args:
-        word_id: Gives the id of a token; called once for a token of each distinct chunk.
-        max_chunks: The table is emptied when it holds more, which bounds memory and changes no id.
+        word_id: Returns the id of a token; called once for each token of a distinct chunk.
+        max_chunks: The table is cleared when it is larger, which bounds memory and changes no id.
     """
 
     def __init__(self, word_id: Callable[[str], int], *, max_chunks: int = _MAX_CHUNKS) -> None:
@@ -100,10 +102,10 @@ class ChunkTable:
     def _clear(self) -> None:
         self._chunks = Numbering({_BREAK: _BREAK_CHUNK})
         self._ids = np.empty(0, dtype=np.int32)
-        self._starts = np.zeros(2, dtype=np.int64)  # The break has no token.
+        self._starts = np.zeros(2, dtype=np.int64)  # the break has no token
 
     def encode(self, sentences: Sequence[str]) -> Sentences:
-        """Return the ids of all tokens; a sentence without one has length 0 here."""
+        """Return the ids of all tokens; a sentence without tokens has length 0."""
         if not sentences:
             return Sentences(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64))
         if len(self._chunks) > self._max_chunks:
@@ -111,16 +113,16 @@ class ChunkTable:
         text = f" {_BREAK} ".join(sentences)
         if text.count(_BREAK) != len(sentences) - 1:
             text = f" {_BREAK} ".join(sentence.replace(_BREAK, " ") for sentence in sentences)
-        # One list for the whole block: a list for each sentence would double the time.
+        # One list for the whole block: one list per sentence takes twice the time.
         chunks = np.fromiter(map(self._chunks.__getitem__, text.split()), dtype=np.int64)
-        self._learn_new()
+        self._add_new_chunks()
         starts, lengths = self._starts[chunks], self._starts[chunks + 1] - self._starts[chunks]
         ids = self._ids[ragged_indices(starts, lengths)]
         ends = np.append(np.flatnonzero(chunks == _BREAK_CHUNK), len(chunks) - 1)
         return Sentences(ids, ragged_sums(lengths, np.diff(ends, prepend=-1)))
 
-    def _learn_new(self) -> None:
-        """Tokenise the chunks that the table has numbered since the last call."""
+    def _add_new_chunks(self) -> None:
+        """Tokenize the chunks that were numbered since the last call."""
         new = list(islice(self._chunks, len(self._starts) - 1, None))
         if not new:
             return
@@ -133,7 +135,7 @@ class ChunkTable:
 
 
 class Numbering(dict[str, int]):
-    """EncodedPassages its keys in the order in which they are first asked for."""
+    """A dictionary that numbers its keys in the order of their first look-up."""
 
     def __missing__(self, key: str) -> int:
         number = self[key] = len(self)
@@ -141,7 +143,7 @@ class Numbering(dict[str, int]):
 
 
 def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return int64 [sum of lengths]: starts[0], starts[0]+1, …, then the same for every later row."""
+    """Return the indices starts[i], …, starts[i] + lengths[i] - 1 of all rows i, concatenated, int64."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     return np.repeat(starts - ends + lengths, lengths) + np.arange(total, dtype=np.int64)
@@ -156,13 +158,13 @@ def ragged_sums(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def as_rows(encoded: Sentences, *, max_length: int) -> Sentences:
-    """Return rows fit for an encoder: cut to `max_length` tokens; one without a known word is a single UNK_ID."""
+    """Return rows truncated to `max_length` tokens; a row without a known word becomes a single UNK_ID."""
     starts = np.cumsum(encoded.lengths) - encoded.lengths
     known = ragged_sums(encoded.ids != UNK_ID, encoded.lengths) > 0
     lengths = np.where(known, np.minimum(encoded.lengths, max_length), 1)
     if known.all():
         return Sentences(encoded.ids[ragged_indices(starts, lengths)], lengths)
-    # Rows without a known word read the UNK_ID that is appended behind the last token.
+    # Rows without a known word read the UNK_ID appended after the last token.
     ids = np.append(encoded.ids, np.int32(UNK_ID))
     return Sentences(ids[ragged_indices(np.where(known, starts, len(ids) - 1), lengths)], lengths)
 
@@ -171,16 +173,16 @@ _pre_tokenizer = Split(Regex(_PATTERN), "removed", invert=True)
 
 
 def tokenize_chunks(chunks: Sequence[str]) -> list[list[str]]:
-    """Return the tokens of each chunk; a chunk holds no white space."""
+    """Return the tokens of each chunk; a chunk contains no white space."""
     rows = [_plain_tokens(chunk) for chunk in chunks]
     others = _matched_tokens([chunk for chunk, row in zip(chunks, rows, strict=True) if row is None])
     return [next(others) if row is None else row for row in rows]
 
 
 def _plain_tokens(chunk: str) -> list[str] | None:
-    """Return the tokens of a chunk of letters, with or without one mark behind them; None for any other.
+    """Return the tokens of a chunk of letters, optionally followed by one punctuation mark, or None for any other.
 
-    Most chunks are such, and the pattern would take ten times as long to say the same.
+    Most chunks are of this form, and the pattern would take ten times as long.
     """
     stem, mark = (chunk[:-1], chunk[-1:]) if chunk[-1:] in _CLOSING_MARKS else (chunk, "")
     if not stem.isalpha() or stem.lower() == "cannot" or (mark == "." and stem in _IS_ABBREVIATED):
@@ -189,7 +191,7 @@ def _plain_tokens(chunk: str) -> list[str] | None:
 
 
 def _matched_tokens(chunks: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the tokens of each chunk by the pattern."""
+    """Yield the tokens of each chunk, split by the pattern."""
     text = "\n".join(chunks)
     for typographic, plain in _REPLACEMENTS:
         text = text.replace(typographic, plain)

@@ -1,12 +1,6 @@
 """Files of pretrained word vectors: GloVe or word2vec text, fastText ``.vec``, word2vec ``.bin``, each also ``.gz``.
 
-Only the words that are asked for are kept; the rest of the file streams by.
-
-Word vectors counted from the corpus itself: a fixed channel where no file of vectors is at hand.
-
-Source: Levy, Goldberg and Dagan 2015, "Improving distributional similarity with lessons learned from word embeddings":
-positive pointwise mutual information, context distribution smoothed by 0.75, truncated SVD, singular values at the
-power 1/2. The SVD is the randomised one of Halko, Martinsson and Tropp 2011 with two power iterations.
+Files are streamed, and only the requested words are kept.
 """
 
 from __future__ import annotations
@@ -16,15 +10,10 @@ import gzip
 import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn, Protocol
+from typing import IO, NamedTuple, NoReturn
 
-import filelock
 import numpy as np
-from scipy import sparse
 
-from raysent import storage
-from raysent.data.vocabulary.tokens import PAD_ID, Sentences
-from raysent.data.vocabulary.words import Vocabulary
 from raysent.errors import DataError
 
 _BLOCK_BYTES = 1 << 22
@@ -35,8 +24,8 @@ class WordVectors(NamedTuple):
     """Words and their vectors.
 
     Attributes:
-        words: Distinct, in the order of the file.
-        vectors: float32 [words, dim].
+        words: Distinct words, in the order of the file.
+        vectors: One row per word, float32 [words, dim].
     """
 
     words: list[str]
@@ -46,16 +35,15 @@ class WordVectors(NamedTuple):
 def read_word_vectors(path: str | Path, *, words: Collection[str] | None = None) -> WordVectors:
     """Read the vectors of some words, or of all.
 
-    A text file may begin with a line of two numbers (words, dimensions); ``.bin`` says word2vec's binary form. Of a
-    word that occurs twice, the first vector counts.
+    A text file may start with a line of two numbers (words, dimensions); ``.bin`` is word2vec's binary format. If a
+    word occurs twice, its first vector is used.
 
     Args:
         path: The file.
         words: Words to keep; None keeps all.
 
     Raises:
-        DataError: If the file is missing, truncated, ragged or holds a value that is not a finite number (only the
-            kept words' values are looked at); with the number of the line.
+        DataError: If the file is missing, truncated or ragged, or a value of a kept word is not finite; with the line.
     """
     path = Path(path)
     wanted = None if words is None else frozenset(words)
@@ -67,17 +55,21 @@ def read_word_vectors(path: str | Path, *, words: Collection[str] | None = None)
                 raise DataError(f"{where}: must hold finite numbers; given NaN or infinity for the word '{word}'")
             kept.setdefault(word, vector)
     if not kept:
-        what = "any of the words asked for" if wanted is not None else "vectors"
+        what = "vectors of the requested words" if wanted is not None else "vectors"
         raise DataError(f"{path}: must hold {what}; given none; check case and format")
     return WordVectors(list(kept), np.stack(list(kept.values())))
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file, unpacked, with one line for whatever is wrong with it."""
+    """Open a file for reading, decompressed if it is gzipped.
+
+    Raises:
+        DataError: If it is missing, unreadable or truncated.
+    """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            yield stream  # type: ignore[misc]  # GzipFile reads like any other, but typeshed does not say so.
+            yield stream  # type: ignore[misc]  # typeshed does not declare GzipFile as IO[bytes]
     except FileNotFoundError:
         raise DataError(f"{path}: no such file of word vectors") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -87,7 +79,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _read_text(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield place, word and vector of each wanted line of a text file."""
+    """Yield ``file:line``, word and vector of each wanted line of a text file."""
     dim = num_words = None
     number = num_read = 0
     for number, line in enumerate(stream, start=1):
@@ -101,7 +93,7 @@ def _read_text(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -> 
         if dim < 1 or fields.count(b" ") < dim:
             _ragged(where, line, dim)
         num_read += 1
-        # A word may hold spaces itself; a vector never does.
+        # The word may contain spaces; the vector has exactly `dim` fields.
         word = _decoded(fields.rsplit(b" ", dim)[0] if fields.count(b" ") > dim else fields.split(b" ", 1)[0])
         if b" " in fields and " " in word and _is_number(word.rsplit(" ", 1)[1]):
             _ragged(where, line, dim)
@@ -112,19 +104,20 @@ def _read_text(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -> 
 
 
 def _header(fields: bytes) -> tuple[int, int] | None:
-    """Return words and dimensions if the line is a header."""
+    """Return the numbers of words and dimensions if the line is a header, or None."""
     parts = fields.split()
     return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
 
 
 def _ragged(where: str, line: bytes, dim: int) -> NoReturn:
-    torn = "" if line.endswith(b"\n") else "; the file ends here: is it truncated?"
+    """Raise the error of a line with a wrong number of fields."""
+    hint = "" if line.endswith(b"\n") else "; the file ends here: is it truncated?"
     given = max(len(line.split()) - 1, 0)
-    raise DataError(f"{where}: must be a word and {max(dim, 1)} numbers; given {given} numbers{torn}")
+    raise DataError(f"{where}: must be a word and {max(dim, 1)} numbers; given {given} numbers{hint}")
 
 
 def _decoded(word: bytes) -> str:
-    # GoogleNews and its like hold a few torn words, which no text can ask for.
+    # Files such as GoogleNews contain a few words that are not valid UTF-8; no text contains such a word.
     return word.decode("utf-8", errors="replace")
 
 
@@ -144,7 +137,7 @@ def _numbers(where: str, fields: bytes, dim: int) -> np.ndarray:
 
 
 def _read_binary(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield place, word and vector of each wanted word of word2vec's binary form."""
+    """Yield location, word and vector of each wanted word of word2vec's binary format."""
     header = _header(stream.readline(_MAX_WORD_BYTES).rstrip())
     if header is None or header[1] < 1:
         raise DataError(f"{path}:1: must begin with the number of words and of dimensions; is it word2vec's .bin?")
@@ -163,125 +156,3 @@ def _read_binary(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -
         start = end + 1 + 4 * dim
         if wanted is None or word in wanted:
             yield where, word, np.frombuffer(data, dtype="<f4", count=dim, offset=end + 1).astype(np.float32)
-
-
-_WINDOW = 5
-_SMOOTHING = 0.75
-_NUM_CONTEXTS = 10_000  # The most frequent words; rarer ones add memory and little else.
-_MAX_TOKENS = 10_000_000
-_BLOCK_SENTENCES = 20_000
-_OVERSAMPLING = 16
-_NUM_POWER_ITERATIONS = 2
-
-
-class CountedSplit(Protocol):
-    """The sentences to count in."""
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of the split."""
-
-    def __len__(self) -> int: ...
-
-    def sentences(self, start: int, stop: int) -> Sentences:
-        """Return the sentences `start` to `stop` (excluded)."""
-
-
-class CountedCorpus(Protocol):
-    """What is needed of a corpus, without knowing how one is corpus."""
-
-    folder: Path
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The words that have an id."""
-
-    @property
-    def train(self) -> CountedSplit:
-        """The training sentences."""
-
-
-def corpus_word_vectors(corpus: CountedCorpus, *, dim: int, seed: int) -> np.ndarray:
-    """Return vectors counted from the training sentences; kept beside the corpus.
-
-    Of a corpus of more than 10 million tokens, evenly spaced blocks of that many are counted.
-
-    Args:
-        corpus: A prepared corpus.
-        dim: Length of a vector.
-        seed: Of the SVD's random start.
-
-    Returns:
-        float32 [vocabulary, dim], scaled so that all values of the words have variance 1; the padding's row is 0.
-
-    Raises:
-        DataError: If the vocabulary has fewer words than the vectors have dimensions.
-    """
-    if dim > len(corpus.vocabulary):
-        raise DataError(
-            f"embedding.vectors: 'ppmi' with {dim} dimensions must have as many words; given {len(corpus.vocabulary)}"
-            " in the vocabulary; lower embedding.dim"
-        )
-    file = corpus.folder / f"ppmi-{dim}-{seed}.npz"
-    # The workers of a node ask for the same vectors at once: one counts, the others wait.
-    with storage.storage_errors(file), filelock.FileLock(file.with_suffix(".lock")):
-        if file.is_file():
-            return storage.load_arrays(file)["vectors"]
-        counts = _count_pairs(corpus.train, len(corpus.vocabulary))
-        vectors = _factorize(_positive_information(counts), dim, np.random.default_rng(seed))
-        vectors[PAD_ID] = 0
-        vectors /= max(float(vectors[PAD_ID + 1 :].std()), 1e-12)
-        storage.save_arrays(file, {"vectors": vectors})
-    return vectors
-
-
-def _count_pairs(split: CountedSplit, num_words: int) -> Any:
-    """Return how often a context stands near a word, weighted 1/distance: sparse [vocabulary, contexts]."""
-    num_contexts = min(num_words, _NUM_CONTEXTS)
-    counts = sparse.csr_matrix((num_words, num_contexts), dtype=np.float32)
-    blocks = range(0, len(split), _BLOCK_SENTENCES)
-    stride = -(-split.num_tokens // _MAX_TOKENS)
-    for start in blocks[::stride]:
-        counts = counts + _block_pairs(split.sentences(start, min(start + _BLOCK_SENTENCES, len(split))), counts.shape)
-    return counts
-
-
-def _block_pairs(sentences: Sentences, shape: tuple[int, int]) -> Any:
-    """Return the pairs of one block, both ways."""
-    ids = sentences.ids
-    sentence = np.repeat(np.arange(len(sentences.lengths)), sentences.lengths)
-    total = sparse.csr_matrix(shape, dtype=np.float32)
-    for distance in range(1, min(_WINDOW, len(ids) - 1) + 1):
-        same = sentence[:-distance] == sentence[distance:]
-        left, right = ids[:-distance][same], ids[distance:][same]
-        rows, columns = np.concatenate([left, right]), np.concatenate([right, left])
-        inside = columns < shape[1]
-        values = np.full(int(inside.sum()), 1 / distance, dtype=np.float32)
-        total = total + sparse.csr_matrix((values, (rows[inside], columns[inside])), shape=shape)
-    return total
-
-
-def _positive_information(counts: Any) -> Any:
-    """Return max(0, log p(word, context) / (p(word) p(context))) with smoothed contexts, sparse."""
-    pairs = counts.tocoo()
-    words = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
-    contexts = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel() ** _SMOOTHING
-    ratio = pairs.data * contexts.sum() / (words[pairs.row] * contexts[pairs.col])
-    information = np.maximum(np.log(ratio), 0).astype(np.float32)
-    positive = sparse.csr_matrix((information, (pairs.row, pairs.col)), shape=counts.shape)
-    positive.eliminate_zeros()
-    return positive
-
-
-def _factorize(matrix: Any, dim: int, generator: np.random.Generator) -> np.ndarray:
-    """Return U S^(1/2) of the leading singular vectors, float32 [rows, dim]; 0 beyond the matrix's rank."""
-    rank = min(dim + _OVERSAMPLING, *matrix.shape)
-    basis = matrix @ generator.standard_normal((matrix.shape[1], rank), dtype=np.float32)
-    for _ in range(_NUM_POWER_ITERATIONS):
-        basis = matrix @ (matrix.T @ np.linalg.qr(basis)[0])
-    basis = np.linalg.qr(basis)[0]
-    left, singular, _ = np.linalg.svd((matrix.T @ basis).T, full_matrices=False)
-    vectors = np.zeros((matrix.shape[0], dim), dtype=np.float32)
-    kept = min(dim, rank)
-    vectors[:, :kept] = (basis @ left[:, :kept]) * np.sqrt(singular[:kept])
-    return vectors

@@ -1,4 +1,4 @@
-"""Tokens <-> ids. In: the counts of a corpus' words. Out: the vocabulary, which turns sentences into ids."""
+"""The vocabulary: tokens <-> ids."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from raysent.errors import ArtifactError
 
 
 class VocabularyConfig(StrictModel):
-    """Which words get an id of their own.
+    """Which words have an id of their own.
 
     Attributes:
-        size: Rows of the table at most: the words, the unknown word and the padding.
-        min_count: A rarer word is unknown.
-        lowercase: Whether case is dropped.
+        size: Maximum number of ids, including the unknown word and the padding.
+        min_count: Minimum frequency; rarer words are unknown.
+        lowercase: Whether to lowercase tokens.
     """
 
     size: int = Field(default=50_000, ge=3)
@@ -32,19 +32,19 @@ class Vocabulary:
     """The words that have an id, in the order of their ids.
 
     Args:
-        words: ``<pad>``, ``<unk>``, then words by falling frequency, ties in alphabetical order.
-        lowercase: Whether tokens are lowered before look-up.
+        words: ``<pad>``, ``<unk>``, then words by decreasing frequency, ties in alphabetical order.
+        lowercase: Whether tokens are lowercased before look-up.
 
     Attributes:
-        words: See above; ``words[id]`` is the word of an id.
-        lowercase: See above.
+        words: The words; ``words[id]`` is the word of an id.
+        lowercase: Whether tokens are lowercased before look-up.
     """
 
     def __init__(self, words: Sequence[str], *, lowercase: bool = False) -> None:
         self.words = list(words)
         self.lowercase = lowercase
         if self.words[:2] != [PAD_WORD, UNK_WORD]:
-            raise ArtifactError(f"vocabulary: must begin with {PAD_WORD} and {UNK_WORD}; given {self.words[:2]}")
+            raise ArtifactError(f"vocabulary: must start with {PAD_WORD} and {UNK_WORD}; given {self.words[:2]}")
         self._index = {word: index for index, word in enumerate(self.words)}
         self._table: ChunkTable | None = None
 
@@ -58,7 +58,7 @@ class Vocabulary:
         return _revive, (self.words, self.lowercase)
 
     def tokenize(self, sentences: Sequence[str]) -> list[list[str]]:
-        """Return the tokens of each sentence, lowered where the vocabulary is."""
+        """Return the tokens of each sentence, lowercased if the vocabulary is."""
         rows = [list(chain.from_iterable(tokenize_chunks(sentence.split()))) for sentence in sentences]
         return [[token.lower() for token in row] for row in rows] if self.lowercase else rows
 
@@ -66,8 +66,8 @@ class Vocabulary:
         """Return the ids of sentences.
 
         Args:
-            sentences: Text, [batch].
-            max_length: Tokens kept of a longer sentence.
+            sentences: Text [batch].
+            max_length: Maximum number of tokens of a sentence; longer ones are truncated.
 
         Returns:
             Rows of at least one id; a sentence without a known word is a single UNK_ID.
@@ -77,17 +77,17 @@ class Vocabulary:
         return as_rows(self._table.encode(sentences), max_length=max_length)
 
     def id(self, token: str) -> int:
-        """Return the id of a token, UNK_ID where it has none."""
-        # Lowered only now: the tokeniser knows abbreviations by their case.
+        """Return the id of a token, or UNK_ID if it has none."""
+        # Lowercase only here: the tokenizer recognizes abbreviations by their case.
         return self._index.get(token.lower() if self.lowercase else token, UNK_ID)
 
     def save(self, path: Path) -> None:
-        """Write one word a line; the first line says whether tokens are lowered."""
+        """Write one word per line, after a first line that records `lowercase`."""
         storage.write_text(path, f"#lowercase={str(self.lowercase).lower()}\n" + "\n".join(self.words) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
-        """Read what `save` wrote.
+        """Read a file that `save` wrote.
 
         Raises:
             ArtifactError: If the file is missing, truncated or of another kind.
@@ -109,11 +109,11 @@ def _revive(words: list[str], lowercase: bool) -> Vocabulary:
 
 
 def build_vocabulary(counts: Iterable[tuple[str, int]], config: VocabularyConfig) -> Vocabulary:
-    """Return the most frequent words of a corpus.
+    """Return the vocabulary of the most frequent words.
 
     Args:
-        counts: Every distinct word, case kept, and how often it occurs.
-        config: Size, least count and case.
+        counts: Every distinct word, case preserved, and its frequency.
+        config: Size, minimum frequency and case.
     """
     totals: dict[str, int] = {}
     for word, count in counts:

@@ -101,8 +101,8 @@ def held_out_sentences(split: CorpusSplit, *, num_sentences: int) -> HeldOut:
 
 def held_out_pairs(pairs: PairTexts, vocabulary: Vocabulary, *, max_length: int, num_sentences: int) -> HeldOut:
     """Return the first held-out pairs."""
-    chosen = pairs.rows(np.arange(min(len(pairs), num_sentences)))
-    encoded = chosen.encoded(vocabulary, max_length=max_length)
+    chosen = pairs.select(np.arange(min(len(pairs), num_sentences)))
+    encoded = chosen.encode(vocabulary, max_length=max_length)
 
     def make() -> Iterator[Pairs]:
         rows = np.arange(len(encoded))
@@ -145,7 +145,7 @@ class Similarity:
         """Return `pearson`, the mean over the sets."""
         sets = []
         for pairs in self.sets.values():
-            encoded = pairs.encoded(vocabulary, max_length=max_length)
+            encoded = pairs.encode(vocabulary, max_length=max_length)
             first, second = (_encode(side, encode) for side in (encoded.first, encoded.second))
             sets.append((cosines(first, second), np.asarray(pairs.scores)))
         return {"pearson": mean_pearson(sets)}

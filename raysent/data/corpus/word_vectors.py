@@ -1,0 +1,114 @@
+"""Word vectors computed from a corpus, for encoders without a file of pretrained vectors: PPMI factorized by an SVD."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import filelock
+import numpy as np
+from scipy import sparse
+
+from raysent import storage
+from raysent.data.corpus.store import Corpus, CorpusSplit
+from raysent.data.vocabulary import PAD_ID, Sentences
+from raysent.errors import DataError
+
+_WINDOW = 5
+_SMOOTHING = 0.75
+_NUM_CONTEXTS = 10_000  # the most frequent words; rarer contexts cost memory and change little
+_MAX_TOKENS = 10_000_000
+_BLOCK_SENTENCES = 20_000
+_OVERSAMPLING = 16
+_NUM_POWER_ITERATIONS = 2
+
+
+def corpus_word_vectors(corpus: Corpus, *, dim: int, seed: int) -> np.ndarray:
+    """Return word vectors computed from the training sentences: PPMI factorized by a truncated SVD.
+
+    They are cached in the folder of the corpus. In a corpus of more than 10 million tokens, evenly spaced blocks of
+    that total size are counted.
+
+    Args:
+        corpus: A prepared corpus.
+        dim: Dimension of the vectors.
+        seed: Seed of the randomized SVD.
+
+    Returns:
+        float32 [vocabulary, dim], scaled so that the values of all words have variance 1; the padding's row is 0.
+
+    Raises:
+        DataError: If the vocabulary has fewer words than the vectors have dimensions.
+
+    Source: Levy, Goldberg and Dagan, 2015, "Improving distributional similarity with lessons learned from word
+        embeddings": positive pointwise mutual information, context distribution smoothed by 0.75, truncated SVD,
+        singular values to the power 1/2. The SVD is the randomized one of Halko, Martinsson and Tropp, 2011, with two
+        power iterations.
+    """
+    if dim > len(corpus.vocabulary):
+        raise DataError(
+            f"embedding.vectors: 'ppmi' with {dim} dimensions must have as many words; given {len(corpus.vocabulary)}"
+            " in the vocabulary; lower embedding.dim"
+        )
+    file = corpus.folder / f"ppmi-{dim}-{seed}.npz"
+    # The workers of a node need the same vectors at once: one computes them, the others wait.
+    with storage.storage_errors(file), filelock.FileLock(file.with_suffix(".lock")):
+        if file.is_file():
+            return storage.load_arrays(file)["vectors"]
+        counts = _count_pairs(corpus.train, len(corpus.vocabulary))
+        vectors = _factorize(_positive_information(counts), dim, np.random.default_rng(seed))
+        vectors[PAD_ID] = 0
+        vectors /= max(float(vectors[PAD_ID + 1 :].std()), 1e-12)
+        storage.save_arrays(file, {"vectors": vectors})
+    return vectors
+
+
+def _count_pairs(split: CorpusSplit, num_words: int) -> Any:
+    """Return the co-occurrence counts of words and contexts, weighted 1/distance: sparse [vocabulary, contexts]."""
+    num_contexts = min(num_words, _NUM_CONTEXTS)
+    counts = sparse.csr_matrix((num_words, num_contexts), dtype=np.float32)
+    blocks = range(0, len(split), _BLOCK_SENTENCES)
+    stride = -(-split.num_tokens // _MAX_TOKENS)
+    for start in blocks[::stride]:
+        counts = counts + _block_pairs(split.sentences(start, min(start + _BLOCK_SENTENCES, len(split))), counts.shape)
+    return counts
+
+
+def _block_pairs(sentences: Sentences, shape: tuple[int, int]) -> Any:
+    """Return the co-occurrence counts of one block, in both directions."""
+    ids = sentences.ids
+    sentence = np.repeat(np.arange(len(sentences.lengths)), sentences.lengths)
+    total = sparse.csr_matrix(shape, dtype=np.float32)
+    for distance in range(1, min(_WINDOW, len(ids) - 1) + 1):
+        same = sentence[:-distance] == sentence[distance:]
+        left, right = ids[:-distance][same], ids[distance:][same]
+        rows, columns = np.concatenate([left, right]), np.concatenate([right, left])
+        inside = columns < shape[1]
+        values = np.full(int(inside.sum()), 1 / distance, dtype=np.float32)
+        total = total + sparse.csr_matrix((values, (rows[inside], columns[inside])), shape=shape)
+    return total
+
+
+def _positive_information(counts: Any) -> Any:
+    """Return max(0, log p(word, context) / (p(word) p(context))) with smoothed contexts, sparse."""
+    pairs = counts.tocoo()
+    words = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
+    contexts = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel() ** _SMOOTHING
+    ratio = pairs.data * contexts.sum() / (words[pairs.row] * contexts[pairs.col])
+    information = np.maximum(np.log(ratio), 0).astype(np.float32)
+    positive = sparse.csr_matrix((information, (pairs.row, pairs.col)), shape=counts.shape)
+    positive.eliminate_zeros()
+    return positive
+
+
+def _factorize(matrix: Any, dim: int, generator: np.random.Generator) -> np.ndarray:
+    """Return U S^(1/2) of the leading singular vectors, float32 [rows, dim]; 0 beyond the matrix's rank."""
+    rank = min(dim + _OVERSAMPLING, *matrix.shape)
+    basis = matrix @ generator.standard_normal((matrix.shape[1], rank), dtype=np.float32)
+    for _ in range(_NUM_POWER_ITERATIONS):
+        basis = matrix @ (matrix.T @ np.linalg.qr(basis)[0])
+    basis = np.linalg.qr(basis)[0]
+    left, singular, _ = np.linalg.svd((matrix.T @ basis).T, full_matrices=False)
+    vectors = np.zeros((matrix.shape[0], dim), dtype=np.float32)
+    kept = min(dim, rank)
+    vectors[:, :kept] = (basis @ left[:, :kept]) * np.sqrt(singular[:kept])
+    return vectors
