@@ -151,16 +151,16 @@ OPTIONS = [
 CORPORA = [
     Case("missing corpus", f"{SWEEP} --corpus no.txt", r"--corpus no.txt: no.txt: no such file or folder"),
     Case("missing corpus of the space", SWEEP, r"space.yaml:3: corpus.path: no.txt: no such file or folder", ("text.txt", "no.txt")),
-    Case("glob without a match", f"{SWEEP} --corpus *.nothing", r"--corpus \*.nothing: \*.nothing: no file matches; a glob is read from the folder you stand in"),
-    Case("folder without text", f"{SWEEP} --corpus folder", r"--corpus folder: folder: holds no file of .txt, .*; name others by a glob", files={"folder/notes.pdf": "x"}),
+    Case("glob without a match", f"{SWEEP} --corpus *.nothing", r"--corpus \*.nothing: \*.nothing: no file matches; a glob is relative to the current folder"),
+    Case("folder without text", f"{SWEEP} --corpus folder", r"--corpus folder: folder: contains no .txt, .*; name others by a glob", files={"folder/notes.pdf": "x"}),
     Case("device for a corpus", f"{SWEEP} --corpus /dev/null", r"--corpus /dev/null: /dev/null: must be a file or a folder; .*; save it as a file"),
     Case("empty corpus", f"{SWEEP} --corpus empty.txt", r"--corpus empty.txt: empty.txt: must hold sentences; given none", files={"empty.txt": "\n \n"}),
     Case("one-sentence corpus", f"{SWEEP} --corpus one.txt", r"--corpus one.txt: one.txt: must hold at least 4 sentences, .*; given 1", files={"one.txt": "Only this .\n"}),
     Case("binary corpus", f"{SWEEP} --corpus bin.txt", r"bin.txt:2: must be plain text; given a NUL byte: is this a binary file\?", files={"bin.txt": b"abc\n\x7fELF\0\1"}),
     Case("Latin-1 corpus", f"{SWEEP} --corpus latin.txt", r"latin.txt:1: must be UTF-8; given byte 0xe9; convert it with iconv", files={"latin.txt": "caf\xe9".encode("latin-1")}),
     Case("truncated gzip", f"{SWEEP} --corpus cut.txt.gz", r"cut.txt.gz: truncated or not gzip \(.*\); fetch it again", files={"cut.txt.gz": gzip.compress(os.urandom(999))[:400]}),
-    Case("broken JSON line", f"{SWEEP} --corpus b.jsonl", r"b.jsonl:2: must be one JSON object a line; .*", files={"b.jsonl": '{"text": "A b."}\n{"text":\n'}),
-    Case("JSON without text", f"{SWEEP} --corpus b.jsonl", r"b.jsonl:1: must hold 'text', 'sentences' or 'paragraphs'; given body; name the field in corpus.text_field", files={"b.jsonl": '{"body": "A b."}\n'}),
+    Case("broken JSON line", f"{SWEEP} --corpus b.jsonl", r"b.jsonl:2: must be one JSON object per line; .*", files={"b.jsonl": '{"text": "A b."}\n{"text":\n'}),
+    Case("JSON without text", f"{SWEEP} --corpus b.jsonl", r"b.jsonl:1: must have 'text', 'sentences' or 'paragraphs'; given body; name the field in corpus.text_field", files={"b.jsonl": '{"body": "A b."}\n'}),
     Case("batch larger than the corpus", f"{SWEEP} --set training.batch_size=5000", r"--set training.batch_size=5000: must be at most 270 for the 270 train sentences .*; lower it or add text"),
     Case("edge larger than the corpus", SWEEP, r"space.yaml:11: training.batch_size: must be at most 270 .*; given 480; lower it or add text", ("[24, 48]", "[24, 480]")),
     Case("batch that does not divide", f"{SWEEP} --workers-per-trial 5", r"space.yaml:11: training.batch_size: must be a multiple of the 5 workers; given 24; nearest 20"),
@@ -343,7 +343,7 @@ def test_file_that_may_not_be_read_is_named(type_, place, monkeypatch):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr("raysent.data.corpus.sources.hashlib.file_digest", refuse)
-    _refused(type_, *SWEEP.split(), error=r"text.txt: may not be read; change its permissions")
+    _refused(type_, *SWEEP.split(), error=r"text.txt: cannot be read; change its permissions")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Files of text -> a prepared corpus: formats, splits, cache, and every way in which a corpus can be wrong."""
+"""Prepared corpora: formats, splits, cache, errors, and the embedded corpus."""
 
 import gzip
 import json
@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
 
 from raysent.data.corpus import CorpusConfig, cache_folder, docs_documents, prepare
-from raysent.data.corpus import preparation as parallel
-from raysent.data.corpus.documents import PARAGRAPH_BREAK, read_documents, split_sentences
+from raysent.data.corpus import documents as documents_module
+from raysent.data.corpus.documents import PARAGRAPH_BREAK, passages, read_passage, split_sentences
 from raysent.data.corpus.embedded import is_prose, paragraphs, prose_sentences
+from raysent.data.corpus.preparation import choose_splits
 from raysent.data.corpus.sources import Source, find_sources
-from raysent.data.corpus.store import choose_splits
 from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import DataError
 
@@ -31,20 +31,20 @@ PARAGRAPHS = (
 
 
 def write(path: Path, documents=DOCUMENTS) -> Path:
-    """Write documents as one sentence a line, blank lines between them."""
+    """Write documents with one sentence per line and blank lines between documents."""
     path.write_text("\n\n".join("\n".join(sentences) for sentences in documents) + "\n")
     return path
 
 
 def build(path, tmp_path, *, progress=None, size=50_000, **options):
-    """Prepare a corpus in a cache of the test's own."""
+    """Prepare a corpus in a cache below `tmp_path`."""
     paths = path if isinstance(path, list) else str(path)
     config = CorpusConfig(path=paths, cache_dir=str(tmp_path / "cache"), **options)
     return prepare(config, VocabularyConfig(size=size), progress=progress)
 
 
 def text_of(split) -> list[str]:
-    """Return the sentences of a split as words."""
+    """Return the sentences of a split as text."""
     rows, words = split.sentences(0, len(split)), split.corpus.vocabulary.words
     starts = np.cumsum(rows.lengths)[:-1]
     return [" ".join(words[i] for i in ids) for ids in np.split(rows.ids, starts)]
@@ -53,18 +53,19 @@ def text_of(split) -> list[str]:
 def read(source, **options) -> list[list[str]]:
     """Return the documents of a file as lists of sentences."""
     documents: list[list[str]] = [[]]
-    for piece in read_documents(source, **({"format": "auto", "text_field": "text"} | options)):
-        documents[-1] += piece.sentences
-        if piece.ends_document:
-            documents.append([])
+    for passage in passages(source, **({"format": "auto", "text_field": "text"} | options)):
+        for piece in read_passage(passage):
+            documents[-1] += piece.sentences
+            if piece.ends_document:
+                documents.append([])
     return [document for document in documents if document]
 
 
-# What comes out
+# Content
 
 
 def test_prepare_keeps_every_sentence_once_in_document_order(tmp_path):
-    """Both splits together are the text; each keeps its documents' order."""
+    """Both splits together are the text; each keeps the order of its documents."""
     corpus = build(write(tmp_path / "a.txt"), tmp_path)
     train, validation = text_of(corpus.train), text_of(corpus.validation)
     everything = [sentence for document in DOCUMENTS for sentence in document]
@@ -73,8 +74,8 @@ def test_prepare_keeps_every_sentence_once_in_document_order(tmp_path):
     assert sorted(train + validation) == sorted(everything)
 
 
-def test_prepare_counts_what_it_holds(tmp_path):
-    """Sentences, documents, tokens and the share of unknown ones are those of the text."""
+def test_prepare_counts_sentences_documents_and_tokens(tmp_path):
+    """The counts and the fraction of unknown tokens are those of the text."""
     corpus = build(write(tmp_path / "a.txt"), tmp_path)
     assert corpus.num_documents == 30 == corpus.train.num_documents + corpus.validation.num_documents
     assert corpus.num_sentences == sum(map(len, DOCUMENTS)) == len(corpus.train) + len(corpus.validation)
@@ -84,7 +85,7 @@ def test_prepare_counts_what_it_holds(tmp_path):
 
 
 def test_split_is_by_document_and_seeded(tmp_path):
-    """No document is in both splits; another seed chooses others; the same seed the same."""
+    """No document is in both splits; the choice depends on the seed only."""
     path = write(tmp_path / "a.txt")
     first, again, other = (build(path, tmp_path, seed=seed) for seed in (0, 0, 1))
     assert not set(first.train.documents(0, len(first.train))) & set(first.validation.documents(0, 4))
@@ -93,13 +94,13 @@ def test_split_is_by_document_and_seeded(tmp_path):
 
 
 def test_documents_are_all_zero_across_documents(tmp_path):
-    """Windows may cross documents where they are asked to."""
+    """Windows may cross documents if configured."""
     corpus = build(write(tmp_path / "a.txt"), tmp_path, across_documents=True)
     assert not corpus.train.documents(0, len(corpus.train)).any()
 
 
-def test_sentences_at_gathers_what_slices_hold(tmp_path):
-    """An arbitrary set of sentences is the same as slices of one."""
+def test_sentences_at_equals_slices(tmp_path):
+    """An arbitrary selection of sentences equals single slices."""
     train = build(write(tmp_path / "a.txt"), tmp_path).train
     gathered = train.sentences_at(np.array([7, 3, 60]))
     slices = [train.sentences(i, i + 1) for i in (7, 3, 60)]
@@ -107,22 +108,22 @@ def test_sentences_at_gathers_what_slices_hold(tmp_path):
     assert np.array_equal(train.documents_at(np.array([7, 60])), train.documents(0, 61)[[7, 60]])
 
 
-def test_sentences_refuses_a_stretch_outside_the_split(tmp_path):
-    """A short answer is never given in silence."""
+def test_sentences_refuses_a_range_outside_the_split(tmp_path):
+    """A shorter result is never returned silently."""
     train = build(write(tmp_path / "a.txt"), tmp_path).train
-    with pytest.raises(DataError, match=f"asked for 0 to {len(train)}; given 0 to {len(train) + 1}"):
+    with pytest.raises(DataError, match=f"must be within 0 to {len(train)}; given 0 to {len(train) + 1}"):
         train.sentences(0, len(train) + 1)
 
 
-def test_long_sentences_are_cut_at_max_length(tmp_path):
-    """The first tokens stay."""
+def test_long_sentences_are_truncated_at_max_length(tmp_path):
+    """The first tokens are kept."""
     corpus = build(write(tmp_path / "a.txt"), tmp_path, max_length=3)
     assert set(corpus.train.sentences(0, 9).lengths) == {3}
     assert text_of(corpus.train)[0].startswith("Document 0 has")
 
 
 def test_corpus_and_vocabulary_give_the_same_ids(tmp_path):
-    """Encoding a sentence later gives the ids that training saw, with case dropped too."""
+    """Encoding a sentence later gives the ids of training, also with a lowercase vocabulary."""
     sentences = [f"Mr. {name} can't see THE “well-known” U.S. in 3.5 days (e.g. today)." for name in "ABCDEFG"]
     config = CorpusConfig(path=str(write(tmp_path / "a.txt", [sentences] * 40)), format="sentences",
                           cache_dir=str(tmp_path / "cache"))  # fmt: skip
@@ -135,30 +136,30 @@ def test_corpus_and_vocabulary_give_the_same_ids(tmp_path):
 
 
 def test_max_sentences_stops_reading(tmp_path):
-    """No more than the limit is kept."""
+    """At most the limit is read."""
     assert build(write(tmp_path / "a.txt"), tmp_path, max_sentences=11).num_sentences == 11
 
 
 def test_single_document_gives_its_tail_to_validation(tmp_path):
-    """With one document, the last sentences validate."""
+    """With one document, its last sentences are the validation split."""
     corpus = build(write(tmp_path / "a.txt", [[f"Sentence {i} ." for i in range(100)]]), tmp_path)
     assert text_of(corpus.validation) == [f"Sentence {i} ." for i in range(95, 100)]
 
 
-def test_choose_splits_passes_over_a_document_too_large():
-    """A document that would take far more than the share stays in training."""
+def test_choose_splits_skips_a_large_document():
+    """A document with far more than the fraction stays in training."""
     splits = choose_splits(np.array([0, 1000, 1040, 1080]), fraction=0.05, seed=0, name="x")
-    assert sum(run.stop - run.start for run in splits.validation) == 80
+    assert sum(one.stop - one.start for one in splits.validation) == 80
 
 
-def test_choose_splits_cuts_the_longest_where_all_are_too_large():
-    """Two large documents keep their text in training but for one tail."""
+def test_choose_splits_cuts_the_longest_if_all_are_large():
+    """Two large documents stay in training except for one tail."""
     splits = choose_splits(np.array([0, 500, 1100]), fraction=0.05, seed=0, name="x")
-    assert [(run.start, run.stop) for run in splits.validation] == [(1045, 1100)]
+    assert [(one.start, one.stop) for one in splits.validation] == [(1045, 1100)]
 
 
 def test_corpus_pickles_as_its_path(tmp_path):
-    """Sending a corpus to a worker sends a path."""
+    """Pickling a corpus for a worker pickles only its path."""
     corpus = build(write(tmp_path / "a.txt"), tmp_path)
     corpus.train.sentences(0, 5)
     sent = pickle.dumps(corpus.train)
@@ -169,12 +170,12 @@ def test_corpus_pickles_as_its_path(tmp_path):
 # Formats
 
 
-def test_auto_reads_one_sentence_a_line(tmp_path):
-    """Lines of one sentence stay whole; blank lines part documents."""
+def test_auto_reads_one_sentence_per_line(tmp_path):
+    """Lines of one sentence are kept whole; blank lines separate documents."""
     assert read(Source(str(write(tmp_path / "a.txt")))) == DOCUMENTS
 
 
-def test_auto_reads_one_paragraph_a_line(tmp_path):
+def test_auto_reads_one_paragraph_per_line(tmp_path):
     """Lines of several sentences are split; the file is one document."""
     path = tmp_path / "a.txt"
     path.write_text("\n".join(PARAGRAPHS) + "\n")
@@ -186,7 +187,7 @@ def test_auto_reads_one_paragraph_a_line(tmp_path):
 
 
 def test_auto_joins_hard_wrapped_lines(tmp_path):
-    """Running text with a margin is joined up to the blank line."""
+    """Hard-wrapped lines are joined up to the blank line."""
     words = ("the quick brown fox jumps over the lazy dog and runs far away into a dark wood " * 12).split()
     lines = [" ".join(words[i : i + 14]) for i in range(0, len(words), 14)]
     path = tmp_path / "a.txt"
@@ -195,8 +196,8 @@ def test_auto_joins_hard_wrapped_lines(tmp_path):
     assert document == [" ".join(words) + ".", "A second paragraph stands here."]
 
 
-def test_format_overrules_auto(tmp_path):
-    """`text` splits what `auto` would keep; `sentences` keeps what it would split."""
+def test_format_overrides_auto(tmp_path):
+    """`text` splits lines that `auto` keeps; `sentences` keeps lines that `auto` splits."""
     path = tmp_path / "a.txt"
     path.write_text(PARAGRAPHS[0] + "\n")
     assert len(read(Source(str(path)), format="text")[0]) == 3
@@ -212,29 +213,29 @@ def test_format_overrules_auto(tmp_path):
         ({"paragraphs": ["It rained. We left."]}, ["It rained.", "We left."]),
     ],
 )
-def test_json_lines_hold_a_document_each(tmp_path, value, expected):
-    """Each form of a JSON document is understood."""
+def test_json_lines_are_one_document_each(tmp_path, value, expected):
+    """All forms of a JSON document are read."""
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress((json.dumps(value) + "\n").encode() * 2))
     assert read(Source(str(path))) == [expected, expected]
 
 
-def test_json_text_field_is_named(tmp_path):
-    """Another name for the text is looked up."""
+def test_json_text_field_is_configurable(tmp_path):
+    """The text is read from the configured field."""
     path = tmp_path / "a.jsonl"
     path.write_text('{"body": "It rained. We left."}\n')
     assert read(Source(str(path)), text_field="body") == [["It rained.", "We left."]]
 
 
 def test_byte_order_mark_and_carriage_returns_are_dropped(tmp_path):
-    """A file from Windows reads like any other; a rarer line separator does not end a line."""
+    """A file from Windows gives the same sentences; other Unicode line separators do not end a line."""
     path = tmp_path / "a.txt"
     path.write_bytes("\ufeffOne\u2028here .\r\nTwo .\r\n".encode())
     assert read(Source(str(path)), format="sentences") == [["One\u2028here .", "Two ."]]
 
 
 def test_folder_is_read_recursively_and_sorted(tmp_path):
-    """Text files of all depths, by path; hidden files and other kinds are left alone."""
+    """Text files at all depths, sorted by path; hidden files and other suffixes are ignored."""
     for name in ("b.txt", "a/z.txt", "a/c.jsonl", ".hidden.txt", "index.tsv"):
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).write_text("x\n")
@@ -242,16 +243,16 @@ def test_folder_is_read_recursively_and_sorted(tmp_path):
     assert found == ["a/c.jsonl", "a/z.txt", "b.txt"]
 
 
-def test_glob_and_list_name_files(tmp_path):
-    """A glob is sorted, a list keeps its order, and a named file may be of any kind."""
+def test_globs_and_lists_of_files(tmp_path):
+    """The files of a glob are sorted, a list keeps its order, and a named file may have any suffix."""
     for name in "abc":
         (tmp_path / f"{name}.tsv").write_text("x\n")
     assert [s.path[-5] for s in find_sources(str(tmp_path / "*.tsv"))] == ["a", "b", "c"]
     assert [s.path[-5] for s in find_sources([str(tmp_path / "c.tsv"), str(tmp_path / "a.tsv")])] == ["c", "a"]
 
 
-def test_remote_objects_read_like_files(tmp_path, monkeypatch):
-    """An ``s3://`` prefix gives the same corpus as the folder; a missing one is a clear line."""
+def test_remote_objects_are_read_like_files(tmp_path, monkeypatch):
+    """An ``s3://`` prefix gives the same corpus as the folder; a missing one raises one clear error."""
     for name, value in (("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "x"), ("DEFAULT_REGION", "us-east-1")):
         monkeypatch.setenv(f"AWS_{name}", value)
     server = ThreadedMotoServer(port=0, verbose=False)
@@ -290,22 +291,22 @@ def test_remote_objects_read_like_files(tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_split_sentences_finds_the_ends(sentences):
-    """Abbreviations, speech and its speaker, and typographic quotes."""
-    wanted = [sentence.strip() for sentence in sentences]
-    assert split_sentences(" ".join(wanted)) == wanted
+    """Abbreviations, speech with its speaker, and typographic quotes."""
+    expected = [sentence.strip() for sentence in sentences]
+    assert split_sentences(" ".join(expected)) == expected
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.text(alphabet="aB bé.!?\"'“”’(),—1\t", min_size=1).filter(str.strip), max_size=6))
 def test_split_sentences_loses_nothing(given_paragraphs):
-    """Every character but white space comes out again, in order, however many paragraphs come at once."""
+    """Every character except white space is kept, in order, for any number of paragraphs."""
     stripped = [paragraph.strip() for paragraph in given_paragraphs]
     at_once = split_sentences(PARAGRAPH_BREAK.join(stripped))
     assert "".join("".join(at_once).split()) == "".join("".join(stripped).split())
 
 
-def test_split_sentences_takes_many_paragraphs_at_once():
-    """The sentences of a block are those of its paragraphs, one after the other."""
+def test_split_sentences_of_many_paragraphs_at_once():
+    """The sentences of a block are those of its paragraphs, concatenated."""
     block = [*PARAGRAPHS, "“A “quoted” word ends here.”", "under no heading", "“Why? what?” he said.", "‘No’"] * 50
     alone = [sentence for paragraph in block for sentence in split_sentences(paragraph)]
     assert split_sentences(PARAGRAPH_BREAK.join(block)) == alone
@@ -315,37 +316,37 @@ def test_split_sentences_takes_many_paragraphs_at_once():
 
 
 def test_cache_is_keyed_by_content_not_by_path(tmp_path):
-    """The same text elsewhere is the same corpus; another word is another."""
+    """The same text at another path is the same corpus; another text is another corpus."""
     first = build(write(tmp_path / "a.txt"), tmp_path)
     assert build(write(tmp_path / "b.txt"), tmp_path).folder == first.folder
     assert build(write(tmp_path / "c.txt", [*DOCUMENTS, ["One more ."]]), tmp_path).key != first.key
 
 
-def test_text_is_read_once_for_every_vocabulary(tmp_path):
-    """Another vocabulary or split reads no file again; the text's key stays, the corpus' own changes."""
+def test_text_is_read_once_for_all_vocabularies(tmp_path):
+    """With another vocabulary or split no file is read again; the text key stays, the corpus key changes."""
     path = write(tmp_path / "a.txt")
-    told: list[str] = []
-    first = build(path, tmp_path, progress=lambda stage, done, total: told.append(stage))
-    second = build(path, tmp_path, size=7, seed=3, progress=lambda stage, done, total: told.append(stage))
-    assert set(told[: told.index("encoding")]) == {"reading"}
-    assert "reading" not in told[told.index("encoding") :]
+    stages: list[str] = []
+    first = build(path, tmp_path, progress=lambda stage, done, total: stages.append(stage))
+    second = build(path, tmp_path, size=7, seed=3, progress=lambda stage, done, total: stages.append(stage))
+    assert set(stages[: stages.index("encoding")]) == {"reading"}
+    assert "reading" not in stages[stages.index("encoding") :]
     assert first.text_key == second.text_key
     assert first.key != second.key
 
 
 @pytest.mark.parametrize("name", ["ids.bin", "offsets.bin", "vocabulary.txt", "documents.npy", "corpus.json"])
-def test_damaged_cache_is_built_again(tmp_path, name):
-    """A file that was cut is noticed and made again."""
+def test_damaged_cache_is_rebuilt(tmp_path, name):
+    """A truncated file is detected and the corpus built again."""
     path = write(tmp_path / "a.txt")
     corpus = build(path, tmp_path)
-    wanted = text_of(corpus.train)
+    expected = text_of(corpus.train)
     file = corpus.folder / name
     file.write_bytes(file.read_bytes()[:-3])
-    assert text_of(build(path, tmp_path).train) == wanted
+    assert text_of(build(path, tmp_path).train) == expected
 
 
-def test_killed_build_leaves_nothing_in_the_way(tmp_path, monkeypatch):
-    """What an unfinished build left is cleared away by the next."""
+def test_build_after_a_killed_build(tmp_path, monkeypatch):
+    """The next build deletes the files of an unfinished one."""
     path = write(tmp_path / "a.txt")
 
     def killed(*_):
@@ -360,15 +361,15 @@ def test_killed_build_leaves_nothing_in_the_way(tmp_path, monkeypatch):
 def _prepare_in_process(path, cache, log):
     config = CorpusConfig(path=path, cache_dir=cache)
 
-    def note(stage, done, total):
+    def log_stage(stage, done, total):
         with Path(log).open("a") as stream:
             stream.write(stage + "\n")
 
-    prepare(config, VocabularyConfig(), progress=note)
+    prepare(config, VocabularyConfig(), progress=log_stage)
 
 
 def test_many_processes_build_once(tmp_path):
-    """Two processes at once read the text a single time."""
+    """Two concurrent processes read the text once."""
     path, log = write(tmp_path / "a.txt"), tmp_path / "log"
     context = multiprocessing.get_context("spawn")
     arguments = (str(path), str(tmp_path / "cache"), str(log))
@@ -390,9 +391,9 @@ def test_cache_folder_follows_option_then_environment(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("max_sentences", [None, 700])
 def test_prepare_in_processes_gives_the_same_bytes(tmp_path, monkeypatch, max_sentences):
-    """Whoever reads which part of the text: every file of the cache is the same, limits and kinds of files included."""
-    monkeypatch.setattr(parallel, "_GROUP_CHARACTERS", 400)
-    monkeypatch.setattr(parallel, "_NUM_FIRST_GROUPS", 3)
+    """Every file of the cache is the same for any number of processes, with limits and all kinds of files."""
+    monkeypatch.setattr(documents_module, "_GROUP_CHARACTERS", 400)
+    monkeypatch.setattr(documents_module, "_NUM_FIRST_GROUPS", 3)
     for part in range(8):
         write(tmp_path / f"{part}.txt", [[f"{s} of {part} ," for s in document] for document in DOCUMENTS])
     (tmp_path / "running.txt").write_text("\n".join(PARAGRAPHS * 40))
@@ -414,15 +415,15 @@ def test_prepare_in_processes_gives_the_same_bytes(tmp_path, monkeypatch, max_se
 
 
 def test_prepare_in_processes_names_the_bad_line(tmp_path):
-    """A mistake that another process finds is the same line."""
+    """An error that another process finds names file and line."""
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "One."}\n' * 3 + "{\n")
-    with pytest.raises(DataError, match=r"a.jsonl:4: must be one JSON object a line"):
+    with pytest.raises(DataError, match=r"a.jsonl:4: must be one JSON object per line"):
         build(path, tmp_path, num_processes=2)
 
 
 def test_preparation_memory_is_bounded(tmp_path):
-    """Ten times the text takes far less than ten times the memory."""
+    """Ten times the text needs far less than ten times the memory."""
 
     def peak(num_copies: int) -> int:
         path = tmp_path / f"{num_copies}.txt"
@@ -430,15 +431,15 @@ def test_preparation_memory_is_bounded(tmp_path):
             stream.writelines(f"Line {i % 50} of a rather ordinary text .\n" * 500 for i in range(num_copies))
         tracemalloc.start()
         build(path, tmp_path)
-        _, most = tracemalloc.get_traced_memory()
+        _, peak_bytes = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        return most
+        return peak_bytes
 
     small, large = peak(40), peak(400)  # 20,000 and 200,000 sentences
     assert large < 2 * small
 
 
-# Mistakes
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -446,20 +447,20 @@ def test_preparation_memory_is_bounded(tmp_path):
     [
         ("a.txt", b"", "a.txt: must hold sentences; given none"),
         ("a.txt", b"\n\n \n", "a.txt: must hold sentences; given none"),
-        ("a.txt", b"Only one .\n", "must hold at least 4 sentences, two to train on .*; given 1"),
+        ("a.txt", b"Only one .\n", "must hold at least 4 sentences, two for training .*; given 1"),
         ("a.txt", b"Text .\n\x00\x01\x7fELF", r"a.txt:2: must be plain text; given a NUL byte: is this a binary"),
         ("a.txt", b"Text .\nNa\xefve .\n", r"a.txt:2: must be UTF-8; given byte 0xef"),
         ("a.txt.gz", b"not gzip", "a.txt.gz: truncated or not gzip"),
         ("a.txt.gz", gzip.compress(b"Text .\n" * 99, mtime=0)[:-9], "a.txt.gz: truncated or not gzip"),
-        ("a.jsonl", b'{"text": "a"}\nnot json\n', "a.jsonl:2: must be one JSON object a line"),
+        ("a.jsonl", b'{"text": "a"}\nnot json\n', "a.jsonl:2: must be one JSON object per line"),
         ("a.jsonl", b"[1]\n", "a.jsonl:1: must be a JSON object; given list"),
-        ("a.jsonl", b'{"body": "a"}\n', "a.jsonl:1: must hold 'text', 'sentences' or 'paragraphs'; given body"),
+        ("a.jsonl", b'{"body": "a"}\n', "a.jsonl:1: must have 'text', 'sentences' or 'paragraphs'; given body"),
         ("a.jsonl", b'{"text": 3}\n', "a.jsonl:1: 'text' must be text; given int"),
         ("a.jsonl", b'{"paragraphs": 3}\n', "a.jsonl:1: 'paragraphs' must be a list of texts; given int"),
     ],
 )
-def test_wrong_file_is_one_clear_line(tmp_path, name, content, message):
-    """Each way a file can be wrong names the file, the line and what it must hold."""
+def test_invalid_file_raises_one_clear_error(tmp_path, name, content, message):
+    """Every error names the file, the line and the requirement."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
         build(tmp_path / name, tmp_path)
@@ -471,26 +472,26 @@ def test_wrong_file_is_one_clear_line(tmp_path, name, content, message):
     [
         ("no/such.txt", "no/such.txt: no such file or folder"),
         ("no*.txt", r"no\*.txt: no file matches"),
-        (".", "holds no file of .txt, .text, .jsonl"),
+        (".", "contains no .txt, .text, .jsonl file"),
         ([], "must name at least one file; given an empty list"),
     ],
 )
-def test_missing_path_is_one_clear_line(tmp_path, monkeypatch, path, message):
-    """Each way a path can be wrong says so."""
+def test_missing_path_raises_one_clear_error(tmp_path, monkeypatch, path, message):
+    """Every error names the path."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=message):
         build(path, tmp_path)
 
 
-def test_unreadable_file_is_one_clear_line(tmp_path, monkeypatch):
-    """A file without permission says so (even to root, who would be let in)."""
+def test_unreadable_file_raises_one_clear_error(tmp_path, monkeypatch):
+    """A file without read permission (simulated, since root may read all)."""
     path = write(tmp_path / "a.txt")
 
     def refuse(self, *arguments, **settings):
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(DataError, match="a.txt: may not be read; change its permissions"):
+    with pytest.raises(DataError, match="a.txt: cannot be read; change its permissions"):
         Source(str(path)).fingerprint()
 
 
@@ -506,8 +507,8 @@ def documentation(tmp_path_factory):
     return first
 
 
-def test_docs_hold_prose_of_named_modules(documentation):
-    """Documents name their library and module; a library's modules hold well over a thousand sentences."""
+def test_docs_are_prose_of_named_modules(documentation):
+    """Documents name their library and module; two libraries have well over a thousand sentences."""
     assert {document.library for document in documentation} == {"optuna", "pydantic"}
     assert all(document.module.startswith(document.library) for document in documentation)
     sentences = [sentence for document in documentation for sentence in document.sentences]
@@ -516,7 +517,7 @@ def test_docs_hold_prose_of_named_modules(documentation):
 
 
 def test_docs_refuse_an_unknown_library(tmp_path):
-    """The nearest name is offered."""
+    """The error suggests the nearest name."""
     with pytest.raises(DataError, match="docs: unknown library 'nunpy'; did you mean 'numpy'"):
         next(docs_documents(cache=tmp_path, libraries=["nunpy"]))
 
@@ -551,8 +552,8 @@ References
 """
 
 
-def test_prose_leaves_markup_code_and_tables_out():
-    """What remains of a docstring is its sentences, in order."""
+def test_prose_excludes_markup_code_and_tables():
+    """Only the sentences of a docstring remain, in order."""
     sentences = [sentence for paragraph in paragraphs(DOCSTRING) for sentence in prose_sentences(paragraph)]
     assert sentences == [
         "Fit the model to data.",
@@ -564,6 +565,6 @@ def test_prose_leaves_markup_code_and_tables_out():
 @pytest.mark.parametrize(
     "line", ["x = fit(a, b) is the call.", "Numpy Pandas Torch Ray Optuna.", "Too short.", "no capital is here at all."]
 )
-def test_is_prose_refuses_what_is_no_sentence(line):
-    """Code, lists of names, fragments."""
+def test_is_prose_rejects_other_lines(line):
+    """Code, lists of names and fragments are not prose."""
     assert not is_prose(line)

@@ -1,12 +1,22 @@
 """Text -> sentences in document order, as memory-mapped ids with a training and a validation split.
 
-In: a `CorpusConfig` (files, folders, globs, ``s3://`` or the embedded ``docs``) and a `VocabularyConfig`. Out: a
-`Corpus` in the cache, built once in bounded memory and shared by every process of the machine.
+`prepare` takes a `CorpusConfig` (files, folders, globs, ``s3://`` or the embedded ``docs``) and a `VocabularyConfig`,
+and returns a `Corpus` in the cache, which is built once, in bounded memory, and shared by all processes of the machine.
+
+sources.py       configuration; paths -> files -> blocks of lines
+documents.py     lines -> documents -> sentences
+text_store.py    sentences -> ids of all distinct words
+preparation.py   splits, and ids of a vocabulary
+store.py         the prepared corpus
+embedded.py      the embedded corpus `docs`
+distinct.py      the distinct sentences of a text
+word_vectors.py  word vectors computed from a corpus
+cache.py         folders of the cache
 """
 
-from raysent.data.corpus.config import CorpusConfig
 from raysent.data.corpus.embedded import DocsDocument, docs_documents
 from raysent.data.corpus.preparation import prepare
+from raysent.data.corpus.sources import CorpusConfig
 from raysent.data.corpus.store import Corpus, CorpusSplit, Progress
 from raysent.data.corpus.word_vectors import corpus_word_vectors
 from raysent.storage import cache_folder

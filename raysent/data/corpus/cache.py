@@ -1,4 +1,4 @@
-"""The cache of prepared corpora: folders that appear whole or not at all, built by one process of a machine."""
+"""The cache of prepared corpora: folders that appear whole or not at all, built by one process of the machine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from raysent import storage
 from raysent.errors import ArtifactError
 
 SUMMARY = "corpus.json"
-# Files up to this size are compared with their hash when a folder is opened; larger ones with their size.
+# When a folder is opened, files up to this size are verified by their hash, larger ones by their size only.
 _HASHED_BYTES = 32 << 20
 
 
 @contextlib.contextmanager
 def locked(cache: Path, name: str) -> Iterator[None]:
-    """Let one process of the machine at a time build the part `name` of the cache."""
+    """Hold the lock of the part `name` of the cache, under which one process of the machine builds it."""
     lock = cache / "locks" / (name.replace("/", "-") + ".lock")
     with storage.storage_errors(cache):
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -30,12 +30,12 @@ def locked(cache: Path, name: str) -> Iterator[None]:
 
 
 def build_once(cache: Path, name: str, build: Callable[[Path], dict[str, Any]]) -> Path:
-    """Return the folder `name` of the cache, building it if it is missing or damaged.
+    """Return the folder `name` of the cache; it is built if it is missing or damaged.
 
     Args:
         cache: The cache.
-        name: The folder's path inside it.
-        build: Fills an empty folder and returns the summary to keep with it.
+        name: Path of the folder inside the cache.
+        build: Fills an empty folder and returns the summary to store in it.
     """
     folder = cache / name
     if _is_intact(folder):
@@ -43,7 +43,7 @@ def build_once(cache: Path, name: str, build: Callable[[Path], dict[str, Any]]) 
     with locked(cache, name):
         if _is_intact(folder):
             return folder
-        # Whoever holds the lock is the only builder: what lies here was left by one that was killed.
+        # The holder of the lock is the only builder: an existing folder was left by a killed process.
         unfinished = folder.with_name(f".{folder.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
@@ -58,20 +58,20 @@ def build_once(cache: Path, name: str, build: Callable[[Path], dict[str, Any]]) 
 
 
 def _describe(folder: Path) -> dict[str, list[Any]]:
-    """Return the size and, for the smaller ones, the hash of each file that was written."""
-    return {file.name: _mark(file) for file in sorted(folder.iterdir()) if file.name != SUMMARY}
+    """Return the size of each file and, for smaller ones, its hash."""
+    return {file.name: _size_and_hash(file) for file in sorted(folder.iterdir()) if file.name != SUMMARY}
 
 
-def _mark(file: Path) -> list[Any]:
-    """Return what tells a whole file from a damaged one."""
+def _size_and_hash(file: Path) -> list[Any]:
+    """Return the size of a file in bytes, and its hash, or None if it is large."""
     num_bytes = file.stat().st_size
     return [num_bytes, hashlib.sha256(file.read_bytes()).hexdigest() if num_bytes <= _HASHED_BYTES else None]
 
 
 def _is_intact(folder: Path) -> bool:
-    """Whether the folder is there and its files are those that were written."""
+    """Return whether the folder exists and its files are unchanged."""
     try:
         files = storage.read_json(folder / SUMMARY)["files"]
-        return all(mark == _mark(folder / name) for name, mark in files.items())
+        return all(expected == _size_and_hash(folder / name) for name, expected in files.items())
     except (ArtifactError, OSError, KeyError, TypeError, AttributeError):
         return False

@@ -1,8 +1,8 @@
-"""Text -> its distinct sentences as they were written, memory-mapped, in order of first appearance.
+"""The distinct sentences of a text, memory-mapped, in order of first appearance.
 
-A folder ``distinct/<key>/`` of the cache: ``text.bin`` (UTF-8, no separators) and ``offsets.bin`` (int64
-[sentences + 1], bytes). Two sentences are the same where they differ in white space alone. Memory holds a block of
-text and 16 bytes a sentence, whatever the size of the corpus.
+A folder ``distinct/<key>/`` of the cache contains ``text.bin`` (UTF-8, no separators) and ``offsets.bin`` (int64
+[sentences + 1], in bytes). Sentences that differ in white space only are equal. Memory holds one block of text and 16
+bytes per sentence.
 """
 
 from __future__ import annotations
@@ -19,25 +19,23 @@ import numpy as np
 
 from raysent import storage
 from raysent.data.corpus.cache import build_once
-from raysent.data.corpus.config import CorpusConfig
-from raysent.data.corpus.documents import SPLITTING_VERSION, Passage, read_passage
+from raysent.data.corpus.documents import SPLITTING_VERSION, Passage, map_passages, read_passage
 from raysent.data.corpus.embedded import docs_source
-from raysent.data.corpus.preparation import read_in_processes
-from raysent.data.corpus.sources import find_sources
+from raysent.data.corpus.sources import CorpusConfig, find_sources
 from raysent.data.corpus.store import Progress
 from raysent.errors import DataError
 from raysent.storage import cache_folder
 
 _FORMAT_VERSION = 1
 _BLOCK_SENTENCES = 20_000
-_DIGEST_BYTES = 16  # among 10⁹ sentences two share a digest with a probability of 10⁻²¹
+_DIGEST_BYTES = 16  # the probability of a collision among 10⁹ sentences is 10⁻²¹
 
 
 class DistinctSentences:
     """The sentences of a text, each once.
 
     Attributes:
-        key: Names the sentences and their order.
+        key: Hash of the sentences and their order.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -49,7 +47,7 @@ class DistinctSentences:
         return len(self._offsets) - 1
 
     def texts(self, rows: Iterable[int]) -> list[str]:
-        """Return the sentences of these rows."""
+        """Return the sentences with the given indices."""
         text, offsets = self._text, self._offsets
         return [text[offsets[row] : offsets[row + 1]].tobytes().decode("utf-8") for row in rows]
 
@@ -65,19 +63,19 @@ class DistinctSentences:
 
 
 def normalize_whitespace(sentence: str) -> str:
-    """Return a sentence with single blanks for its white space: what two of them are compared by."""
+    """Return a sentence with single blanks for its white space."""
     return " ".join(sentence.split())
 
 
 def distinct_sentences(config: CorpusConfig, *, progress: Progress | None = None) -> DistinctSentences:
-    """Return the sentences of a text, written into the cache if they are not there yet.
+    """Return the distinct sentences of a text; they are computed and cached on first use.
 
     Args:
-        config: Which text and how it is read; a vocabulary, splits and lengths have no part in it.
-        progress: Told ``reading``, the sentences so far and the most there can be.
+        config: Which text and how to read it; splits and lengths are ignored.
+        progress: Called with ``reading``, the number of sentences so far, and the maximum number or None.
 
     Raises:
-        DataError: If the text cannot be read or holds no sentence.
+        DataError: If the text cannot be read or has no sentence.
         ArtifactError: If the cache cannot be written.
     """
     cache = cache_folder(config.cache_dir)
@@ -87,7 +85,7 @@ def distinct_sentences(config: CorpusConfig, *, progress: Progress | None = None
     key = storage.content_key(_FORMAT_VERSION, SPLITTING_VERSION, contents, reading)
 
     def build(folder: Path) -> dict[str, Any]:
-        with closing(read_in_processes(_read, sources, config)) as blocks:
+        with closing(map_passages(_read, sources, config)) as blocks:
             _write_all(folder, blocks, config.max_sentences, progress)
         num_distinct = _keep_first(folder)
         if num_distinct == 0:
@@ -113,8 +111,8 @@ def _read(passages: Sequence[Passage]) -> _Block:
     return _Block(data, [hashlib.blake2b(one, digest_size=_DIGEST_BYTES).digest() for one in data])
 
 
-def _write_all(folder: Path, blocks: Iterable[_Block], most: int | None, progress: Progress | None) -> None:
-    """Write every sentence, `most` of them at most: its bytes, its length and its digest."""
+def _write_all(folder: Path, blocks: Iterable[_Block], limit: int | None, progress: Progress | None) -> None:
+    """Write bytes, length and digest of every sentence, up to `limit` sentences."""
     num_sentences = 0
     with (
         storage.storage_errors(folder),
@@ -123,20 +121,20 @@ def _write_all(folder: Path, blocks: Iterable[_Block], most: int | None, progres
         (folder / "digests.bin").open("wb") as digests,
     ):
         for block in blocks:
-            left = None if most is None else most - num_sentences
-            data = block.sentences[:left]
+            remaining = None if limit is None else limit - num_sentences
+            data = block.sentences[:remaining]
             text.write(b"".join(data))
             lengths.write(np.array([len(one) for one in data], dtype=np.int64).data)
-            digests.write(b"".join(block.digests[:left]))
+            digests.write(b"".join(block.digests[:remaining]))
             num_sentences += len(data)
             if progress:
                 progress("reading", num_sentences, None)
-            if num_sentences == most:
+            if num_sentences == limit:
                 break
 
 
 def _keep_first(folder: Path) -> int:
-    """Write the first of equal sentences into the final files, take the others away, and return what is left."""
+    """Copy the first of equal sentences to the final files, delete the temporary ones, and return their number."""
     digests = np.fromfile(folder / "digests.bin", dtype=np.uint64).reshape(-1, 2)
     lengths = np.fromfile(folder / "lengths.bin", dtype=np.int64)
     kept = _is_first(digests)
@@ -161,8 +159,8 @@ def _copy_kept(source: IO[bytes], target: IO[bytes], lengths: np.ndarray, kept: 
 
 
 def _is_first(digests: np.ndarray) -> np.ndarray:
-    """Return whether no earlier row is the same, bool [rows], of digests uint64 [rows, 2]."""
-    order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: among equal ones the earliest stands first
-    found = np.ones(len(digests), dtype=bool)
-    found[order[1:]] = (digests[order[1:]] != digests[order[:-1]]).any(axis=1)
-    return found
+    """Return for each digest, uint64 [rows, 2], whether no earlier row is equal, bool [rows]."""
+    order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: the earliest of equal rows comes first
+    is_first = np.ones(len(digests), dtype=bool)
+    is_first[order[1:]] = (digests[order[1:]] != digests[order[:-1]]).any(axis=1)
+    return is_first

@@ -1,42 +1,41 @@
-"""Running text -> sentences, by the rules of `sentencex`.
+"""Files -> documents -> sentences, in bounded memory.
 
-Quotation marks are hidden from the splitter, which would keep a whole speech as one sentence, and what it then
-parts from its speaker (``"Who's there?" | cried John``) is joined again.
+A file is split into passages, in order; then any process can read a passage. `sentencex` splits running text. Quotation
+marks are hidden from it, since it would keep a whole speech as one sentence; where it then separates a speech from its
+speaker (``"Who's there?" | cried John``), the two are joined again.
 
-Files -> sentences in document order. In: sources and their format. Out: pieces of documents, in bounded memory.
+The format `auto` is decided by the first 1,000 non-blank lines of a plain file:
 
-A file is first cut into passages, in order; what a passage holds can then be read by any process.
-
-How `auto` reads a plain file, from its first 1,000 lines with text:
-
-1. hard-wrapped text (``text``, lines joined up to a blank line): at least half of the lines lie within a fifth of
-   the long ones' length, and most do not end in closing punctuation;
-2. one paragraph a line (``text``): a line holds more than 1.2 sentences on average;
-3. one sentence a line (``sentences``): everything else.
+1. hard-wrapped text (``text``, lines joined up to a blank line): at least half of the lines have at least 0.8 times the
+   length of the long ones, and most do not end in closing punctuation;
+2. one paragraph per line (``text``): a line has more than 1.2 sentences on average;
+3. one sentence per line (``sentences``): everything else.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from importlib.metadata import version
-from itertools import chain
-from typing import Any, Literal, NamedTuple
+from itertools import chain, islice
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import sentencex
 
-from raysent.data.corpus.sources import Source
+from raysent.data.corpus.sources import CorpusConfig, Source
 from raysent.errors import DataError
+from raysent.parallel import map_in_processes, num_processes_for
 
-# Changes whenever the same text may give other sentences: it is part of every cache key.
+# Part of every cache key: must change whenever the same text gives different sentences.
 SPLITTING_VERSION = f"3-sentencex-{version('sentencex')}"
 
 PARAGRAPH_BREAK = "\n\n"
 
-# Every replacement keeps the length, so that pieces can be cut from the original. An apostrophe inside a word stays:
-# "wasn t." would read as an initial. And "me." is no abbreviation here, though the splitter takes it for one.
+# Every replacement keeps the length, so that sentences can be sliced from the original. An apostrophe inside a word is
+# kept: "wasn t." would look like an initial. And "me." is not an abbreviation, though the splitter treats it as one.
 _HIDDEN = (
     *((mark, " ") for mark in '"“”‘'),
     *((end + quote, end + " ") for end in ".!?,;:-—" for quote in "'’"),
@@ -45,26 +44,26 @@ _HIDDEN = (
 )
 _OPENERS = frozenset("\"'“‘([`")
 _OPENING = re.compile(r"\s(?:[\"'“‘(\[]|``)+$")
-# After any of these, a lower-case letter goes on with the sentence.
+# After any of these, a lowercase letter continues the sentence.
 _OPEN_ENDS = (*"!?\"'”’)]—–-…", "..")
-_GOES_ON = re.compile(r"[-—–,;:\s]*[a-z]")
+_CONTINUATION = re.compile(r"[-—–,;:\s]*[a-z]")
 _NO_WORD = re.compile(r"\W+$")
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text in order; nothing but white space at their ends is lost.
+    """Return the sentences of a text in order; only white space at their ends is lost.
 
     Args:
-        text: One paragraph, or several with `PARAGRAPH_BREAK` between them (many at once take less time).
+        text: One paragraph, or several separated by `PARAGRAPH_BREAK` (one call for many paragraphs is faster).
     """
     hidden = " " + text[1:] if text.startswith("'") else text
     for mark, stand_in in _HIDDEN:
         hidden = hidden.replace(mark, stand_in)
     sentences: list[str] = []
     start = end = 0
-    first = True  # Whether the next sentence is the first of its paragraph.
+    first = True  # whether the next sentence is the first of its paragraph
     for piece in sentencex.segment("en", hidden):
-        # The splitter drops some paragraph breaks, so each piece is looked for rather than counted off.
+        # The splitter drops some paragraph breaks, so search for each piece instead of adding up lengths.
         found = hidden.find(piece, end)
         if found < 0:
             continue
@@ -73,7 +72,7 @@ def split_sentences(text: str) -> list[str]:
         end = found + len(piece)
         sentence = text[start:end].rstrip()
         if sentence[-1:] in _OPENERS and text[end : end + 1] not in ("", "\n"):
-            # A mark that opens the next sentence was taken for the end of this one.
+            # The splitter put the opening quotation mark of the next sentence at the end of this one.
             opening = _OPENING.search(sentence)
             sentence = sentence[: opening.start()] if opening else sentence
             start += len(sentence)
@@ -92,27 +91,36 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _belongs(before: str, piece: str) -> bool:
-    """Whether a piece goes on with the sentence before it."""
-    return bool(_NO_WORD.match(piece) or (_GOES_ON.match(piece) and before.endswith(_OPEN_ENDS)))
+    """Return whether a piece continues the sentence before it."""
+    return bool(_NO_WORD.match(piece) or (_CONTINUATION.match(piece) and before.endswith(_OPEN_ENDS)))
 
 
 Layout = Literal["sentences", "paragraphs", "wrapped"]
 
 _NUM_SAMPLE_LINES = 1_000
 _CLOSED = re.compile(r"[.!?:;][\"'”’)\]]*$|''$")
-# A paragraph of wrapped lines that never sees a blank line is cut here, so that memory stays bounded.
+# A paragraph of wrapped lines is split after this many lines without a blank line, so that memory stays bounded.
 _MAX_PARAGRAPH_LINES = 10_000
+
+Result = TypeVar("Result")
+
+# Passages are sent to processes in groups of at least this many characters: a file may have a single line.
+_GROUP_CHARACTERS = 1 << 19
+# This many groups are read in one or two seconds, less than the start of other processes takes.
+_NUM_FIRST_GROUPS = 8
+# Memory of a process: libraries, the distinct words of a large text, and a few passages.
+_PROCESS_BYTES = 600 << 20
 
 
 class Passage(NamedTuple):
-    """A stretch of a file that holds whole sentences, so that it can be read without what is around it.
+    """A part of a file with whole sentences, which can be read independently.
 
     Attributes:
-        kind: How it is read: a name in `_READERS`.
-        text: One sentence, one paragraph or one JSON object a line.
+        kind: How to read it: a key of `_READERS`.
+        text: One sentence, one paragraph or one JSON object per line.
         ends_document: Whether the file ends with it.
-        where: The file and the number of the first line, for messages.
-        text_field: Name of the running text in a JSON object.
+        where: The file and the number of the first line, for error messages.
+        text_field: Field of a JSON object that contains running text.
     """
 
     kind: str
@@ -129,24 +137,16 @@ class Piece(NamedTuple):
     ends_document: bool
 
 
-def read_documents(source: Source, *, format: str, text_field: str) -> Iterator[Piece]:
-    """Yield a file's documents in order, piece by piece.
+def passages(source: Source, *, format: str, text_field: str) -> Iterator[Passage]:
+    """Yield a file in passages of about a megabyte; this is fast and must be done in order.
 
     Args:
         source: The file.
-        format: ``auto``, ``sentences`` or ``text``; a ``.jsonl`` file tells by its own names.
-        text_field: Name of the running text in a JSON object.
+        format: ``auto``, ``sentences`` or ``text``; ignored for a ``.jsonl`` file.
+        text_field: Field of a JSON object that contains running text.
 
     Raises:
-        DataError: If the file cannot be read or a line is not what its format asks for.
-    """
-    return chain.from_iterable(map(read_passage, passages(source, format=format, text_field=text_field)))
-
-
-def passages(source: Source, *, format: str, text_field: str) -> Iterator[Passage]:
-    """Yield a file in passages of about a megabyte: what must be done in order, and takes little time.
-
-    Args and errors are those of `read_documents`.
+        DataError: If the file cannot be read.
     """
     blocks = source.blocks()
     if source.is_json:
@@ -166,16 +166,54 @@ def passages(source: Source, *, format: str, text_field: str) -> Iterator[Passag
 
 
 def read_passage(passage: Passage) -> Iterator[Piece]:
-    """Yield the pieces of a passage: what takes time, and may be done anywhere.
+    """Yield the pieces of a passage; this takes most of the time, and any process can do it.
 
     Raises:
-        DataError: If a line is not what its format asks for.
+        DataError: If a line does not have the format.
     """
     return _READERS[passage.kind](passage)
 
 
+def map_passages(
+    function: Callable[[Sequence[Passage]], Result], sources: Sequence[Source], config: CorpusConfig
+) -> Generator[Result]:
+    """Yield the results of a function of groups of passages of all sources, in order, computed by several processes.
+
+    If the number of processes is not configured, this process computes the first results, and starts others only for
+    larger texts.
+
+    Raises:
+        DataError: If the text cannot be read.
+    """
+    reading = {"format": config.format, "text_field": config.text_field}
+    groups = _grouped(passage for source in sources for passage in passages(source, **reading))
+    if config.num_processes is None:
+        yield from map(function, islice(groups, _NUM_FIRST_GROUPS))
+        first = list(islice(groups, 1))
+        if not first:
+            return
+        groups = chain(first, groups)
+    num_processes = num_processes_for(config.num_processes, bytes_each=_PROCESS_BYTES)
+    with closing(map_in_processes(function, groups, num_processes=num_processes)) as results:
+        yield from results
+
+
+def _grouped(passages: Iterable[Passage]) -> Iterator[list[Passage]]:
+    """Yield passages in groups of about equal size."""
+    group: list[Passage] = []
+    num_characters = 0
+    for passage in passages:
+        group.append(passage)
+        num_characters += len(passage.text)
+        if num_characters >= _GROUP_CHARACTERS:
+            yield group
+            group, num_characters = [], 0
+    if group:
+        yield group
+
+
 def _layout(first: list[str], format: str) -> Layout:
-    """Return how the lines are to be read; see the module's head for the rule."""
+    """Return how to read the lines; the module docstring has the rule."""
     if format == "sentences":
         return "sentences"
     lines = [line.strip() for line in first if line.strip()][:_NUM_SAMPLE_LINES]
@@ -199,26 +237,26 @@ def _is_wrapped(lines: list[str]) -> bool:
 
 def _text_passages(blocks: Iterable[list[str]], *, wrapped: bool) -> Iterator[Passage]:
     """Yield the paragraphs of a file, which is one document."""
-    waiting: list[str] = []  # Wrapped lines of a paragraph whose end has not come yet.
+    unfinished: list[str] = []  # wrapped lines of a paragraph whose end is in a later block
     for lines in blocks:
         paragraphs = [line.strip() for line in lines]
         if wrapped:
-            paragraphs, waiting = _join_wrapped(waiting + paragraphs)
+            paragraphs, unfinished = _join_wrapped(unfinished + paragraphs)
         yield Passage("paragraphs", PARAGRAPH_BREAK.join(filter(None, paragraphs)), ends_document=False)
-    yield Passage("paragraphs", " ".join(waiting), ends_document=True)
+    yield Passage("paragraphs", " ".join(unfinished), ends_document=True)
 
 
 def _join_wrapped(lines: list[str]) -> tuple[list[str], list[str]]:
-    """Return the paragraphs that end among the lines, each as one line, and the lines of the one that does not."""
+    """Return the complete paragraphs, each as one line, and the lines of the unfinished last one."""
     paragraphs: list[str] = []
-    waiting: list[str] = []
+    unfinished: list[str] = []
     for line in lines:
-        if line and len(waiting) < _MAX_PARAGRAPH_LINES:
-            waiting.append(line)
+        if line and len(unfinished) < _MAX_PARAGRAPH_LINES:
+            unfinished.append(line)
         else:
-            paragraphs.append(" ".join(waiting))
-            waiting = [line] if line else []
-    return paragraphs, waiting
+            paragraphs.append(" ".join(unfinished))
+            unfinished = [line] if line else []
+    return paragraphs, unfinished
 
 
 def _read_paragraphs(passage: Passage) -> Iterator[Piece]:
@@ -227,7 +265,7 @@ def _read_paragraphs(passage: Passage) -> Iterator[Piece]:
 
 
 def _read_sentence_lines(passage: Passage) -> Iterator[Piece]:
-    """Yield one sentence a line; a blank line ends a document."""
+    """Yield one sentence per line; a blank line ends a document."""
     lines = [line.strip() for line in passage.text.split("\n")]
     start = 0
     for index, line in enumerate(lines):
@@ -238,7 +276,7 @@ def _read_sentence_lines(passage: Passage) -> Iterator[Piece]:
 
 
 def _read_json_lines(passage: Passage) -> Iterator[Piece]:
-    """Yield one document a line of JSON."""
+    """Yield one document per line of JSON."""
     path, first = passage.where
     for number, line in enumerate(passage.text.split("\n"), start=first):
         if not line.strip():
@@ -247,7 +285,7 @@ def _read_json_lines(passage: Passage) -> Iterator[Piece]:
         try:
             value = json.loads(line)
         except json.JSONDecodeError as error:
-            raise DataError(f"{where}: must be one JSON object a line; {error}") from None
+            raise DataError(f"{where}: must be one JSON object per line; {error}") from None
         yield Piece(_json_sentences(where, value, passage.text_field), ends_document=True)
 
 
@@ -263,7 +301,7 @@ def _json_sentences(where: str, value: Any, text_field: str) -> list[str]:
     name = next((name for name in readers if name in value), None)
     if name is None:
         given = ", ".join(map(str, value)) or "nothing"
-        raise DataError(f"{where}: must hold '{text_field}', 'sentences' or 'paragraphs'; given {given}; "
+        raise DataError(f"{where}: must have '{text_field}', 'sentences' or 'paragraphs'; given {given}; "
                         "name the field in corpus.text_field")  # fmt: skip
     try:
         return [sentence for sentence in readers[name](value[name]) if sentence]

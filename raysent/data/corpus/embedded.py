@@ -1,13 +1,12 @@
-"""Docstrings -> English sentences, without the markup of reStructuredText, numpydoc and Google style.
+"""The embedded corpus `docs`: English prose from the docstrings of raysent's own dependencies.
 
-In: a cleaned docstring. Out: its paragraphs, then the sentences of each. Left out: doctests, code, tables,
-signatures, references, formulas, headings, and any sentence that does not read as one (`is_prose`).
+Docstrings are read from the source files with `ast` (nothing is imported), in a fixed order, filtered to sentences, and
+cached as JSON lines. A document is a module, or a topic of Python's own help. The text and its key depend on the
+installed versions.
 
-The embedded corpus `docs`: English prose from the documentation that comes with raysent's own dependencies.
-
-It is read from the source files with `ast` (nothing is imported), in a fixed order, filtered to sentences, and kept
-in the cache as JSON lines. Every document is a module, or a topic of Python's own help, so that a sentence is known by
-its library. The text depends on the versions that are installed, and so does its key.
+A docstring is split into paragraphs, then into sentences, without the markup of reStructuredText, numpydoc and Google
+style. Doctests, code, tables, signatures, references, formulas, headings, and any line that is not an English sentence
+(`is_prose`) are left out.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ _DIRECTIVE = re.compile(r"\s*\.\.(?:\s|$)")
 _KEPT_DIRECTIVE = re.compile(r"\s*\.\. (?:note|warning|tip|important|attention|caution|hint)::\s*")
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\(?(?:\d{1,2}|[a-z])[.)])\s+")
 _FIELD = re.compile(r"^\s*:(?:param|return|raise|type|rtype|arg|keyword|key|ivar|var|yield)s?\b[^:]*:\s*")
-# "name (type): ", "name : type", "*args:" and the like, up to the words that describe it.
+# "name (type): ", "name : type", "*args:" and similar, up to the description.
 _ENTRY = re.compile(r"[*`\w.\[\]'\"]+(?:, [*`\w.]+)*(?:\s*\([^()]*(?:\([^()]*\)[^()]*)*\))?:\s+(?=[A-Z`])")
 _SKIPPED_SECTIONS = frozenset({"see also", "references", "reference", "methods", "signature", "usage", "copyright"})
 
 _MARKUP = (
     (re.compile(r"\\ "), ""),
-    (re.compile(r":math:`[^`]*`|\$[^$]+\$"), "\\\\"),  # A formula: `is_prose` refuses the sentence by its backslash.
+    (re.compile(r":math:`[^`]*`|\$[^$]+\$"), "\\\\"),  # a formula: `is_prose` rejects the backslash
     (re.compile(r"\s?\[[\w.#*-]+\]_"), ""),
     (re.compile(r"(?::[\w+:-]+:)?`([^`<]+?)\s*<[^`>]*>`_{0,2}"), r"\1"),
     (re.compile(r":[\w+:-]+:`(?:~(?:[\w.]*\.)?|_\w+\.|[!.])?([^`]+)`"), r"\1"),
@@ -65,7 +64,7 @@ _WORD = re.compile(r"[A-Za-z]+(?:[-'][A-Za-z]+)*[,;:.!?)\"']*$")
 _NOT_PROSE = re.compile(
     r"https?:|www\.|[\\{}<>|=@~^]|>>>|\.\.\.|--\w|\w\(\w|::|%\w|%\(|`|\[[^\]]*[,:][^\]]*\]|[^\x00-\x7f‘’“”–—é]|Copyright"
 )
-# A sentence of English has some of these; a list of names has not.
+# An English sentence contains some of these words; a list of names does not.
 _FUNCTION_WORDS = """
 the a an of to in on at for from by with as is are was were be been has have had do does can may must should will would
 and or but not if when that which this these it its you we they there so than then into all any each no only such where
@@ -92,7 +91,7 @@ def prose_sentences(paragraph: str) -> list[str]:
 
 
 def is_prose(sentence: str) -> bool:
-    """Whether a line reads as a sentence of English rather than as code, a heading or a list of names."""
+    """Return whether a line is an English sentence rather than code, a heading or a list of names."""
     words = sentence.split()
     if not _MIN_WORDS <= len(words) <= _MAX_WORDS or not _END.search(sentence) or not _START.match(sentence):
         return False
@@ -108,9 +107,9 @@ def _blocks(lines: list[str]) -> Iterator[str]:
     block: list[str] = []
     for line in [*_text_lines(lines), ""]:
         starts_item = bool(_BULLET.match(line) or _FIELD.match(line) or _ENTRY.match(line.strip()))
-        # An entry's description is indented below its name, so another margin is another paragraph.
-        moves = bool(block) and abs(_indent(line) - _indent(block[-1])) > 0 and not _BULLET.match(block[0])
-        if block and (not line.strip() or starts_item or moves):
+        # The description of an entry is indented below its name, so another indentation starts another paragraph.
+        is_reindented = bool(block) and _indent(line) != _indent(block[-1]) and not _BULLET.match(block[0])
+        if block and (not line.strip() or starts_item or is_reindented):
             yield _joined(block)
             block = []
         if line.strip():
@@ -124,8 +123,8 @@ def _joined(block: list[str]) -> str:
 
 
 def _text_lines(lines: list[str]) -> Iterator[str]:
-    """Yield the lines outside of code, tables, directives, headings and the sections that hold no prose."""
-    skip_deeper: int | None = None  # Lines deeper than this margin belong to a block that is left out.
+    """Yield the lines outside of code, tables, directives, headings and sections without prose."""
+    skip_deeper: int | None = None  # lines indented deeper than this belong to a block that is left out
     in_doctest = in_skipped_section = False
     for index, line in enumerate(lines):
         following = lines[index + 1] if index + 1 < len(lines) else ""
@@ -156,17 +155,17 @@ def _text_lines(lines: list[str]) -> Iterator[str]:
 
 
 def _is_heading(line: str, following: str) -> bool:
-    """Whether a line is underlined, or is a Google-style heading such as ``Args:``."""
+    """Return whether a line is underlined, or is a Google-style heading such as ``Args:``."""
     text = line.strip()
-    underlined = bool(_UNDERLINE.match(following.strip())) and len(following.strip()) >= min(len(text), 4)
-    return underlined or (text.endswith(":") and text[:-1].replace(" ", "").isalpha() and len(text.split()) <= 2)
+    is_underlined = bool(_UNDERLINE.match(following.strip())) and len(following.strip()) >= min(len(text), 4)
+    return is_underlined or (text.endswith(":") and text[:-1].replace(" ", "").isalpha() and len(text.split()) <= 2)
 
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-# Distribution -> package, in the order of the corpus. All of them come with raysent or with what it needs.
+# Distribution -> package, in the order of the corpus. All are dependencies of raysent, direct or indirect.
 LIBRARIES = {
     "python": "",
     "numpy": "numpy",
@@ -181,9 +180,10 @@ LIBRARIES = {
     "pydantic": "pydantic",
     "plotly": "plotly",
 }
-# Changes whenever the same sources may give other sentences.
+# Must change whenever the same sources give different sentences.
 _EXTRACTION_VERSION = 1
-# Folders of tests, generated or borrowed code; those whose name begins with an underscore go too, but for NumPy's core.
+# Folders of tests and of generated or vendored code. Folders whose names begin with an underscore are skipped as well,
+# except NumPy's `_core`.
 _SKIPPED_FOLDERS = frozenset(
     {"tests", "test", "testing", "site-packages", "dist-packages", "idlelib", "lib2to3", "turtledemo", "encodings",
      "benchmarks", "pydoc_data", "thirdparty_files", "third_party", "externals", "generated", "validators",
@@ -197,9 +197,9 @@ class DocsDocument(NamedTuple):
     """The prose of one module.
 
     Attributes:
-        library: The library that it documents.
-        module: The module's dotted name, or the name of a topic of Python's help.
-        sentences: Its sentences in order.
+        library: Name of the library.
+        module: Dotted name of the module, or name of a topic of Python's help.
+        sentences: The sentences in order.
     """
 
     library: str
@@ -210,15 +210,15 @@ class DocsDocument(NamedTuple):
 def docs_documents(
     *, cache: Path | None = None, libraries: Sequence[str] = tuple(LIBRARIES), progress: Progress | None = None
 ) -> Iterator[DocsDocument]:
-    """Yield the documents of the corpus `docs`, in order; extracted the first time, read from the cache after it.
+    """Yield the documents of the corpus `docs`, in order; they are extracted on first use, then read from the cache.
 
     Args:
-        cache: Where it is kept; default `cache_folder()`.
+        cache: The cache; default `cache_folder()`.
         libraries: Which of `LIBRARIES` to read.
-        progress: Told ``"docs"`` and the sentences so far, while they are extracted.
+        progress: Called with ``docs``, the number of sentences so far, and None, during the extraction.
 
     Raises:
-        DataError: If a library is none of `LIBRARIES`.
+        DataError: If a library is not one of `LIBRARIES`.
     """
     with _docs_file(cache or cache_folder(), libraries, progress).open(encoding="utf-8") as stream:
         for line in stream:
@@ -226,12 +226,12 @@ def docs_documents(
 
 
 def docs_source(cache: Path, progress: Progress | None) -> Source:
-    """Return the corpus `docs` as a file like any other."""
+    """Return the corpus `docs` as a source."""
     return Source(str(_docs_file(cache, tuple(LIBRARIES), progress)))
 
 
 def _docs_file(cache: Path, libraries: Sequence[str], progress: Progress | None) -> Path:
-    """Return the file of documents, written if it is not there yet."""
+    """Return the file of documents; it is written if it does not exist."""
     unknown = next((name for name in libraries if name not in LIBRARIES), None)
     if unknown is not None:
         raise DataError(f"docs: unknown library '{unknown}'{did_you_mean(unknown, LIBRARIES)}")
@@ -265,7 +265,7 @@ def _write(file: Path, documents: Iterable[DocsDocument], progress: Progress | N
 
 
 def extract(libraries: Iterable[str]) -> Iterator[DocsDocument]:
-    """Yield the documents of libraries straight from their sources; a paragraph that comes again is left out."""
+    """Yield the documents of libraries from their source files; a repeated paragraph is left out."""
     seen: set[str] = set()
 
     def is_new(text: str) -> bool:
@@ -276,20 +276,20 @@ def extract(libraries: Iterable[str]) -> Iterator[DocsDocument]:
 
     for library in libraries:
         for module, texts in _modules(library):
-            fresh = (
+            new_paragraphs = (
                 paragraph
                 for text in texts
                 if is_new(text)
                 for paragraph in paragraphs(inspect.cleandoc(text))
                 if is_new(paragraph)
             )
-            sentences = [sentence for paragraph in fresh for sentence in prose_sentences(paragraph)]
+            sentences = [sentence for paragraph in new_paragraphs for sentence in prose_sentences(paragraph)]
             if sentences:
                 yield DocsDocument(library, module, sentences)
 
 
 def _modules(library: str) -> Iterator[tuple[str, Iterator[str]]]:
-    """Yield each module's name and its texts, by path."""
+    """Yield the name and the texts of each module, sorted by path."""
     if library == "python":
         folder = Path(sysconfig.get_paths()["stdlib"])
         yield from _topics(folder / "pydoc_data" / "topics.py")
@@ -322,13 +322,13 @@ def _topics(file: Path) -> Iterator[tuple[str, Iterator[str]]]:
 
 
 def _parse(file: Path) -> ast.Module:
-    """Return a file's syntax tree, empty where it is not Python of this version."""
+    """Return the syntax tree of a file, empty if this version of Python cannot parse it."""
     try:
         source = file.read_bytes()
         if b'"""' not in source and b"'''" not in source:
             return _EMPTY
         with warnings.catch_warnings(), _no_garbage_collection():
-            warnings.simplefilter("ignore")  # A library's odd escape is no concern of the user's.
+            warnings.simplefilter("ignore")  # invalid escapes in a library do not concern the user
             return ast.parse(source)
     except (SyntaxError, ValueError, OSError):
         return _EMPTY
@@ -336,7 +336,7 @@ def _parse(file: Path) -> ast.Module:
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Hold the collector back: it would go through each growing syntax tree again and again, for nothing."""
+    """Disable the garbage collector, which would traverse each growing syntax tree repeatedly."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -347,7 +347,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def _docstrings(file: Path) -> Iterator[str]:
-    """Yield the longer texts of a file in order: docstrings, and those that are assigned or handed to a call."""
+    """Yield the longer texts of a file in order: docstrings, and strings that are assigned or passed to a call."""
     for text in _texts(_parse(file).body):
         if len(text) >= _MIN_DOCUMENT_CHARACTERS and " " in text:
             yield text
@@ -362,7 +362,7 @@ def _texts(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _constants(value: ast.expr) -> Iterator[str]:
-    """Yield the texts of an expression: itself, or the arguments of a call, which is how C functions get theirs."""
+    """Yield the strings of an expression: itself, or the arguments of a call, as docstrings of C functions are set."""
     match value:
         case ast.Constant(value=str(text)):
             yield text

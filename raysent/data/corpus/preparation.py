@@ -1,40 +1,26 @@
-"""The cache of prepared corpora: folders that appear whole or not at all, built by one process of a machine.
+"""Prepare a corpus in the cache, in two stages; each stage is a folder that appears whole or not at all.
 
-Passages of text -> what a function makes of them, in order, by as many processes as pay.
-
-Text -> a prepared corpus in the cache. Two stages, each a folder that appears whole or not at all.
-
-Stage 1 (`text_store`) is keyed by the content of the files and how they are read; stage 2 (`store`) adds the
-vocabulary and the splits, so that another vocabulary costs a pass over numbers and not over text. A file lock lets one
-process build while the others of the machine wait. A large text is read by several processes (`parallel`). Memory holds
-a few passages of the text and, in each process, the distinct words.
+Stage 1 (`text_store`) is keyed by the content of the files and how they are read. Stage 2 (`store`) adds the vocabulary
+and the splits, so that another vocabulary needs a pass over ids and not over text. A file lock lets one process build
+while the others of the machine wait. Several processes read a large text. Memory holds a few passages of the text and,
+in each process, the distinct words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from raysent import storage
 from raysent.data.corpus.cache import build_once
-from raysent.data.corpus.config import CorpusConfig
-from raysent.data.corpus.documents import SPLITTING_VERSION, Passage, passages
+from raysent.data.corpus.documents import SPLITTING_VERSION, map_passages
 from raysent.data.corpus.embedded import docs_source
-from raysent.data.corpus.sources import Source, find_sources
-from raysent.data.corpus.store import (
-    Corpus,
-    PassageReader,
-    Progress,
-    SentenceRange,
-    TextStore,
-    TextWriter,
-    choose_splits,
-)
+from raysent.data.corpus.sources import CorpusConfig, Source, find_sources
+from raysent.data.corpus.store import Corpus, Progress
+from raysent.data.corpus.text_store import PassageReader, TextStore, TextWriter
 from raysent.data.vocabulary import (
     TOKENIZER_VERSION,
     UNK_ID,
@@ -45,75 +31,24 @@ from raysent.data.vocabulary import (
     build_vocabulary,
 )
 from raysent.errors import DataError
-from raysent.parallel import map_in_processes, num_processes_for
 from raysent.storage import cache_folder
-
-SUMMARY = "corpus.json"
-# Files up to this size are compared with their hash when a folder is opened; larger ones with their size.
-_HASHED_BYTES = 32 << 20
-
-
-Result = TypeVar("Result")
-
-# Passages are handed over in groups of at least so many characters: a file may be a line long.
-_GROUP_CHARACTERS = 1 << 19
-# So many are read in a second or two.
-_NUM_FIRST_GROUPS = 8
-# A process with its libraries, the distinct words of a large text and the passages at hand.
-_PROCESS_BYTES = 600 << 20
-
-
-def read_in_processes(
-    function: Callable[[Sequence[Passage]], Result], sources: Sequence[Source], config: CorpusConfig
-) -> Generator[Result]:
-    """Yield what a function makes of the passages of all sources, in order.
-
-    Where the number is left to the machine, this process reads what takes less time than to start others.
-
-    Raises:
-        DataError: If the text cannot be read.
-    """
-    reading = {"format": config.format, "text_field": config.text_field}
-    groups = _grouped(passage for source in sources for passage in passages(source, **reading))
-    if config.num_processes is None:
-        yield from map(function, islice(groups, _NUM_FIRST_GROUPS))
-        first = list(islice(groups, 1))
-        if not first:
-            return
-        groups = chain(first, groups)
-    num_processes = num_processes_for(config.num_processes, bytes_each=_PROCESS_BYTES)
-    with closing(map_in_processes(function, groups, num_processes=num_processes)) as results:
-        yield from results
-
-
-def _grouped(passages: Iterable[Passage]) -> Iterator[list[Passage]]:
-    """Yield passages in groups of about equal size."""
-    group: list[Passage] = []
-    num_characters = 0
-    for passage in passages:
-        group.append(passage)
-        num_characters += len(passage.text)
-        if num_characters >= _GROUP_CHARACTERS:
-            yield group
-            group, num_characters = [], 0
-    if group:
-        yield group
-
 
 FORMAT_VERSION = 1
 _BLOCK_SENTENCES = 50_000
+_MIN_SENTENCES = 2  # per split: a sentence needs a neighbour
 
 
 def prepare(config: CorpusConfig, vocabulary: VocabularyConfig, *, progress: Progress | None = None) -> Corpus:
-    """Build the corpus, or open it where the cache has it.
+    """Return the prepared corpus; it is built if the cache does not have it.
 
     Args:
-        config: Which text, and how it is read and split.
-        vocabulary: Which words get an id.
-        progress: Told a stage's name (``reading``, ``encoding``), what is done and, where known, of how much.
+        config: Which text, and how to read and split it.
+        vocabulary: Which words have an id.
+        progress: Called with the name of a stage (``reading``, ``encoding``), the number of sentences done, and the
+            total or None.
 
     Raises:
-        DataError: If the text cannot be read or leaves nothing to train on or to validate with.
+        DataError: If the text cannot be read or has too few sentences for two splits.
         ArtifactError: If the cache cannot be written.
     """
     cache = cache_folder(config.cache_dir)
@@ -134,7 +69,7 @@ def prepare(config: CorpusConfig, vocabulary: VocabularyConfig, *, progress: Pro
 
 
 def _text_key(sources: list[Source], config: CorpusConfig) -> str:
-    """Return what names the sentences: the files' content, wherever they lie, and how they are read."""
+    """Return the hash of the sentences: of the files' content, independent of their paths, and of how to read them."""
     reading = config.model_dump(include={"format", "text_field", "max_sentences"})
     versions = [FORMAT_VERSION, SPLITTING_VERSION, TOKENIZER_VERSION]
     contents = [[source.is_json, source.fingerprint()] for source in sources]
@@ -142,17 +77,97 @@ def _text_key(sources: list[Source], config: CorpusConfig) -> str:
 
 
 def _build_text(folder: Path, sources: list[Source], config: CorpusConfig, progress: Progress | None) -> dict[str, Any]:
-    """Stage 1: write all sentences as ids of distinct words."""
+    """Stage 1: write all sentences as ids of all distinct words."""
     writer = TextWriter(folder, max_sentences=config.max_sentences, progress=progress)
-    with closing(read_in_processes(PassageReader(), sources, config)) as numbers:
-        writer.write(numbers)
+    with closing(map_passages(PassageReader(), sources, config)) as groups:
+        writer.write(groups)
     if writer.num_sentences == 0:
-        raise DataError(f"corpus.path: {_shown(config)}: must hold sentences; given none")
+        raise DataError(f"corpus.path: {_path_text(config)}: must hold sentences; given none")
     return {"num_sentences": writer.num_sentences, "num_tokens": writer.num_tokens}
 
 
-def _shown(config: CorpusConfig) -> str:
+def _path_text(config: CorpusConfig) -> str:
     return config.path if isinstance(config.path, str) else ", ".join(config.path)
+
+
+class SentenceRange(NamedTuple):
+    """Consecutive sentences `start` to `stop` (exclusive) of the text, and the sizes of their documents."""
+
+    start: int
+    stop: int
+    document_sizes: list[int]
+
+
+class Splits(NamedTuple):
+    """The ranges of the training and of the validation sentences, each in text order."""
+
+    train: list[SentenceRange]
+    validation: list[SentenceRange]
+
+
+def choose_splits(starts: np.ndarray, *, fraction: float, seed: int, name: str) -> Splits:
+    """Choose random whole documents for validation until they have `fraction` of the sentences.
+
+    A document that would exceed twice that number of sentences is skipped. If no choice is possible (a single document,
+    or a few large ones), the tail of the longest document is used and counts as a document of its own.
+
+    Args:
+        starts: First sentence of each document, then the number of sentences, int64 [documents + 1].
+        fraction: Fraction of the sentences to hold out.
+        seed: Seed of the choice.
+        name: Name of the corpus, for error messages.
+
+    Raises:
+        DataError: If the text has too few sentences for two splits.
+    """
+    num_sentences = int(starts[-1])
+    if num_sentences < 2 * _MIN_SENTENCES:
+        raise DataError(
+            f"corpus.path: {name}: must hold at least {2 * _MIN_SENTENCES} sentences, two for training and two for "
+            f"validation; given {num_sentences}"
+        )
+    wanted = max(_MIN_SENTENCES, round(fraction * num_sentences))
+    chosen = _choose(np.diff(starts), wanted, np.random.default_rng(seed))
+    if not chosen.any():
+        starts, chosen = _cut_tail(starts, wanted)
+    if len(chosen) == 1 or starts[-1] - np.diff(starts)[chosen].sum() < _MIN_SENTENCES:
+        raise DataError(
+            f"corpus.path: {name}: must have sentences for training besides those for validation; "
+            f"given {num_sentences} sentences in {len(starts) - 1} documents; add text"
+        )
+    return Splits(train=_ranges(starts, ~chosen), validation=_ranges(starts, chosen))
+
+
+def _choose(sizes: np.ndarray, wanted: int, generator: np.random.Generator) -> np.ndarray:
+    """Return the chosen documents, bool [documents], with `wanted` sentences or more, or none if that is impossible."""
+    chosen = np.zeros(len(sizes), dtype=bool)
+    total = 0
+    for document in generator.permutation(len(sizes)):
+        if total + sizes[document] <= 2 * wanted:
+            chosen[document] = True
+            total += int(sizes[document])
+        if total >= wanted:
+            return chosen
+    return np.zeros(len(sizes), dtype=bool)
+
+
+def _cut_tail(starts: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the starts with the longest document split in two, and a mask of its second part."""
+    longest = int(np.argmax(np.diff(starts)))
+    cut = max(int(starts[longest + 1]) - wanted, int(starts[longest]) + 1)
+    starts = np.insert(starts, longest + 1, cut)
+    chosen = np.zeros(len(starts) - 1, dtype=bool)
+    chosen[longest + 1] = starts[longest + 2] - cut >= _MIN_SENTENCES
+    return starts, chosen
+
+
+def _ranges(starts: np.ndarray, mask: np.ndarray) -> list[SentenceRange]:
+    """Return the masked documents as ranges of consecutive ones."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
+    return [
+        SentenceRange(int(starts[first]), int(starts[last]), np.diff(starts[first : last + 1]).tolist())
+        for first, last in zip(edges[::2], edges[1::2], strict=True)
+    ]
 
 
 def _build_corpus(
@@ -163,20 +178,22 @@ def _build_corpus(
     text_key: str,
     progress: Progress | None,
 ) -> dict[str, Any]:
-    """Stage 2: write the ids of the vocabulary's words, the training documents first."""
-    splits = choose_splits(text.documents, fraction=config.validation_fraction, seed=config.seed, name=_shown(config))
+    """Stage 2: write the sentences as ids of the vocabulary, the training documents first."""
+    splits = choose_splits(
+        text.documents, fraction=config.validation_fraction, seed=config.seed, name=_path_text(config)
+    )
     vocabulary = build_vocabulary(zip(text.words, text.counts.tolist(), strict=True), vocabulary_config)
     vocabulary.save(folder / "vocabulary.txt")
     writer = _IdWriter(folder, text, vocabulary, config.max_length, progress)
-    runs = splits.train + splits.validation
-    writer.write(runs)
-    num_train = sum(run.stop - run.start for run in splits.train)
+    ranges = splits.train + splits.validation
+    writer.write(ranges)
+    num_train = sum(one.stop - one.start for one in splits.train)
     num_validation = writer.num_sentences - num_train
-    np.save(folder / "documents.npy", np.cumsum([0, *(size for run in runs for size in run.document_sizes)]))
+    np.save(folder / "documents.npy", np.cumsum([0, *(size for one in ranges for size in one.document_sizes)]))
     return {
         "num_sentences": writer.num_sentences,
         "num_tokens": writer.num_tokens,
-        "num_documents": sum(len(run.document_sizes) for run in runs),
+        "num_documents": sum(len(one.document_sizes) for one in ranges),
         "unknown_share": writer.num_unknown / writer.num_tokens,
         "across_documents": config.across_documents,
         "train": _describe_split(text_key, splits.train, 0, num_train),
@@ -184,14 +201,14 @@ def _build_corpus(
     }
 
 
-def _describe_split(text_key: str, runs: list[SentenceRange], first: int, num_sentences: int) -> dict[str, Any]:
-    # The text key names every sentence of the text, so the sentences' places in it name the split's own.
-    places = [[run.start, run.stop] for run in runs]
-    return {"first": first, "num_sentences": num_sentences, "text_hash": storage.content_key(text_key, places)}
+def _describe_split(text_key: str, ranges: list[SentenceRange], first: int, num_sentences: int) -> dict[str, Any]:
+    # The text key identifies the text, so with the ranges it identifies the text of the split.
+    bounds = [[one.start, one.stop] for one in ranges]
+    return {"first": first, "num_sentences": num_sentences, "text_hash": storage.content_key(text_key, bounds)}
 
 
 class _IdWriter:
-    """Writes runs of sentences as ids of a vocabulary, block by block."""
+    """Writes ranges of sentences as ids of a vocabulary, block by block."""
 
     def __init__(
         self, folder: Path, text: TextStore, vocabulary: Vocabulary, max_length: int, progress: Progress | None
@@ -203,13 +220,13 @@ class _IdWriter:
         self._ids = np.fromiter(map(vocabulary.id, text.words), dtype=np.int32, count=len(text.words))
         self.num_sentences = self.num_tokens = self.num_unknown = 0
 
-    def write(self, runs: list[SentenceRange]) -> None:
-        total = sum(run.stop - run.start for run in runs)
+    def write(self, ranges: list[SentenceRange]) -> None:
+        total = sum(one.stop - one.start for one in ranges)
         with (self._folder / "ids.bin").open("wb") as ids, (self._folder / "offsets.bin").open("wb") as offsets:
             offsets.write(np.zeros(1, dtype=np.int64).data)
-            for run in runs:
-                for start in range(run.start, run.stop, _BLOCK_SENTENCES):
-                    rows = self._rows(start, min(start + _BLOCK_SENTENCES, run.stop))
+            for one in ranges:
+                for start in range(one.start, one.stop, _BLOCK_SENTENCES):
+                    rows = self._rows(start, min(start + _BLOCK_SENTENCES, one.stop))
                     ids.write(rows.ids.data)
                     offsets.write((self.num_tokens + np.cumsum(rows.lengths)).data)
                     self.num_sentences += len(rows.lengths)

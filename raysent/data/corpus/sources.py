@@ -1,6 +1,6 @@
-"""Where text comes from. In: a path, several, a folder, a glob, ``s3://``. Out: files, then blocks of decoded lines.
+"""The configuration of a corpus, and its files: paths, folders, globs or ``s3://`` -> files -> blocks of decoded lines.
 
-Nothing here holds more than a block of a file in memory. Every mistake in a file is one line with its name.
+Memory holds one block of a file at a time. Every error in a file is one line with the file's name.
 """
 
 from __future__ import annotations
@@ -13,17 +13,50 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Literal, cast
 
 import smart_open
+from pydantic import Field
 
 from raysent import storage
+from raysent.config import StrictModel
 from raysent.errors import DataError
 
-# What a folder is searched for; a file that is named or matched by a glob may end in anything.
+# Suffixes of the files that a folder contributes; a file that is named or matched by a glob may have any suffix.
 SUFFIXES = (".txt", ".text", ".jsonl")
 _BLOCK_BYTES = 1 << 20
 _S3 = "s3://"
+
+
+class CorpusConfig(StrictModel):
+    """Which text to train on and how to read it.
+
+    Attributes:
+        path: ``docs`` for the embedded corpus; else files, folders, globs, ``.gz``, ``.jsonl(.gz)`` or ``s3://``.
+        format: ``sentences``: one sentence per line, blank lines between documents. ``text``: running text or one
+            paragraph per line, one document per file. ``auto`` decides for each file by its first lines.
+        text_field: Field of a ``.jsonl`` object that contains running text; the fields ``sentences`` and
+            ``paragraphs`` are read as well.
+        across_documents: Whether windows may cross the boundary between two documents.
+        max_sentences: Maximum number of sentences to read.
+        validation_fraction: Fraction of the sentences to hold out, in whole documents.
+        max_length: Maximum number of tokens of a sentence; longer ones are truncated.
+        cache_dir: Folder of prepared corpora; default ``$RAYSENT_CACHE``, else the user's cache folder.
+        seed: Seed of the choice of validation documents.
+        num_processes: Number of processes that read the text; by default chosen by cores, memory and size of the text.
+            The result does not depend on it.
+    """
+
+    path: str | list[str] = "docs"
+    format: Literal["auto", "sentences", "text"] = "auto"
+    text_field: str = "text"
+    across_documents: bool = False
+    max_sentences: int | None = Field(default=None, ge=4)
+    validation_fraction: float = Field(default=0.05, gt=0, le=0.5)
+    max_length: int = Field(default=50, ge=1)
+    cache_dir: str | None = None
+    seed: int = Field(default=0, ge=0)
+    num_processes: int | None = Field(default=None, ge=1)
 
 
 @dataclass(frozen=True)
@@ -32,7 +65,7 @@ class Source:
 
     Attributes:
         path: Local path or ``s3://`` address.
-        etag: What names the content of a remote file; empty for a local one.
+        etag: ETag and size of a remote file, which identify its content; empty for a local file.
     """
 
     path: str
@@ -44,7 +77,7 @@ class Source:
         return self.path.removesuffix(".gz").endswith(".jsonl")
 
     def fingerprint(self) -> str:
-        """Return what names the content, wherever the file lies."""
+        """Return an identifier of the content, independent of the path."""
         if self.etag:
             return self.etag
         with _reading(self.path), Path(self.path).open("rb") as stream:
@@ -52,7 +85,7 @@ class Source:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[IO[bytes]]:
-        """Open for reading, unpacked."""
+        """Open the file for reading, decompressed if it is gzipped."""
         with contextlib.ExitStack() as stack:
             raw = stack.enter_context(_open_raw(self.path))
             if self.path.endswith(".gz"):
@@ -60,9 +93,9 @@ class Source:
             yield raw
 
     def blocks(self) -> Iterator[list[str]]:
-        """Yield the lines in blocks of about a megabyte, without their ends; only a line feed ends a line.
+        """Yield the lines in blocks of about a megabyte, without line breaks; only a line feed ends a line.
 
-        A line longer than a block is cut at white space, unless the file is JSON.
+        A line longer than a block is split at white space, unless the file is JSON.
 
         Raises:
             DataError: If the file cannot be read, is not UTF-8 or holds NUL bytes.
@@ -100,7 +133,7 @@ class Source:
 
 @contextlib.contextmanager
 def _open_raw(path: str) -> Iterator[IO[bytes]]:
-    """Open the packed bytes of a local or remote file."""
+    """Open a local or remote file without decompression."""
     if path.startswith(_S3):
         with storage.s3_errors(path), smart_open.open(path, "rb", compression="disable") as stream:
             yield stream
@@ -111,13 +144,17 @@ def _open_raw(path: str) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """Turn what can go wrong while reading into one line about `path`."""
+    """Turn errors of reading into one line about `path`.
+
+    Raises:
+        DataError: If the file is missing, not readable or truncated.
+    """
     try:
         yield
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except PermissionError:
-        raise DataError(f"{path}: may not be read; change its permissions") from None
+        raise DataError(f"{path}: cannot be read; change its permissions") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: truncated or not gzip ({error}); fetch it again") from None
     except OSError as error:
@@ -125,10 +162,10 @@ def _reading(path: str) -> Iterator[None]:
 
 
 def find_sources(path: str | list[str]) -> list[Source]:
-    """Return the files that a path stands for: in the order given, and by name inside a folder or glob.
+    """Return the files of a path or of several: in the given order, and sorted inside a folder or glob.
 
     Raises:
-        DataError: If one of the paths stands for nothing.
+        DataError: If a path matches no file.
     """
     paths = [path] if isinstance(path, str) else path
     found = [source for one in paths for source in _find(one)]
@@ -148,11 +185,11 @@ def _find(path: str) -> list[Source]:
     if local.is_file():
         return [Source(str(local))]
     if local.exists():
-        # What can be read only once, such as a pipe, cannot be named by its content.
+        # A pipe can be read only once, so its content cannot be hashed first.
         raise DataError(f"corpus.path: {path}: must be a file or a folder; given a pipe or a device; save it as a file")
     if not glob.has_magic(path):
         raise DataError(f"corpus.path: {path}: no such file or folder{_nearest(local)}")
-    # The pattern may be absolute, which `Path.glob` refuses.
+    # `Path.glob` does not accept absolute patterns.
     matches = sorted(
         match
         for match in glob.glob(  # noqa: PTH207
@@ -161,12 +198,12 @@ def _find(path: str) -> list[Source]:
         if Path(match).is_file()
     )
     if not matches:
-        raise DataError(f"corpus.path: {path}: no file matches; a glob is read from the folder you stand in")
+        raise DataError(f"corpus.path: {path}: no file matches; a glob is relative to the current folder")
     return [Source(match) for match in matches]
 
 
 def _nearest(path: Path) -> str:
-    """Return how far the path exists, where that helps."""
+    """Return a hint with the nearest existing parent folder, or an empty string."""
     existing = next((parent for parent in path.parents if parent.exists()), None)
     return f"; {existing} exists" if existing and existing not in (Path(), path.parent) else ""
 
@@ -175,17 +212,17 @@ def _find_in_folder(folder: Path) -> list[Source]:
     try:
         files = sorted(file for file in folder.rglob("*") if _is_text(file.relative_to(folder)) and file.is_file())
     except PermissionError as error:
-        raise DataError(f"corpus.path: {error.filename}: may not be read; change its permissions") from None
+        raise DataError(f"corpus.path: {error.filename}: cannot be read; change its permissions") from None
     if not files:
-        kinds = ", ".join(SUFFIXES)
-        raise DataError(f"corpus.path: {folder}: holds no file of {kinds} (or these with .gz); name others by a glob")
+        suffixes = ", ".join(SUFFIXES)
+        raise DataError(f"corpus.path: {folder}: contains no {suffixes} file (or .gz of these); name others by a glob")
     return [Source(str(file)) for file in files]
 
 
 def _is_text(path: Path) -> bool:
-    """Whether the name is that of a text that a folder was meant to offer; hidden files and folders are not."""
-    hidden = any(part.startswith(".") for part in path.parts)
-    return not hidden and path.name.removesuffix(".gz").endswith(SUFFIXES)
+    """Return whether a file has one of the suffixes of text and is not hidden."""
+    is_hidden = any(part.startswith(".") for part in path.parts)
+    return not is_hidden and path.name.removesuffix(".gz").endswith(SUFFIXES)
 
 
 def _find_remote(address: str) -> list[Source]:
