@@ -165,7 +165,9 @@ def test_installed_cost_prices_reads_the_shipped_list(installed):
 
 def test_installed_space_schema_is_printed(installed):
     """The schema needs nothing but the package."""
-    assert "limits" in json.loads(installed("space", "schema"))["properties"]
+    schema = json.loads(installed("space", "schema"))
+    assert "limits" in schema["properties"]
+    assert schema["title"] == "raysent search space"
 
 
 def test_installed_spaces_are_found_by_name(installed):

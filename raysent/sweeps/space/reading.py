@@ -164,7 +164,7 @@ def schema() -> dict[str, Any]:
     ]
     sections["properties"]["base"] = run
     sections["properties"]["search"] = {"type": "object", "additionalProperties": {"oneOf": forms}}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "raysent search space", **sections}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **sections, "title": "raysent search space"}
 
 
 FOLDER = "search_spaces"
