@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from raysent.cli.app import app
 from raysent.cluster import ClusterSettings
 from raysent.evaluation.protocols import PROTOCOLS
+from raysent.evaluation.tasks import TASKS
 from raysent.models.codes import CODES
 from raysent.models.encoders import ENCODERS
 from raysent.models.objectives import OBJECTIVES
@@ -52,7 +53,7 @@ its value is a module (or an object) of the same form as the modules of raysent'
 
 This page is generated from what is installed.
 """
-REGISTRIES: tuple[Registry[Any], ...] = (ENCODERS, OBJECTIVES, CODES, PROTOCOLS)
+REGISTRIES: tuple[Registry[Any], ...] = (ENCODERS, OBJECTIVES, CODES, TASKS, PROTOCOLS)
 ROOTS: dict[str, Model] = {
     "Top level of a search space": SpaceFile,
     "base: one run": RunConfig,

@@ -50,8 +50,10 @@ class Component(Generic[T]):
 
     @property
     def summary(self) -> str:
-        """The first line of its docstring, or of its module's."""
-        own = None if isinstance(self.value, (str, int, float, dict)) else inspect.getdoc(self.value)
+        """Its attribute `summary`, or else the first line of its docstring or of its module's."""
+        own = getattr(self.value, "summary", None)
+        if not isinstance(own, str):
+            own = None if isinstance(self.value, (str, int, float, dict)) else inspect.getdoc(self.value)
         text = own or inspect.getdoc(importlib.import_module(self.module)) or ""
         return text.split("\n")[0]
 

@@ -1,6 +1,8 @@
 """Tasks: names, rows, published numbers of lines, and the tasks made of documentation."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,6 +105,8 @@ def test_resolve_tasks_takes_tasks_beside_names():
     found = tasks.resolve_tasks(["docs-order", own, "DOCS_ORDER"])
     assert [task.name for task in found] == ["docs-order", "reviews"]
     assert found[1].load().task == "reviews"
+    with pytest.raises(ConfigError, match="^--tasks docs-order: two different tasks have this name; rename one$"):
+        tasks.resolve_tasks(["docs-order", replace(own, name="docs-order")])
 
 
 def test_read_lines_splits_on_newlines_only(tmp_path, small_counts):
@@ -112,6 +116,44 @@ def test_read_lines_splits_on_newlines_only(tmp_path, small_counts):
     assert data.sentences == (["a\x85b", "", "c", "d \x0c e", "f"],)
     assert data.labels.tolist() == [1, 1, 0, 0, 0]
     assert data.label_names == ("neg", "pos")
+
+
+def test_check_data_finds_published_tasks_complete():
+    """Every task whose files are there is as published; what is missing is named."""
+    folder = Path(os.environ.get("RAYSENT_SENTEVAL", Path(__file__).parents[2] / "shared/data/senteval"))
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}; name SentEval's data/downstream with RAYSENT_SENTEVAL")
+    for found in tasks.check_data(folder):
+        is_present = tasks.TASKS[found.task].is_present(folder)
+        assert (found.status, bool(found.num_rows)) == (("complete", True) if is_present else ("missing", False)), found
+
+
+OWN_TASKS = """
+import numpy as np
+from raysent.evaluation.tasks import ScoredSet, SimilarityTask
+
+def read(task, data_dir):
+    return [ScoredSet("all", ["a", "b"], ["a", "c"], np.array([5.0, 0.0]))]
+
+TASKS = {"Own-Pairs": SimilarityTask("Own-Pairs", reader=read)}
+"""
+
+
+def test_resolve_tasks_finds_those_of_other_packages(tmp_path, monkeypatch):
+    """By an entry point of the group `raysent.tasks`, written like any other name."""
+    (tmp_path / "own_tasks.py").write_text(OWN_TASKS)
+    metadata = tmp_path / "own_tasks-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: own-tasks\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[raysent.tasks]\npairs = own_tasks\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    tasks.TASKS.refresh()
+    try:
+        (found,) = tasks.resolve_tasks(["own_pairs"])
+        assert tasks.resolve_tasks(None)[-1] is found
+        assert len(found.load()) == 2
+    finally:
+        tasks.TASKS.refresh()
 
 
 def test_load_names_a_missing_file(tmp_path):

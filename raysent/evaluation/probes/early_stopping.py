@@ -305,7 +305,7 @@ def is_exact_side_by_side(shape: tuple[int, int, int], batch_size: int, precisio
     return torch.equal(margins, margins_side_by_side(weights, intercepts, inputs)) and torch.equal(gradients, found)
 
 
-class Optimizer(Protocol):
+class FlatOptimizer(Protocol):
     """An optimizer of one flat array of values.
 
     Call order: `step` once per batch; `keep` when some of the values are dropped.
@@ -363,4 +363,4 @@ class RMSprop:
         self._square = self._square[kept]
 
 
-OPTIMIZERS: dict[str, Callable[[Tensor], Optimizer]] = {"adam": Adam, "rmsprop": RMSprop}
+OPTIMIZERS: dict[str, Callable[[Tensor], FlatOptimizer]] = {"adam": Adam, "rmsprop": RMSprop}

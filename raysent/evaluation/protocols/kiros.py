@@ -68,13 +68,19 @@ ScoreFunction = Callable[[np.ndarray, np.ndarray], float]
 
 @dataclass(frozen=True)
 class Kiros:
-    """The protocol `kiros` in one configuration; see the module.
+    """The protocol of the Skip-Thoughts and Quick-Thoughts papers.
 
     Attributes:
-        has_extra_features: Whether the paper's additional features are appended.
+        has_extra_features: Whether the papers' additional features are appended.
     """
 
     has_extra_features: bool = False
+
+    @property
+    def summary(self) -> str:
+        """What the configuration is."""
+        extra = ", with their additional features" if self.has_extra_features else ""
+        return f"The protocol of the Skip-Thoughts and Quick-Thoughts papers{extra}"
 
     def settings(self) -> dict[str, object]:
         """Return what scores depend on."""

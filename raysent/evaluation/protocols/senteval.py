@@ -53,13 +53,19 @@ Fold = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class SentEval:
-    """The protocol `senteval` in one configuration; see the module.
+    """SentEval's own scores, to the last digit it prints.
 
     Attributes:
         recipe: How classifiers are trained.
     """
 
     recipe: Recipe
+
+    @property
+    def summary(self) -> str:
+        """What the configuration is."""
+        kind = f"{self.recipe.optimizer}, {self.recipe.num_folds} folds, batches of {self.recipe.batch_size}"
+        return f"SentEval's own scores, to the last digit it prints; {kind}"
 
     def settings(self) -> dict[str, object]:
         """Return what scores depend on."""

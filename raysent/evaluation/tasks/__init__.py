@@ -160,6 +160,12 @@ class Task(ABC):
             DataError: If a file is missing or not as published.
         """
 
+    @property
+    def summary(self) -> str:
+        """How models are scored on it, and where it is published."""
+        how = "similarity of the vectors" if self.scoring == "similarity" else f"{self.scoring} of a probe"
+        return f"{how}; {self.source or 'embedded'}"
+
     def missing_files(self, data_dir: Path) -> list[str]:
         """Return the files that the data folder lacks."""
         return [name for name in self.files if not (data_dir / name).is_file()]
@@ -251,15 +257,19 @@ def resolve_tasks(
         option: Begins messages about names.
 
     Raises:
-        ConfigError: If a name is unknown, or its task is scored in a way that the caller cannot use.
+        ConfigError: If a name is unknown, its task is scored in a way that the caller cannot use, or two different
+            tasks have the same name.
         DataError: If a task's files are missing, or the data folder holds no task.
     """
     if names is None:
         return _present_tasks(data_dir, scorings if default is None else default)
-    tasks = [find_task(name, scorings=scorings, option=option) for name in names]
-    for task in tasks:
+    tasks: dict[str, Task] = {}
+    for name in names:
+        task = find_task(name, scorings=scorings, option=option)
         task.check_files(data_dir)
-    return list({task.name: task for task in tasks}.values())
+        if tasks.setdefault(task.name, task) != task:
+            raise ConfigError(f"{option}{task.name}: two different tasks have this name; rename one")
+    return list(tasks.values())
 
 
 def find_task(name: str | Task, *, scorings: Collection[Scoring] = SCORINGS, option: str = "--tasks ") -> Task:
