@@ -42,6 +42,7 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {"exclude-members": "model_config, model_post_init"}
 autodoc_typehints = "signature"
 autodoc_class_signature = "separated"
+napoleon_use_ivar = True
 napoleon_use_rtype = False
 python_use_unqualified_type_names = True
 copybutton_prompt_text = "$ "

@@ -27,7 +27,7 @@ MAX_VALUES = 100_000
 
 
 # Files and folders outside the package that the wheel holds inside it: `pyproject.toml` names the same ones.
-SHIPPED = ("cluster.yaml", "search_spaces")
+SHIPPED = ("cluster.yaml", "examples", "search_spaces")
 
 # Validation context for files of an earlier version: retired names are replaced by their new names.
 UPGRADE = "upgrade"

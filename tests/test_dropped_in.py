@@ -1,4 +1,4 @@
-"""Whoever adds an encoder or an objective adds one file: a copy of the package with two toy files trains them."""
+"""A new encoder or objective is one new file: a copy of the package with two toy files trains them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,7 @@ from pathlib import Path
 
 import raysent
 
-ENCODER = '''
-"""The first word's vector."""
-from typing import Literal
-from raysent.models.encoders import Tower, WordEncoderConfig
-
-class Config(WordEncoderConfig):
-    type: Literal["first_word"] = "first_word"
-
-    @property
-    def dim(self):
-        return self.embedding.dim
-
-class Encoder(Tower):
-    def __init__(self, config, tables):
-        super().__init__()
-        self.words = tables.table(config.embedding)
-
-    def project(self, words):
-        return self.words(words)
-
-    def read(self, packed, projected):
-        return projected[packed.sentence_tokens[packed.sentence_starts]]
-'''
+ENCODER = Path(__file__).resolve().parent.parent / "examples" / "own_encoder" / "first_word.py"
 
 OBJECTIVE = '''
 """Labels of pairs from the difference of their vectors; its layer stays within a limit and with the model."""
@@ -106,7 +84,7 @@ def test_files_dropped_into_their_folders_train_and_are_saved(tmp_path: Path) ->
     """Nothing else is touched, from pairs with labels to the metrics and the saved model."""
     package = Path(raysent.__file__).parent
     shutil.copytree(package, tmp_path / "raysent", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "raysent/models/encoders/first_word.py").write_text(ENCODER)
+    shutil.copy(ENCODER, tmp_path / "raysent/models/encoders")
     (tmp_path / "raysent/models/objectives/toy_entailment.py").write_text(OBJECTIVE)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     ran = subprocess.run(

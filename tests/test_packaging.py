@@ -189,6 +189,14 @@ def test_installed_cluster_doctor_says_what_is_missing(installed):
     assert (verdicts["file"], verdicts["credentials"]) == ("ok", "failed")
 
 
+def test_installed_example_adds_an_encoder(installed):
+    """The package in `examples/own_encoder`, installed beside raysent, is found by its entry point."""
+    source, target = ROOT / "examples" / "own_encoder", installed.folder / "packages"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", target]
+    run(*pip, source, cwd=installed.folder)
+    assert "first_word" in installed("space", "schema", PYTHONPATH=str(target))
+
+
 @pytest.mark.cluster
 def test_installed_sweep_makes_a_report(installed):
     """A sweep of `quickstart` with almost nothing to train: trials, evaluation, ensemble and report."""
