@@ -4,11 +4,13 @@ import dataclasses
 import json
 import re
 import shutil
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_run import tiny_run
 
 from raysent import models as model
 from raysent.ensembles import CostLimits, combine, default_folder, fit, pool, read_result
@@ -16,11 +18,13 @@ from raysent.ensembles.combination import read_combination
 from raysent.ensembles.representations import Average, Concatenation
 from raysent.ensembles.task_ensemble import fitted_folds, task_ensemble
 from raysent.errors import ArtifactError, ConfigError
+from raysent.evaluation import evaluate
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import ensemble_members, expand, saved_path
 from raysent.evaluation.probes.results import mean_interval
 from raysent.evaluation.tasks import senteval
 from raysent.models.schemes.hash import HashEncoder
+from raysent.training.loop import fit as fit_model
 
 MEMBERS = ["hash:4", "hash:8", "hash:16"]
 
@@ -392,6 +396,34 @@ def test_combine_refuses_the_folder_of_a_model(tmp_path, file):
     with pytest.raises(ConfigError, match=message):
         combine(["hash:4"], output=tmp_path / "a")
     assert not (tmp_path / "a/ensemble.json").exists()
+
+
+def test_combine_uses_records_in_the_members_folders(tmp_path, monkeypatch):
+    """What was evaluated in a model's folder is copied, not evaluated again."""
+    fit_model(tiny_run(tmp_path), tmp_path / "a")
+    first = Evaluator(tmp_path / "a/evaluation").records(expand([tmp_path / "a"]), ["docs-order"])
+    monkeypatch.setattr(evaluate, "run_job", Mock(side_effect=AssertionError("evaluated again")))
+    result = combine([tmp_path / "a"], output=tmp_path / "both", tasks=["docs-order"])
+    (record,) = next(iter(first.values()))
+    assert result.tasks["docs-order"].keys == {"a": record.key}
+    assert model.load(tmp_path / "both").label_names("docs-order") == record.label_names
+
+
+def test_combine_saves_members_in_memory(tmp_path):
+    """The ensemble's folder holds a copy of a model in memory; an encoder that cannot be saved is refused."""
+    fit_model(tiny_run(tmp_path), tmp_path / "a")
+    encoder = model.load(tmp_path / "a")
+    result = combine([encoder, "hash:4"], output=tmp_path / "both", tasks=["docs-order"])
+    assert result.paths == {"SentenceModel": "members/SentenceModel", "hash:4": "hash:4"}
+    (tmp_path / "both").rename(tmp_path / "moved")
+    place = result.members.index("SentenceModel")
+    vectors = model.load(tmp_path / "moved").members[place].encoder.encode(["a cat"])
+    np.testing.assert_array_equal(vectors, encoder.encode(["a cat"]))
+    message = (
+        r"^models: an ensemble needs models that can be loaded again; given a HashEncoder in memory; name its folder"
+    )
+    with pytest.raises(ConfigError, match=message):
+        combine([HashEncoder(4)], output=tmp_path / "other", tasks=["docs-order"])
 
 
 def test_default_folder_is_a_new_one_or_the_sweeps(tmp_path):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from raysent.ensembles.ensemble import Ensemble
 from raysent.ensembles.methods import METHODS, check_method
 from raysent.ensembles.representations import score_joined_vectors
 from raysent.ensembles.result import EnsembleResult, summarize, write_result
 from raysent.ensembles.subsets import CostLimits, MemberCost, MemberSubset, best_within, find_subsets, member_cost
 from raysent.ensembles.task_ensemble import (
     BASELINES,
+    TaskEnsemble,
     TaskScores,
     check_compatible,
     score_methods,
@@ -23,23 +25,24 @@ from raysent.ensembles.task_ensemble import (
 )
 from raysent.errors import ConfigError
 from raysent.evaluation.evaluate import Evaluator, Load, Progress
-from raysent.evaluation.members import Member, expand, model_folder
+from raysent.evaluation.members import Member, Model, expand, model_folder, model_key
 from raysent.evaluation.records import Record
 from raysent.evaluation.tasks import Task
+from raysent.models import SentenceModel
 from raysent.models import load as load_model
 from raysent.storage import address_of, open_folder
-from raysent.storage.layout import EVALUATION_FOLDER, RUN_FILE, SWEEP_FILE
+from raysent.storage.layout import EVALUATION_FOLDER, MEMBERS_FOLDER, RUN_FILE, SWEEP_FILE, TRIALS_FOLDER
 
 # In place of a method's name: score every method and keep the one of the best cross-validated score.
 ALL = "all"
 RUNS = Path("runs")
 
-# Records of each chosen member, best first.
+# Members, best first, and their records [tasks].
 Members = Mapping[Member, Sequence[Record]]
 
 
 def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
-    models: Sequence[str | Path],
+    models: Sequence[Model],
     *,
     output: Path,
     tasks: Sequence[str | Task] | None = None,
@@ -49,15 +52,15 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     limits: CostLimits | None = None,
     joins_vectors: bool = False,
     protocol: str = "fast",
-    load: Load | None = None,
+    load: Load = load_model,
     progress: Progress | None = None,
 ) -> EnsembleResult:
     """Make an ensemble of models, score it and save it.
 
     Args:
-        models: As for `Evaluator.evaluate`; existing records in `output` are used.
-        output: Folder of the ensemble: gets `ensemble.json` and the members' records in `evaluation/`. It must not
-            hold a model or a training.
+        models: As for `Evaluator.evaluate`. Records in the models' own folders are used.
+        output: Folder of the ensemble: gets `ensemble.json`, the members' records in `evaluation/`, and in `members/`
+            those members that are in memory. It must not hold a model or a training.
         tasks: Tasks or their names; by default as for `Evaluator.records`.
         data_dir: Folder in SentEval's layout.
         method: A name in `METHODS`; or `all` to score every method and keep the one of the best cross-validated score.
@@ -66,44 +69,32 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         joins_vectors: Whether to also score probes on members' joined vectors.
         protocol: The evaluation protocol.
         load: Path -> encoder.
-        progress: Called with the current step.
+        progress: Called with the progress of the evaluation.
 
     Raises:
-        ConfigError: If the method, a task, `top`, a limit or the folder is invalid.
+        ConfigError: If the method, a task, `top`, a limit or the folder is invalid, or a model cannot be saved.
         ArtifactError: If members cannot be combined.
     """
     check_method(method, others=[ALL])
     if top is not None and top < 1:
         raise ConfigError(f"--top {top}: must be at least 1")
     check_folder(output)
-    evaluator = Evaluator(output / EVALUATION_FOLDER, data_dir, protocol, load or load_model, progress)
-    records = evaluator.records(expand(models), tasks)
+    members = [_saved(member, output) for member in expand(models)]
+    evaluator = Evaluator(
+        output / EVALUATION_FOLDER, data_dir, protocol, load, progress, other_outputs=tuple(_other_outputs(members))
+    )
+    records = evaluator.records(members, tasks)
     # The sort is stable: of equal members, the one given first comes first.
-    ranked = sorted(records.items(), key=lambda item: -_mean_validation(item[1]))[:top]
-    chosen, costs, subsets = _chosen(dict(ranked), limits or CostLimits())
-    joined: Mapping[str, Sequence[TaskScores]] = {}
-    if joins_vectors:
-        joined = score_joined_vectors(
-            list(chosen),
-            load=evaluator.load,
-            evaluate=lambda member, encoder: replace(evaluator, load=lambda _: encoder).records([member], tasks)[
-                member
-            ],
-        )
-    by_task = _by_task(chosen)
-    methods = list(METHODS) if method == ALL else [method, *BASELINES]
-    scores = [score_methods(of_task, methods) for of_task in by_task]
-    best = _best_method(scores) if method == ALL else method
+    ranked = dict(sorted(records.items(), key=lambda item: -_mean_validation(item[1]))[:top])
+    chosen, costs, subsets = _choose(ranked, limits or CostLimits())
     result = summarize(
         output,
         members=list(chosen),
         costs=costs,
         subsets=subsets,
-        tasks=[
-            task_ensemble(of_task, method=best, scores=known) for of_task, known in zip(by_task, scores, strict=True)
-        ],
-        records=by_task,
-        joined=joined,
+        tasks=_fit(_by_task(chosen), method),
+        records=_by_task(chosen),
+        joined=score_joined_vectors(list(chosen), tasks, evaluator=evaluator) if joins_vectors else {},
     )
     write_result(output, result)
     return result
@@ -130,11 +121,48 @@ def check_folder(folder: Path) -> None:
         )
 
 
+def _saved(member: Member, output: Path) -> Member:
+    """Return a member that can be loaded again; saves one that is in memory.
+
+    Raises:
+        ConfigError: If it cannot be saved.
+    """
+    if member.encoder is None:
+        return member
+    if isinstance(member.encoder, Ensemble):
+        path = member.encoder.folder
+    elif isinstance(member.encoder, SentenceModel):
+        path = output / MEMBERS_FOLDER / member.folder
+        member.encoder.save(path)
+    else:
+        raise ConfigError(
+            f"models: an ensemble needs models that can be loaded again; given a {member.name} in memory; name its "
+            "folder or scheme instead, such as hash:50"
+        )
+    return replace(member, path=str(path), key=model_key(str(path)))
+
+
+def _other_outputs(members: Sequence[Member]) -> Iterator[Path]:
+    """Yield the folders of records that earlier evaluations of the members or of their sweeps wrote."""
+    folders: dict[Path, None] = {}
+    for member in members:
+        path = Path(member.path)
+        folders[path] = None
+        if path.parent.name == TRIALS_FOLDER:
+            folders[path.parent.parent] = None
+    yield from (folder / EVALUATION_FOLDER for folder in folders if (folder / EVALUATION_FOLDER).is_dir())
+
+
 def _mean_validation(records: Sequence[Record]) -> float:
     return float(np.mean([record.validation for record in records]))
 
 
-def _chosen(members: Members, limits: CostLimits) -> tuple[Members, dict[str, MemberCost], tuple[MemberSubset, ...]]:
+def _by_task(members: Members) -> list[list[Record]]:
+    """Return the members' records [tasks][members]."""
+    return [list(of_task) for of_task in zip(*members.values(), strict=True)]
+
+
+def _choose(members: Members, limits: CostLimits) -> tuple[Members, dict[str, MemberCost], tuple[MemberSubset, ...]]:
     """Return the members within the limits, their costs, and their subsets."""
     for of_task in _by_task(members):
         check_compatible(of_task)
@@ -151,9 +179,12 @@ def _costs_and_subsets(members: Members) -> tuple[dict[str, MemberCost], tuple[M
     return costs, find_subsets([validation_predictions(of_task) for of_task in _by_task(members)], costs)
 
 
-def _by_task(members: Members) -> list[list[Record]]:
-    """Return the members' records [tasks][members]."""
-    return [list(of_task) for of_task in zip(*members.values(), strict=True)]
+def _fit(records: Sequence[Sequence[Record]], method: str) -> list[TaskEnsemble]:
+    """Return the ensemble on each task, given records [tasks][members]."""
+    methods = list(METHODS) if method == ALL else [method, *BASELINES]
+    scores = [score_methods(of_task, methods) for of_task in records]
+    best = _best_method(scores) if method == ALL else method
+    return [task_ensemble(of_task, method=best, scores=known) for of_task, known in zip(records, scores, strict=True)]
 
 
 def _best_method(scores: Sequence[Mapping[str, TaskScores]]) -> str:

@@ -7,15 +7,15 @@ mean, for blocks of equal size whose dimensions correspond, such as two views of
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from raysent.ensembles.task_ensemble import TaskScores, score_model
 from raysent.errors import ConfigError
-from raysent.evaluation.evaluate import Load
+from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member
-from raysent.evaluation.records import Record
+from raysent.evaluation.tasks import Task
 from raysent.models.sentence_encoder import Float32, SentenceEncoder, check_sentences, normalize_rows
 from raysent.storage import content_key
 
@@ -93,20 +93,21 @@ REPRESENTATIONS: Mapping[str, type[Blocks]] = {"concatenation": Concatenation, "
 
 
 def score_joined_vectors(
-    members: Sequence[Member], *, load: Load, evaluate: Callable[[Member, SentenceEncoder], Sequence[Record]]
+    members: Sequence[Member], tasks: Iterable[str | Task] | None, *, evaluator: Evaluator
 ) -> dict[str, list[TaskScores]]:
     """Return the scores of probes on members' joined vectors on each task, by way of joining.
 
     Args:
         members: The ensemble's members.
-        load: Path -> encoder.
-        evaluate: A model to evaluate, and its encoder -> its records, one per task.
+        tasks: As for `Evaluator.records`.
+        evaluator: Loads the members and evaluates their joined vectors.
     """
-    encoders = [load(member.path) for member in members]
+    encoders = [member.encoder or evaluator.load(member.path) for member in members]
     sizes = [encoder.get_sentence_embedding_dimension() for encoder in encoders]
     found = {}
     for name, kind in REPRESENTATIONS.items():
         if kind.accepts(sizes):
-            joined = Member(name, name, content_key(name, [member.key for member in members]))
-            found[name] = [score_model(record) for record in evaluate(joined, kind(encoders))]
+            key = content_key(name, [member.key for member in members])
+            joined = Member(name, name, key, kind(encoders))
+            found[name] = [score_model(record) for record in evaluator.records([joined], tasks)[joined]]
     return found

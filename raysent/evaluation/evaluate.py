@@ -75,6 +75,7 @@ class Evaluator:
         load: Path -> encoder.
         progress: Called with the progress of the evaluation.
         map_jobs: Runs jobs, e.g. on a cluster; by default one after another.
+        other_outputs: More folders of records; a record that is found there is copied to `output`.
     """
 
     output: Path
@@ -83,6 +84,7 @@ class Evaluator:
     load: Load = load_model
     progress: Progress | None = None
     map_jobs: MapJobs | None = None
+    other_outputs: tuple[Path, ...] = ()
 
     def evaluate(self, models: Sequence[Model], tasks: Iterable[str | Task] | None = None) -> list[AnyScore]:
         """Score models on tasks.
@@ -155,18 +157,23 @@ class Evaluator:
             settings = PROTOCOLS[protocol].settings()
         return Job(member, data, protocol, content_key(member.key, data.row_hash, protocol, settings))
 
-    def _folder(self, job: Job) -> Path:
-        return record_folder(self.output / job.member.folder, job.protocol)
-
     def _read(self, job: Job) -> Result | None:
+        """Return the record of a job, or None if there is none."""
         read = read_record if isinstance(job.data, TaskData) else read_similarity_score
-        return read(self._folder(job), job.data.task, key=job.key)
+        for output in (self.output, *self.other_outputs):
+            found = read(record_folder(output / job.member.folder, job.protocol), job.data.task, key=job.key)
+            if found is not None:
+                if output != self.output:
+                    self._write(job, found)
+                return found
+        return None
 
     def _write(self, job: Job, result: Result) -> None:
+        folder = record_folder(self.output / job.member.folder, job.protocol)
         if isinstance(result, Record):
-            write_record(self._folder(job), result)
+            write_record(folder, result)
         else:
-            write_similarity_score(self._folder(job), result, key=job.key)
+            write_similarity_score(folder, result, key=job.key)
 
     def _report(self, job: Job, done: int, total: int) -> None:
         if self.progress is not None:

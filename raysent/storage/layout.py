@@ -2,7 +2,8 @@
 
 a training   run.json reports.jsonl outcome.json model.json model.safetensors vocabulary.txt checkpoint/
 a sweep      sweep.json journal.jsonl ledger.jsonl trials.csv trials/0000/ ... estimate.json
-either       evaluation/ ensemble.json analyses/ neighbours.json report.html
+an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
+any of them  evaluation/ analyses/ neighbours.json report.html
 a code       code.json code.safetensors
 """
 
@@ -28,6 +29,8 @@ REMOTE_FILE = "remote.json"
 
 EVALUATION_FOLDER = "evaluation"
 ENSEMBLE_FILE = "ensemble.json"
+# In an ensemble's folder: members that were in memory.
+MEMBERS_FOLDER = "members"
 ANALYSES_FOLDER = "analyses"
 NEIGHBOURS_FILE = "neighbours.json"
 REPORT_FILE = "report.html"
