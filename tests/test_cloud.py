@@ -1,4 +1,4 @@
-"""What AWS asks, read through stubs; and simulated sweeps, in which cap and ledger must hold whatever happens."""
+"""Prices from AWS, read through stubs; and simulated sweeps, in which budget and ledger must hold."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _scenario(**changes) -> Scenario:
 
 @pytest.fixture
 def ec2():
-    """EC2 that answers from a script."""
+    """EC2 with scripted responses."""
     client = boto3.client("ec2", region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
     with Stubber(client) as stubber:
         yield client, stubber
@@ -54,7 +54,7 @@ def ec2():
 
 @pytest.fixture
 def pricing():
-    """The price list that answers from a script."""
+    """The price list with scripted responses."""
     client = boto3.client("pricing", region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
     with Stubber(client) as stubber:
         yield client, stubber
@@ -71,7 +71,7 @@ def _spot_page(rows, **more):
 
 
 def test_spot_history_reads_every_page_and_the_latest_of_each_zone(ec2):
-    """Pages are followed; an older price of a zone does not replace a newer one."""
+    """All pages are read; an older price of a zone does not replace a newer one."""
     client, stubber = ec2
     wanted = {"InstanceTypes": ["g5.xlarge"], "ProductDescriptions": ["Linux/UNIX"], "StartTime": ANY}
     later = NOW + datetime.timedelta(hours=1)
@@ -79,42 +79,42 @@ def test_spot_history_reads_every_page_and_the_latest_of_each_zone(ec2):
     stubber.add_response("describe_spot_price_history", first, wanted)
     second = _spot_page([("a", "0.30", NOW), ("c", "what", NOW)])
     stubber.add_response("describe_spot_price_history", second, {**wanted, "NextToken": "more"})
-    told = cluster_prices.spot_history(client, "g5.xlarge")
-    assert {zone: usd for zone, (usd, _) in told.items()} == {"a": 0.4, "b": 0.5, "c": None}
+    found = cluster_prices.spot_history(client, "g5.xlarge")
+    assert {zone: usd for zone, (usd, _) in found.items()} == {"a": 0.4, "b": 0.5, "c": None}
 
 
 def test_on_demand_usd_reads_the_price_list(pricing):
-    """The list's answers are JSON strings; free and unreadable offers are passed over."""
+    """The responses contain JSON texts; free and unreadable offers are skipped."""
     client, stubber = pricing
     products = {"PriceList": [_product("0.0000000000"), _product("1.0060000000"), _product("no"), "{}"]}
     stubber.add_response("get_products", products, {"ServiceCode": "AmazonEC2", "Filters": ANY})
     assert cluster_prices.on_demand_usd(client, "g5.xlarge", "us-east-1") == 1.006
 
 
-def test_quote_counts_what_it_cannot_read_as_on_demand(ec2, pricing):
-    """A zone without a readable price costs as much as on demand, and a dear one no more."""
+def test_quote_replaces_an_unreadable_spot_price_by_the_on_demand_price(ec2, pricing):
+    """No spot price is above the on-demand price."""
     pricing[1].add_response("get_products", {"PriceList": [_product("1.0")]}, None)
     ec2[1].add_response("describe_spot_price_history", _spot_page([("a", "", NOW), ("b", "7", NOW)]), None)
-    told = quote("g5.xlarge", "us-east-1", ec2=ec2[0], pricing=pricing[0])
-    assert {zone: price.usd_per_hour for zone, price in told.spot.items()} == {"a": 1.0, "b": 1.0}
-    assert told.on_demand.source == "AWS price list, today"
+    found = quote("g5.xlarge", "us-east-1", ec2=ec2[0], pricing=pricing[0])
+    assert {zone: price.usd_per_hour for zone, price in found.spot.items()} == {"a": 1.0, "b": 1.0}
+    assert found.on_demand.source == "AWS price list, today"
 
 
-def test_quote_without_aws_takes_the_shipped_list_and_says_so(ec2, pricing):
-    """A price source that is down is told; what nobody knows is refused."""
+def test_quote_without_aws_uses_the_list_in_the_package(ec2, pricing):
+    """The note says why; a type that is not in the list is an error."""
     for _ in range(2):
         pricing[1].add_client_error("get_products", "AccessDeniedException", "not allowed")
     ec2[1].add_client_error("describe_spot_price_history", "UnauthorizedOperation", "no")
-    told = quote("g5.xlarge", "us-east-1", ec2=ec2[0], pricing=pricing[0])
-    assert (told.on_demand.usd_per_hour, told.spot) == (1.006, {})
-    assert "taken from the list in the package" in told.note
-    assert "counted as on-demand" in told.note
+    found = quote("g5.xlarge", "us-east-1", ec2=ec2[0], pricing=pricing[0])
+    assert (found.on_demand.usd_per_hour, found.spot) == (1.006, {})
+    assert "taken from the list in the package" in found.note
+    assert "counted as on-demand" in found.note
     with pytest.raises(ConfigError, match="q9.huge: no list price in us-east-1 is known"):
         quote("q9.huge", "us-east-1", ec2=ec2[0], pricing=pricing[0])
 
 
 def test_market_has_the_statistics_of_its_traces():
-    """Half of a zone's machines live as long as its median says; prices stay at or under on-demand."""
+    """Half of a zone's machines end before its median life; prices are at most the on-demand price."""
     for zone in make_zones(1.0, num_zones=4, seed=5):
         lives = [zone.life_s() < zone.median_life_s for _ in range(4000)]
         assert sum(lives) / 4000 == pytest.approx(0.5, abs=0.04)
@@ -124,14 +124,14 @@ def test_market_has_the_statistics_of_its_traces():
 
 
 def test_zone_bills_each_price_for_its_time():
-    """The bill is the price curve's integral."""
+    """The bill is the integral of the price curve."""
     zone = make_zones(1.0, num_zones=1, seed=2)[0]
     summed = sum(zone.usd_per_hour(second + 0.5) / 3600 for second in range(1000, 41000))
     assert zone.usd(1000, 41000) == pytest.approx(summed, rel=1e-3)
 
 
-def test_blind_proposals_stay_inside_the_space():
-    """Every draw is valid, satisfies the constraints, and is the same for the same number."""
+def test_random_sampler_stays_inside_the_space():
+    """Every draw is valid, satisfies the constraints, and is a function of its number."""
     space = _space()
     drawn = [RandomSampler(space, seed=1).ask(number)[0] for number in range(30)]
     assert drawn == [RandomSampler(space, seed=1).ask(number)[0] for number in range(30)]
@@ -148,19 +148,19 @@ def test_blind_proposals_stay_inside_the_space():
     kill_share=st.sampled_from([0.0, 1.0]),
     on_budget=st.sampled_from(["stop", "finish-rung"]),
 )
-def test_simulated_sweep_keeps_its_cap(seed, market, limit_usd, trial_s, kill_share, on_budget):
-    """Prices, interruptions, slow stops, kills and jumping clocks: the bill stays within the published bound."""
+def test_simulated_sweep_keeps_its_budget(seed, market, limit_usd, trial_s, kill_share, on_budget):
+    """With varying prices, interruptions, slow stops, kills and clock jumps, the bill stays within its bound."""
     budget = Budget(limit_usd=limit_usd, on_budget=on_budget)
     scenario = _scenario(market=market, trial_s=trial_s, kill_share=kill_share)
     swept = Simulator(_space(), scenario, budget, seed=seed).run()
     assert swept.billed_usd <= budget.training_usd + budget.allowed_overshoot_usd
-    # The ledger is at most what slow stops and late prices hide below the bill.
+    # Slow stops and late prices may hide a small part of the bill from the ledger.
     assert swept.ledger_usd >= swept.billed_usd - 0.25
     assert all(trial.status in ("finished", "stopped") for trial in swept.trials)
 
 
-def test_simulated_sweep_of_own_machines_owes_exactly_its_time():
-    """Without interruptions and kills ledger and bill are one."""
+def test_simulated_sweep_on_own_machines_has_an_exact_ledger():
+    """Without interruptions and kills, ledger and bill are equal."""
     swept = Simulator(_space(), _scenario(market="own", kill_share=0.0), Budget(), seed=3).run()
     assert swept.ledger_usd == pytest.approx(swept.billed_usd)
     assert sum(trial.usd for trial in swept.trials) == pytest.approx(swept.billed_usd, rel=1e-5)
@@ -168,13 +168,13 @@ def test_simulated_sweep_of_own_machines_owes_exactly_its_time():
 
 
 def test_simulated_sweep_is_a_function_of_its_seed():
-    """The same seed gives the same journal, another one another."""
+    """Equal seeds give equal journals, different seeds different ones."""
     events = [Simulator(_space(), _scenario(), Budget(limit_usd=5.0), seed=seed).run().events for seed in (1, 1, 2)]
     assert events[0] == events[1] != events[2]
 
 
-def test_finish_rung_cuts_nothing_off():
-    """Trials end at rungs when their next one is not paid for; under stop they are cut off anywhere."""
+def test_finish_rung_ends_trials_at_rungs():
+    """A trial ends if the budget cannot cover its next rung; with `stop` it can end anywhere."""
     scenario = _scenario(market="own", kill_share=0.0, trial_s=20_000.0)
     halted = {}
     for on_budget in ("stop", "finish-rung"):
@@ -186,8 +186,8 @@ def test_finish_rung_cuts_nothing_off():
     assert halted["finish-rung"] < halted["stop"]
 
 
-def test_estimate_grows_with_what_it_rests_on():
-    """Longer trials cost more; the quantiles are in order; the assumptions say what was assumed."""
+def test_estimate_grows_with_the_time_of_a_trial():
+    """The quantiles are in order, and the assumptions name the assumed time."""
     short, long = (
         estimate(_space(), _scenario(trial_s=seconds), Budget(), num_sweeps=30) for seconds in (600.0, 6000.0)
     )
@@ -196,8 +196,8 @@ def test_estimate_grows_with_what_it_rests_on():
     assert "assumed; set cost.trial" in short.assumptions[0]
 
 
-def test_try_cap_counts_over_stressed_sweeps_too():
-    """Half of the sweeps are made to run out of money, and none breaks the cap."""
+def test_check_cap_includes_sweeps_that_exceed_the_budget():
+    """Half of the sweeps would cost more than the budget, and none violates it."""
     found = check_cap(_space(), _scenario(), Budget(limit_usd=10.0), num_sweeps=60, seed=2)
     assert (found.violations, found.sweeps) == (0, 60)
     assert 15 < found.num_capped < 45

@@ -1,4 +1,4 @@
-"""Clusters up and down: the account played by moto, Ray's launcher by a list of what it was asked."""
+"""Clusters up and down, with an account simulated by moto and a fake of Ray's launcher."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOW = datetime.datetime.now(datetime.UTC)
 
 @pytest.fixture
 def aws(monkeypatch, tmp_path):
-    """An account of nothing, in memory; keys that must be seen nowhere; folders of our own."""
+    """An empty account in memory, keys that must not leak, and a separate data folder."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", CANARY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY + "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
@@ -41,7 +41,7 @@ def aws(monkeypatch, tmp_path):
 
 @pytest.fixture
 def file(tmp_path) -> Path:
-    """The shipped file with an image and an operator that need not be asked for."""
+    """The shipped file with an image and an operator that need no request."""
     text = SHIPPED.read_text(encoding="utf-8").replace("operator: auto", "operator: 203.0.113.7/32")
     path = tmp_path / "cluster.yaml"
     path.write_text(text.replace("image: /aws", "image: ami-12c6146b  # /aws"), encoding="utf-8")
@@ -49,27 +49,27 @@ def file(tmp_path) -> Path:
 
 
 class FakeRay:
-    """Stands for Ray's launcher: notes what it is asked, and says and ends as it is told."""
+    """A fake of Ray's launcher: records commands, prints one line, and ends with an exit code."""
 
-    def __init__(self, *, says: str = "fine", code: int = 0) -> None:
-        self.asked: list[list[str]] = []
-        self._says, self._code = says, code
+    def __init__(self, *, line: str = "fine", code: int = 0) -> None:
+        self.commands: list[list[str]] = []
+        self._line, self._code = line, code
 
     def __call__(self, command, on_line) -> int:
-        """Run nothing."""
-        self.asked.append(list(command[3:]))
-        on_line(self._says)
+        """Record a command."""
+        self.commands.append(list(command[3:]))
+        on_line(self._line)
         return self._code
 
 
 def _start(ec2, *, expires: str, cluster: str = "raysent") -> str:
-    """Start a machine with our tags."""
+    """Start a machine with raysent's tags."""
     tags = [{"Key": "raysent-cluster", "Value": cluster}, {"Key": "raysent-expires", "Value": expires}]
-    told = ec2.run_instances(
+    started = ec2.run_instances(
         ImageId="ami-12c6146b", MinCount=1, MaxCount=1, InstanceType="g5.xlarge",
         TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
     )  # fmt: skip
-    return told["Instances"][0]["InstanceId"]
+    return started["Instances"][0]["InstanceId"]
 
 
 def _time(hours: float) -> str:
@@ -85,7 +85,7 @@ def test_up_renders_a_valid_file_for_rays_launcher(aws, file, monkeypatch):
     launcher.up(sweep="my novels, 1")
     values = json.loads(launcher.file.read_text())
     validate_config(prepare_config(copy.deepcopy(values)))
-    assert ray.asked == [["up", "--yes", "--no-config-cache", str(launcher.file)]]
+    assert ray.commands == [["up", "--yes", "--no-config-cache", str(launcher.file)]]
     machine = values["available_node_types"]["spot-g5"]["node_config"]
     tags = {tag["Key"]: tag["Value"] for tag in machine["TagSpecifications"][0]["Tags"]}
     assert tags["raysent-sweep"] == "my-novels-1"
@@ -98,8 +98,8 @@ def test_expires_at_is_the_time_to_live_after_the_start(file):
     assert read_cluster(file).expires_at(NOW) == NOW + datetime.timedelta(hours=24)
 
 
-def test_up_lets_in_the_operator_alone(aws, file):
-    """SSH from one address and the group itself; a rule that someone added is gone after the next."""
+def test_up_allows_the_operator_only(aws, file):
+    """SSH from one address and traffic inside the group; `up` removes other rules."""
     launcher = Launcher(read_cluster(file), run=FakeRay())
     launcher.up()
     (group,) = aws.describe_security_groups(GroupNames=["raysent-raysent"])["SecurityGroups"]
@@ -116,8 +116,8 @@ def test_up_lets_in_the_operator_alone(aws, file):
     assert launcher.account.open_rules(launcher.cluster) == []
 
 
-def test_up_makes_two_roles_of_least_privilege(aws, file):
-    """One profile a role, the policy inside; a second time changes nothing."""
+def test_up_creates_two_roles_of_least_privilege(aws, file):
+    """One profile for each role, with an inline policy; a second `up` changes nothing."""
     launcher = Launcher(read_cluster(file), run=FakeRay())
     launcher.up()
     launcher.up()
@@ -129,8 +129,8 @@ def test_up_makes_two_roles_of_least_privilege(aws, file):
         assert iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"] == []
 
 
-def test_up_keeps_token_and_file_to_their_owner_and_credentials_to_boto3(aws, file):
-    """Mode 600 in a folder of mode 700, the token stays the same, and no key of AWS is written anywhere."""
+def test_up_protects_token_and_file_and_writes_no_credentials(aws, file):
+    """Mode 600 in a folder of mode 700; the token stays the same; no file holds a key of AWS."""
     launcher = Launcher(read_cluster(file), run=FakeRay())
     launcher.up()
     token = read_token(launcher.token_file)
@@ -144,15 +144,15 @@ def test_up_keeps_token_and_file_to_their_owner_and_credentials_to_boto3(aws, fi
     assert token not in launcher.file.read_text()
 
 
-def test_up_says_what_rays_launcher_said_last(aws, file):
-    """A failure is one line."""
-    launcher = Launcher(read_cluster(file), run=FakeRay(says="Failed to  launch", code=3))
+def test_up_raises_the_last_line_of_rays_launcher(aws, file):
+    """A failure is an error of one line."""
+    launcher = Launcher(read_cluster(file), run=FakeRay(line="Failed to  launch", code=3))
     with pytest.raises(CloudError, match="^raysent: 'ray up' ended with exit code 3: Failed to launch$"):
         launcher.up()
 
 
-def test_up_without_a_default_network_says_what_makes_one(aws, file):
-    """The account's own trouble, in one line."""
+def test_up_without_a_default_network_names_the_fix(aws, file):
+    """An error of one line."""
     account = Account("us-east-1")
     with (
         Stubber(account.ec2) as stubber,
@@ -163,8 +163,8 @@ def test_up_without_a_default_network_says_what_makes_one(aws, file):
         account.prepare(read_cluster(file))
 
 
-def test_image_is_asked_for_by_its_public_name(aws):
-    """The parameter's value goes into the file; one that AWS does not know is one line."""
+def test_image_is_read_from_a_public_parameter(aws):
+    """A parameter that AWS does not know is an error of one line."""
     account, cluster = Account("us-east-1"), read_cluster(SHIPPED)
     with Stubber(account.ssm) as stubber:
         stubber.add_response("get_parameter", {"Parameter": {"Value": "ami-5"}}, {"Name": cluster.settings.image})
@@ -174,25 +174,25 @@ def test_image_is_asked_for_by_its_public_name(aws):
             account._image(cluster)
 
 
-def test_down_ends_every_machine_of_the_cluster_even_if_ray_fails(aws, file):
-    """What Ray's launcher leaves, or breaks off at, is ended by its tag; another cluster's machines are not."""
+def test_down_terminates_all_machines_of_the_cluster_even_if_ray_fails(aws, file):
+    """Machines are found by their tag; machines of other clusters stay."""
     launcher = Launcher(read_cluster(file), run=FakeRay())
     launcher.up()
     _start(aws, expires=_time(1))
     other = _start(aws, expires=_time(1), cluster="other")
-    failing = Launcher(read_cluster(file), run=FakeRay(says="no such key", code=1))
+    failing = Launcher(read_cluster(file), run=FakeRay(line="no such key", code=1))
     with pytest.raises(CloudError, match="'ray down' ended with exit code 1: no such key"):
         failing.down()
     assert [machine.name for machine in launcher.account.machines()] == [other]
 
 
-def test_orphans_are_those_that_outlived_their_time_and_are_removed(aws, file, monkeypatch, capsys):
-    """Late ones and ones whose time cannot be read, of any cluster; the rest stay."""
+def test_orphans_are_listed_and_removed(aws, file, monkeypatch, capsys):
+    """Machines of any cluster past their time to live, or without a readable one; others stay."""
     late, odd = _start(aws, expires=_time(-1), cluster="other"), _start(aws, expires="tomorrow")
     kept = _start(aws, expires=_time(1))
     raysent = CommandLine(monkeypatch, capsys)
-    told = json.loads(raysent("cluster", "orphans", file, "--json").out)
-    assert {machine["name"] for machine in told["orphans"]} == {late, odd}
+    shown = json.loads(raysent("cluster", "orphans", file, "--json").out)
+    assert {machine["name"] for machine in shown["orphans"]} == {late, odd}
     assert "--remove ends them" in raysent("cluster", "orphans", file).err
     assert raysent("cluster", "orphans", file, "--remove").code == 0
     assert [machine.name for machine in Account("us-east-1").machines()] == [kept]
@@ -200,7 +200,7 @@ def test_orphans_are_those_that_outlived_their_time_and_are_removed(aws, file, m
 
 
 def test_status_shows_machines_and_their_list_price(aws, file, monkeypatch, capsys):
-    """A row a machine."""
+    """One row for each machine."""
     raysent = CommandLine(monkeypatch, capsys)
     assert raysent("cluster", "status", file).out == "raysent: no machine stands\n"
     name = _start(aws, expires=_time(1))
@@ -215,8 +215,8 @@ def _examined(launcher, **reach) -> dict[str, tuple[str, str]]:
     return {finding.check: (finding.verdict, finding.text) for finding in diagnose(launcher, **reach)}
 
 
-def test_doctor_finds_open_ports_and_late_machines(aws, file, monkeypatch):
-    """A port that answers from here fails, and so does a machine past its time."""
+def test_doctor_finds_open_ports_and_orphans(aws, file, monkeypatch):
+    """A port that answers from here fails, and so does a machine past its time to live."""
     monkeypatch.setattr(doctoring, "_prices", lambda _: iter(()))
     launcher = Launcher(read_cluster(file), run=FakeRay())
     assert _examined(launcher)["ports"] == ("unknown", "no machine is running")
@@ -229,8 +229,8 @@ def test_doctor_finds_open_ports_and_late_machines(aws, file, monkeypatch):
     assert (found["credentials"], found["security group"][0]) == (("ok", "account 123456789012"), "ok")
 
 
-def test_doctor_without_credentials_says_so_and_fails(file, monkeypatch, capsys, tmp_path):
-    """Exit code 1; what cannot be told is unknown, not fine."""
+def test_doctor_fails_without_credentials(file, monkeypatch, capsys, tmp_path):
+    """Exit code 1; checks that need credentials are unknown, not ok."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -243,7 +243,7 @@ def test_doctor_without_credentials_says_so_and_fails(file, monkeypatch, capsys,
 
 
 def test_doctor_fails_on_a_token_that_others_can_read(aws, file, monkeypatch):
-    """Mode 644 is told with what mends it; and such a token is not used."""
+    """The finding names the fix, and `read_token` rejects the token."""
     monkeypatch.setattr(doctoring, "_prices", lambda _: iter(()))
     launcher = Launcher(read_cluster(file), run=FakeRay())
     launcher.up()
@@ -255,13 +255,13 @@ def test_doctor_fails_on_a_token_that_others_can_read(aws, file, monkeypatch):
         read_token(launcher.token_file)
 
 
-def test_doctor_cannot_tell_of_a_dashboard_that_does_not_answer():
-    """Nothing there is not the same as safe."""
+def test_doctor_is_unsure_about_a_dashboard_that_does_not_answer():
+    """No answer does not mean that the dashboard is safe."""
     assert check_token_required("http://127.0.0.1:9").verdict == "unknown"
 
 
 def test_make_token_never_replaces_one(tmp_path):
-    """Two at once leave one token."""
+    """A second call keeps the first token."""
     make_token(tmp_path / "token")
     before = read_token(tmp_path / "token")
     make_token(tmp_path / "token")
@@ -271,11 +271,11 @@ def test_make_token_never_replaces_one(tmp_path):
 
 
 def test_policies_are_printed_for_an_administrator(file, monkeypatch, capsys):
-    """Both as one JSON object; an account's number has 12 digits."""
+    """Both are one JSON object; an account id has 12 digits."""
     raysent = CommandLine(monkeypatch, capsys)
-    told = json.loads(raysent("cluster", "policies", file, "--account", "210987654321").out)
-    assert "arn:aws:iam::210987654321:role/raysent-raysent-worker" in json.dumps(told["head"])
-    assert len(told["worker"]["Statement"]) == 2
+    shown = json.loads(raysent("cluster", "policies", file, "--account", "210987654321").out)
+    assert "arn:aws:iam::210987654321:role/raysent-raysent-worker" in json.dumps(shown["head"])
+    assert len(shown["worker"]["Statement"]) == 2
     assert (
         raysent("cluster", "policies", file, "--account", "me").err
         == "error: --account: must be 12 digits; given 'me'\n"
@@ -283,14 +283,14 @@ def test_policies_are_printed_for_an_administrator(file, monkeypatch, capsys):
 
 
 def test_run_process_passes_on_every_line_and_the_exit_code():
-    """Output and errors in the order in which they come."""
-    heard: list[str] = []
-    code = run_process([sys.executable, "-c", "import sys; print('one'); sys.exit('two')"], heard.append)
-    assert (code, heard) == (1, ["one", "two"])
+    """Output and errors are in their order."""
+    lines: list[str] = []
+    code = run_process([sys.executable, "-c", "import sys; print('one'); sys.exit('two')"], lines.append)
+    assert (code, lines) == (1, ["one", "two"])
 
 
-def test_wheel_holds_the_code_that_is_running_and_installs(tmp_path):
-    """Byte for byte the same twice; pip takes it, and the package inside is ours."""
+def test_wheel_holds_the_running_code_and_installs(tmp_path):
+    """It is reproducible, and pip installs it."""
     path = write_wheel(tmp_path)
     before = path.read_bytes()
     assert write_wheel(tmp_path).read_bytes() == before

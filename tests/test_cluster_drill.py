@@ -1,4 +1,4 @@
-"""A drill: a node is taken away under a small training, and what happened is told."""
+"""A drill: a node is interrupted under a small training, and the command reports what happens."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from command import CommandLine
 from raysent.cli import drilling
 from raysent.cluster import DrillResult
 
-WENT_ON = DrillResult("aaa", 1.25, 1.5, 12.0, continued_s=20.0, continued_on="bbb", step=1200, steps_lost=0)
+CONTINUED = DrillResult("aaa", 1.25, 1.5, 12.0, continued_s=20.0, continued_on="bbb", step=1200, steps_lost=0)
 ENDED = DrillResult("aaa", None, None, 12.0)
 
 
 @pytest.mark.cluster
-def test_drill_on_this_machine_goes_on_from_the_notices_checkpoint(tmp_path: Path) -> None:
-    """Heard of within seconds, saved before the end, gone on with on the other node from there."""
+def test_drill_on_this_machine_continues_from_the_checkpoint_of_the_notice(tmp_path: Path) -> None:
+    """Training receives the notice, saves before the end, and continues on the other node from there."""
     command = [sys.executable, "-m", "raysent", "cluster", "drill", "--notice", "10s", "--json"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)
     assert ran.returncode == 0, ran.stderr
@@ -32,18 +32,18 @@ def test_drill_on_this_machine_goes_on_from_the_notices_checkpoint(tmp_path: Pat
 
 @pytest.fixture
 def drilled(monkeypatch, capsys):
-    """The command line, with drills whose outcome is told instead."""
+    """The command line with a drill of a given result."""
 
-    def tell(outcome: DrillResult) -> CommandLine:
+    def install(outcome: DrillResult) -> CommandLine:
         monkeypatch.setattr(drilling, "drill", lambda *_, **__: outcome)
         return CommandLine(monkeypatch, capsys)
 
-    return tell
+    return install
 
 
-def test_drill_says_what_happened_in_order(drilled):
-    """And ends well where training went on."""
-    ran = drilled(WENT_ON)("cluster", "drill", "--address", "127.0.0.1:1", "--yes")
+def test_drill_prints_what_happened_in_order(drilled):
+    """Exit code 0 if training continued."""
+    ran = drilled(CONTINUED)("cluster", "drill", "--address", "127.0.0.1:1", "--yes")
     assert ran.code == 0
     assert [line.split("  ")[0] for line in ran.out.splitlines()[1:]] == [
         "the training heard of it", "a checkpoint was there", "node aaa was killed",
@@ -52,8 +52,8 @@ def test_drill_says_what_happened_in_order(drilled):
     assert "1,200" in ran.out
 
 
-def test_drill_fails_where_nothing_went_on(drilled):
-    """Exit code 1; what did not happen is said so."""
+def test_drill_fails_if_training_does_not_continue(drilled):
+    """Exit code 1, with `never` for what did not happen."""
     ran = drilled(ENDED)("cluster", "drill", "--address", "127.0.0.1:1", "--yes")
     assert ran.code == 1
     assert ran.out.count("never") == 3
@@ -71,9 +71,9 @@ def test_drill_fails_where_nothing_went_on(drilled):
         (["--notice", "soon"], "error: a duration must look like 90s, 30m, 2h or 1h30m; given 'soon'"),
     ],
 )
-def test_drill_refuses(drilled, options, said, tmp_path, monkeypatch):
-    """One line, before a node is harmed."""
+def test_drill_rejects(drilled, options, said, tmp_path, monkeypatch):
+    """Errors of one line, before a node is interrupted."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    ran = drilled(WENT_ON)("cluster", "drill", *options)
+    ran = drilled(CONTINUED)("cluster", "drill", *options)
     assert (ran.code, ran.err.strip()) == (2, said)

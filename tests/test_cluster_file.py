@@ -1,4 +1,4 @@
-"""`cluster.yaml` held against Ray's own schema and AWS's parameters, without a cloud; and every point of safety."""
+"""`cluster.yaml` against Ray's schema, AWS's parameters and the rules of safety, without a cloud."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACCOUNT = "123456789012"
 
 
 def _changed(tmp_path: Path, old: str, new: str) -> Path:
-    """Write the shipped file with one thing changed everywhere; what is to change must be there."""
+    """Write the shipped file with all occurrences of a text replaced."""
     text = SHIPPED.read_text(encoding="utf-8")
     assert old in text
     path = tmp_path / "cluster.yaml"
@@ -38,18 +38,18 @@ def _statements(policy: dict) -> dict[str, dict]:
     return {statement["Sid"]: statement for statement in policy["Statement"]}
 
 
-def test_shipped_cluster_fits_rays_own_schema_as_it_is_and_filled_in():
-    """What `ray up` would check passes; nothing is left to be filled in."""
+def test_shipped_cluster_passes_rays_schema_before_and_after_rendering():
+    """No placeholder is left."""
     cluster = read_cluster(SHIPPED)
-    filled = cluster.render(VALUES)
-    for values in (cluster.document.values, filled):
+    rendered = cluster.render(VALUES)
+    for values in (cluster.document.values, rendered):
         validate_config(prepare_config(copy.deepcopy(values)))
-    assert "{{" not in json.dumps(filled)
-    assert filled["setup_commands"][-1].endswith('file:///home/ubuntu/raysent-wheel/raysent-1-py3-none-any.whl"')
+    assert "{{" not in json.dumps(rendered)
+    assert rendered["setup_commands"][-1].endswith('file:///home/ubuntu/raysent-wheel/raysent-1-py3-none-any.whl"')
 
 
 def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
-    """An on-demand head, three spot types over several zones, on-demand workers last, none kept waiting."""
+    """An on-demand head, three spot types over several zones, on-demand workers last, no idle workers."""
     cluster = read_cluster(SHIPPED)
     spot = {name for name, kind in cluster.node_types.items() if "InstanceMarketOptions" in kind["node_config"]}
     assert len({cluster.node_types[name]["node_config"]["InstanceType"] for name in spot}) >= 3
@@ -61,7 +61,7 @@ def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "error"),
     [
         ("cluster_name: raysent", "cluster_nam: raysent", "not allowed ('cluster_nam' was unexpected)"),
         ("max_workers: 8\n\n", "max_workers: eight\n\n", "max_workers: 'eight' is not of type 'integer'"),
@@ -103,24 +103,24 @@ def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
         ("time_to_live: 24h", "time_to_live: a day", "a duration must look like 90s, 30m, 2h or 1h30m; given 'a day'"),
     ],
 )  # fmt: skip
-def test_read_cluster_refuses(tmp_path, old, new, said):
-    """Each rule in one line that names the file and what must hold."""
-    with pytest.raises(ConfigError, match=re.escape(said)) as refused:
+def test_read_cluster_rejects(tmp_path, old, new, error):
+    """Each rule raises an error of one line with the file and what must hold."""
+    with pytest.raises(ConfigError, match=re.escape(error)) as raised:
         read_cluster(_changed(tmp_path, old, new))
-    assert str(refused.value).startswith(f"{tmp_path}/cluster.yaml:")
-    assert "\n" not in str(refused.value)
+    assert str(raised.value).startswith(f"{tmp_path}/cluster.yaml:")
+    assert "\n" not in str(raised.value)
 
 
-def test_read_cluster_refuses_setup_by_rays_own_commands(tmp_path):
-    """They would install a nightly build of Ray."""
+def test_read_cluster_rejects_missing_setup_commands(tmp_path):
+    """Ray's default installs a nightly build of Ray."""
     text = re.sub(r"setup_commands:\n(  - .*\n)+", "setup_commands: []\n", SHIPPED.read_text(), count=1)
     (tmp_path / "cluster.yaml").write_text(text)
     with pytest.raises(ConfigError, match="setup_commands: must be given; Ray's default installs a nightly build"):
         read_cluster(tmp_path / "cluster.yaml")
 
 
-def test_read_cluster_refuses_what_is_no_cluster_file(tmp_path):
-    """A missing file and one that is far too big."""
+def test_read_cluster_rejects_missing_and_large_files(tmp_path):
+    """No such file; more than a million bytes."""
     with pytest.raises(ConfigError, match="no such file"):
         read_cluster(tmp_path / "none.yaml")
     (tmp_path / "big.yaml").write_bytes(b"#" * 1_000_001)
@@ -128,25 +128,25 @@ def test_read_cluster_refuses_what_is_no_cluster_file(tmp_path):
         read_cluster(tmp_path / "big.yaml")
 
 
-def test_filled_names_what_nothing_fills_in():
-    """A misspelt name is told with its line and the nearest one."""
+def test_render_rejects_an_unknown_placeholder():
+    """The error names the nearest placeholder."""
     cluster = read_cluster(SHIPPED)
     cluster.document.values["initialization_commands"] = ["echo {{ sweeep }}"]
     with pytest.raises(ConfigError, match=r"'\{\{ sweeep \}\}' has no value; did you mean 'sweep'\?"):
         cluster.render(VALUES)
 
 
-def test_filled_values_cannot_change_the_files_form():
-    """What is put in stays one text, whatever it holds."""
-    filled = read_cluster(SHIPPED).render({**VALUES, "sweep": "x}, {Key: raysent-cluster, Value: other"})
-    tags = filled["available_node_types"]["head"]["node_config"]["TagSpecifications"][0]["Tags"]
+def test_render_values_cannot_change_the_structure():
+    """A value stays one text."""
+    rendered = read_cluster(SHIPPED).render({**VALUES, "sweep": "x}, {Key: raysent-cluster, Value: other"})
+    tags = rendered["available_node_types"]["head"]["node_config"]["TagSpecifications"][0]["Tags"]
     assert tags[1] == {"Key": "raysent-sweep", "Value": "x}, {Key: raysent-cluster, Value: other"}
     assert len(tags) == 3
 
 
 @pytest.mark.parametrize(("seconds", "ends"), [(-60, True), (3600, False)])
-def test_self_destruct_ends_the_machine_at_its_time_and_not_before(tmp_path, seconds, ends):
-    """The line that cron would run, run by a shell with a shutdown of our own."""
+def test_self_destruct_shuts_down_at_its_time_and_not_before(tmp_path, seconds, ends):
+    """A shell runs the line of the cron job with a fake shutdown command."""
     script = self_destruct(datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds))
     line = re.search(r"^\* \* \* \* \* root (.*)$", script, re.MULTILINE)[1].replace(r"\%", "%")
     (tmp_path / "shutdown").write_text(f"#!/bin/sh\ntouch {tmp_path}/ended\n")
@@ -155,64 +155,64 @@ def test_self_destruct_ends_the_machine_at_its_time_and_not_before(tmp_path, sec
     assert (tmp_path / "ended").exists() is ends
 
 
-def test_head_policy_starts_only_listed_types_with_our_tag():
-    """RunInstances on an instance asks for the type, the tag and IMDSv2; nothing is allowed on everything but looking."""
-    said = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))
-    asked = said["StartListedTypes"]["Condition"]["StringEquals"]
-    assert asked["ec2:InstanceType"] == ["g4dn.xlarge", "g5.xlarge", "g6.xlarge", "m5.xlarge"]
-    assert asked["aws:RequestTag/raysent-cluster"] == "raysent"
-    assert asked["ec2:MetadataHttpTokens"] == "required"
-    assert [sid for sid, statement in said.items() if statement["Resource"] == "*"] == ["Describe"]
-    assert not any(":instance/*" in resource for resource in said["UseImagesAndNetwork"]["Resource"])
+def test_head_policy_starts_only_listed_types_with_the_tag():
+    """RunInstances requires type, tag and IMDSv2; only Describe is allowed on all resources."""
+    statements = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))
+    condition = statements["StartListedTypes"]["Condition"]["StringEquals"]
+    assert condition["ec2:InstanceType"] == ["g4dn.xlarge", "g5.xlarge", "g6.xlarge", "m5.xlarge"]
+    assert condition["aws:RequestTag/raysent-cluster"] == "raysent"
+    assert condition["ec2:MetadataHttpTokens"] == "required"
+    assert [sid for sid, statement in statements.items() if statement["Resource"] == "*"] == ["Describe"]
+    assert not any(":instance/*" in resource for resource in statements["UseImagesAndNetwork"]["Resource"])
 
 
-def test_head_policy_ends_only_what_bears_our_tag_and_cannot_put_it_on():
-    """TerminateInstances asks for the tag; tags are Ray's own, or put on at the start."""
-    said = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))
-    assert said["TerminateCluster"]["Condition"] == {"StringEquals": {"aws:ResourceTag/raysent-cluster": "raysent"}}
-    assert said["TagCluster"]["Condition"]["ForAllValues:StringLike"] == {"aws:TagKeys": ["ray-*", "Name"]}
-    assert said["TagAtStart"]["Condition"] == {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
+def test_head_policy_terminates_only_tagged_machines_and_cannot_tag_others():
+    """TerminateInstances requires the tag; only Ray's tags can be set after the start."""
+    statements = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))
+    assert statements["TerminateCluster"]["Condition"] == {"StringEquals": {"aws:ResourceTag/raysent-cluster": "raysent"}}
+    assert statements["TagCluster"]["Condition"]["ForAllValues:StringLike"] == {"aws:TagKeys": ["ray-*", "Name"]}
+    assert statements["TagAtStart"]["Condition"] == {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
 
 
-def test_head_policy_hands_over_one_role():
-    """PassRole names the workers' role, to EC2 only."""
+def test_head_policy_passes_one_role():
+    """PassRole is limited to the workers' role, for EC2."""
     passed = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))["PassWorkerRole"]
     assert passed["Resource"] == f"arn:aws:iam::{ACCOUNT}:role/raysent-raysent-worker"
     assert passed["Condition"] == {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
 
 
-def test_worker_policy_reaches_the_prefix_only(tmp_path):
-    """No EC2, no IAM; objects below the prefix."""
-    said = _statements(worker_policy(read_cluster(SHIPPED)))
-    assert said["ReadWriteRuns"]["Resource"] == "arn:aws:s3:::my-bucket/raysent/*"
-    assert said["ListRuns"]["Condition"] == {"StringLike": {"s3:prefix": ["raysent", "raysent/*"]}}
-    actions = {action for statement in said.values() for action in [statement["Action"]] if isinstance(action, str)}
-    assert actions | set(said["ReadWriteRuns"]["Action"]) == {
+def test_worker_policy_allows_the_prefix_only(tmp_path):
+    """No EC2, no IAM; only objects below the prefix."""
+    statements = _statements(worker_policy(read_cluster(SHIPPED)))
+    assert statements["ReadWriteRuns"]["Resource"] == "arn:aws:s3:::my-bucket/raysent/*"
+    assert statements["ListRuns"]["Condition"] == {"StringLike": {"s3:prefix": ["raysent", "raysent/*"]}}
+    actions = {action for statement in statements.values() for action in [statement["Action"]] if isinstance(action, str)}
+    assert actions | set(statements["ReadWriteRuns"]["Action"]) == {
         "s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload",
     }  # fmt: skip
     bare = read_cluster(_changed(tmp_path, "s3://my-bucket/raysent", "s3://my-bucket"))
     assert _statements(worker_policy(bare))["ReadWriteRuns"]["Resource"] == "arn:aws:s3:::my-bucket/*"
 
 
-def test_limited_cluster_has_fewer_workers_of_the_market_that_is_asked_for():
-    """No type may come more often than all together; types of the other market not at all; the file itself stays."""
+def test_limited_cluster_has_fewer_workers_of_one_market():
+    """The limit holds for each type, types of the other market have none, and the original is unchanged."""
     cluster = read_cluster(SHIPPED)
     few = cluster.limited(num_workers=3)
     assert few.max_workers == 3
     assert {name: kind["max_workers"] for name, kind in few.worker_types.items()} == {
         "spot-g6": 3, "spot-g5": 3, "spot-g4dn": 3, "on-demand-g4dn": 2,
     }  # fmt: skip
-    sure = cluster.limited(num_workers=8, market="on-demand")
-    assert sure.max_workers == 2
-    assert [name for name, kind in sure.worker_types.items() if kind["max_workers"]] == ["on-demand-g4dn"]
+    on_demand = cluster.limited(num_workers=8, market="on-demand")
+    assert on_demand.max_workers == 2
+    assert [name for name, kind in on_demand.worker_types.items() if kind["max_workers"]] == ["on-demand-g4dn"]
     assert cluster.max_workers == 8
-    validate_config(prepare_config(copy.deepcopy(sure.render(VALUES))))
+    validate_config(prepare_config(copy.deepcopy(on_demand.render(VALUES))))
 
 
-def test_limited_cluster_refuses_a_market_of_which_it_has_no_machine(tmp_path):
-    """One line at the node types."""
+def test_limited_cluster_rejects_a_market_without_workers(tmp_path):
+    """The error names the node types."""
     text = SHIPPED.read_text()
-    begin, end = text.index("  on-demand-g4dn:"), text.index("file_mounts:")
-    (tmp_path / "cluster.yaml").write_text(text[:begin] + text[end:])
+    start, end = text.index("  on-demand-g4dn:"), text.index("file_mounts:")
+    (tmp_path / "cluster.yaml").write_text(text[:start] + text[end:])
     with pytest.raises(ConfigError, match="must have a worker with labels: {market: on-demand} for --market on-demand"):
         read_cluster(tmp_path / "cluster.yaml").limited(num_workers=8, market="on-demand")

@@ -1,4 +1,4 @@
-"""A sweep that a cluster began goes on after everything was taken down: run and local files lie in a bucket."""
+"""A sweep that was started on a cluster resumes after its end: the run and its local files are in a bucket."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CORPUS = "The cat sat. The dog ran.\n"
 
 
 class Jobs:
-    """A job API that keeps what was sent; the first job begins a sweep in its run folder."""
+    """A fake job API that keeps its jobs; the first job writes the record of a sweep."""
 
     def __init__(self) -> None:
         self.commands: list[list[str]] = []
@@ -40,7 +40,7 @@ class Jobs:
         return self
 
     def submit(self, command, *, folder, environment) -> str:
-        """Keep what was sent; a new sweep leaves its record."""
+        """Keep a job; a new sweep writes its record."""
         self.commands.append(command)
         files = (path for path in folder.rglob("*") if path.is_file())
         self.sent.append({path.relative_to(folder).as_posix(): path.read_text() for path in files})
@@ -56,7 +56,7 @@ class Jobs:
 
 
 class Launcher:
-    """A cluster that notes how many workers it may have."""
+    """A fake launcher that records the limit of workers."""
 
     limits: ClassVar[list[int]] = []
 
@@ -66,20 +66,20 @@ class Launcher:
         make_token(self.token_file)
 
     def up(self, *, sweep, on_line) -> None:
-        """Come."""
+        """Do nothing."""
 
     def down(self, *, on_line) -> None:
-        """Go."""
+        """Do nothing."""
 
     @contextmanager
     def tunnel(self):
-        """Lead nowhere."""
+        """Yield an address where nothing listens."""
         yield "http://127.0.0.1:9"
 
 
 @pytest.fixture
 def jobs(monkeypatch, tmp_path):
-    """What is sent to a cluster whose storage is a bucket of this machine; the current folder holds a space."""
+    """The job API of a cluster whose storage is a local bucket; the working directory has a search space."""
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text(CORPUS)
     Path("toy.yaml").write_text(SPACE + "evaluation: {tasks: []}\n")
@@ -102,14 +102,14 @@ def _no_prices(*_, **__):
     raise NoCredentialsError
 
 
-def test_resume_goes_on_from_the_bucket_with_the_files_that_were_shipped(jobs, monkeypatch, capsys, tmp_path):
-    """The corpus may be gone from here; another budget is passed on; machines are limited as for a new sweep."""
+def test_resume_uses_the_files_in_the_bucket(jobs, monkeypatch, capsys, tmp_path):
+    """The local corpus may be deleted; a new budget is passed on; workers are limited as for a new sweep."""
     raysent = CommandLine(monkeypatch, capsys)
     first = raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "home", "--max-hourly", "2.3usd")
     assert first.code == 0, first.err
     remote = json.loads(Path("home/remote.json").read_text())["remote"]
-    kept = remote.removeprefix(f"s3://{BUCKET}/")
-    assert f"{kept}/shipped/0/text.txt" in keys(jobs.client)
+    key = remote.removeprefix(f"s3://{BUCKET}/")
+    assert f"{key}/shipped/0/text.txt" in keys(jobs.client)
     Path("text.txt").unlink()
     ran = raysent("resume", "home", "--cluster", "cluster.yaml", "--budget", "9usd")
     assert ran.code == 0, ran.err
@@ -120,8 +120,8 @@ def test_resume_goes_on_from_the_bucket_with_the_files_that_were_shipped(jobs, m
     assert not (tmp_path / "home" / "shipped").exists()
 
 
-def test_resume_takes_the_address_of_a_run_whose_folder_is_not_here(jobs, monkeypatch, capsys):
-    """From another computer: results come to a folder of its own."""
+def test_resume_accepts_the_address_of_a_run(jobs, monkeypatch, capsys):
+    """From another computer, results are downloaded to a new folder."""
     raysent = CommandLine(monkeypatch, capsys)
     assert raysent("sweep", "toy.yaml", "--cluster", "cluster.yaml", "--run", "home").code == 0
     remote = json.loads(Path("home/remote.json").read_text())["remote"]
@@ -131,8 +131,8 @@ def test_resume_takes_the_address_of_a_run_whose_folder_is_not_here(jobs, monkey
     assert "results: runs/toy-" in ran.err
 
 
-def test_resume_refuses_a_run_that_no_cluster_began(jobs, monkeypatch, capsys):
-    """One line, and no machine."""
+def test_resume_rejects_a_local_run(jobs, monkeypatch, capsys):
+    """An error of one line, and no machine is started."""
     Path("mine").mkdir()
     ran = CommandLine(monkeypatch, capsys)("resume", "mine", "--cluster", "cluster.yaml")
     assert (ran.code, ran.err) == (

@@ -1,4 +1,4 @@
-"""Whether a checkpoint gets to the storage well within the notice of a spot machine."""
+"""Whether a checkpoint is saved well within the notice of a spot interruption."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
 
 @pytest.fixture
 def store(monkeypatch, tmp_path):
-    """A bucket of this machine."""
+    """A local bucket."""
     with moto_server() as url:
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": url, "RAYSENT_CACHE": str(tmp_path / "c")}.items():
             monkeypatch.setenv(name, value)
@@ -26,7 +26,7 @@ def store(monkeypatch, tmp_path):
 
 
 def test_saves_to_a_bucket_are_measured_and_removed(store):
-    """Twenty uploads, each timed; other objects stay."""
+    """Twenty timed uploads; other objects stay."""
     store.put_object(Bucket=BUCKET, Key="mine/run/model.json", Body=b"{}")
     found = check_save_time(read_cluster(SHIPPED), num_bytes=4000, storage=f"s3://{BUCKET}/mine")
     assert (found.check, found.verdict) == ("checkpoint", "ok")
@@ -36,7 +36,7 @@ def test_saves_to_a_bucket_are_measured_and_removed(store):
 
 
 def test_saves_to_a_folder_are_measured_and_removed(tmp_path):
-    """As they are made; nothing is left."""
+    """The folder is empty afterwards."""
     found = measure_save_time(str(tmp_path), num_bytes=400, num_saves=3)
     assert len(found.seconds) == 3
     assert min(found.seconds) > 0
@@ -45,8 +45,8 @@ def test_saves_to_a_folder_are_measured_and_removed(tmp_path):
         measure_save_time(str(tmp_path), num_bytes=0)
 
 
-def test_spot_is_refused_where_saving_takes_more_than_half_the_notice(monkeypatch):
-    """One save in a hundred that is too slow is enough, and what mends it is said; on demand it does not matter."""
+def test_check_save_time_fails_if_saves_take_more_than_half_the_notice(monkeypatch):
+    """One slow save in a hundred is enough, and the finding names the fix; on demand it does not matter."""
     slow = Saves("s3://b", 2**28, (1.0,) * 19 + (60.5,))
     assert (slow.p99_s, slow.fit_into_notice) == (60.5, False)
     monkeypatch.setattr("raysent.cluster.doctor.measure_save_time", lambda *_, **__: slow)
@@ -59,7 +59,7 @@ def test_spot_is_refused_where_saving_takes_more_than_half_the_notice(monkeypatc
 
 
 def test_storage_that_cannot_be_written_is_a_finding(tmp_path):
-    """One line, no traceback."""
+    """A finding of one line, no traceback."""
     (tmp_path / "file").write_text("")
     found = check_save_time(read_cluster(SHIPPED), num_bytes=400, storage=str(tmp_path / "file"))
     assert found.verdict == "failed"

@@ -1,4 +1,4 @@
-"""`raysent cost`, and what a sweep says of money: tables, one JSON object, one clear line."""
+"""The command line of `raysent cost`: tables, one JSON object, errors of one line."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from raysent.sweeps.trial import Trial
 
 @pytest.fixture
 def raysent(monkeypatch, capsys, tmp_path):
-    """The command line, in a folder of its own."""
+    """The command line in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return CommandLine(monkeypatch, capsys)
 
 
 def _swept(folder) -> None:
-    """Write the record and the ledger of a sweep of one trial on a machine of a dollar a second."""
+    """Write the record and the ledger of a sweep of one trial on a machine that costs a dollar a second."""
     text = SPACE + "cost: {usd_per_hour: 3600, budget: 100usd, poll: 1s}\n"
     space = parse_space(parse_yaml(text), name="toy")
     save_record(folder, SweepRecord(space, seed=0, started=1.0))
@@ -39,8 +39,8 @@ def _swept(folder) -> None:
         cost_tracker.funds()
 
 
-def test_cost_prices_says_the_day_of_its_list(raysent):
-    """A type in every region that lists it; the date beside."""
+def test_cost_prices_shows_the_date_of_the_list(raysent):
+    """A type is shown in every region that lists it."""
     ran = raysent("cost", "prices", "g4dn.xlarge")
     assert ran.code == 0
     assert "g4dn.xlarge  eu-west-1            0.5870" in ran.out
@@ -48,14 +48,14 @@ def test_cost_prices_says_the_day_of_its_list(raysent):
 
 
 def test_cost_prices_json_is_one_object(raysent):
-    """Region and type pick what is told."""
-    told = json.loads(raysent("cost", "prices", "m5.large", "--region", "us-east-1", "--json").out)
-    assert told["prices"][0]["on_demand_usd_per_hour"] == 0.096
-    assert (len(told["prices"]), told["is_live"]) == (1, False)
+    """Region and type select the prices."""
+    shown = json.loads(raysent("cost", "prices", "m5.large", "--region", "us-east-1", "--json").out)
+    assert shown["prices"][0]["on_demand_usd_per_hour"] == 0.096
+    assert (len(shown["prices"]), shown["is_live"]) == (1, False)
 
 
-def test_cost_prices_refuses_what_it_does_not_know(raysent):
-    """A type or a region that is not listed is one line."""
+def test_cost_prices_rejects_unknown_types_and_regions(raysent):
+    """Errors of one line with the nearest name."""
     assert raysent("cost", "prices", "g4dn.xlrge").err.strip() == (
         "error: g4dn.xlrge: no list price is known; did you mean 'g4dn.xlarge'?"
     )
@@ -66,17 +66,17 @@ def test_cost_prices_refuses_what_it_does_not_know(raysent):
 
 
 def test_cost_report_sums_the_ledger(raysent, tmp_path):
-    """Spend, what no trial had, and each trial's share."""
+    """Spending, the part outside trials, and the cost of each trial."""
     _swept(tmp_path / "run")
-    told = json.loads(raysent("cost", "report", "run", "--json").out)
-    assert (told["spent_usd"], told["outside_trials_usd"], told["budget_usd"]) == (8.0, 2.0, 100.0)
-    assert told["trials"] == {"0000": {"rung": 1, "seconds": 6.0, "usd": 6.0, "steps": 12}}
+    found = json.loads(raysent("cost", "report", "run", "--json").out)
+    assert (found["spent_usd"], found["outside_trials_usd"], found["budget_usd"]) == (8.0, 2.0, 100.0)
+    assert found["trials"] == {"0000": {"rung": 1, "seconds": 6.0, "usd": 6.0, "steps": 12}}
     ran = raysent("cost", "report", "run")
     assert "spent 8.00 usd of 100.00 on 0.00 machine hours; 2.00 of it outside trials' reports" in ran.out
 
 
-def test_cost_report_shows_what_a_killed_driver_left(raysent, tmp_path):
-    """Time that nobody saw is charged at its worst, and named."""
+def test_cost_report_shows_the_cost_of_a_killed_driver(raysent, tmp_path):
+    """Time without a closing line is charged at worst, and shown."""
     _swept(tmp_path / "run")
     with (tmp_path / "run" / "ledger.jsonl").open("a") as stream:
         ledger = Ledger(lambda entry: stream.write(json.dumps(entry) + "\n"))
@@ -92,7 +92,7 @@ def _lines(ledger: Ledger) -> list[str]:
     return [json.dumps({"entry": "node", "node": "b", "usd": 0.0, "is_open": True, **price})]
 
 
-def test_cost_report_of_a_sweep_without_a_ledger_says_so(raysent, tmp_path):
+def test_cost_report_without_a_ledger_is_an_error(raysent, tmp_path):
     """One line, not an empty table."""
     space = parse_space(parse_yaml(SPACE), name="toy")
     save_record(tmp_path / "run", SweepRecord(space, seed=0))
@@ -101,28 +101,28 @@ def test_cost_report_of_a_sweep_without_a_ledger_says_so(raysent, tmp_path):
     assert "holds no ledger.jsonl" in ran.err
 
 
-@pytest.mark.parametrize(("spent", "said"), [(1.5, "inside"), (0.5, "below"), (3.5, "above")])
-def test_score_estimate_says_where_the_bill_lies(tmp_path, spent, said):
-    """An estimate is held against the bill afterwards."""
+@pytest.mark.parametrize(("spent", "verdict"), [(1.5, "inside"), (0.5, "below"), (3.5, "above")])
+def test_score_estimate_compares_estimate_and_bill(tmp_path, spent, verdict):
+    """The bill is inside, below or above the estimate."""
     assert score_estimate(tmp_path, spent_usd=spent) == {}
     write_json(tmp_path / "estimate.json", {"usd": {"p10": 1.0, "p50": 2.0, "p90": 3.0}})
-    told = score_estimate(tmp_path, spent_usd=spent)
-    assert told["verdict"] == f"estimate 1.00 to 3.00 usd, median 2.00: the bill is {said}"
-    assert told["is_inside"] is (said == "inside")
+    found = score_estimate(tmp_path, spent_usd=spent)
+    assert found["verdict"] == f"estimate 1.00 to 3.00 usd, median 2.00: the bill is {verdict}"
+    assert found["is_inside"] is (verdict == "inside")
 
 
-def test_world_here_shares_the_machine_among_its_trials():
-    """Trials at once pay for the machine together."""
+def test_local_scenario_divides_the_machine_among_concurrent_trials():
+    """Concurrent trials share the price of the machine."""
     text = SPACE + "cost: {usd_per_hour: 3.0, trial: 10m}\n"
     scenario = local_scenario(parse_space(parse_yaml(text), name="toy"), num_concurrent=2)
     assert (scenario.usd_per_hour, scenario.num_machines, scenario.trial_s, scenario.market) == (1.5, 2, 600.0, "own")
 
 
-def test_cost_simulate_tells_whether_the_cap_holds(raysent, tmp_path):
-    """One JSON object, exit code 0 where nothing broke; a budget must be named."""
+def test_cost_simulate_reports_whether_the_budget_holds(raysent, tmp_path):
+    """One JSON object and exit code 0 without violations; a budget is required."""
     (tmp_path / "space.yaml").write_text(SPACE)
-    told = json.loads(raysent("cost", "simulate", "space.yaml", "--sweeps", "20", "--budget", "5usd", "--json").out)
-    assert (told["violations"], told["sweeps"]) == (0, 20)
+    found = json.loads(raysent("cost", "simulate", "space.yaml", "--sweeps", "20", "--budget", "5usd", "--json").out)
+    assert (found["violations"], found["sweeps"]) == (0, 20)
     assert (
         "within the estimate's P90"
         in raysent("cost", "simulate", "space.yaml", "--sweeps", "8", "--budget", "5usd").out
@@ -132,8 +132,8 @@ def test_cost_simulate_tells_whether_the_cap_holds(raysent, tmp_path):
     assert ran.err.strip() == "error: --market spto: no such market; did you mean 'spot'?"
 
 
-def test_a_section_that_is_set_as_a_whole_keeps_the_option_beside_it(raysent, tmp_path):
-    """`--budget` stands whatever `--set cost={...}` says."""
+def test_option_overrides_a_section_that_is_set_as_a_whole(raysent, tmp_path):
+    """`--budget` holds beside `--set cost={...}`."""
     (tmp_path / "space.yaml").write_text(SPACE)
     ran = raysent(
         "cost", "simulate", "space.yaml", "--budget", "5usd", "--set", "cost={trial: 10m}", "--sweeps", "8", "--json"
