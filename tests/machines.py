@@ -1,4 +1,4 @@
-"""Machines to take away: Ray nodes on this one, and the metadata service that foretells their end."""
+"""Simulated spot machines: the instance metadata service with interruption notices, and the node agent."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Metadata:
-    """A metadata service, version 2: a token first, then 404 until it is armed.
+    """An instance metadata service, version 2: it requires a token, and answers 404 until a notice is set.
 
     Attributes:
-        url: Where it listens, on this machine alone.
-        num_asked: How often it was asked for a notice with a token that holds.
-        is_silent: Whether it answers with an error of its own.
+        url: Its address, on the loopback.
+        num_requests: Number of requests for a notice with a valid token.
+        is_failing: Whether it answers with an error.
     """
 
     def __init__(self) -> None:
-        self.num_asked, self.is_silent = 0, False
+        self.num_requests, self.is_failing = 0, False
         self.token = "first"
         self._notice: bytes | None = None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -33,7 +33,7 @@ class Metadata:
         self._thread.start()
 
     def arm(self, seconds: float) -> None:
-        """Give notice from now on."""
+        """Answer with a notice from now on."""
         at = datetime.now(UTC) + timedelta(seconds=seconds)
         self.say(json.dumps({"action": "terminate", "time": at.strftime("%Y-%m-%dT%H:%M:%SZ")}))
 
@@ -42,18 +42,18 @@ class Metadata:
         self._notice = None if text is None else text.encode()
 
     def answer(self, path: str, token: str | None) -> tuple[int, bytes]:
-        """Return status and text of a question."""
-        if self.is_silent:
+        """Return status and text for a request."""
+        if self.is_failing:
             return 503, b""
         if token != self.token:
             return 401, b""
         if path != "/latest/meta-data/spot/instance-action":
             return 404, b""
-        self.num_asked += 1
+        self.num_requests += 1
         return (404, b"") if self._notice is None else (200, self._notice)
 
     def close(self) -> None:
-        """End it."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -62,8 +62,8 @@ class Metadata:
 def _handler(service: Metadata) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_PUT(self) -> None:
-            is_asked_well = self.path == "/latest/api/token" and self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
-            self._send(*((200, service.token.encode()) if is_asked_well and not service.is_silent else (503, b"")))
+            is_valid = self.path == "/latest/api/token" and self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
+            self._send(*((200, service.token.encode()) if is_valid and not service.is_failing else (503, b"")))
 
         def do_GET(self) -> None:
             self._send(*service.answer(self.path, self.headers["X-aws-ec2-metadata-token"]))
@@ -75,7 +75,7 @@ def _handler(service: Metadata) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(text)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler
 
@@ -92,7 +92,7 @@ def metadata_service() -> Iterator[Metadata]:
 
 @contextmanager
 def node_agent(service: Metadata, *, address: str, node_id: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the agent of a node inside the block, as it runs on a machine of its own."""
+    """Run the agent of a node inside the block, in its own process."""
     command = [sys.executable, "-m", "raysent.preemption", "--address", address, "--node-id", node_id, "--poll-s", "1"]
     agent = subprocess.Popen(command, env={**os.environ, "AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url})
     try:
@@ -103,7 +103,7 @@ def node_agent(service: Metadata, *, address: str, node_id: str) -> Iterator[sub
 
 
 def free_ports(number: int) -> list[int]:
-    """Return ports of the loopback at which nobody listens."""
+    """Return free ports of the loopback."""
     probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
     ports = [probe.getsockname()[1] for probe in probes]
     for probe in probes:

@@ -169,7 +169,9 @@ def test_head_policy_starts_only_listed_types_with_the_tag():
 def test_head_policy_terminates_only_tagged_machines_and_cannot_tag_others():
     """TerminateInstances requires the tag; only Ray's tags can be set after the start."""
     statements = _statements(head_policy(read_cluster(SHIPPED), account=ACCOUNT))
-    assert statements["TerminateCluster"]["Condition"] == {"StringEquals": {"aws:ResourceTag/raysent-cluster": "raysent"}}
+    assert statements["TerminateCluster"]["Condition"] == {
+        "StringEquals": {"aws:ResourceTag/raysent-cluster": "raysent"}
+    }
     assert statements["TagCluster"]["Condition"]["ForAllValues:StringLike"] == {"aws:TagKeys": ["ray-*", "Name"]}
     assert statements["TagAtStart"]["Condition"] == {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
 
@@ -186,7 +188,9 @@ def test_worker_policy_allows_the_prefix_only(tmp_path):
     statements = _statements(worker_policy(read_cluster(SHIPPED)))
     assert statements["ReadWriteRuns"]["Resource"] == "arn:aws:s3:::my-bucket/raysent/*"
     assert statements["ListRuns"]["Condition"] == {"StringLike": {"s3:prefix": ["raysent", "raysent/*"]}}
-    actions = {action for statement in statements.values() for action in [statement["Action"]] if isinstance(action, str)}
+    actions = {
+        action for statement in statements.values() for action in [statement["Action"]] if isinstance(action, str)
+    }
     assert actions | set(statements["ReadWriteRuns"]["Action"]) == {
         "s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload",
     }  # fmt: skip

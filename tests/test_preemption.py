@@ -54,7 +54,7 @@ def test_metadata_takes_its_address_from_the_environment(service: Metadata, monk
     assert InstanceMetadata().endpoint == "http://169.254.169.254"
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url + "/")
     assert InstanceMetadata().notice() is None
-    assert service.num_asked == 1
+    assert service.num_requests == 1
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"action": "stop"}', '{"action": "stop", "time": "soon"}'])
@@ -82,13 +82,13 @@ def test_agent_drains_once_for_a_notice_and_again_for_another_deadline(service: 
 def test_agent_asks_on_where_nothing_answers(service: Metadata, caplog: pytest.LogCaptureFixture) -> None:
     """A service that fails now and then, and a cluster that refuses, cost one line each and no notice."""
     agent, drained = _agent(service, refusals=1)
-    service.is_silent = True
+    service.is_failing = True
     agent.look()
     agent.look()
     assert [record.message for record in caplog.records] == [
         f"{service.url}: must give a token; it says 503; asked again every 0.01 s"
     ]
-    service.is_silent = False
+    service.is_failing = False
     service.arm(60)
     agent.look()
     assert drained == []
@@ -137,7 +137,7 @@ def test_agent_process_ends_at_sigterm_without_a_cluster(service: Metadata) -> N
     agent = subprocess.Popen(
         command, env={**os.environ, "AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}, stderr=subprocess.PIPE, text=True
     )
-    while not service.num_asked:
+    while not service.num_requests:
         assert agent.poll() is None
         time.sleep(0.05)
     agent.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What nobody may be able to do: run code of theirs through our files, fill the memory, or reach an open dashboard."""
+"""Safety: files cannot run code or exhaust the memory, and an open dashboard is found."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from raysent.errors import ConfigError
 from raysent.sweeps.space import parse_space
 
 ROOT = Path(__file__).resolve().parent.parent
-# What runs code that a file holds, or writes where an archive says.
+# Modules and calls that run code from a file, or write where an archive says.
 FORBIDDEN_IMPORTS = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "tarfile", "yaml"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "torch.load", "extractall", "unpack_archive", "os.system", "os.popen"}
 
 
 def _forbidden(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield line and name of what a module must not use."""
+    """Yield line and name of every forbidden import and call of a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
@@ -38,8 +38,8 @@ def _forbidden(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, ast.unparse(node)[:60]
 
 
-def test_no_file_is_read_by_what_runs_code_from_it() -> None:
-    """Models, checkpoints and journals are safetensors, npz without objects, and JSON; nothing is unpacked or eval'ed."""
+def test_no_module_runs_code_from_files() -> None:
+    """Models, checkpoints and journals are safetensors, npz without objects, and JSON."""
     found = [
         f"{path.relative_to(ROOT)}:{line} {name}"
         for path in sorted((ROOT / "raysent").rglob("*.py"))
@@ -52,8 +52,8 @@ def test_no_file_is_read_by_what_runs_code_from_it() -> None:
     "code", ["import pickle", "from pickle import loads", "torch.load('a')", "eval('1')", "archive.extractall()",
              "np.load('a', allow_pickle=True)", "subprocess.run('a', shell=True)"],
 )  # fmt: skip
-def test_what_runs_code_would_be_found(code: str) -> None:
-    """The check above sees each of these."""
+def test_forbidden_finds_each_kind(code: str) -> None:
+    """Imports, calls and arguments are found."""
     assert list(_forbidden(ast.parse(code)))
 
 
@@ -69,20 +69,20 @@ def test_what_runs_code_would_be_found(code: str) -> None:
         "'a' * 10**9 == ''",
     ],
 )
-def test_constraints_evaluate_comparisons_and_nothing_else(expression: str) -> None:
-    """Calls, attributes of Python's own and numbers without end are refused in one line."""
+def test_constraints_allow_only_comparisons(expression: str) -> None:
+    """Calls, attributes of Python objects and huge numbers are errors of one line."""
     text = (
         "base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}\n"
         f'search: {{training.batch_size: {{choice: [10, 20]}}}}\nconstraints: ["{expression}"]\n'
     )
-    with pytest.raises(ConfigError, match="cannot be evaluated") as refused:
+    with pytest.raises(ConfigError, match="cannot be evaluated") as raised:
         parse_space(parse_yaml(text), name="toy")
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("tag", ["!!python/object/apply:os.system ['true']", "!!python/name:os.system ''"])
-def test_yaml_makes_no_objects(tag: str) -> None:
-    """A tag of Python's is text of no meaning."""
+def test_yaml_creates_no_objects(tag: str) -> None:
+    """Python tags have no effect."""
     value = parse_yaml(f"a: {tag}\n").values["a"]
     assert not callable(value)
     assert isinstance(value, list | str) or type(value).__module__.startswith("ruamel")
@@ -102,7 +102,7 @@ def test_yaml_is_read_up_to_a_size(tmp_path: Path) -> None:
 
 @contextmanager
 def _dashboard(status: int) -> Iterator[str]:
-    """Answer every question with a status."""
+    """Answer every request with a status."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -111,7 +111,7 @@ def _dashboard(status: int) -> Iterator[str]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -122,12 +122,12 @@ def _dashboard(status: int) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("status", "verdict"), [(200, "failed"), (401, "ok"), (403, "ok"), (500, "unknown")])
-def test_doctor_fails_on_a_dashboard_that_lets_in_without_a_token(status: int, verdict: str) -> None:
-    """An open one runs code for whoever reaches it (CVE-2023-48022)."""
+def test_doctor_fails_on_a_dashboard_without_a_token(status: int, verdict: str) -> None:
+    """Everyone who reaches an open dashboard can run code (CVE-2023-48022)."""
     with _dashboard(status) as address:
         assert check_token_required(address).verdict == verdict
 
 
-def test_torch_is_new_enough_to_have_no_known_hole_in_its_reader() -> None:
-    """Nothing of ours calls it, but a library that we use may: 2.10 is the first without the second bypass."""
+def test_torch_has_no_known_vulnerability_in_load() -> None:
+    """A dependency may call `torch.load`; 2.10 is the first version without the second bypass."""
     assert '"torch>=2.10"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Sweeps on a cluster that already stands or comes for them: a real Ray head with a token, and launchers of our own."""
+"""Sweeps on a running cluster and on one that is started for them: a real Ray head with a token, and fake launchers."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class Head:
     """A Ray head on this machine.
 
     Attributes:
-        dashboard: Its job API.
-        address: Its Ray.
-        token_file: Lets in.
-        folder: What Ray writes.
+        dashboard: Address of its job API.
+        address: Address of Ray.
+        token_file: File with its token.
+        folder: Ray's temporary folder.
     """
 
     dashboard: str
@@ -71,24 +71,24 @@ class Head:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What lets a process of ours in."""
+        """Environment variables that give access."""
         return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token_file)}
 
 
 def _environment(**more: str) -> dict[str, str]:
-    """Return a process's surroundings: no token but those given, raysent from here."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    """Return environment variables of a process: this raysent, and no token except in `more`."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     paths = {"PYTHONPATH": str(SHIPPED.parent), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     keys = {"AWS_ACCESS_KEY_ID": CANARY, "AWS_SECRET_ACCESS_KEY": CANARY}
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "HOME": kept["HOME"]}
-    return {**kept, **paths, **keys, **quiet, **more}
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "HOME": inherited["HOME"]}
+    return {**inherited, **paths, **keys, **quiet, **more}
 
 
 @pytest.fixture(scope="module")
 def head():
-    """A head with token authentication on, its ports on the loopback; ended by its process id."""
-    pytest.importorskip("aiohttp", reason="a job API needs the extra 'cluster'")
-    # Ray's sockets have short names only.
+    """A head with token authentication and its ports on the loopback."""
+    pytest.importorskip("aiohttp", reason="the job API needs the extra 'cluster'")
+    # The paths of Ray's sockets must be short.
     with tempfile.TemporaryDirectory(prefix="rs", dir="/tmp", ignore_cleanup_errors=True) as folder:
         token_file = Path(folder) / "auth_token"
         make_token(token_file)
@@ -122,7 +122,7 @@ def _wait_for(head: Head) -> None:
 
 
 def _space(folder: Path) -> Path:
-    """Write a space of two trials, and its corpus."""
+    """Write a search space of two trials, and its corpus."""
     lines = [" ".join(WORDS[(number * 7 + word * 5) % len(WORDS)] for word in range(7)) for number in range(400)]
     (folder / "text.txt").write_text("".join(f"{line}.\n" for line in lines))
     path = folder / "toy.yaml"
@@ -138,39 +138,39 @@ def _submission(folder: Path, **changes) -> Submission:
 
 
 @pytest.mark.cluster
-# Ray's client asks aiohttp in an old way.
+# Ray's client uses an old argument of aiohttp.
 @pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")
 def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch, capsys):
-    """Shown live, brought home, exit code 0; neither the token nor a key of AWS is in anything it leaves."""
+    """The sweep is shown live and downloaded, exit code 0; no file holds the token or a key of AWS."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     monkeypatch.chdir(tmp_path)
     space = read_space(_space(tmp_path))
     token = head.token_file.read_text()
     code = submit(head.dashboard, token, _submission(tmp_path, space=space))
-    said = capsys.readouterr()
-    assert code == 0, said
-    assert "trial 0001 finished" in said.err
-    assert "trial  status" in said.out
-    assert str(tmp_path / "remote") not in said.out + said.err
-    home = {path.name: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    assert {"sweep.json", "journal.jsonl", "ledger.jsonl", "report.html", "model.safetensors"} <= set(home)
-    secrets = [name for name, data in home.items() if token.encode() in data or CANARY.encode() in data]
+    shown = capsys.readouterr()
+    assert code == 0, shown
+    assert "trial 0001 finished" in shown.err
+    assert "trial  status" in shown.out
+    assert str(tmp_path / "remote") not in shown.out + shown.err
+    files = {path.name: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert {"sweep.json", "journal.jsonl", "ledger.jsonl", "report.html", "model.safetensors"} <= set(files)
+    secrets = [name for name, data in files.items() if token.encode() in data or CANARY.encode() in data]
     assert secrets == []
-    assert token not in said.out + said.err
+    assert token not in shown.out + shown.err
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(("token", "said"), [("", "none"), ("0" * 64, "the token of another cluster")])
-def test_jobs_are_refused_without_the_token(head, tmp_path, token, said):
-    """One clear line, before anything is sent."""
-    with pytest.raises(CloudError, match=f"^{head.dashboard}: requires its token; given {said}$"):
+@pytest.mark.parametrize(("token", "given"), [("", "none"), ("0" * 64, "the token of another cluster")])
+def test_submit_is_rejected_without_the_token(head, tmp_path, token, given):
+    """An error of one line, before anything is sent."""
+    with pytest.raises(CloudError, match=f"^{head.dashboard}: requires its token; given {given}$"):
         submit(head.dashboard, token, _submission(tmp_path))
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.cluster
-def test_doctor_sees_that_a_dashboard_asks_for_its_token(head):
-    """401 is well."""
+def test_doctor_passes_a_dashboard_with_a_token(head):
+    """HTTP status 401 is ok."""
     assert check_token_required(head.dashboard).verdict == "ok"
 
 
@@ -183,15 +183,15 @@ def _sweep_at(head: Head, folder: Path, **environment: str) -> subprocess.Comple
 
 @pytest.mark.cluster
 def test_sweep_at_an_address_works_with_the_token(head, tmp_path):
-    """Ray's own variables name its file."""
+    """Ray's environment variables name the file."""
     ran = _sweep_at(head, tmp_path, **head.environment)
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "run" / "trials.csv").is_file()
 
 
 @pytest.mark.cluster
-def test_sweep_at_an_address_is_refused_without_the_token(head, tmp_path):
-    """Exit code 2, and one line that says what to set; no folder is left."""
+def test_sweep_at_an_address_is_rejected_without_the_token(head, tmp_path):
+    """Exit code 2, one line that names the fix, and no run folder."""
     ran = _sweep_at(head, tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.splitlines()[-1] == (
@@ -202,14 +202,14 @@ def test_sweep_at_an_address_is_refused_without_the_token(head, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_jobs_say_when_nothing_answers():
-    """A port where nothing is."""
+def test_jobs_raise_if_nothing_answers():
+    """An error of one line."""
     with pytest.raises(CloudError, match="no job API of Ray answers"):
         Jobs("http://127.0.0.1:9")
 
 
-def test_submit_waits_for_a_head_that_has_only_just_come(tmp_path, monkeypatch):
-    """It answers before it takes jobs; what it refuses for another reason is told at once."""
+def test_submit_waits_for_a_new_head(tmp_path, monkeypatch):
+    """A new head answers before it accepts jobs; other errors are raised at once."""
     answers = ["500: No available agent to submit job, please try again later", None, "500: no such runtime"]
 
     class Client:
@@ -229,34 +229,34 @@ def test_submit_waits_for_a_head_that_has_only_just_come(tmp_path, monkeypatch):
 
 
 class FakeLauncher:
-    """A cluster that notes what becomes of it."""
+    """A fake launcher that records its calls."""
 
     def __init__(self, folder: Path, *, fails: bool = False) -> None:
         self.token_file = folder / "token"
         make_token(self.token_file)
-        self.life: list[str] = []
+        self.calls: list[str] = []
         self._fails = fails
 
     def up(self, *, sweep, on_line) -> None:
-        """Come up, or half up."""
-        self.life.append(f"up {sweep}")
+        """Start, or fail halfway."""
+        self.calls.append(f"up {sweep}")
         if self._fails:
             raise CloudError("raysent: 'ray up' ended with exit code 1: no capacity")
 
     def down(self, *, on_line) -> None:
-        """Go."""
-        self.life.append("down")
+        """Terminate."""
+        self.calls.append("down")
 
     @contextmanager
     def tunnel(self):
-        """Lead nowhere."""
-        self.life.append("tunnel")
+        """Yield an address where nothing listens."""
+        self.calls.append("tunnel")
         yield "http://127.0.0.1:9"
-        self.life.append("tunnel closed")
+        self.calls.append("tunnel closed")
 
 
 class FakeJobs:
-    """A job API whose one job says given lines, then ends or is interrupted."""
+    """A fake job API whose job prints lines, then ends or is interrupted."""
 
     stopped = 0
 
@@ -268,13 +268,13 @@ class FakeJobs:
         return self
 
     def submit(self, command, *, folder, environment) -> str:
-        """Keep what was sent."""
+        """Keep the job."""
         self.command, self.environment = command, environment
         self.sent = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
         return "job"
 
     def follow(self, name, on_line) -> JobResult:
-        """Say the lines."""
+        """Pass on the lines."""
         for line in self._lines:
             on_line(line)
         if self._ended is None:
@@ -282,75 +282,75 @@ class FakeJobs:
         return self._ended
 
     def stop(self, name) -> None:
-        """Count."""
+        """Count the calls."""
         self.stopped += 1
 
 
-def test_run_on_takes_the_cluster_down_after_the_sweep(tmp_path, monkeypatch):
-    """Up for the run by its name, down at the end, the sweep's own exit code."""
+def test_run_on_terminates_the_cluster_after_the_sweep(tmp_path, monkeypatch):
+    """The cluster is tagged with the name of the run; the exit code is that of the sweep."""
     monkeypatch.setattr(submitting, "submit", lambda *_, **__: 5)
     launcher = FakeLauncher(tmp_path)
     assert run_on(launcher, _submission(tmp_path)) == 5
-    assert launcher.life == ["up run", "tunnel", "tunnel closed", "down"]
+    assert launcher.calls == ["up run", "tunnel", "tunnel closed", "down"]
 
 
-@pytest.mark.parametrize("trouble", [KeyboardInterrupt, CloudError("lost"), ZeroDivisionError])
-def test_run_on_takes_the_cluster_down_whatever_happens(tmp_path, monkeypatch, trouble):
-    """Ctrl-C, a cluster that no longer answers, a mistake of ours."""
+@pytest.mark.parametrize("error", [KeyboardInterrupt, CloudError("lost"), ZeroDivisionError])
+def test_run_on_terminates_the_cluster_after_any_error(tmp_path, monkeypatch, error):
+    """Ctrl-C, a cluster that no longer answers, a bug."""
 
     def fail(*_, **__):
-        raise trouble
+        raise error
 
     monkeypatch.setattr(submitting, "submit", fail)
     launcher = FakeLauncher(tmp_path)
-    if trouble is KeyboardInterrupt:
+    if error is KeyboardInterrupt:
         assert run_on(launcher, _submission(tmp_path)) == 130
     else:
         with pytest.raises((CloudError, ZeroDivisionError)):
             run_on(launcher, _submission(tmp_path))
-    assert launcher.life[-1] == "down"
+    assert launcher.calls[-1] == "down"
 
 
 @pytest.fixture
 def ctrl_c():
-    """A process that hears Ctrl-C, as one in the background does not."""
+    """A process that handles Ctrl-C; background processes ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield partial(signal.raise_signal, signal.SIGINT)
     signal.signal(signal.SIGINT, before)
 
 
-def test_run_on_takes_the_cluster_down_through_one_more_ctrl_c(tmp_path, monkeypatch, capsys, ctrl_c):
-    """One that is pressed meanwhile is answered and passes; the next one is an order."""
+def test_run_on_terminates_the_cluster_despite_one_more_ctrl_c(tmp_path, monkeypatch, capsys, ctrl_c):
+    """The first Ctrl-C during the cleanup prints a message; the second one aborts it."""
     monkeypatch.setattr(submitting, "submit", lambda *_, **__: 0)
     launcher = FakeLauncher(tmp_path)
-    monkeypatch.setattr(launcher, "down", lambda **_: [ctrl_c(), launcher.life.append("down")])
+    monkeypatch.setattr(launcher, "down", lambda **_: [ctrl_c(), launcher.calls.append("down")])
     assert run_on(launcher, _submission(tmp_path)) == 0
-    assert launcher.life[-1] == "down"
+    assert launcher.calls[-1] == "down"
     assert "still cleaning up" in capsys.readouterr().err
     monkeypatch.setattr(launcher, "down", lambda **_: [ctrl_c(), ctrl_c()])
     with pytest.raises(KeyboardInterrupt):
         run_on(launcher, _submission(tmp_path))
 
 
-def test_run_on_takes_down_what_came_half_up(tmp_path):
-    """A head may stand although `ray up` failed."""
+def test_run_on_terminates_a_cluster_that_failed_to_start(tmp_path):
+    """The head may be running although `ray up` failed."""
     launcher = FakeLauncher(tmp_path, fails=True)
     with pytest.raises(CloudError, match="no capacity"):
         run_on(launcher, _submission(tmp_path))
-    assert launcher.life == ["up run", "down"]
+    assert launcher.calls == ["up run", "down"]
 
 
-def test_run_on_keeps_a_cluster_that_is_to_stay(tmp_path, monkeypatch, capsys):
-    """And says that it costs money."""
+def test_run_on_keeps_the_cluster_on_request(tmp_path, monkeypatch, capsys):
+    """A message says that it is billed."""
     monkeypatch.setattr(submitting, "submit", lambda *_, **__: 0)
     launcher = FakeLauncher(tmp_path)
     assert run_on(launcher, _submission(tmp_path), is_kept=True) == 0
-    assert "down" not in launcher.life
+    assert "down" not in launcher.calls
     assert "the cluster stays, and is paid for, until 'raysent cluster down'" in capsys.readouterr().err
 
 
-def test_submit_stops_the_job_and_brings_home_on_ctrl_c(tmp_path, monkeypatch, capsys):
-    """What was done is not lost."""
+def test_submit_stops_the_job_and_downloads_the_run_on_ctrl_c(tmp_path, monkeypatch, capsys):
+    """Finished work is not lost."""
     (tmp_path / "remote").mkdir()
     (tmp_path / "remote" / "journal.jsonl").write_text("{}\n")
     jobs = FakeJobs([])
@@ -360,8 +360,8 @@ def test_submit_stops_the_job_and_brings_home_on_ctrl_c(tmp_path, monkeypatch, c
     assert (tmp_path / "run" / "journal.jsonl").read_text() == "{}\n"
 
 
-def test_submit_with_json_prints_one_object_that_names_the_run_here(tmp_path, monkeypatch, capsys):
-    """Events and chatter leave standard output alone."""
+def test_submit_with_json_prints_one_object_with_the_local_run(tmp_path, monkeypatch, capsys):
+    """Events and other lines do not appear on standard output."""
     remote = str(tmp_path / "remote")
     event = EVENT_MARK + json.dumps({"event": "session", "trials": 4, "concurrent": 2})
     monkeypatch.setattr(
@@ -371,8 +371,8 @@ def test_submit_with_json_prints_one_object_that_names_the_run_here(tmp_path, mo
     assert json.loads(capsys.readouterr().out) == {"run": str(tmp_path / "run")}
 
 
-def test_submit_sends_space_and_files_but_no_secret(tmp_path, monkeypatch):
-    """The space by its name, the corpus beside it; neither the token nor the operator's keys."""
+def test_submit_sends_space_and_files_but_no_secrets(tmp_path, monkeypatch):
+    """The space and its corpus, but neither the token nor keys of AWS."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     space = read_space(_space(tmp_path))
@@ -389,8 +389,8 @@ def test_submit_sends_space_and_files_but_no_secret(tmp_path, monkeypatch):
     assert jobs.environment["RAYSENT_WORKERS"] == '{"num": 2, "CPU": 1, "GPU": 0.0}'
 
 
-def test_ship_leaves_what_is_no_local_file(tmp_path, monkeypatch):
-    """Addresses, bare names and figures stay; too much is refused."""
+def test_ship_keeps_values_that_are_no_local_files(tmp_path, monkeypatch):
+    """Addresses, names without a dot or slash, and numbers stay; too large files are an error."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
     values = {"path": "s3://bucket/a.txt", "name": "docs", "rate": 0.5, "none": "missing/file.txt"}
@@ -401,8 +401,8 @@ def test_ship_leaves_what_is_no_local_file(tmp_path, monkeypatch):
         ship({"path": "big.txt"}, tmp_path / "out")
 
 
-def test_ship_sends_what_a_glob_matches(tmp_path, monkeypatch):
-    """Each file by its name, in order."""
+def test_ship_sends_the_files_of_a_glob(tmp_path, monkeypatch):
+    """All files, in the order of their names."""
     monkeypatch.chdir(tmp_path)
     for name in ("b.txt", "a.txt", "c.md"):
         Path(name).write_text(name)
@@ -411,8 +411,8 @@ def test_ship_sends_what_a_glob_matches(tmp_path, monkeypatch):
     assert (tmp_path / "out" / "shipped" / "1" / "b.txt").read_text() == "b.txt"
 
 
-def test_paths_of_a_space_are_absolute_for_workers_elsewhere(tmp_path, monkeypatch):
-    """Files and globs where they stand here; what names no file stays, and lines stay told."""
+def test_paths_of_a_space_become_absolute_for_other_nodes(tmp_path, monkeypatch):
+    """Files and globs become absolute; other values stay."""
     monkeypatch.chdir(tmp_path)
     space = with_absolute_paths(read_space(_space(tmp_path)))
     assert space.document.values["base"]["corpus"]["path"] == str(tmp_path / "text.txt")
@@ -427,8 +427,8 @@ def test_paths_of_a_space_are_absolute_for_workers_elsewhere(tmp_path, monkeypat
     )
 
 
-def test_bring_home_reads_a_bucket_and_lets_nothing_out_of_the_folder(tmp_path, monkeypatch):
-    """Every object below the run's address, where it was; a name that climbs is refused."""
+def test_download_reads_a_bucket_and_stays_inside_the_folder(tmp_path, monkeypatch):
+    """All objects below the address; a name with `..` is an error."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
@@ -448,7 +448,7 @@ def test_bring_home_reads_a_bucket_and_lets_nothing_out_of_the_folder(tmp_path, 
 
 @pytest.fixture
 def raysent(monkeypatch, capsys, tmp_path):
-    """The command line, in a folder with a space."""
+    """The command line in a folder with a search space."""
     monkeypatch.chdir(tmp_path)
     _space(tmp_path)
     return CommandLine(monkeypatch, capsys)
@@ -456,7 +456,7 @@ def raysent(monkeypatch, capsys, tmp_path):
 
 @pytest.fixture
 def submitted(monkeypatch):
-    """The cluster file that each sweep on a cluster was launched with, and its submission; nothing is launched."""
+    """Cluster file and submission of each sweep on a cluster; nothing is launched."""
     seen = []
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
@@ -466,8 +466,8 @@ def submitted(monkeypatch):
     return seen
 
 
-def test_sweep_on_a_cluster_knows_what_each_of_its_machines_costs(raysent, submitted):
-    """List prices by type unless the space says one; where they are from is said where AWS was not asked."""
+def test_sweep_on_a_cluster_sets_the_prices_of_its_machines(raysent, submitted):
+    """List prices by type, unless the space sets a price; a message names their source if AWS is not available."""
     ran = raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "a", "--seed", 4)
     assert ran.code == 0, ran.err
     assert ran.err.startswith("prices on demand: list price of 20")
@@ -491,8 +491,8 @@ def test_sweep_on_a_cluster_knows_what_each_of_its_machines_costs(raysent, submi
         (["--market", "on-demand"], 2),
     ],
 )
-def test_sweep_on_a_cluster_lets_no_more_workers_come_than_it_may_pay_for(raysent, submitted, options, num):
-    """The cluster's own limit is as low as what the sweep is told; the head is paid for, too."""
+def test_sweep_on_a_cluster_limits_its_workers(raysent, submitted, options, num):
+    """The limit of the cluster file is that of the sweep; the head counts too."""
     assert raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "a", *options).code == 0
     [(file, submission)] = submitted
     assert submission.workers == Workers(num, 4, 1.0)
@@ -500,7 +500,7 @@ def test_sweep_on_a_cluster_lets_no_more_workers_come_than_it_may_pay_for(raysen
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error"),
     [
         (["--cluster", "none.yaml"], "error: none.yaml: no such file"),
         (["--cluster", SHIPPED, "--address", "auto"], "error: --cluster: must not stand beside --address or --dry-run"),
@@ -511,22 +511,22 @@ def test_sweep_on_a_cluster_lets_no_more_workers_come_than_it_may_pay_for(raysen
         ),
     ],
 )
-def test_sweep_on_a_cluster_refuses(raysent, options, said):
-    """One line, exit code 2, before anything costs money."""
+def test_sweep_on_a_cluster_rejects(raysent, options, error):
+    """Errors of one line with exit code 2, before anything costs money."""
     ran = raysent("sweep", "toy.yaml", *options)
-    assert (ran.code, ran.out, ran.err.strip()) == (2, "", said)
+    assert (ran.code, ran.out, ran.err.strip()) == (2, "", error)
 
 
-def test_drivers_live_where_nobody_takes_the_machine_away():
-    """On the machines meant for them, else on the head, else anywhere."""
+def test_driver_place_prefers_machines_that_are_not_interrupted():
+    """Machines with `raysent_driver`, else the head, else any node."""
     assert _driver_place({"CPU": 4, "raysent_driver": 64, "node:__internal_head__": 1}) == {"raysent_driver": 1.0}
     assert _driver_place({"CPU": 4, "node:__internal_head__": 1}) == {"node:__internal_head__": 0.001}
     assert _driver_place({"CPU": 4}) == {}
 
 
 @pytest.mark.cluster
-def test_node_agent_drains_with_the_token_and_says_so_without(head):
-    """A node of its own is drained by who has the token; who has none is told once how to give it."""
+def test_node_agent_drains_with_the_token_and_reports_a_missing_one(head):
+    """With the token it drains a node; without, it logs once how to provide the token."""
     start = ["-m", "ray.scripts.scripts", "start", f"--address={head.address}", "--block", "--num-cpus=0"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with (
@@ -535,14 +535,14 @@ def test_node_agent_drains_with_the_token_and_says_so_without(head):
     ):
         try:
             service.arm(60)
-            assert _agent_says(head, service.url, until="RAY_AUTH_TOKEN_PATH").count("\n") == 1
-            assert "drained for terminate" in _agent_says(head, service.url, until="drained", **head.environment)
+            assert _agent_log(head, service.url, until="RAY_AUTH_TOKEN_PATH").count("\n") == 1
+            assert "drained for terminate" in _agent_log(head, service.url, until="drained", **head.environment)
         finally:
             node.terminate()
 
 
-def _agent_says(head, url: str, *, until: str, **environment: str) -> str:
-    """Return what a node agent writes until a word comes, and for two polls more."""
+def _agent_log(head, url: str, *, until: str, **environment: str) -> str:
+    """Return the log of a node agent until a word occurs, and for two more polls."""
     node_id = _worker_node(head)
     command = [
         sys.executable,
@@ -557,18 +557,18 @@ def _agent_says(head, url: str, *, until: str, **environment: str) -> str:
     ]
     environment = _environment(AWS_EC2_METADATA_SERVICE_ENDPOINT=url, **environment)
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as agent:
-        said = ""
-        while until not in said:
+        log = ""
+        while until not in log:
             line = agent.stderr.readline()
-            assert line, said
-            said += line
+            assert line, log
+            log += line
         time.sleep(2)
         agent.kill()
-        return said + agent.stderr.read()
+        return log + agent.stderr.read()
 
 
 def _worker_node(head) -> str:
-    """Return the id of the node that is not the head's, as soon as it is there."""
+    """Wait for a node beside the head; return its id."""
     code = (
         "import sys, time; from raysent.preemption.ray_nodes import _control_service\n"
         "while True:\n"

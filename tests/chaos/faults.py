@@ -105,7 +105,7 @@ class MetadataFlaps:
             answers = ["silent", "nonsense", "none", "notice"] * 2
             chance.shuffle(answers)
             for answer in [*answers, "silent", "notice", "none"]:
-                service.is_silent = answer == "silent"
+                service.is_failing = answer == "silent"
                 service.say("<html>" if answer == "nonsense" else None)
                 if answer == "notice":
                     _arm(service, stage.notice_s)

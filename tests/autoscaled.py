@@ -1,17 +1,16 @@
-"""A Ray cluster on this machine that grows and shrinks: Ray's fake multi-node provider, on which types can be missing."""
+"""An autoscaling Ray cluster on this machine: Ray's fake multi-node provider, on which types can be unavailable."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,93 +22,109 @@ from ray.autoscaler.node_launch_exception import NodeLaunchException
 
 from raysent.cluster.autoscaling import SCORER, SCORER_VARIABLE, TYPES_VARIABLE, NodeType, format_types
 
-# What Ray's autoscaler asks for although nothing is installed on nodes that are processes.
+# Required keys of Ray's autoscaler that have no use for nodes that are processes.
 _LISTS = (
     *("cluster_synced_files", "rsync_exclude", "rsync_filter", "initialization_commands", "setup_commands"),
     *("head_setup_commands", "worker_setup_commands", "head_start_ray_commands", "worker_start_ray_commands"),
 )
+# Ray ends a head that does not start within 30 seconds.
+_NUM_STARTS, _START_S = 3, 120.0
 HERE = Path(__file__).resolve().parent
 
 
 class Provider(FakeMultiNodeProvider):
-    """Ray's fake provider, without machines of the types that its file names `missing`."""
+    """Ray's fake provider, without machines of the types in `missing` of its configuration."""
 
     def _next_hex_node_id(self) -> str:
-        """Return an id that differs in its first digits, by which ledgers name a node."""
+        """Return an id that is unique in its first digits, which ledgers use as the name of a node."""
         self._next_node_id += 1
         return f"{self._next_node_id:012x}".ljust(56, "e")
 
     def create_node_with_resources_and_labels(self, node_config, tags, count, resources, labels) -> None:
-        """Start a node, or refuse as AWS does where it has none."""
+        """Start a node, or raise the error of AWS if the type is unavailable."""
         if tags["ray-user-node-type"] in self.provider_config["missing"]:
-            raise NodeLaunchException("InsufficientInstanceCapacity", "there is none", None)
+            raise NodeLaunchException("InsufficientInstanceCapacity", "not available", None)
         super().create_node_with_resources_and_labels(node_config, tags, count, resources, labels)
 
 
 @dataclass(frozen=True)
-class Growing:
-    """A cluster that grows.
+class AutoscalingCluster:
+    """An autoscaling cluster.
 
     Attributes:
-        address: Of its head.
+        address: Address of its head.
     """
 
     address: str
 
     def num_workers(self) -> int:
-        """Return how many workers there are."""
+        """Return the number of workers."""
         nodes = GcsClient(address=self.address).get_all_node_info(timeout=10).values()
         return sum(node.state == 0 and "CPU" in node.resources_total for node in nodes)
 
 
 @contextmanager
-def growing_cluster(
+def autoscaling_cluster(
     types: Mapping[str, Mapping[str, Any]],
     *,
     head: Mapping[str, str],
     missing: tuple[str, ...] = (),
     idle_s: float = 20,
     max_workers: int = 8,
-) -> Iterator[Growing]:
+) -> Iterator[AutoscalingCluster]:
     """Run a head without cores whose autoscaler starts nodes of these types; all its processes end with the block.
 
     Args:
         types: Name -> node type as in a cluster file.
-        head: The head's labels.
-        missing: Types of which there are none.
-        idle_s: After how many idle seconds a node goes; enough for a trial to start on a busy machine, as until then its
-            node counts as idle.
-        max_workers: Nodes beside the head, whatever waits; `--cluster` sets it to what dollars an hour allow.
+        head: Labels of the head.
+        missing: Types that are unavailable.
+        idle_s: Seconds after which an idle node ends. A node is idle until its trial has started, which takes time on a
+            busy machine.
+        max_workers: The most nodes beside the head; `--cluster` computes it from the limit on dollars an hour.
     """
-    # Ray's sockets have short names only.
+    config = {"types": types, "missing": missing, "idle_s": idle_s, "max_workers": max_workers}
+    with ExitStack() as stack:
+        for _ in range(_NUM_STARTS):
+            address = stack.enter_context(_started_head(config, head))
+            if address:
+                break
+            stack.close()
+        else:
+            raise AssertionError("the head did not start")
+        yield AutoscalingCluster(address)
+
+
+@contextmanager
+def _started_head(config: Mapping[str, Any], labels: Mapping[str, str]) -> Iterator[str]:
+    """Start a head and yield its address, empty if it does not start: Ray allows 30 seconds, however busy the machine."""
+    # The paths of Ray's sockets must be short.
     with tempfile.TemporaryDirectory(prefix="rs", dir="/tmp", ignore_cleanup_errors=True) as name:
         folder, ports = Path(name), free_ports(3)
         address = f"127.0.0.1:{ports[0]}"
-        (folder / "cluster.json").write_text(
-            json.dumps({**_config(types, address, missing, idle_s), "max_workers": max_workers})
-        )
+        (folder / "cluster.json").write_text(json.dumps(_config(address, **config)))
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=0"),
             *("--node-ip-address=127.0.0.1", f"--port={ports[0]}", f"--temp-dir={folder}/ray"),
             *(f"--ray-client-server-port={ports[1]}", f"--dashboard-agent-listen-port={ports[2]}"),
             *("--include-dashboard=false", "--object-store-memory=80000000"),
-            *(f"--labels={','.join(f'{key}={value}' for key, value in head.items())}", "--disable-usage-stats"),
+            *(f"--labels={','.join(f'{key}={value}' for key, value in labels.items())}", "--disable-usage-stats"),
             f"--autoscaling-config={folder}/cluster.json",
         ]
-        log = (folder / "head.log").open("w")
-        process = subprocess.Popen(command, env=_environment(types), stdout=log, stderr=log, start_new_session=True)
+        environment = _environment(config["types"])
+        with (folder / "head.log").open("w") as log:
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
-            _wait_for(ports[0], process)
-            yield Growing(address)
+            yield address if _is_started(process, folder / "head.log") else ""
         finally:
-            log.close()
             _end(folder, process)
 
 
-def _config(types: Mapping[str, Any], address: str, missing: tuple[str, ...], idle_s: float) -> dict[str, Any]:
+def _config(
+    address: str, *, types: Mapping[str, Any], missing: tuple[str, ...], idle_s: float, max_workers: int
+) -> dict[str, Any]:
     head = {"ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}}
     provider = {
-        **{"type": "external", "module": "growing.Provider", "gcs_address": address, "missing": list(missing)},
+        **{"type": "external", "module": "autoscaled.Provider", "gcs_address": address, "missing": list(missing)},
         **{
             "disable_node_updaters": True,
             "disable_launch_config_check": True,
@@ -118,8 +133,8 @@ def _config(types: Mapping[str, Any], address: str, missing: tuple[str, ...], id
         },
     }
     return {
-        "cluster_name": "growing",
-        "max_workers": 8,
+        "cluster_name": "autoscaling",
+        "max_workers": max_workers,
         "idle_timeout_minutes": idle_s / 60,
         "upscaling_speed": 100.0,
         "provider": provider,
@@ -138,7 +153,7 @@ def _environment(types: Mapping[str, Any]) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": f"{HERE.parent}:{HERE}",
         "RAY_FAKE_CLUSTER": "1",
-        "RAY_AUTH_MODE": "disabled",  # a head that is started by hand asks for a token otherwise
+        "RAY_AUTH_MODE": "disabled",  # otherwise the head requires a token
         "AUTOSCALER_UPDATE_INTERVAL_S": "1",
         "OMP_NUM_THREADS": "1",
         SCORER_VARIABLE: SCORER,
@@ -146,18 +161,18 @@ def _environment(types: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + 60
+def _is_started(process: subprocess.Popen[bytes], log: Path) -> bool:
+    """Wait until a head has started, or has ended because it could not."""
+    until = time.monotonic() + _START_S
     while time.monotonic() < until and process.poll() is None:
-        with suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
+        if "Ray runtime started" in log.read_text():
+            return True
         time.sleep(0.2)
-    raise AssertionError("the head did not come up")
+    return False
 
 
 def _end(folder: Path, process: subprocess.Popen[bytes]) -> None:
-    """End the head and every node that it started: the processes that name its folder or its session."""
+    """End the head and all its nodes: the processes whose command line contains its folder."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=15)
