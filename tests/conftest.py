@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
 
 # Processes side by side, each with a thread a core, would wait for each other's threads most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray gives its workers what the rest of the machine leaves over: beside other tests, next to nothing.
 os.environ.setdefault("RAY_worker_niceness", "0")
+# No test compares clocks: on a busy machine an example may take any time.
+settings.register_profile("raysent", deadline=None)
+settings.load_profile("raysent")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
