@@ -30,12 +30,9 @@ EXEMPT = {
 NOT_YET = {
     "README.md",
     "docs",
-    "raysent/analysis",
     "raysent/cli",
-    "raysent/data",
     "raysent/kernels",
     "raysent/models",
-    "raysent/preemption",
     "raysent/report",
     "raysent/sweeps",
     "raysent/training",
