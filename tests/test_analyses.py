@@ -222,13 +222,13 @@ def test_reported_tables_are_complete():
 def test_reported_for_joins_a_papers_tables_but_never_protocols():
     """MC-QT is in two tables of one paper; its row in another paper, of another protocol, is a separate entry."""
     models = [model for model in analyses.reported_for(["MR", "SST-2", "SICK-R"]) if model.model.startswith("MC-QT")]
-    told = {model.where: model for model in models}
-    joined = told["Logeswaran and Lee, 2018, tables 1 and 2"]
+    by_paper = {model.where: model for model in models}
+    joined = by_paper["Logeswaran and Lee, 2018, tables 1 and 2"]
     assert (joined.protocol, joined.figures) == (
         "kiros",
         {"dim": 4800, "hours": 28, "MR": 82.4, "SST-2": 87.6, "SICK-R": 87.4},
     )
-    assert told["Tang and de Sa, 2018, table 5"].protocol == "senteval"
+    assert by_paper["Tang and de Sa, 2018, table 5"].protocol == "senteval"
     assert analyses.reported_for(["no-such-task"]) == []
 
 

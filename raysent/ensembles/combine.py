@@ -89,11 +89,10 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     chosen, costs, subsets = _choose(ranked, limits or CostLimits())
     result = summarize(
         output,
-        members=list(chosen),
+        members=chosen,
         costs=costs,
         subsets=subsets,
         tasks=_fit(_by_task(chosen), method),
-        records=_by_task(chosen),
         joined=score_joined_vectors(list(chosen), tasks, evaluator=evaluator) if joins_vectors else {},
     )
     write_result(output, result)

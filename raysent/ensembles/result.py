@@ -195,32 +195,31 @@ def read_result(folder: Path) -> EnsembleResult:
 def summarize(
     folder: Path,
     *,
-    members: Sequence[Member],
+    members: Mapping[Member, Sequence[Record]],
     costs: Mapping[str, MemberCost],
     subsets: Sequence[MemberSubset],
     tasks: Sequence[TaskEnsemble],
-    records: Sequence[Sequence[Record]],
     joined: Mapping[str, Sequence[TaskScores]],
 ) -> EnsembleResult:
     """Return an ensemble and its scores.
 
     Args:
         folder: The ensemble's folder, which the members' paths are relative to.
-        members: The members, by falling mean validation score.
+        members: The members by falling mean validation score, with the records that it was fitted on [tasks].
         costs: Member -> its cost.
         subsets: Subsets of the members.
         tasks: The ensemble on each task.
-        records: The members' records that it was fitted on [tasks][members].
         joined: Scores on each task of probes on joined vectors, by name.
     """
     names = tuple(member.name for member in members)
+    by_task = list(zip(*members.values(), strict=True))
     scores = _scores_by_name(names, tasks, joined)
     difference = mean_estimate([task.ensemble.test.minus(task.members[0].test) for task in tasks])
     return EnsembleResult(
         paths={member.name: saved_path(member.path, folder) for member in members},
         keys={member.name: member.key for member in members},
         method=tasks[0].method,
-        protocol=records[0][0].protocol,
+        protocol=by_task[0][0].protocol,
         members=names,
         best_member=names[0],
         replaced=tuple(task.task for task in tasks if task.is_replaced),
@@ -228,7 +227,7 @@ def summarize(
         choices=tuple(subsets),
         tasks={
             task.task: _on_task(task, of_task, {name: found[place] for name, found in scores.items()}, names)
-            for place, (task, of_task) in enumerate(zip(tasks, records, strict=True))
+            for place, (task, of_task) in enumerate(zip(tasks, by_task, strict=True))
         },
         mean=MeanOverTasks(
             scores={name: MeanScores(**_means(found)) for name, found in scores.items()},
