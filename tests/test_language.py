@@ -33,6 +33,7 @@ NOT_YET = {
     "raysent/cli",
     "raysent/kernels",
     "raysent/models",
+    "raysent/preemption",
     "raysent/report",
     "raysent/sweeps",
     "raysent/training",
