@@ -178,7 +178,7 @@ def test_first_bit_is_the_highest_of_the_first_byte():
     assert pack_bits([[1, 0, 0, 0, 0, 0, 0, 0, 1]]).tolist() == [[128, 128]]
     with pytest.raises(DataError, match="must be bits, 0 or 1"):
         pack_bits([[0.5]])
-    with pytest.raises(DataError, match="9 bits must be 2 bytes a row; given 1"):
+    with pytest.raises(DataError, match="9 bits must be 2 bytes per row; given 1"):
         unpack_bits(np.zeros((1, 1), dtype=np.uint8), num_bits=9)
 
 

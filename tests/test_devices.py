@@ -1,7 +1,7 @@
-"""A training step gives its work to a device and waits for nothing.
+"""A training step never waits for the device; float32 products keep their accuracy.
 
-`meta` tensors stand in for a GPU's: they have shapes and no values, refuse to mix with those of the CPU, and whatever
-would ask for a value fails.
+`meta` tensors take the place of GPU tensors: they have shapes and no values, they cannot be mixed with CPU tensors, and
+every operation that needs a value fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import pytest
 import torch
 from tiny_run import tiny_run
 
-from raysent.kernels.devices import to_device
+from raysent.kernels import compiled
+from raysent.kernels.devices import set_matmul_precision, to_device
 from raysent.training.data import open_training_data
 from raysent.training.loop import _Training
 from raysent.training.workers import Workers
@@ -47,8 +48,8 @@ _OBJECTIVES = {
 
 @pytest.fixture
 def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Train a run for two steps on tensors without values."""
-    # What torch lacks for such tensors.
+    """Return a function that trains a run for two steps on tensors without values."""
+    # torch has no autocast for such tensors.
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
 
@@ -62,21 +63,44 @@ def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("name", _ENCODERS)
-def test_step_of_an_encoder_waits_for_nothing(step: Any, name: str) -> None:
-    """Every encoder, under the objective that all take."""
+def test_step_of_an_encoder_does_not_synchronize(step: Any, name: str) -> None:
+    """Every encoder, with the objective that supports all encoders."""
     step(encoder=_ENCODERS[name])
 
 
 @pytest.mark.parametrize("name", _OBJECTIVES)
-def test_step_of_an_objective_waits_for_nothing(step: Any, name: str) -> None:
-    """Every objective over text, with its defaults."""
+def test_step_of_an_objective_does_not_synchronize(step: Any, name: str) -> None:
+    """Every objective over text, with its default configuration."""
     step(objective={"type": name}, **_OBJECTIVES[name])
 
 
-def test_arrays_come_to_a_device_as_they_are() -> None:
-    """Of any kind of integer, laid out in any way."""
+def test_to_device_keeps_shape_and_values() -> None:
+    """Arrays of any integer type and any memory layout become int64 tensors."""
     values = np.arange(12, dtype=np.int32).reshape(3, 4).T
-    found = to_device(values, None)
-    assert found.dtype == torch.int64
-    assert np.array_equal(found.numpy(), values)
+    tensor = to_device(values, None)
+    assert tensor.dtype == torch.int64
+    assert np.array_equal(tensor.numpy(), values)
     assert to_device(values, _META).shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision"),
+    [
+        ("fpu avx512_bf16", "medium"),
+        ("fpu avx512_bf16 amx_tile", "highest"),
+        ("fpu avx2", "highest"),
+        (None, "highest"),
+    ],
+)
+def test_matmul_precision_is_exact_on_any_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str | None, precision: str
+) -> None:
+    """OneDNN is used where it keeps float32, not with AMX, nor on a system without /proc/cpuinfo."""
+    if flags is not None:
+        (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags\t\t: {flags}\n")
+    monkeypatch.setattr(compiled, "_CPU_INFO", tmp_path / "cpuinfo")
+    before = torch.get_float32_matmul_precision()
+    try:
+        assert set_matmul_precision() == precision == torch.get_float32_matmul_precision()
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,4 +1,4 @@
-"""The loss of foretold words: cross-entropy of the whole vocabulary, block by block, with all gradients."""
+"""The fused cross-entropy over a vocabulary, block by block, with all gradients."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ WORDS, HIDDEN, BLOCK = 150, 7, 16
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Blocks of sixteen rows."""
+    """Set the block size to sixteen rows."""
     monkeypatch.setattr(module, "BLOCK_BYTES", 4 * BLOCK * WORDS)
 
 
 @pytest.fixture(params=[True, False], ids=["compiled", "torch"])
 def ours(request):
-    """The loss under test, in both ways; the compiled one needs what the machine may not have."""
+    """The loss in both implementations; the compiled one is skipped if there is no compiler."""
     if request.param:
         try:
             load("cross_entropy")
@@ -34,7 +34,7 @@ def ours(request):
 
 
 def inputs(rows, *, has_bias=True, scale=1.0):
-    """Random states, weight, bias and targets."""
+    """Return random states, weight, bias and targets."""
     generator = torch.Generator().manual_seed(rows)
     shapes = [(rows, HIDDEN), (WORDS, HIDDEN), (WORDS,)][: 3 if has_bias else 2]
     values = [(scale * torch.randn(shape, generator=generator)).requires_grad_() for shape in shapes]
@@ -43,12 +43,12 @@ def inputs(rows, *, has_bias=True, scale=1.0):
 
 
 def plain(states, weight, bias, targets):
-    """The formula as torch has it."""
+    """Return the loss by torch's functions."""
     return functional.cross_entropy(functional.linear(states, weight, bias).float(), targets, reduction="sum")
 
 
 def gradients(loss, given, *, low=False):
-    """The loss, and its gradients by all that have one."""
+    """Return the loss and its gradients."""
     trained = [value for value in given[:3] if value is not None]
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low):
         value = loss(*given)
@@ -57,22 +57,22 @@ def gradients(loss, given, *, low=False):
 
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("rows", [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 5])
-def test_loss_and_gradients_are_cross_entropys(ours, rows, has_bias):
-    """Fewer rows than a block, exactly one, one more, and several."""
+def test_loss_and_gradients_equal_torchs(ours, rows, has_bias):
+    """Fewer rows than a block, exactly one block, one row more, and several blocks."""
     given = inputs(rows, has_bias=has_bias)
     for one, other in zip(gradients(ours, given), gradients(plain, given), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-6)
 
 
 def test_loss_of_no_rows_is_zero(ours):
-    """An empty sum."""
+    """The loss and the gradients of no rows are zero."""
     value, *found = gradients(ours, inputs(0))
     assert value == 0
     assert not any(gradient.any() for gradient in found)
 
 
-def test_gradient_is_scaled_by_what_follows(ours):
-    """A loss that is a part of another one."""
+def test_gradient_is_scaled_by_the_outer_gradient(ours):
+    """The loss may be a term of another loss."""
     given = inputs(20)
     [half] = torch.autograd.grad(0.5 * ours(*given), given[:1])
     [whole] = torch.autograd.grad(ours(*given), given[:1])
@@ -80,7 +80,7 @@ def test_gradient_is_scaled_by_what_follows(ours):
 
 
 def test_loss_in_bfloat16_stays_near(ours):
-    """Products are rounded, scores and sums are not; gradients keep their parameters' type."""
+    """Products are rounded, softmax and sums are float32; gradients have the type of their parameters."""
     given = inputs(3 * BLOCK + 5)
     low, exact = gradients(ours, given, low=True), gradients(plain, given)
     assert low[0].dtype == torch.float32
@@ -91,7 +91,7 @@ def test_loss_in_bfloat16_stays_near(ours):
 
 
 def test_loss_without_gradient_is_the_same(ours):
-    """What validation asks for."""
+    """Validation needs the loss only."""
     given = inputs(BLOCK + 3)
     with torch.no_grad():
         found = ours(*given)
@@ -100,7 +100,7 @@ def test_loss_without_gradient_is_the_same(ours):
 
 
 def test_loss_of_a_word_without_probability_is_finite(ours):
-    """A probability below the least of float32 has a logarithm all the same."""
+    """A probability that underflows in float32 still has a finite logarithm."""
     given = inputs(20, scale=30.0)
     value = ours(*given)
     assert value > 103 * 20
@@ -108,23 +108,23 @@ def test_loss_of_a_word_without_probability_is_finite(ours):
 
 
 def test_loss_of_nan_is_nan(ours):
-    """One state that is no number."""
+    """One NaN in the states makes the loss NaN."""
     given = inputs(20)
     with torch.no_grad():
         given[0][3, 2] = torch.nan
     assert torch.isnan(ours(*given))
 
 
-def test_scores_of_all_rows_never_stand_side_by_side(ours, monkeypatch):
-    """Buffers hold one block, however many rows there are."""
-    made, product = [], torch.mm
-    monkeypatch.setattr(torch, "mm", lambda *of, out: made.append(out.shape) or product(*of, out=out))
+def test_memory_holds_the_scores_of_one_block(ours, monkeypatch):
+    """Buffers have the size of one block, for any number of rows."""
+    shapes, product = [], torch.mm
+    monkeypatch.setattr(torch, "mm", lambda *operands, out: shapes.append(out.shape) or product(*operands, out=out))
     ours(*inputs(5 * BLOCK + 3))
-    assert made == [(BLOCK, WORDS), (BLOCK, HIDDEN)] * 6
+    assert shapes == [(BLOCK, WORDS), (BLOCK, HIDDEN)] * 6
 
 
-def test_a_target_beyond_the_vocabulary_is_refused(ours):
-    """No memory is read that is not the scores'."""
+def test_target_outside_the_vocabulary_is_refused(ours):
+    """The kernel never reads memory outside the scores."""
     *given, targets = inputs(20)
     for word in (WORDS, -1):
         targets[3] = word

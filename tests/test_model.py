@@ -10,7 +10,6 @@ from raysent.config import Document, validate
 from raysent.data.batches import Batch
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, RaysentError
-from raysent.kernels import devices as matmul
 from raysent.kernels.row_adam import RowAdam, gradient_values
 from raysent.models import ModelConfig, SentenceModel, load, register_loader
 from raysent.models import model as encoding
@@ -305,18 +304,3 @@ def test_load_reads_whatever_has_a_loader(tmp_path, monkeypatch):
     register_loader("thing.json", lambda _folder: HashEncoder(7))
     write_json(tmp_path / "thing.json", {})
     assert load(tmp_path).get_sentence_embedding_dimension() == 7
-
-
-@pytest.mark.parametrize(
-    ("flags", "word"),
-    [("fpu avx512_bf16", "medium"), ("fpu avx512_bf16 amx_tile", "highest"), ("fpu avx2", "highest")],
-)
-def test_matmul_precision_is_exact_on_any_cpu(tmp_path, monkeypatch, flags, word):
-    """OneDNN where it keeps float32, not where it would use tiles."""
-    (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags\t\t: {flags}\n")
-    monkeypatch.setattr(matmul, "_CPU_DESCRIPTION", tmp_path / "cpuinfo")
-    before = torch.get_float32_matmul_precision()
-    try:
-        assert matmul.set_matmul_precision() == word == torch.get_float32_matmul_precision()
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -1,4 +1,4 @@
-"""The node agent: it asks the metadata service as AWS wants to be asked, and drains once for each notice."""
+"""The node agent: it polls the metadata service by AWS's protocol, and drains once per notice."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from raysent.preemption.ray_nodes import USUAL_NOTICE_S, DrainError, _Deadline
 
 @pytest.fixture
 def service() -> Iterator[Metadata]:
-    """A metadata service that knows of no notice."""
+    """A metadata service without a notice."""
     with metadata_service() as running:
         yield running
 
 
 def _agent(service: Metadata, refusals: int = 0) -> tuple[NodeAgent, list[float]]:
-    """Return an agent and the seconds left of each drain that was accepted, after so many that were not."""
+    """Return an agent and the seconds left of each accepted drain; the first `refusals` drains fail."""
     drained: list[float] = []
-    left = [refusals]
+    num_refusals = [refusals]
 
     def drain(left_s: float, why: str) -> None:
-        left[0] -= 1
-        if left[0] >= 0:
-            raise DrainError("the cluster is away")
+        num_refusals[0] -= 1
+        if num_refusals[0] >= 0:
+            raise DrainError("no cluster")
         drained.append(left_s)
 
     return NodeAgent(InstanceMetadata(service.url), drain, poll_s=0.01), drained
 
 
-def test_metadata_asks_with_a_token_and_renews_it(service: Metadata) -> None:
-    """404 is no notice; a token that is not taken any more is replaced."""
+def test_metadata_uses_a_token_and_renews_it(service: Metadata) -> None:
+    """Status 404 means no notice; an expired token is replaced."""
     metadata = InstanceMetadata(service.url)
     assert metadata.notice() is None
     service.token = "second"
@@ -49,8 +49,8 @@ def test_metadata_asks_with_a_token_and_renews_it(service: Metadata) -> None:
     assert notice.time_s == pytest.approx(time.time() + 120, abs=3)
 
 
-def test_metadata_takes_its_address_from_the_environment(service: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable that AWS's own libraries read."""
+def test_metadata_endpoint_of_the_environment(service: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The endpoint is read from the variable that AWS's libraries use."""
     assert InstanceMetadata().endpoint == "http://169.254.169.254"
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url + "/")
     assert InstanceMetadata().notice() is None
@@ -58,71 +58,71 @@ def test_metadata_takes_its_address_from_the_environment(service: Metadata, monk
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"action": "stop"}', '{"action": "stop", "time": "soon"}'])
-def test_metadata_refuses_a_notice_that_cannot_be_read(service: Metadata, text: str) -> None:
-    """What was given is told."""
+def test_metadata_refuses_an_invalid_notice(service: Metadata, text: str) -> None:
+    """The error shows the text."""
     service.say(text)
     with pytest.raises(MetadataError, match="spot/instance-action: must hold an action and a time; given"):
         InstanceMetadata(service.url).notice()
 
 
 def test_agent_drains_once_for_a_notice_and_again_for_another_deadline(service: Metadata) -> None:
-    """Asked again and again, the same notice is one."""
+    """Polling the same notice repeatedly drains once."""
     agent, drained = _agent(service)
-    agent.look()
+    agent.poll()
     assert drained == []
     service.arm(100)
-    agent.look()
-    agent.look()
+    agent.poll()
+    agent.poll()
     assert drained == [pytest.approx(100, abs=3)]
     service.arm(20)
-    agent.look()
+    agent.poll()
     assert drained[1:] == [pytest.approx(20, abs=3)]
 
 
-def test_agent_asks_on_where_nothing_answers(service: Metadata, caplog: pytest.LogCaptureFixture) -> None:
-    """A service that fails now and then, and a cluster that refuses, cost one line each and no notice."""
+def test_agent_continues_after_failures(service: Metadata, caplog: pytest.LogCaptureFixture) -> None:
+    """A failing service and a refusing cluster are logged once each, and no notice is lost."""
     agent, drained = _agent(service, refusals=1)
     service.is_failing = True
-    agent.look()
-    agent.look()
+    agent.poll()
+    agent.poll()
     assert [record.message for record in caplog.records] == [
-        f"{service.url}: must give a token; it says 503; asked again every 0.01 s"
+        f"{service.url}: must return a token; status 503; retried every 0.01 s"
     ]
     service.is_failing = False
     service.arm(60)
-    agent.look()
+    agent.poll()
     assert drained == []
-    agent.look()
+    agent.poll()
     assert len(drained) == 1
 
 
-def test_agent_tells_a_refusal_once(service: Metadata, caplog: pytest.LogCaptureFixture) -> None:
-    """Told again and again until the cluster takes it, and said once for as long as the reason is the same."""
+def test_agent_logs_a_repeated_refusal_once(service: Metadata, caplog: pytest.LogCaptureFixture) -> None:
+    """The drain is retried until the cluster accepts it; the same reason is logged once."""
     agent, drained = _agent(service, refusals=5)
     service.arm(60)
     for _ in range(6):
-        agent.look()
+        agent.poll()
     assert len(drained) == 1
-    told = [record.message.split(" in ")[0] for record in caplog.records]
-    assert told == ["the cluster is away; told again every 0.01 s", "drained for terminate"]
+    logged = [record.message.split(" in ")[0] for record in caplog.records]
+    assert logged == ["no cluster; retried every 0.01 s", "drained for terminate"]
 
 
-def test_agent_takes_a_shutdown_as_a_notice(service: Metadata) -> None:
-    """SIGTERM drains at once, for less time than a machine that shuts down has; after a notice nothing more."""
+def test_agent_treats_a_shutdown_as_a_notice(service: Metadata) -> None:
+    """A shutdown drains at once with a short deadline, unless a notice has drained already."""
     agent, drained = _agent(service)
     agent.shut_down()
     agent.run()
     assert drained == [pytest.approx(25, abs=1)]
     agent, drained = _agent(service)
     service.arm(60)
-    agent.look()
+    agent.poll()
     agent.shut_down()
     agent.run()
     assert len(drained) == 1
 
 
-def test_agent_process_ends_at_sigterm_without_a_cluster(service: Metadata) -> None:
-    """The process says in one line that nothing could be drained, and ends well."""
+def test_agent_process_stops_at_sigterm_without_a_cluster(service: Metadata) -> None:
+    """The process logs one line that the drain failed, and exits with status 0."""
     command = [
         sys.executable,
         "-m",
@@ -148,14 +148,14 @@ def test_agent_process_ends_at_sigterm_without_a_cluster(service: Metadata) -> N
 
 
 def test_agent_starts_without_torch_and_ray() -> None:
-    """It runs on every node for as long as that lives."""
+    """The agent runs on every node, so it must be small."""
     code = "import sys, raysent.preemption.__main__; print(sorted({'torch', 'ray'} & sys.modules.keys()))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
-def test_drain_node_says_what_a_version_of_ray_lacks(service: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the call it is one line, and not the time of a notice."""
+def test_drain_node_reports_a_missing_call_of_ray(service: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of Ray without the call raises one clear error at once."""
     import ray._raylet
 
     address = service.url.removeprefix("http://")
@@ -164,12 +164,12 @@ def test_drain_node_says_what_a_version_of_ray_lacks(service: Metadata, monkeypa
         drain_node(address, "ab", left_s=10, why="a test")
 
 
-def test_deadline_without_a_time_is_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray tells 0 where no deadline was given; nothing where nobody drains."""
+def test_deadline_of_a_drain_without_a_time_is_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray returns 0 for a drain without deadline, and None without a drain."""
     now = [1000.0]
     monkeypatch.setattr(time, "time", lambda: now[0])
-    told: list[int | None] = [None, 0, 0, 1_030_000, None]
-    deadline = _Deadline(lambda: told.pop(0))
+    deadlines_ms: list[int | None] = [None, 0, 0, 1_030_000, None]
+    deadline = _Deadline(lambda: deadlines_ms.pop(0))
     assert deadline() is None
     assert deadline() == USUAL_NOTICE_S
     now[0] += 10
@@ -178,8 +178,8 @@ def test_deadline_without_a_time_is_the_usual_one(monkeypatch: pytest.MonkeyPatc
     assert deadline() is None
 
 
-def test_drain_node_says_how_to_give_a_token(service: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Ray says of a token in a paragraph, and on the screen besides, is one line."""
+def test_drain_node_reports_a_missing_token(service: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's long message about the token becomes one line that says how to set it."""
     import ray._raylet
     from ray.exceptions import AuthenticationError
 
@@ -190,6 +190,6 @@ def test_drain_node_says_how_to_give_a_token(service: Metadata, monkeypatch: pyt
     monkeypatch.setattr(ray._raylet, "GcsClient", refuse)
     address = service.url.removeprefix("http://")
     with pytest.raises(
-        DrainError, match=rf"^{address}: asks for its token, .* RAY_AUTH_TOKEN_PATH to the token's file$"
+        DrainError, match=rf"^{address}: requires its token, .* RAY_AUTH_TOKEN_PATH to the token's file$"
     ):
         drain_node(address, "ab", left_s=10, why="a test")

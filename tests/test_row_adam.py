@@ -12,7 +12,7 @@ from raysent.kernels.row_adam import RowAdam, gradient_values
 ROWS, DIM = 120, 6
 
 SCHEDULES = {
-    "warm-up and fall": lambda step: 5e-4 * min(1.0, (step + 1) / 20) * (1 - step / 800),
+    "warmup and decay": lambda step: 5e-4 * min(1.0, (step + 1) / 20) * (1 - step / 800),
     "constant": lambda step: 5e-4,
     "steps": lambda step: 1e-3 if step % 100 < 50 else 1e-5,
     "cosine with a pause": lambda step: 5e-4 * max(0.0, np.cos(step / 60)),
@@ -20,13 +20,13 @@ SCHEDULES = {
 
 
 def learning_rate_at(step):
-    """A schedule with a warm-up and a fall."""
-    return SCHEDULES["warm-up and fall"](step)
+    """A schedule with warmup and decay."""
+    return SCHEDULES["warmup and decay"](step)
 
 
 @pytest.fixture(params=[False, True], ids=["torch", "compiled"])
 def is_compiled(request):
-    """Both ways of going through the rows, the second where there is a compiler."""
+    """Both implementations; the compiled one is skipped if there is no compiler."""
     if request.param:
         try:
             load("row_adam")
@@ -36,7 +36,7 @@ def is_compiled(request):
 
 
 def gradients(scale, num_steps=400):
-    """Rows and gradients as of words: few are frequent, most are rare."""
+    """Yield rows and gradients with the distribution of words: few are frequent, most are rare."""
     random = np.random.default_rng(0)
     for _ in range(num_steps):
         rows = np.unique(np.minimum(random.zipf(1.5, size=25) - 1, ROWS - 1))
@@ -44,17 +44,17 @@ def gradients(scale, num_steps=400):
 
 
 def sparse(rows, values):
-    """The gradient of a look-up."""
+    """Return the gradient of an embedding look-up."""
     return torch.sparse_coo_tensor(rows[None], values, (ROWS, DIM), check_invariants=False)
 
 
 def table():
-    """First values."""
+    """Return initial values."""
     return torch.rand(ROWS, DIM, generator=torch.Generator().manual_seed(0)) * 0.2 - 0.1
 
 
 def run_row_adam(steps, weight, optimizer, schedule=learning_rate_at):
-    """Train a table by rows, reading only the rows in use."""
+    """Train a table by `RowAdam`, reading only the rows in use."""
     for step, (rows, values) in enumerate(steps, start=optimizer.num_steps):
         optimizer.learning_rate = schedule(step)
         optimizer.catch_up(rows)
@@ -76,8 +76,8 @@ def run_dense(steps, dtype, schedule=learning_rate_at):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("scale", [1e-2, 1e-4, 1e-6])
-def test_row_adam_ends_where_dense_adam_does(scale, schedule, is_compiled):
-    """The error is a small part of the total update, against float64; a resume on the way changes nothing."""
+def test_row_adam_equals_dense_adam(scale, schedule, is_compiled):
+    """The error is a small fraction of the total update, compared with float64; a resumed run gives the same."""
     rate = SCHEDULES[schedule]
     exact = run_dense(gradients(scale), torch.float64, rate)
     steps, weight = list(gradients(scale)), nn.Parameter(table())
@@ -92,7 +92,7 @@ def test_row_adam_ends_where_dense_adam_does(scale, schedule, is_compiled):
 
 
 def test_catch_up_gives_the_weights_dense_adam_reads(is_compiled):
-    """Rows are right when they are read, not only at the end."""
+    """Rows are correct when they are read, not only at the end."""
     steps = list(gradients(1e-3, 60))
     weight = nn.Parameter(table())
     optimizer = RowAdam(weight, learning_rate=1.0, is_compiled=is_compiled)
@@ -103,8 +103,8 @@ def test_catch_up_gives_the_weights_dense_adam_reads(is_compiled):
     torch.testing.assert_close(weight.detach()[rows], exact[rows].float(), rtol=0, atol=1e-6)
 
 
-def test_row_adam_resumes_to_the_last_bit(is_compiled):
-    """Half, saved and resumed, then the other half equals the whole."""
+def test_row_adam_resumes_bit_for_bit(is_compiled):
+    """A run that is saved and resumed half-way equals an uninterrupted one."""
     steps = list(gradients(1e-2, 60))
     whole = nn.Parameter(table())
     run_row_adam(steps, whole, RowAdam(whole, learning_rate=1.0, is_compiled=is_compiled))
@@ -118,7 +118,7 @@ def test_row_adam_resumes_to_the_last_bit(is_compiled):
 
 
 def test_row_adam_keeps_a_nan_in_its_row(is_compiled):
-    """A gradient that is no number spoils its row alone."""
+    """A NaN gradient affects its own row only."""
     weight = nn.Parameter(table())
     optimizer = RowAdam(weight, learning_rate=0.1, is_compiled=is_compiled)
     run_row_adam([(torch.tensor([3, 5]), torch.tensor([[torch.nan], [1.0]]).expand(2, DIM))], weight, optimizer)
@@ -129,7 +129,7 @@ def test_row_adam_keeps_a_nan_in_its_row(is_compiled):
 
 
 def test_row_adam_adds_up_repeated_rows(is_compiled):
-    """A gradient that names a row twice counts once, with the sum."""
+    """Repeated rows of a gradient are summed."""
     weight, twin = nn.Parameter(table()), nn.Parameter(table())
     weight.grad = sparse(torch.tensor([3, 1, 3]), torch.ones(3, DIM))
     twin.grad = sparse(torch.tensor([1, 3]), torch.tensor([[1.0], [2.0]]).expand(2, DIM))
@@ -140,7 +140,9 @@ def test_row_adam_adds_up_repeated_rows(is_compiled):
 
 
 def test_load_state_dict_refuses_another_table():
-    """A state of other shape is one clear line."""
+    """The state of a table of another shape raises one clear error."""
     state = RowAdam(nn.Parameter(torch.zeros(2, 3)), learning_rate=1.0).state_dict()
-    with pytest.raises(ArtifactError, match=r"^optimizer state: must be of a table of \(120, 6\); given \(2, 3\)"):
+    with pytest.raises(
+        ArtifactError, match=r"^optimizer state: must be of a table of shape \(120, 6\); given \(2, 3\)"
+    ):
         RowAdam(nn.Parameter(table()), learning_rate=1.0).load_state_dict(state)

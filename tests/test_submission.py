@@ -195,7 +195,7 @@ def test_sweep_at_an_address_is_rejected_without_the_token(head, tmp_path):
     ran = _sweep_at(head, tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.splitlines()[-1] == (
-        f"error: --address {head.address}: asks for its token, and none or another was given; set RAY_AUTH_MODE=token "
+        f"error: --address {head.address}: requires its token, and none or another was given; set RAY_AUTH_MODE=token "
         "and RAY_AUTH_TOKEN_PATH to the token's file"
     )
     assert "InvalidAuthToken" not in ran.stderr

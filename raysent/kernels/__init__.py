@@ -1,5 +1,5 @@
-"""Fast arithmetic: packed recurrences, row-exact Adam, the softmax over a vocabulary, Hamming search.
+"""Fast numerical code: packed recurrences, row-exact Adam, the cross-entropy over a vocabulary, Hamming search.
 
-Each has a plain PyTorch or NumPy form, which the tests compare it with; C++ in `compiled` is used where there is a
-compiler.
+Each has a PyTorch or NumPy implementation, which the tests use as the reference. The C++ implementations in `compiled`
+are used if there is a compiler.
 """

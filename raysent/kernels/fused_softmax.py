@@ -1,13 +1,12 @@
-"""States that foretell words -> the loss of the words that came, and with it its gradient, a block of rows at a time.
+"""Fused linear layer, softmax and cross-entropy over a vocabulary: loss and gradient, a block of rows at a time.
 
     s    = V h + a
-    loss = sum over rows of  log(sum over words of exp(s)) - s_word
-    d s  = softmax(s), less 1 at the word;   d V = d s^T h,   d h = d s V,   d a = d s, summed over rows
+    loss = sum over rows of  log(sum over words of exp(s)) - s_target
+    d s  = softmax(s), minus 1 at the target;   d V = d s^T h,   d h = d s V,   d a = d s, summed over rows
 
-As the gradient is found with the loss, the scores of one block are all that ever stands in memory, whatever the number
-of rows: automatic differentiation keeps the scores of every row with every word of the vocabulary, several times over.
-Under autocast the three products are in its type; softmax and sums are float32. What stands between the products is one
-pass over each row, compiled where there is a compiler.
+The gradient is computed with the loss, so memory holds the scores of one block only; automatic differentiation would
+keep several copies of the scores of all rows with all words. Under autocast the three products use its type; softmax
+and sums are float32. All operations between the products are one pass over each row, compiled if there is a compiler.
 """
 
 from __future__ import annotations
@@ -23,42 +22,42 @@ from torch.autograd.function import once_differentiable
 
 from raysent.kernels.compiled import try_load
 
-# A block's scores take little memory, and its rows are many enough for the products to be fast.
+# Size of a block's scores: small in memory, with enough rows for fast products.
 BLOCK_BYTES = 2**25
-# The rows of a block are a multiple of this: the matrix library compiles a kernel for each shape that it meets.
-_ROWS = 16
-# The kernel takes one thread and is several times as fast as torch's passes, which share the work out among all.
-_FEW_THREADS = 4
+# The number of rows of a block is a multiple of this: the matrix library compiles a kernel for each shape.
+_ROW_MULTIPLE = 16
+# The kernel uses one thread and is several times as fast as torch's operations, which use all threads.
+_MAX_THREADS = 4
 _KERNEL_TYPES = (torch.float32, torch.bfloat16)
 
 
 def vocabulary_cross_entropy(
     states: Tensor, *, weight: Tensor, bias: Tensor | None, targets: Tensor, is_compiled: bool = True
 ) -> Tensor:
-    """Return the summed cross-entropy of words, in nats.
+    """Return the cross-entropy of target words, summed over rows, in nats.
 
     Args:
-        states: What the words are told from [rows, hidden].
+        states: h, from which each row's word is predicted [rows, hidden].
         weight: V [words, hidden].
-        bias: a [words]; None for none.
-        targets: The word of each row, int64 [rows].
-        is_compiled: Whether a compiled kernel may go through the scores on a CPU, where there is a compiler.
+        bias: a [words], or None.
+        targets: The target word of each row, int64 [rows].
+        is_compiled: Whether to use the compiled kernel, on a CPU with a compiler and few threads.
 
     Returns:
         A float32 scalar, once differentiable.
     """
     device = states.device
-    low = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else torch.float32
-    scored = _row_pass(device, low, is_compiled=is_compiled)
+    dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else torch.float32
+    row_pass = _choose_row_pass(device, dtype, is_compiled=is_compiled)
     with torch.autocast(device.type, enabled=False):
         if torch.is_grad_enabled():
-            loss: Tensor = _WordLoss.apply(states, weight, bias, targets, scored)  # type: ignore[no-untyped-call]
+            loss: Tensor = _CrossEntropy.apply(states, weight, bias, targets, row_pass)  # type: ignore[no-untyped-call]
             return loss
-        return _Blocks(states, weight, targets, scored).loss(bias)
+        return _Blocks(states, weight, targets, row_pass).loss(bias)
 
 
-class _WordLoss(torch.autograd.Function):
-    """The loss, which finds its gradient at once."""
+class _CrossEntropy(torch.autograd.Function):
+    """The loss, whose forward computes the gradient as well."""
 
     @staticmethod
     def forward(
@@ -82,12 +81,12 @@ class _WordLoss(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Gradients:
-    """What the blocks so far have given.
+    """The gradients of the blocks so far.
 
     Attributes:
-        states: In the products' type, with the rows that fill up the last block [rows or more, hidden].
-        weight: Summed, float32 [words, hidden].
-        bias: Summed, float32 [words]; None where there is none.
+        states: In the type of the products, with the padding rows of the last block [rows or more, hidden].
+        weight: Sum over blocks, float32 [words, hidden].
+        bias: Sum over blocks, float32 [words], or None.
     """
 
     states: Tensor
@@ -96,33 +95,33 @@ class _Gradients:
 
 
 class _Blocks:
-    """The rows of one loss, block by block; the last block is filled up with states of zero."""
+    """The rows of one loss, block by block; the last block is padded with states of zero."""
 
     def __init__(self, states: Tensor, weight: Tensor, targets: Tensor, row_pass: _RowPass) -> None:
-        """Lay out what the products read, in their type.
+        """Convert the operands to the type of the products.
 
         Args:
             states: [rows, hidden].
             weight: [words, hidden].
             targets: int64 [rows].
-            row_pass: What stands between the products.
+            row_pass: The operations between the products.
         """
         self._targets, self._pass = targets.contiguous(), row_pass
-        padded = max(_ROWS, _rounded(len(states)))
-        fitting = BLOCK_BYTES // (len(weight) * row_pass.low.itemsize)
-        self._block = min(padded, max(_ROWS, fitting // _ROWS * _ROWS))
-        self._states = states.new_zeros(padded, states.shape[1], dtype=row_pass.low)
+        padded = max(_ROW_MULTIPLE, _rounded(len(states)))
+        fitting = BLOCK_BYTES // (len(weight) * row_pass.dtype.itemsize)
+        self._block = min(padded, max(_ROW_MULTIPLE, fitting // _ROW_MULTIPLE * _ROW_MULTIPLE))
+        self._states = states.new_zeros(padded, states.shape[1], dtype=row_pass.dtype)
         self._states[: len(states)] = states
-        # Laid out word after word, both products with it run some hundredths faster.
-        self._weight = weight.to(row_pass.low).T.contiguous()
-        self._scores = states.new_empty(self._block, len(weight), dtype=row_pass.low)
+        # Both products are a few percent faster with this layout.
+        self._weight = weight.to(row_pass.dtype).T.contiguous()
+        self._scores = states.new_empty(self._block, len(weight), dtype=row_pass.dtype)
 
     def new_states(self) -> Tensor:
-        """Return room for the gradient of the states."""
+        """Return an uninitialized tensor for the gradient of the states."""
         return torch.empty_like(self._states)
 
     def loss(self, bias: Tensor | None, gradients: _Gradients | None = None) -> Tensor:
-        """Return the loss [], and add to the gradients where they are wanted."""
+        """Return the loss [], and add to `gradients` if given."""
         losses = [
             self._losses(slice(first, min(first + self._block, len(self._states))), bias, gradients)
             for first in range(0, len(self._states), self._block)
@@ -130,7 +129,7 @@ class _Blocks:
         return torch.cat(losses).sum()
 
     def _losses(self, rows: slice, bias: Tensor | None, gradients: _Gradients | None) -> Tensor:
-        """Return the loss of each of these rows, and take its gradient to states, weight and bias."""
+        """Return the loss of each of these rows, and add its gradient to `gradients` if given."""
         states, targets = self._states[rows], self._targets[rows]
         scores = torch.mm(states, self._weight, out=self._scores[: len(states)])
         real = scores[: len(targets)]
@@ -147,22 +146,22 @@ class _Blocks:
 
 
 class _RowPass(ABC):
-    """What stands between the products.
+    """The operations between the products.
 
     Attributes:
-        low: Type of the products.
+        dtype: Type of the products.
     """
 
-    def __init__(self, low: torch.dtype) -> None:
-        self.low = low
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
 
     @abstractmethod
     def losses(self, scores: Tensor, targets: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the loss of each row, float32 [block], from scores without bias [block, words], which may change."""
+        """Return the loss of each row, float32 [block], of scores without bias [block, words]; scores may change."""
 
     @abstractmethod
     def gradient(self, scores: Tensor, targets: Tensor, bias: Tensor | None, d_bias: Tensor | None) -> Tensor:
-        """Return the same; put the scores' gradient in their place, and add it to the bias'."""
+        """Return the loss of each row; overwrite the scores with their gradient, and add it to `d_bias` if given."""
 
 
 class _TorchPass(_RowPass):
@@ -174,11 +173,11 @@ class _TorchPass(_RowPass):
 
     def gradient(self, scores: Tensor, targets: Tensor, bias: Tensor | None, d_bias: Tensor | None) -> Tensor:
         """Return the loss of each row, with its gradient."""
-        losses, shares = self._losses(scores, targets, bias)
-        shares.scatter_add_(1, targets[:, None], shares.new_full((len(shares), 1), -1.0))
+        losses, d_scores = self._losses(scores, targets, bias)
+        d_scores.scatter_add_(1, targets[:, None], d_scores.new_full((len(d_scores), 1), -1.0))
         if d_bias is not None:
-            d_bias += shares.sum(dim=0)
-        scores.copy_(shares)
+            d_bias += d_scores.sum(dim=0)
+        scores.copy_(d_scores)
         return losses
 
     def _losses(self, scores: Tensor, targets: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -186,30 +185,30 @@ class _TorchPass(_RowPass):
         exact = scores.float()
         if bias is not None:
             exact += bias
-        shares = torch.softmax(exact, dim=1)
-        right = exact.gather(1, targets[:, None])[:, 0]
-        # The likeliest word's probability is never near zero, as the right one's may be: its logarithm tells the sum's.
-        return exact.amax(dim=1) - right - shares.amax(dim=1).log(), shares
+        probabilities = torch.softmax(exact, dim=1)
+        target_scores = exact.gather(1, targets[:, None])[:, 0]
+        # The highest probability is never near zero, unlike the target's: log(sum) = highest score - its logarithm.
+        return exact.amax(dim=1) - target_scores - probabilities.amax(dim=1).log(), probabilities
 
 
 class _CompiledPass(_RowPass):
-    """In one pass of a compiled kernel over each row, on a CPU."""
+    """One pass of a compiled kernel over each row, on a CPU."""
 
-    def __init__(self, low: torch.dtype, library: ctypes.CDLL) -> None:
-        super().__init__(low)
-        self._kernel = library[f"cross_entropy_{str(low).removeprefix('torch.')}"]
+    def __init__(self, dtype: torch.dtype, library: ctypes.CDLL) -> None:
+        super().__init__(dtype)
+        self._kernel = library[f"cross_entropy_{str(dtype).removeprefix('torch.')}"]
 
     def losses(self, scores: Tensor, targets: Tensor, bias: Tensor | None) -> Tensor:
         """Return the loss of each row."""
         return self._run(scores, targets, bias, None, has_gradient=False)
 
     def gradient(self, scores: Tensor, targets: Tensor, bias: Tensor | None, d_bias: Tensor | None) -> Tensor:
-        """Return the loss of each row, with its gradient."""
+        """Return the loss of each row; overwrite the scores with their gradient."""
         if d_bias is None:
             return self._run(scores, targets, bias, None, has_gradient=True)
-        of_block = torch.zeros_like(d_bias)
-        losses = self._run(scores, targets, bias, of_block, has_gradient=True)
-        d_bias += of_block  # a sum of sums keeps more digits than one over the rows of all blocks
+        d_block = torch.zeros_like(d_bias)
+        losses = self._run(scores, targets, bias, d_block, has_gradient=True)
+        d_bias += d_block  # a sum per block is more accurate than one sum over all rows
         return losses
 
     def _run(
@@ -226,22 +225,22 @@ class _CompiledPass(_RowPass):
 
 
 def _pointer(tensor: Tensor | None) -> ctypes.c_void_p:
-    """Return where values are that the kernel goes through one after another."""
+    """Return the address of a tensor for the kernel, which reads contiguous rows."""
     if tensor is not None and not tensor.is_contiguous():
-        raise ValueError("what the kernel reads and writes must be contiguous")
+        raise ValueError("tensors of the kernel must be contiguous")
     return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
 
 
-def _row_pass(device: torch.device, low: torch.dtype, *, is_compiled: bool) -> _RowPass:
-    """Return the fastest way between two products that is allowed and to be had."""
-    can_compile = device.type == "cpu" and low in _KERNEL_TYPES and torch.get_num_threads() <= _FEW_THREADS
+def _choose_row_pass(device: torch.device, dtype: torch.dtype, *, is_compiled: bool) -> _RowPass:
+    """Return the fastest row pass that is allowed and available."""
+    can_compile = device.type == "cpu" and dtype in _KERNEL_TYPES and torch.get_num_threads() <= _MAX_THREADS
     if is_compiled and can_compile:
         library = try_load("cross_entropy")
         if library is not None:
-            return _CompiledPass(low, library)
-    return _TorchPass(low)
+            return _CompiledPass(dtype, library)
+    return _TorchPass(dtype)
 
 
 def _rounded(count: int) -> int:
-    """Return the least multiple of `_ROWS` that is not below `count`."""
-    return -(-count // _ROWS) * _ROWS
+    """Return the smallest multiple of `_ROW_MULTIPLE` that is at least `count`."""
+    return -(-count // _ROW_MULTIPLE) * _ROW_MULTIPLE

@@ -1,8 +1,8 @@
-"""Ragged ids -> the packed form that every encoder reads, prepared once for both towers and both directions.
+"""Packing: ragged ids -> the layout that every encoder reads, computed once for both towers and both directions.
 
-Sentences are sorted by length, longest first, and laid out time-major: the tokens of time t are one block of
-`batch_sizes[t]` rows, without padding. A token is an index into the batch's distinct words, so that whatever depends
-on the word alone (its vector, its input projection) is computed once per distinct word.
+Sentences are sorted by length, longest first, and stored time-major: the tokens of time step t are one block of
+`batch_sizes[t]` rows, without padding. A token is an index into the distinct words of the batch, so that values that
+depend on the word only (its vector, its input projection) are computed once per distinct word.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _UINT16 = 1 << 16
 
 @dataclass(frozen=True)
 class Bags:
-    """Which words are added up into which rows.
+    """Rows of words to be summed.
 
     Attributes:
-        tokens: Index into the distinct words, row after row [tokens].
+        tokens: Indices into the distinct words, the rows concatenated [tokens].
         starts: First token of each row [rows].
-        num_words: Distinct words.
-        weights: How often a token counts, float32 [tokens]; None is once.
+        num_words: Number of distinct words.
+        weights: Weight of each token, float32 [tokens]; None is 1.
     """
 
     tokens: Tensor
@@ -40,7 +40,7 @@ class Bags:
 
     @cached_property
     def lengths(self) -> Tensor:
-        """Tokens of each row [rows]."""
+        """Number of tokens of each row [rows]."""
         return torch.diff(self.starts, append=self.starts.new_full((1,), len(self.tokens)))
 
     @cached_property
@@ -51,7 +51,7 @@ class Bags:
 
     @cached_property
     def by_word(self) -> Bags:
-        """The same the other way round: which rows a word is added to."""
+        """The transpose: for each word, the rows that contain it."""
         order, starts = groups(self.tokens, self.num_words)
         weights = None if self.weights is None else self.weights[order]
         return Bags(self.rows[order], starts, len(self.starts), weights)
@@ -59,16 +59,16 @@ class Bags:
 
 @dataclass(frozen=True)
 class Packed:
-    """One batch, packed; index tensors are int64 and stand on the device of the model.
+    """One packed batch; index tensors are int64, on the device of the model.
 
     Attributes:
         words: Distinct word ids, ascending [distinct].
-        batch_sizes: Sentences that reach time t, falling [time], for every t below the longest length.
-        forward_tokens: Index into `words`, time-major from the first token on [tokens].
-        backward_tokens: The same from each sentence's last token back [tokens].
-        order: Sentence at each sorted place [batch].
-        rank: Sorted place of each sentence [batch].
-        sentence_tokens: Index into `words`, sentence after sentence in the given order [tokens].
+        batch_sizes: Number of sentences that reach time step t, decreasing [time].
+        forward_tokens: Indices into `words`, time-major, sentences read forwards [tokens].
+        backward_tokens: Indices into `words`, time-major, sentences read backwards [tokens].
+        order: Sentence at each sorted position [batch].
+        rank: Sorted position of each sentence [batch].
+        sentence_tokens: Indices into `words`, the sentences concatenated in their given order [tokens].
         sentence_starts: First token of each sentence in `sentence_tokens` [batch].
     """
 
@@ -98,12 +98,12 @@ class Packed:
 
     @cached_property
     def forward_groups(self) -> tuple[Tensor, Tensor]:
-        """The time-major tokens grouped by word, see `groups`."""
+        """`forward_tokens` grouped by word, see `groups`."""
         return groups(self.forward_tokens, len(self.words))
 
     @cached_property
     def backward_groups(self) -> tuple[Tensor, Tensor]:
-        """The tokens in reverse order of time grouped by word, see `groups`."""
+        """`backward_tokens` grouped by word, see `groups`."""
         return groups(self.backward_tokens, len(self.words))
 
 
@@ -115,10 +115,10 @@ def groups(tokens: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
         num_words: Number of words.
 
     Returns:
-        Tokens ordered by word [tokens], and where each word's tokens start among them [distinct].
+        Tokens ordered by word [tokens], and the position of each word's first token among them [distinct].
     """
     if tokens.device.type == "cpu" and num_words <= _UINT16:
-        # NumPy sorts 16 bits by digits, in a quarter of the time.
+        # NumPy uses a radix sort for 16 bits, in a quarter of the time.
         order = torch.from_numpy(np.argsort(tokens.numpy().astype(np.uint16), kind="stable"))
     else:
         order = torch.argsort(tokens, stable=True)
@@ -129,22 +129,22 @@ def pack(sentences: Sentences, *, device: torch.device | None = None) -> Packed:
     """Pack one batch.
 
     Args:
-        sentences: Ids and lengths, at least one sentence, every length at least 1.
-        device: Where the model's parameters are.
+        sentences: At least one sentence, every length at least 1.
+        device: Device of the model's parameters.
     """
     words, tokens = np.unique(sentences.ids, return_inverse=True)
     return _pack(words, tokens.reshape(-1), sentences.lengths, device)
 
 
 def pack_blocks(sentences: Sentences, *, batch_size: int, device: torch.device | None = None) -> Iterable[Packed]:
-    """Pack many sentences as blocks of like lengths that share one list of distinct words.
+    """Pack many sentences in blocks of similar lengths that share one list of distinct words.
 
-    The blocks hold the sentences of `block_rows`, in that order.
+    The blocks have the sentences of `block_rows`, in that order.
 
     Args:
-        sentences: Ids and lengths of at least one sentence.
-        batch_size: Sentences of a block, at most.
-        device: Where the model's parameters are.
+        sentences: At least one sentence, every length at least 1.
+        batch_size: Maximum number of sentences of a block.
+        device: Device of the model's parameters.
     """
     words, tokens = np.unique(sentences.ids, return_inverse=True)
     tokens, starts = tokens.reshape(-1), _starts(sentences.lengths)
@@ -155,7 +155,7 @@ def pack_blocks(sentences: Sentences, *, batch_size: int, device: torch.device |
 
 
 def block_rows(lengths: npt.NDArray[np.int64], *, batch_size: int) -> list[npt.NDArray[np.int64]]:
-    """Return the sentences of each block of like lengths, longest first, int64 [batch] each."""
+    """Return the sentences of each block of similar lengths, longest first, int64 [batch] each."""
     order = np.argsort(-lengths, kind="stable")
     return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
 
@@ -171,7 +171,7 @@ def _pack(
     lengths: npt.NDArray[np.int64],
     device: torch.device | None,
 ) -> Packed:
-    """Lay out sentences whose tokens are already indices into `words`."""
+    """Pack sentences whose tokens are indices into `words`."""
     order = np.argsort(-lengths, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))

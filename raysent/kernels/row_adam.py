@@ -1,14 +1,14 @@
-"""Dense Adam on a word table at the price of the rows in use: the same weights, without touching the others.
+"""Dense Adam on a word table at the cost of the rows with a gradient: the same weights, without touching other rows.
 
-Dense Adam moves every row at every step, as its moments fade after a gradient. Between two gradients of a row, at
-steps l and l + k, nothing new enters, so the whole way is known in closed form:
+Dense Adam changes every row at every step, because its moments decay after a gradient. Between two gradients of a row,
+at steps l and l + k, the sum of the changes has a closed form:
 
     w -= m * S / (sqrt(v) + eps'),   m *= beta1^k,   v *= beta2^k
     S     = sum_{j=1..k} c_{l+j} rho^j,   rho = beta1 / sqrt(beta2),   c_s = lr_s sqrt(1 - beta2^s) / (1 - beta1^s)
     eps'  = eps * the mean of sqrt(1 - beta2^{l+j}) / beta2^{j/2} under the same weights c_{l+j} rho^j
 
-S and eps' depend on l alone, so two numbers per step serve all rows, under any learning rate schedule. A row is
-caught up when it is about to be read; `flush` catches up all rows.
+S and eps' depend on l only, so two numbers per step are enough for all rows, under any learning-rate schedule. A row is
+updated when it is about to be read; `flush` updates all rows.
 
 Source: Kingma and Ba, 2015, algorithm 1, summed over the steps without a gradient.
 Differs: eps is replaced by its weighted mean between two gradients; the sum ends after 320 steps (rho^320 < 1e-14).
@@ -27,16 +27,16 @@ from raysent.errors import ArtifactError
 from raysent.kernels.compiled import try_load
 
 _WINDOW = 320
-_FIRST_ROOM = 1024
-_TINY = 1e-30  # stands for zero below a fraction, in float32 as well
+_INITIAL_STEPS = 1024
+_TINY = 1e-30  # replaces zero in denominators; not zero in float32 either
 
 
 class RowAdam:
-    """Adam for one table whose gradient is sparse; call `catch_up`, backward, `step`, and `flush` before reading all.
+    """Adam for one table with sparse gradients; call `catch_up`, backward, `step`, and `flush` before reading all rows.
 
     Attributes:
-        learning_rate: May be set anew before every step.
-        num_steps: Steps done.
+        learning_rate: May be changed before every step.
+        num_steps: Number of steps so far.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class RowAdam:
         eps: float = 1e-8,
         is_compiled: bool = True,
     ) -> None:
-        """Begin with moments of zero.
+        """Start with moments of zero.
 
         Args:
             weight: The table [rows, dim].
             learning_rate: Step size.
-            betas: How much of the first and second moment stays at each step.
-            eps: Added to the root of the second moment.
-            is_compiled: Whether a compiled kernel goes through the rows of a table on a CPU, where there is a compiler.
+            betas: Decay of the first and second moment per step.
+            eps: Added to the square root of the second moment.
+            is_compiled: Whether to use the compiled kernel, if the table is on a CPU and there is a compiler.
         """
         self.weight = weight
         self.learning_rate = learning_rate
@@ -66,18 +66,18 @@ class RowAdam:
         self._square = torch.zeros_like(weight.data)
         self._last = torch.zeros(len(weight), dtype=torch.int64, device=weight.device)
         # By the step of a row's last gradient: S, and S weighted by eps' / eps.
-        self._drift = torch.zeros(2, _FIRST_ROOM, dtype=torch.float64, device=weight.device)
+        self._drift = torch.zeros(2, _INITIAL_STEPS, dtype=torch.float64, device=weight.device)
         lags = torch.arange(_WINDOW, 0, -1, dtype=torch.float64, device=weight.device)
-        self._fading = torch.stack([self._rho**lags, self._rho**lags * betas[1] ** (-lags / 2)])
+        self._decay = torch.stack([self._rho**lags, self._rho**lags * betas[1] ** (-lags / 2)])
         can_compile = weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.data.is_contiguous()
         self._kernel = try_load("row_adam") if is_compiled and can_compile else None
 
     @torch.no_grad()
     def catch_up(self, rows: Tensor) -> None:
-        """Bring rows to where dense Adam has them now; needed before they are read.
+        """Update rows to their values in dense Adam; required before they are read.
 
         Args:
-            rows: Row numbers, int64 [rows]; repeats do no harm.
+            rows: Row indices, int64 [rows]; may be repeated.
         """
         rows = rows.contiguous()
         if self._kernel is not None:
@@ -86,7 +86,7 @@ class RowAdam:
             self._kernel.row_adam_catch_up(*self._table(rows), *arguments, beta1, beta2, ctypes.c_double(self._eps))
             return
         if rows.device.type == "cpu":
-            # For a row that is up to date all that follows changes nothing; on a GPU to look would be to wait.
+            # Rows that are up to date would not change. On a GPU this selection would synchronize.
             rows = rows[self._last.index_select(0, rows) < self.num_steps]
             if len(rows) == 0:
                 return
@@ -105,7 +105,7 @@ class RowAdam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Take one step with the table's gradient, sparse or none; the gradient is left as it is."""
+        """Perform one step with the table's gradient, sparse, dense or None; the gradient is not changed."""
         rows, gradient = (part.contiguous() for part in self._rows_and_gradient())
         self.catch_up(rows)
         self.num_steps += 1
@@ -115,14 +115,14 @@ class RowAdam:
         self._extend_drift(self.learning_rate * correction2 / correction1, correction2)
         rate = self.learning_rate / correction1
         if self._kernel is None:
-            self._move(rows, gradient, rate=rate, correction=correction2)
+            self._step_in_torch(rows, gradient, rate=rate, correction=correction2)
             return
         numbers = map(ctypes.c_double, (rate, correction2, beta1, beta2, self._eps))
         step = ctypes.c_int64(self.num_steps)
         self._kernel.row_adam_step(*self._table(rows), step, _pointer(gradient), *numbers)
 
-    def _move(self, rows: Tensor, gradient: Tensor, *, rate: float, correction: float) -> None:
-        """Take the step in torch's operations."""
+    def _step_in_torch(self, rows: Tensor, gradient: Tensor, *, rate: float, correction: float) -> None:
+        """Perform the step in torch's operations."""
         beta1, beta2 = self._betas
         mean = self._mean.index_select(0, rows).mul_(beta1).add_(gradient, alpha=1 - beta1)
         square = self._square.index_select(0, rows).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
@@ -134,20 +134,20 @@ class RowAdam:
         self._last.index_fill_(0, rows, self.num_steps)
 
     def _table(self, rows: Tensor) -> tuple[Any, ...]:
-        """Return what the kernel reads of rows and the table."""
+        """Return the kernel's arguments of rows and table."""
         tensors = map(_pointer, (self.weight.data, self._mean, self._square, self._last))
         return _pointer(rows), ctypes.c_int64(len(rows)), ctypes.c_int64(self.weight.shape[1]), *tensors
 
     def flush(self) -> None:
-        """Bring all rows to where dense Adam has them now."""
+        """Update all rows to their values in dense Adam."""
         self.catch_up(torch.arange(len(self.weight), device=self.weight.device))
 
     def zero_grad(self) -> None:
-        """Forget the gradient."""
+        """Set the gradient to None."""
         self.weight.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return tensors and numbers with which a new `RowAdam` on the same weights goes on to the last bit."""
+        """Return the state with which a new `RowAdam` on the same weights continues bit for bit."""
         return {
             "mean": self._mean,
             "square": self._square,
@@ -158,19 +158,19 @@ class RowAdam:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned; the weights of the same moment are not part of it.
+        """Restore the state that `state_dict` returned; the weights are not part of it.
 
         Raises:
             ArtifactError: If the state is of a table of another shape.
         """
         if state["mean"].shape != self._mean.shape:
             given, own = tuple(state["mean"].shape), tuple(self._mean.shape)
-            raise ArtifactError(f"optimizer state: must be of a table of {own}; given {given}; name the run it is of")
+            raise ArtifactError(f"optimizer state: must be of a table of shape {own}; given {given}; name its own run")
         self.num_steps, self.learning_rate = int(state["num_steps"]), float(state["learning_rate"])
         self._mean.copy_(state["mean"])
         self._square.copy_(state["square"])
         self._last.copy_(state["last"])
-        self._drift = self._drift.new_zeros(2, max(_FIRST_ROOM, 2 * self.num_steps))
+        self._drift = self._drift.new_zeros(2, max(_INITIAL_STEPS, 2 * self.num_steps))
         self._drift[:, : self.num_steps + 1] = state["drift"]
 
     def _rows_and_gradient(self) -> tuple[Tensor, Tensor]:
@@ -185,14 +185,14 @@ class RowAdam:
         return gradient._indices()[0], gradient._values()
 
     def _extend_drift(self, size: float, correction2: float) -> None:
-        """Add the step just begun, of size c_s, to the drift of rows last touched within the window before it."""
+        """Add the current step, of size c_s, to the drift of rows with a last gradient in the window before it."""
         step = self.num_steps
         if step >= self._drift.shape[1]:
             self._drift = torch.cat([self._drift, torch.zeros_like(self._drift)], dim=1)
         first = max(0, step - _WINDOW)
-        fading = self._fading[:, _WINDOW - (step - first) :]
-        self._drift[0, first:step].add_(fading[0], alpha=size)
-        self._drift[1, first:step].add_(fading[1], alpha=size * correction2)
+        decay = self._decay[:, _WINDOW - (step - first) :]
+        self._drift[0, first:step].add_(decay[0], alpha=size)
+        self._drift[1, first:step].add_(decay[1], alpha=size * correction2)
 
 
 def _pointer(tensor: Tensor) -> ctypes.c_void_p:
@@ -200,9 +200,9 @@ def _pointer(tensor: Tensor) -> ctypes.c_void_p:
 
 
 def gradient_values(parameter: nn.Parameter) -> Tensor | None:
-    """Return the values of a gradient, dense or sparse, to be measured or scaled in place; None where there is none.
+    """Return the values of a dense or sparse gradient, to be measured or scaled in place, or None if there is none.
 
-    A sparse gradient with repeated rows is added up first, since its norm is that of the sums.
+    Repeated rows of a sparse gradient are summed first, since the norm is that of the sums.
     """
     gradient = parameter.grad
     if gradient is None or not gradient.is_sparse:

@@ -1,15 +1,12 @@
-"""Machines that are taken away: the cloud's notice becomes a drain of the Ray node, and a drain reaches the training.
+"""Spot interruptions: the cloud's notice drains the Ray node, and training reads the drain.
 
-ray_nodes.py   everything that is asked of Ray here, behind one gate for its versions
-metadata.py    the interruption notice of AWS, from the instance's own metadata service
-overhearing.py what Ray's native code says beside its exceptions
-agent.py       the small process on every worker node that carries the one to the other
+agent.py      the process on every worker node that polls AWS for an interruption notice
+ray_nodes.py  draining Ray nodes and reading drains, for all supported versions of Ray
 
-It stands below the training, and apart from `cloud`, because the agent has to start without torch.
+The agent must start without torch, so this package imports neither `training` nor `cluster`.
 """
 
-from raysent.preemption.agent import NodeAgent
-from raysent.preemption.metadata import InstanceMetadata, MetadataError, Notice
+from raysent.preemption.agent import InstanceMetadata, MetadataError, NodeAgent, Notice
 from raysent.preemption.ray_nodes import (
     REFUSED_TOKEN,
     capture_stderr,

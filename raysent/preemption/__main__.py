@@ -1,4 +1,4 @@
-"""`python -m raysent.preemption --address HOST:PORT`: the node agent, started beside `ray start` on a worker node."""
+"""`python -m raysent.preemption --address HOST:PORT`: the node agent, started with `ray start` on a worker node."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from ipaddress import ip_address
 
 import psutil
 
-from raysent.preemption.agent import POLL_S, NodeAgent
-from raysent.preemption.metadata import InstanceMetadata
+from raysent.preemption.agent import POLL_S, InstanceMetadata, NodeAgent
 from raysent.preemption.ray_nodes import DrainError, drain_node, find_node
 
 
@@ -24,7 +23,7 @@ def main() -> None:
         ips = _own_ips(options.address)
         node_id = options.node_id or find_node(options.address, ips)
         if node_id is None:
-            raise DrainError(f"{options.address}: must know a node at {' or '.join(ips)}; name it by --node-id")
+            raise DrainError(f"{options.address}: must have a node at {' or '.join(ips)}; set --node-id")
         drain_node(options.address, node_id, left_s=left_s, why=why)
 
     agent = NodeAgent(InstanceMetadata(), drain, poll_s=options.poll_s)
@@ -35,21 +34,21 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m raysent.preemption", description=__doc__)
-    parser.add_argument("--address", required=True, help="the cluster, host:port")
-    parser.add_argument("--node-id", help="of the Ray node to drain; by default the one at this machine's address")
-    parser.add_argument("--poll-s", type=float, default=POLL_S, help="seconds between two questions (%(default)g)")
+    parser.add_argument("--address", required=True, help="address of the cluster, host:port")
+    parser.add_argument("--node-id", help="id of the Ray node to drain; default: the node at this machine's address")
+    parser.add_argument("--poll-s", type=float, default=POLL_S, help="polling interval in seconds (%(default)g)")
     return parser.parse_args()
 
 
 def _own_ips(address: str) -> list[str]:
-    """Return the addresses of this machine, first that on the way to the cluster; nothing is sent."""
+    """Return the IP addresses of this machine, first the one used to reach the cluster; nothing is sent."""
     host, _, port = address.rpartition(":")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-        way.connect((host, int(port)))
-        first = str(way.getsockname()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
+        route.connect((host, int(port)))
+        first = str(route.getsockname()[0])
     kinds = (socket.AF_INET, socket.AF_INET6)
     others = [one.address for found in psutil.net_if_addrs().values() for one in found if one.family in kinds]
-    # What every machine calls itself names none to a cluster elsewhere.
+    # Loopback addresses do not identify a machine.
     return [first, *(ip for ip in others if ip != first and not ip_address(ip.partition("%")[0]).is_loopback)]
 
 

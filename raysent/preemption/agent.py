@@ -1,37 +1,143 @@
-"""The process on every worker node that hears of its end first, and drains the Ray node for it.
+"""The node agent: a process on every worker node that waits for an interruption notice and drains the Ray node.
 
-It asks the machine's metadata service every few seconds, and takes SIGTERM, which a machine sends that is shut down,
-as a notice too. A service that does not answer is no reason to end: it is asked again.
+It polls the instance metadata service of AWS, version 2 (first a token, then the request), every few seconds. SIGTERM,
+which a machine that is shut down sends to its processes, counts as a notice too. A metadata service that does not
+answer is polled again.
+
+Source: Amazon EC2 User Guide, "Spot Instance interruption notices": `spot/instance-action` returns 404 until about two
+minutes before the machine is terminated, then the action and its time in UTC.
 """
 
 from __future__ import annotations
 
+import datetime
+import json
 import logging
+import os
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from raysent.errors import RaysentError
-from raysent.preemption.metadata import InstanceMetadata, MetadataError, Notice
 
 POLL_S = 5.0
-# Of a shutdown: what systemd and containers leave between SIGTERM and SIGKILL at least.
+# systemd and container runtimes leave at least this time between SIGTERM and SIGKILL.
 SHUTDOWN_S = 25.0
 
-# Drains the node of this machine: seconds left, why.
 Drain = Callable[[float, str], None]
+"""Drains the Ray node of this machine; called with the seconds left and the reason."""
+
 _log = logging.getLogger("raysent.node-agent")
+
+_ENDPOINT = "http://169.254.169.254"
+_ENDPOINT_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+_TOKEN_S = 21600
+_TIMEOUT_S = 2.0
+
+
+class MetadataError(RaysentError):
+    """The metadata service does not answer, or not in the documented format."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """An interruption notice for this machine.
+
+    Attributes:
+        action: `terminate`, `stop` or `hibernate`.
+        time_s: Time of the action, in seconds since 1970.
+    """
+
+    action: str
+    time_s: float
+
+
+class InstanceMetadata:
+    """The metadata service of this machine.
+
+    Args:
+        endpoint: Its URL; the default is AWS_EC2_METADATA_SERVICE_ENDPOINT, else AWS's own address.
+    """
+
+    def __init__(self, endpoint: str | None = None) -> None:
+        self.endpoint = (endpoint or os.environ.get(_ENDPOINT_VARIABLE) or _ENDPOINT).rstrip("/")
+        self._token = ""
+        # The service runs on the machine itself: a proxy of the user must not be used.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def notice(self) -> Notice | None:
+        """Return the interruption notice, or None if there is none.
+
+        Raises:
+            MetadataError: If the service does not answer, or its answer is invalid.
+        """
+        text = self._get("spot/instance-action")
+        return None if text is None else _read_notice(text)
+
+    def _get(self, name: str) -> str | None:
+        """Return a value, or None for status 404; an expired token is renewed once."""
+        for is_last in (False, True):
+            headers = {"X-aws-ec2-metadata-token": self._token or self._new_token()}
+            try:
+                return self._request(f"latest/meta-data/{name}", headers=headers)
+            except urllib.error.HTTPError as error:
+                if error.code == 404:
+                    return None
+                if error.code != 401 or is_last:
+                    raise MetadataError(f"{self.endpoint}: must return {name}; status {error.code}") from None
+                self._token = ""
+        return None
+
+    def _new_token(self) -> str:
+        try:
+            headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_S)}
+            self._token = self._request("latest/api/token", headers=headers, method="PUT")
+        except urllib.error.HTTPError as error:
+            raise MetadataError(f"{self.endpoint}: must return a token; status {error.code}") from None
+        return self._token
+
+    def _request(self, path: str, *, headers: dict[str, str], method: str = "GET") -> str:
+        """Return the text of a response.
+
+        Raises:
+            HTTPError: If the service refuses.
+            MetadataError: If the service does not answer.
+        """
+        request = urllib.request.Request(f"{self.endpoint}/{path}", headers=headers, method=method)
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
+                return str(answer.read(65536).decode())
+        except urllib.error.HTTPError:
+            raise
+        except (OSError, ValueError) as error:
+            raise MetadataError(f"{self.endpoint}: must answer; {error}") from None
+
+
+def _read_notice(text: str) -> Notice:
+    """Parse a notice such as ``{"action": "terminate", "time": "2026-11-21T08:22:00Z"}``.
+
+    Raises:
+        MetadataError: If the text has another format.
+    """
+    try:
+        values = json.loads(text)
+        at = datetime.datetime.fromisoformat(values["time"])
+        return Notice(str(values["action"]), (at if at.tzinfo else at.replace(tzinfo=datetime.UTC)).timestamp())
+    except (ValueError, KeyError, TypeError):
+        raise MetadataError(f"spot/instance-action: must hold an action and a time; given {text[:200]!r}") from None
 
 
 @dataclass
 class NodeAgent:
-    """Waits for a notice and drains.
+    """Waits for a notice, then drains the Ray node.
 
     Attributes:
-        metadata: Of this machine.
-        drain: Drains its Ray node.
-        poll_s: How often to ask, in seconds.
+        metadata: Metadata service of this machine.
+        drain: Drains the Ray node of this machine.
+        poll_s: Polling interval, in seconds.
     """
 
     metadata: InstanceMetadata
@@ -40,49 +146,49 @@ class NodeAgent:
 
     def __post_init__(self) -> None:
         self._wake = threading.Event()
-        self._ends = False
+        self._is_shutting_down = False
         self._drained: Notice | None = None
-        self._is_answered = True
-        self._refused = ""
+        self._is_reachable = True
+        self._last_refusal = ""
 
     def shut_down(self) -> None:
-        """Hear that the machine is being shut down: drain at once, and end. May be called from a signal handler."""
-        self._ends = True
+        """Drain at once and stop, because the machine is shutting down. May be called from a signal handler."""
+        self._is_shutting_down = True
         self._wake.set()
 
     def run(self) -> None:
-        """Ask until the machine is shut down."""
-        while not self._ends:
-            self.look()
+        """Poll until the machine is shut down."""
+        while not self._is_shutting_down:
+            self.poll()
             self._wake.wait(self.poll_s)
         if self._drained is None:
-            self._tell(Notice("shutdown", time.time() + SHUTDOWN_S))
+            self._drain(Notice("shutdown", time.time() + SHUTDOWN_S))
 
-    def look(self) -> None:
-        """Ask once; a new notice, or another deadline, is told to Ray, and told again while Ray does not take it."""
+    def poll(self) -> None:
+        """Request the notice once; drain for a new notice or deadline, and retry if the last drain failed."""
         try:
             notice = self.metadata.notice()
         except MetadataError as error:
-            self._note_silence(error)
+            self._log_failure(error)
             return
-        self._is_answered = True
+        self._is_reachable = True
         if notice is not None and notice != self._drained:
-            self._tell(notice)
+            self._drain(notice)
 
-    def _tell(self, notice: Notice) -> None:
+    def _drain(self, notice: Notice) -> None:
         left_s = notice.time_s - time.time()
         try:
             self.drain(left_s, f"{notice.action} in {left_s:.0f} s")
         except RaysentError as error:
-            if str(error) != self._refused:
-                _log.warning("%s; told again every %g s", error, self.poll_s)
-            self._refused = str(error)
+            if str(error) != self._last_refusal:
+                _log.warning("%s; retried every %g s", error, self.poll_s)
+            self._last_refusal = str(error)
             return
         self._drained = notice
         _log.warning("drained for %s in %.0f s", notice.action, left_s)
 
-    def _note_silence(self, error: MetadataError) -> None:
-        """Log the first of a row of failures."""
-        if self._is_answered:
-            _log.warning("%s; asked again every %g s", error, self.poll_s)
-        self._is_answered = False
+    def _log_failure(self, error: MetadataError) -> None:
+        """Log the first of consecutive failures."""
+        if self._is_reachable:
+            _log.warning("%s; retried every %g s", error, self.poll_s)
+        self._is_reachable = False

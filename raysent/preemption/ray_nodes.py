@@ -1,10 +1,7 @@
-"""What Ray's native code writes to standard error, past Python's own: it says there what its exceptions leave out.
+"""Interface to Ray about interrupted nodes: drain a node, and read whether a node is being drained.
 
-All that is asked of Ray about nodes that go: to drain one, and whether one is being drained.
-
-None of it is in Ray's stable interface, so it is used nowhere else, and each call says what becomes of it where a
-version of Ray has it not: draining is refused in one line, notices are never given, and a run is left with its
-checkpoints at reports and now and then.
+These calls are not part of Ray's stable API, so they are used nowhere else. With a version of Ray that lacks them,
+draining raises one clear error and no notice is reported: a run then has its regular checkpoints only.
 """
 
 from __future__ import annotations
@@ -21,52 +18,54 @@ from typing import Any
 
 from raysent.errors import RaysentError
 
-# How it names a token that is missing or wrong, over and over.
+# Text in Ray's messages about a missing or wrong token.
 REFUSED_TOKEN = "InvalidAuthToken"
-_MAX_SAID_BYTES = 100_000
-
-
-@contextlib.contextmanager
-def capture_stderr() -> Iterator[Callable[[], str]]:
-    """Keep what is written to standard error inside the block from the screen; yields a way to read it."""
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as kept:
-        screen = os.dup(2)
-        os.dup2(kept.fileno(), 2)
-
-        def said() -> str:
-            return os.pread(kept.fileno(), _MAX_SAID_BYTES, 0).decode(errors="replace")
-
-        try:
-            yield said
-        finally:
-            os.dup2(screen, 2)
-            os.close(screen)
-
-
-# What AWS gives; assumed where a drain tells no deadline.
+# Time between a notice of AWS and the interruption; assumed if a drain has no deadline.
 USUAL_NOTICE_S = 120.0
-
-_KNOCK_S = 5.0
+_CONNECT_TIMEOUT_S = 5.0
+_MAX_CAPTURED_BYTES = 100_000
 
 SecondsLeft = Callable[[], float | None]
+"""Returns the seconds until the node is interrupted, or None if it is not being drained."""
 
 
 class DrainError(RaysentError):
     """A node cannot be drained."""
 
 
+@contextlib.contextmanager
+def capture_stderr() -> Iterator[Callable[[], str]]:
+    """Redirect standard error inside the block, including that of native code; yield a function that returns its text.
+
+    Ray's native code writes reasons there that its exceptions leave out.
+    """
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as captured:
+        original = os.dup(2)
+        os.dup2(captured.fileno(), 2)
+
+        def text() -> str:
+            # pread does not move the position at which native code writes.
+            return os.pread(captured.fileno(), _MAX_CAPTURED_BYTES, 0).decode(errors="replace")
+
+        try:
+            yield text
+        finally:
+            os.dup2(original, 2)
+            os.close(original)
+
+
 def drain_node(address: str, node_id: str, *, left_s: float, why: str) -> None:
-    """Tell the cluster that a node will be taken: nothing new is placed there, and what runs there is told.
+    """Drain a node before its interruption: Ray schedules nothing new on it, and informs the processes on it.
 
     Args:
-        address: The cluster's, `host:port`.
-        node_id: Of the node, hexadecimal.
-        left_s: Seconds until it is taken.
-        why: For the logs.
+        address: Address of the cluster, `host:port`.
+        node_id: Id of the node, hexadecimal.
+        left_s: Seconds until the interruption.
+        why: Reason, for the logs.
 
     Raises:
-        DrainError: If this version of Ray cannot, no cluster answers, or it refuses.
+        DrainError: If this version of Ray cannot drain, no cluster answers, or it refuses.
     """
     client, reasons = _control_service(address)
     deadline_ms = int((time.time() + max(0.0, left_s)) * 1000)
@@ -74,17 +73,17 @@ def drain_node(address: str, node_id: str, *, left_s: float, why: str) -> None:
         is_accepted, refusal = client.drain_node(
             node_id, reasons.Value("DRAIN_NODE_REASON_PREEMPTION"), why, deadline_ms
         )
-    except Exception as error:  # an interface that is not public may raise anything
+    except Exception as error:  # a private API may raise anything
         raise _refused(address, error) from None
     if not is_accepted:
-        raise DrainError(f"{address}: must drain node {node_id[:12]}; it refuses: {refusal}")
+        raise DrainError(f"{address}: must drain node {node_id[:12]}; refused: {refusal}")
 
 
 def find_node(address: str, ips: Sequence[str]) -> str | None:
-    """Return the id of the living node at the first of a machine's IP addresses that has one; None while none has.
+    """Return the id of the alive node at one of a machine's IP addresses, in their order, or None if there is none.
 
     Raises:
-        DrainError: If this version of Ray cannot, or no cluster answers.
+        DrainError: If this version of Ray cannot list nodes, or no cluster answers.
     """
     client, _ = _control_service(address)
     try:
@@ -99,8 +98,8 @@ def find_node(address: str, ips: Sequence[str]) -> str | None:
 
 
 def node_notice() -> SecondsLeft:
-    """Return a function that says how long the Ray node of this process will still be there; None: nobody drains it."""
-    import ray  # noqa: PLC0415 - late: the agent must not wait for it
+    """Return the notice of the Ray node of this process."""
+    import ray  # noqa: PLC0415 - not at the top: the agent must start without ray
 
     try:
         node_id = str(ray.get_runtime_context().get_node_id())
@@ -111,52 +110,52 @@ def node_notice() -> SecondsLeft:
 
 
 def worker_notice() -> SecondsLeft:
-    """Return the same for a Ray Train worker: whether the node of any worker of its group goes.
+    """Return the notice of a Ray Train worker group: of the first of its nodes that is drained.
 
-    All workers must call it equally often: they agree on the answer, each waiting for the others.
+    All workers must call it equally often: it synchronizes them, so that all get the same answer.
     """
-    import ray.train  # noqa: PLC0415 - late, as above
+    import ray.train  # noqa: PLC0415 - as above
 
-    ask: Any = getattr(ray.train, "get_preemption_info", None)
-    if ask is None:
+    preemption_info: Any = getattr(ray.train, "get_preemption_info", None)
+    if preemption_info is None:
         return lambda: None
 
     def deadline_ms() -> int | None:
-        told = ask()
-        return None if told is None else told.deadline_ms or 0
+        info = preemption_info()
+        return None if info is None else info.deadline_ms or 0
 
     return _Deadline(deadline_ms)
 
 
 class _Deadline:
-    """Turns a deadline of Ray, in milliseconds since 1970 (0: none told), into the seconds that are left."""
+    """Converts a deadline of Ray, in milliseconds since 1970 (0 if unknown), to the seconds left."""
 
-    def __init__(self, ask: Callable[[], int | None]) -> None:
-        self._ask = ask
-        self._first_heard_s: float | None = None
+    def __init__(self, read_deadline_ms: Callable[[], int | None]) -> None:
+        self._read_deadline_ms = read_deadline_ms
+        self._noticed_s: float | None = None
 
     def __call__(self) -> float | None:
-        deadline_ms = self._ask()
+        deadline_ms = self._read_deadline_ms()
         if deadline_ms is None:
-            self._first_heard_s = None
+            self._noticed_s = None
             return None
         now_s = time.time()
-        if self._first_heard_s is None:
-            self._first_heard_s = now_s
-        return (deadline_ms / 1000 if deadline_ms else self._first_heard_s + USUAL_NOTICE_S) - now_s
+        if self._noticed_s is None:
+            self._noticed_s = now_s
+        return (deadline_ms / 1000 if deadline_ms else self._noticed_s + USUAL_NOTICE_S) - now_s
 
 
 def _control_service(address: str) -> tuple[Any, Any]:
-    """Return the client of a cluster's control service, and the reasons for a drain that it knows.
+    """Return a client of a cluster's control service (GCS), and its enumeration of drain reasons.
 
     Raises:
-        DrainError: If this version of Ray has none, or nothing answers.
+        DrainError: If this version of Ray has no such client, or nothing answers.
     """
     try:
-        # Ray itself would try for most of a notice.
+        # Ray's own connection timeout is as long as most of a notice.
         host, _, port = address.rpartition(":")
-        socket.create_connection((host, int(port)), timeout=_KNOCK_S).close()
-        # Late, as above, and gone in some version to come.
+        socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+        # By name, because a later version of Ray may not have them.
         client = importlib.import_module("ray._raylet").GcsClient
         reasons = importlib.import_module("ray.core.generated.autoscaler_pb2").DrainNodeReason
         with capture_stderr():
@@ -166,12 +165,12 @@ def _control_service(address: str) -> tuple[Any, Any]:
 
 
 def _refused(address: str, error: Exception) -> DrainError:
-    import ray  # noqa: PLC0415 - late, as above
+    import ray  # noqa: PLC0415 - as above
 
     reason = " ".join(str(error).split())
     if REFUSED_TOKEN in reason:
         return DrainError(
-            f"{address}: asks for its token, and none or another was given; set RAY_AUTH_MODE=token and "
+            f"{address}: requires its token, and none or another was given; set RAY_AUTH_MODE=token and "
             f"RAY_AUTH_TOKEN_PATH to the token's file"
         )
-    return DrainError(f"{address}: must be a cluster whose nodes can be drained; Ray {ray.__version__} says: {reason}")
+    return DrainError(f"{address}: must be a cluster whose nodes can be drained; Ray {ray.__version__}: {reason}")

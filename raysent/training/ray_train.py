@@ -80,7 +80,7 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
         except (OSError, ValueError, AuthenticationError) as error:
             if isinstance(error, AuthenticationError) or REFUSED_TOKEN in said():
                 raise ConfigError(
-                    f"--address {address}: asks for its token, and none or another was given; set RAY_AUTH_MODE=token "
+                    f"--address {address}: requires its token, and none or another was given; set RAY_AUTH_MODE=token "
                     f"and RAY_AUTH_TOKEN_PATH to the token's file"
                 ) from None
             reason = " ".join(str(error).split())

@@ -72,7 +72,7 @@ class NodeTaken:
             agent = stage.agent(machine, service.url)
             for times in self.notices:
                 _arm(service, times * stage.notice_s)
-                agent.look()
+                agent.poll()
         if self.is_taken:
             stage.take_at(machine, self.notices[-1] * stage.notice_s)
         return {}
@@ -109,7 +109,7 @@ class MetadataFlaps:
                 service.say("<html>" if answer == "nonsense" else None)
                 if answer == "notice":
                     _arm(service, stage.notice_s)
-                agent.look()
+                agent.poll()
         stage.take_at(machine, stage.notice_s)
         return {}
 

@@ -1,17 +1,14 @@
-"""Kernels in C++, built when they are first asked for with the machine's own compiler; all works without them too.
+"""Kernels in C++, built on first use by the machine's compiler; everything works without them too.
 
-`<name>.cpp` of this folder exports plain C functions over pointers and sizes. It includes no header of Python, torch or
-NumPy, so that it builds in about a second, from nothing but a compiler, and serves every version of them.
+`<name>.cpp` in this folder exports C functions over pointers and sizes. It includes no headers of Python, torch or
+NumPy, so it builds in about a second, needs only a compiler, and works with all their versions. `numbers.h` has what
+several kernels share.
 
-    library = load("gru")              # ctypes.CDLL; raises CompilerError where there is no compiler
-    library = load_if_possible("gru")  # None there, said once
+    library = load("gru")      # ctypes.CDLL; raises CompilerError if there is no compiler
+    library = try_load("gru")  # None in that case, with one warning
 
-What several kernels need stands in `numbers.h`.
-
-A library is kept in the cache under a key of its source, the headers, the compiler and the processor, so that a changed
-file, another compiler or a home folder shared by several machines never meets an old one.
-
-A C++ file of this folder -> a loaded library, built once per machine and shared by all its processes.
+A library is built once per machine. It is cached under a hash of its source, the headers, the compiler and the
+processor, so that a changed file, another compiler or a home folder shared by several machines never uses an old one.
 """
 
 from __future__ import annotations
@@ -32,17 +29,12 @@ import filelock
 from raysent.errors import ArtifactError, CompilerError
 from raysent.storage import atomic_write, cache_folder, storage_errors
 
-__all__ = [
-    "load",
-    "try_load",
-]
-
+__all__ = ["cpu_info", "load", "try_load"]
 
 _SOURCES = Path(__file__).parent
-_CPU_DESCRIPTION = Path("/proc/cpuinfo")
-_CPU_LINES = ("model name", "flags", "Features")
+_CPU_INFO = Path("/proc/cpuinfo")
 _TIMEOUT_S = 120
-# Fast, but no -ffast-math: a NaN must stay one, and that flag changes how the whole process rounds small numbers.
+# Not -ffast-math: NaN must be preserved, and that flag changes the rounding of denormal numbers in the whole process.
 _FLAGS = (
     "-O3 -std=c++17 -shared -fPIC -march=native -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-signed-zeros"
 )
@@ -52,10 +44,10 @@ _log = logging.getLogger("raysent")
 
 
 def load(name: str) -> ctypes.CDLL:
-    """Return the library of `<name>.cpp`, built if need be.
+    """Return the library of `<name>.cpp`; it is built if necessary.
 
     Args:
-        name: Of the file, without its ending.
+        name: Name of the file without suffix.
 
     Raises:
         CompilerError: If there is no C++ compiler, it fails, or the cache cannot be written; the same at every call.
@@ -68,7 +60,7 @@ def load(name: str) -> ctypes.CDLL:
 
 @lru_cache
 def try_load(name: str) -> ctypes.CDLL | None:
-    """Return the library of `<name>.cpp`, or None where it cannot be had, which one line says once."""
+    """Return the library of `<name>.cpp`, or None, with one warning, if it cannot be built."""
     try:
         return load(name)
     except CompilerError as error:
@@ -78,24 +70,24 @@ def try_load(name: str) -> ctypes.CDLL | None:
 
 @lru_cache
 def _outcome(name: str) -> ctypes.CDLL | CompilerError:
-    """Return the library, or why there is none: whoever asks at every step must not build at every step."""
+    """Return the library, or the error; a failed build is not repeated."""
     source = _SOURCES / f"{name}.cpp"
     try:
         command = [*_compiler(name), *shlex.split(f"{_FLAGS} {_MACHINE_FLAGS.get(platform.machine(), '')}")]
         library = cache_folder() / "compiled" / f"{name}-{_key(source, command)}.so"
         with storage_errors(library.parent):
             library.parent.mkdir(parents=True, exist_ok=True)
-            # Whoever waits here finds the library that another process has built.
+            # A process that waits here finds the library that another process has built.
             with filelock.FileLock(library.with_suffix(".lock")):
                 return _opened(library) or _built(source, library, command)
     except CompilerError as error:
         return error
-    except (ArtifactError, OSError, NotImplementedError) as error:  # also of a file system without locks
+    except (ArtifactError, OSError, NotImplementedError) as error:  # including a file system without locks
         return CompilerError(f"compiled kernel '{name}': must be built in the cache; given {error}")
 
 
 def _compiler(name: str) -> list[str]:
-    """Return the command of the C++ compiler: `$CXX`, else whichever there is."""
+    """Return the command of the C++ compiler: `$CXX`, else the first one found on the PATH."""
     named = shlex.split(os.environ.get("CXX", ""))
     for candidate in [named] if named else [["c++"], ["g++"], ["clang++"]]:
         if shutil.which(candidate[0]):
@@ -105,7 +97,7 @@ def _compiler(name: str) -> list[str]:
 
 
 def _key(source: Path, command: list[str]) -> str:
-    """Return what a library depends on, as 16 hexadecimal digits."""
+    """Return the hash of everything that a library depends on, 16 hexadecimal digits."""
     version = _run([command[0], "--version"], name=source.stem).stdout
     texts = [path.read_text(encoding="utf-8") for path in (source, *sorted(source.parent.glob("*.h")))]
     parts = [*texts, shlex.join(command), version, _processor()]
@@ -113,17 +105,23 @@ def _key(source: Path, command: list[str]) -> str:
 
 
 def _processor() -> str:
-    """Return what tells this processor's instructions from another's."""
+    """Return a description of the processor's instruction set."""
+    # `flags` on x86, `Features` on ARM.
+    description = "".join(cpu_info(field) for field in ("model name", "flags", "Features"))
+    return description or platform.processor() or platform.machine()
+
+
+def cpu_info(field: str) -> str:
+    """Return the line of a field of the first core in /proc/cpuinfo, or an empty string; only Linux has the file."""
     try:
-        lines = _CPU_DESCRIPTION.read_text().splitlines()
+        lines = _CPU_INFO.read_text().splitlines()
     except OSError:
-        return platform.processor() or platform.machine()
-    # The first core's lines; `flags` on x86, `Features` on ARM.
-    return "".join(next((line for line in lines if line.startswith(word)), "") for word in _CPU_LINES)
+        return ""
+    return next((line for line in lines if line.startswith(field)), "")
 
 
 def _opened(library: Path) -> ctypes.CDLL | None:
-    """Return a library of the cache; None where there is none or it is damaged."""
+    """Return a library of the cache, or None if it does not exist or is damaged."""
     try:
         return ctypes.CDLL(str(library)) if library.exists() else None
     except OSError:
@@ -131,19 +129,21 @@ def _opened(library: Path) -> ctypes.CDLL | None:
 
 
 def _built(source: Path, library: Path, command: list[str]) -> ctypes.CDLL:
-    """Build a library, put it in its place and open it."""
+    """Build a library in the cache and open it."""
     with atomic_write(library) as unfinished:
         done = _run([*command, str(source), "-o", str(unfinished)], name=source.stem)
         if done.returncode:
             lines = done.stderr.splitlines()
-            reason = next((line for line in lines if "error" in line), lines[0] if lines else "no word of it")
+            reason = next((line for line in lines if "error" in line), lines[0] if lines else "no message")
             raise CompilerError(f"compiled kernel '{source.stem}': {command[0]} must build it; given {reason}; try g++")
     return ctypes.CDLL(str(library))
 
 
 def _run(command: list[str], *, name: str) -> subprocess.CompletedProcess[str]:
-    """Run the compiler and return what it said."""
+    """Run the compiler and return its output."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        raise CompilerError(f"compiled kernel '{name}': {command[0]} must end within {_TIMEOUT_S} s; try g++") from None
+        raise CompilerError(
+            f"compiled kernel '{name}': {command[0]} must finish within {_TIMEOUT_S} s; try g++"
+        ) from None

@@ -1,6 +1,6 @@
-// Scores of words -> each row's cross-entropy and, in the scores' place, its gradient, while a row is in the cache.
+// Scores of words -> cross-entropy of each row and, in place of the scores, its gradient, while a row is in the cache.
 //
-// Scores are the caller's product, float32 or bfloat16, one row of `words` values after another; all else is float32.
+// The scores are float32 or bfloat16, contiguous rows of `words` values; everything else is float32.
 
 #include <cmath>
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace {
 
-// Values that are taken up side by side, so that the compiler makes vectors of maxima and sums.
+// Number of independent accumulators, so that the compiler vectorizes maxima and sums.
 constexpr int64_t kLanes = 64;
 
-// Scores of one row with their bias; returns the largest, passing over what is no number.
+// Adds the bias to the scores of one row; returns their maximum, ignoring NaN.
 template <class Low>
 float read_row(const typename Low::Type* __restrict scores, const float* __restrict bias, int64_t words,
                float* __restrict row) {
@@ -35,7 +35,7 @@ float read_row(const typename Low::Type* __restrict scores, const float* __restr
     return highest[0];
 }
 
-// Turns each score into exp(score - highest); returns their sum.
+// Replaces each score by exp(score - highest); returns their sum.
 float exponentials(float* __restrict row, int64_t words, float highest) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < words; i++) row[i] = exponential(row[i] - highest);
@@ -50,51 +50,51 @@ float exponentials(float* __restrict row, int64_t words, float highest) {
     return sum;
 }
 
-// Writes the row's probabilities, less 1 at the target, where the scores were, and adds them to the bias' gradient.
+// Replaces the scores by the probabilities, minus 1 at the target, and adds them to the gradient of the bias.
 template <class Low>
 void write_gradient(const float* __restrict row, int64_t words, float sum, int64_t target,
                     typename Low::Type* __restrict scores, float* __restrict d_bias) {
     const float scale = 1.0f / sum;
-    const float right = row[target] * scale - 1.0f;
+    const float d_target = row[target] * scale - 1.0f;
     if (d_bias) {
         const float before = d_bias[target];
         for (int64_t i = 0; i < words; i++) {
-            const float share = row[i] * scale;
-            scores[i] = Low::written(share);
-            d_bias[i] += share;
+            const float probability = row[i] * scale;
+            scores[i] = Low::write(probability);
+            d_bias[i] += probability;
         }
-        d_bias[target] = before + right;
+        d_bias[target] = before + d_target;
     } else {
-        for (int64_t i = 0; i < words; i++) scores[i] = Low::written(row[i] * scale);
+        for (int64_t i = 0; i < words; i++) scores[i] = Low::write(row[i] * scale);
     }
-    scores[target] = Low::written(right);
+    scores[target] = Low::write(d_target);
 }
 
 template <class Low>
-void rows_of(void* scores, const float* bias, const int64_t* targets, float* row, float* losses, float* d_bias,
+void process_rows(void* scores, const float* bias, const int64_t* targets, float* row, float* losses, float* d_bias,
              int64_t rows, int64_t words, int64_t has_gradient) {
     auto* values = static_cast<typename Low::Type*>(scores);
     for (int64_t number = 0; number < rows; number++, values += words) {
         const float highest = read_row<Low>(values, bias, words, row);
-        const float right = row[targets[number]];
+        const float target_score = row[targets[number]];
         const float sum = exponentials(row, words, highest);
-        losses[number] = (highest - right) + std::log(sum);
+        losses[number] = (highest - target_score) + std::log(sum);
         if (has_gradient) write_gradient<Low>(row, words, sum, targets[number], values, d_bias);
     }
 }
 
 }  // namespace
 
-// `row` is room for one row; `bias` and `d_bias` may be null.
+// `row` is a buffer for one row; `bias` and `d_bias` may be null.
 extern "C" {
 
 void cross_entropy_float32(void* scores, const float* bias, const int64_t* targets, float* row, float* losses,
                        float* d_bias, int64_t rows, int64_t words, int64_t has_gradient) {
-    rows_of<Float>(scores, bias, targets, row, losses, d_bias, rows, words, has_gradient);
+    process_rows<Float>(scores, bias, targets, row, losses, d_bias, rows, words, has_gradient);
 }
 
 void cross_entropy_bfloat16(void* scores, const float* bias, const int64_t* targets, float* row, float* losses,
                         float* d_bias, int64_t rows, int64_t words, int64_t has_gradient) {
-    rows_of<BFloat16>(scores, bias, targets, row, losses, d_bias, rows, words, has_gradient);
+    process_rows<BFloat16>(scores, bias, targets, row, losses, d_bias, rows, words, has_gradient);
 }
 }

@@ -1,7 +1,7 @@
-// The nearest of packed codes by Hamming distance.
+// Nearest neighbours of packed codes by Hamming distance.
 //
-// Codes are rows of `width` bytes without gaps. A block of rows small enough for the first cache is compared with every
-// query before the next is read, so that memory is read once, whatever the number of queries.
+// Codes are contiguous rows of `width` bytes. A block of rows that fits in the L1 cache is compared with every query
+// before the next block is read, so that memory is read once for any number of queries.
 
 #include <algorithm>
 #include <climits>
@@ -19,15 +19,15 @@ namespace {
 
 constexpr int64_t kBlockBytes = 1 << 14;
 
-// The k nearest so far, the farthest on top; among equal distances the later row is the farther one.
+// The k nearest rows so far, a heap with the farthest on top; of equal distances the later row is farther.
 struct Nearest {
     int64_t k;
-    int64_t bound = INT64_MAX;  // only a distance below it changes anything
+    int64_t bound = INT64_MAX;  // only smaller distances can be inserted
     std::vector<std::pair<int64_t, int64_t>> heap;
 
     explicit Nearest(int64_t k) : k(k) {}
 
-    // Rows must come in order: so a row at the bound is never nearer than those that are there.
+    // Rows are offered in order, so a row at the bound is never nearer than the rows of the heap.
     void offer(int64_t distance, int64_t row) {
         if (distance >= bound) return;
         if (static_cast<int64_t>(heap.size()) == k) {
@@ -62,7 +62,7 @@ void compare_one_by_one(const uint8_t* rows, int64_t first, int64_t last, const 
 
 inline __m512i count(__m512i a, __m512i b) { return _mm512_popcnt_epi64(_mm512_xor_si512(a, b)); }
 
-// A query of so many whole vectors, which stay in registers.
+// A query of kVectors whole vectors, which are kept in registers.
 template <int kVectors>
 struct Query {
     __m512i parts[kVectors];
@@ -78,7 +78,7 @@ struct Query {
     }
 };
 
-// A query of any width, read from memory again for every row.
+// A query of any width, read from memory for every row.
 template <>
 struct Query<0> {
     const uint8_t* query;
@@ -95,7 +95,7 @@ struct Query<0> {
     }
 };
 
-// Adds up the lanes of eight vectors: lane r of the result is the sum of sums[r].
+// Sums the lanes of eight vectors: lane r of the result is the sum of sums[r].
 inline __m512i lane_sums(const __m512i* sums) {
     __m512i pairs[4], fours[2];
     for (int i = 0; i < 4; ++i)
@@ -108,8 +108,8 @@ inline __m512i lane_sums(const __m512i* sums) {
                             _mm512_shuffle_i64x2(fours[0], fours[1], 0xdd));
 }
 
-inline void take(Nearest& nearest, __m512i distances, int64_t row) {
-    // Hardly any row is among the nearest, so eight are passed over at once.
+inline void offer_eight(Nearest& nearest, __m512i distances, int64_t row) {
+    // Few rows are among the nearest, so usually all eight are skipped at once.
     if (!_mm512_cmplt_epi64_mask(distances, _mm512_set1_epi64(nearest.bound))) return;
     alignas(64) int64_t each[8];
     _mm512_store_si512(each, distances);
@@ -125,7 +125,7 @@ void compare_in_eights(const uint8_t* rows, int64_t first, int64_t last, const u
     for (; row + 8 <= last; row += 8) {
         __m512i sums[8];
         for (int r = 0; r < 8; ++r) sums[r] = own.counts(rows + (row + r) * width);
-        take(nearest, lane_sums(sums), row);
+        offer_eight(nearest, lane_sums(sums), row);
     }
     compare_one_by_one(rows, row, last, query, width, nearest);
 }
@@ -158,7 +158,7 @@ void compare_all(const uint8_t* queries, const uint8_t* rows, int64_t num_rows, 
 
 }  // namespace
 
-// The k nearest rows of every query, the nearest first, equal ones in their order; k is at most the number of rows.
+// The k nearest rows of every query, nearest first, equal distances in row order; k is at most the number of rows.
 // out_rows and out_distances are [queries, k].
 extern "C" void hamming_nearest(const uint8_t* queries, int64_t num_queries, const uint8_t* rows, int64_t num_rows,
                                 int64_t width, int64_t k, int64_t* out_rows, int64_t* out_distances) {

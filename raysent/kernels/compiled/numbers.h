@@ -1,4 +1,4 @@
-// Numbers as the kernels read and write them, and what they compute with every one.
+// Types of the kernels' values, and functions that several kernels use.
 
 #pragma once
 
@@ -10,7 +10,7 @@ namespace {
 struct Float {
     using Type = float;
     static float read(Type value) { return value; }
-    static Type written(float value) { return value; }
+    static Type write(float value) { return value; }
 };
 
 struct BFloat16 {
@@ -21,18 +21,18 @@ struct BFloat16 {
         std::memcpy(&result, &bits, sizeof result);
         return result;
     }
-    // To the nearest, ties to even, as torch rounds.
-    static Type written(float value) {
+    // Rounds to nearest, ties to even, as torch does.
+    static Type write(float value) {
         uint32_t bits;
         std::memcpy(&bits, &value, sizeof bits);
         const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-        return static_cast<Type>(value == value ? rounded : 0x7fc0);  // a NaN must not round to infinity
+        return static_cast<Type>(value == value ? rounded : 0x7fc0);  // NaN must not become infinity
     }
 };
 
-// e^x within 2 units in the last place: 2^k times a polynomial of the rest; the compiler makes vectors of it.
+// e^x with an error of at most 2 units in the last place: 2^k times a polynomial; the compiler vectorizes it.
 inline float exponential(float x) {
-    // Comparisons with NaN are false: it passes both bounds and stays NaN.
+    // Comparisons with NaN are false, so NaN passes both bounds unchanged.
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
     const float k = __builtin_rintf(x * 1.44269504088896341f);

@@ -1,8 +1,8 @@
-"""What a GRU does between two products, one time of all sentences at once: in torch's operations, or compiled.
+"""The operations of a GRU between two products, for one time step of all sentences: in torch's operations, or compiled.
 
     r, z = sigmoid(P + U h),  c = tanh(P_c + r * (U_c h + b')),  h = c + z * (h - c)
 
-Both compute the same; the compiled one reads and writes every value once.
+Both cells compute the same; the compiled one reads and writes every value once.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from raysent.kernels.packed_gru.workspace import Workspace
 
 @dataclass(frozen=True)
 class Inputs:
-    """What one direction reads.
+    """The inputs of one direction.
 
     Attributes:
         projected: W x + b of each distinct word, float32 [distinct, 3 * hidden].
         bias: b' of the candidate, float32 [hidden].
         tokens: Word of each token, time-major [tokens].
         batch: Number of sentences.
-        is_kept: Whether a backward follows.
-        groups: Gives the tokens ordered by word, and where each word's begin; None where the last tokens are words of
-            their own, one each, and those before them are never read.
+        needs_backward: Whether a backward follows.
+        groups: Returns the tokens ordered by word, and the first token of each word; None if each of the last tokens is
+            a word of its own, and the tokens before them are never read.
     """
 
     projected: Tensor
     bias: Tensor
     tokens: Tensor
     batch: int
-    is_kept: bool
+    needs_backward: bool
     groups: Callable[[], tuple[Tensor, Tensor]] | None
 
 
 @dataclass(frozen=True)
-class Time:
-    """One time of a batch.
+class TimeStep:
+    """One time step of a batch.
 
     Attributes:
         first: Its first token.
-        batch: Sentences that reach it.
-        following: Those, the first of them, that reach the next one.
+        batch: Number of sentences that reach it.
+        next_batch: Number of sentences that reach the next time step; they are the first ones.
     """
 
     first: int
     batch: int
-    following: int
+    next_batch: int
 
 
 class Cell(ABC):
-    """One direction of one tower; `forward` from the first time to the last, then `backward` the other way.
+    """One direction: `forward` for each time step in order, then `start_backward`, `backward` in reverse, `gradients`.
 
     Attributes:
         last: State after the last token of each sentence, float32 [batch, hidden].
@@ -66,22 +66,22 @@ class Cell(ABC):
 
     last: Tensor
 
-    def __init__(self, room: Workspace, inputs: Inputs) -> None:
-        """Begin with states of zero."""
-        self._room, self._inputs = room, inputs
-        self._is_low = room.shape.low != torch.float32
+    def __init__(self, workspace: Workspace, inputs: Inputs) -> None:
+        """Start with states of zero."""
+        self._workspace, self._inputs = workspace, inputs
+        self._is_low = workspace.shape.dtype != torch.float32
 
     @abstractmethod
-    def forward(self, time: Time) -> None:
-        """Take one step, from `step` (not read at the first time) to the states of the next time, or to `last`."""
+    def forward(self, step: TimeStep) -> None:
+        """Compute the states of the next time step, or `last`, from `recurrent`, which the first step does not read."""
 
     @abstractmethod
-    def begin_backward(self, d_last: Tensor) -> None:
-        """Begin with the gradient of `last`, float32 [batch, hidden]; it is overwritten."""
+    def start_backward(self, d_last: Tensor) -> None:
+        """Start with the gradient of `last`, float32 [batch, hidden], which is overwritten."""
 
     @abstractmethod
-    def backward(self, time: Time) -> None:
-        """Take one step back, from `d_step` (of `following` sentences) to `d_products`."""
+    def backward(self, step: TimeStep) -> None:
+        """Compute `d_products` from `d_recurrent` of the next time step."""
 
     @abstractmethod
     def gradients(self) -> tuple[Tensor, Tensor]:
@@ -91,67 +91,69 @@ class Cell(ABC):
 class TorchCell(Cell):
     """In torch's operations."""
 
-    def __init__(self, room: Workspace, inputs: Inputs) -> None:
-        super().__init__(room, inputs)
-        self._scratch = torch.empty(3, inputs.batch, room.shape.hidden, device=room.shape.device)
-        room.states[: inputs.batch].zero_()
-        self.last = torch.empty_like(self._scratch[0]) if inputs.is_kept else room.states[: inputs.batch]
+    def __init__(self, workspace: Workspace, inputs: Inputs) -> None:
+        super().__init__(workspace, inputs)
+        self._scratch = torch.empty(3, inputs.batch, workspace.shape.hidden, device=workspace.shape.device)
+        states = workspace.states[: inputs.batch]
+        states.zero_()
+        self.last = torch.empty_like(states) if inputs.needs_backward else states
 
-    def forward(self, time: Time) -> None:
-        """Take one step."""
-        room, inputs, hidden = self._room, self._inputs, self._room.shape.hidden
-        rows, after = self._rows(time)
-        gates, product, before = room.gates[rows], room.products[rows], room.states[rows]
-        torch.index_select(inputs.projected, 0, inputs.tokens[time.first : time.first + time.batch], out=gates)
+    def forward(self, step: TimeStep) -> None:
+        """Compute one time step."""
+        workspace, inputs, hidden = self._workspace, self._inputs, self._workspace.shape.hidden
+        rows, next_rows = self._rows(step)
+        gates, product, before = workspace.gates[rows], workspace.products[rows], workspace.states[rows]
+        torch.index_select(inputs.projected, 0, inputs.tokens[step.first : step.first + step.batch], out=gates)
         reset_update, candidate = gates[:, : 2 * hidden], gates[:, 2 * hidden :]
-        if time.first == 0:
+        if step.first == 0:
             product.copy_(inputs.bias.expand_as(product))
         else:
-            step = room.step[: time.batch]
-            reset_update += step[:, : 2 * hidden]
-            torch.add(step[:, 2 * hidden :], inputs.bias, out=product)
+            recurrent = workspace.recurrent[: step.batch]
+            reset_update += recurrent[:, : 2 * hidden]
+            torch.add(recurrent[:, 2 * hidden :], inputs.bias, out=product)
         reset_update.sigmoid_()
         candidate.addcmul_(reset_update[:, :hidden], product).tanh_()
-        kept = torch.sub(before, candidate, out=self._scratch[0, : time.batch]).mul_(reset_update[:, hidden:])
-        self._write(after, kept, candidate, time)
+        kept = torch.sub(before, candidate, out=self._scratch[0, : step.batch]).mul_(reset_update[:, hidden:])
+        self._write_states(next_rows, kept, candidate, step)
 
-    def _rows(self, time: Time) -> tuple[slice, slice]:
-        """Return the rows of this time and of the next."""
-        if not self._inputs.is_kept:
-            return slice(0, time.batch), slice(0, time.following)
-        end = time.first + time.batch
-        return slice(time.first, end), slice(end, end + time.following)
+    def _rows(self, step: TimeStep) -> tuple[slice, slice]:
+        """Return the rows of this time step and of the next."""
+        if not self._inputs.needs_backward:
+            return slice(0, step.batch), slice(0, step.next_batch)
+        end = step.first + step.batch
+        return slice(step.first, end), slice(end, end + step.next_batch)
 
-    def _write(self, after: slice, kept: Tensor, candidate: Tensor, time: Time) -> None:
-        """Add up z (h - c) and c, for those who go on and for those who end."""
-        room, on, ended = self._room, slice(0, time.following), slice(time.following, time.batch)
-        torch.add(kept[on], candidate[on], out=room.states[after])
+    def _write_states(self, next_rows: slice, kept: Tensor, candidate: Tensor, step: TimeStep) -> None:
+        """Add z (h - c) and c, for the sentences that continue and for those that end."""
+        workspace, continuing, ended = self._workspace, slice(0, step.next_batch), slice(step.next_batch, step.batch)
+        torch.add(kept[continuing], candidate[continuing], out=workspace.states[next_rows])
         torch.add(kept[ended], candidate[ended], out=self.last[ended])
         if self._is_low:
-            room.low_states[after] = room.states[after]
+            workspace.low_states[next_rows] = workspace.states[next_rows]
 
-    def begin_backward(self, d_last: Tensor) -> None:
-        """Begin with the gradient of `last`."""
+    def start_backward(self, d_last: Tensor) -> None:
+        """Start with the gradient of `last`."""
         self._d_state = d_last
-        self._d_inputs = torch.empty(len(self._inputs.tokens), 3 * self._room.shape.hidden, device=d_last.device)
+        size = 3 * self._workspace.shape.hidden
+        self._d_inputs = torch.empty(len(self._inputs.tokens), size, device=d_last.device)
 
-    def backward(self, time: Time) -> None:
-        """Take one step back."""
-        room, hidden, batch = self._room, self._room.shape.hidden, time.batch
-        rows = slice(time.first, time.first + batch)
-        gates, d_inputs, d_products = room.gates[rows], self._d_inputs[rows], room.d_products[rows]
+    def backward(self, step: TimeStep) -> None:
+        """Compute the gradients of one time step."""
+        workspace, hidden, batch = self._workspace, self._workspace.shape.hidden, step.batch
+        rows = slice(step.first, step.first + batch)
+        gates, d_inputs, d_products = workspace.gates[rows], self._d_inputs[rows], workspace.d_products[rows]
         reset, update, candidate = gates[:, :hidden], gates[:, hidden : 2 * hidden], gates[:, 2 * hidden :]
         one, two, d_kept = (part[:batch] for part in self._scratch)
         d_state, d_candidate = self._d_state[:batch], d_inputs[:, 2 * hidden :]
-        d_state[: time.following] += room.d_step[: time.following]
+        d_state[: step.next_batch] += workspace.d_recurrent[: step.next_batch]
         torch.mul(d_state, update, out=d_kept)  # z d
         torch.sub(d_state, d_kept, out=one)  # (1 - z) d
         torch.mul(candidate, candidate, out=two)
         torch.addcmul(one, one, two, value=-1, out=d_candidate)  # (1 - z)(1 - c^2) d
-        torch.sub(room.states[rows], candidate, out=one).mul_(d_kept)  # (h - c) z d
+        torch.sub(workspace.states[rows], candidate, out=one).mul_(d_kept)  # (h - c) z d
         torch.addcmul(one, one, update, value=-1, out=d_inputs[:, hidden : 2 * hidden])
-        torch.mul(d_candidate, reset, out=one)  # r d_c, which also goes to U_c h
-        torch.mul(one, room.products[rows], out=two)
+        torch.mul(d_candidate, reset, out=one)  # r d_c, which is also the gradient of U_c h
+        torch.mul(one, workspace.products[rows], out=two)
         torch.addcmul(two, two, reset, value=-1, out=d_inputs[:, :hidden])
         # In float32 this overwrites the gates, which are no longer needed.
         d_products[:, 2 * hidden :] = one
@@ -160,11 +162,11 @@ class TorchCell(Cell):
 
     def gradients(self) -> tuple[Tensor, Tensor]:
         """Return the gradients of `projected` and of the candidate's bias."""
-        d_candidate = self._room.d_products[: len(self._inputs.tokens), 2 * self._room.shape.hidden :]
+        d_candidate = self._workspace.d_products[: len(self._inputs.tokens), 2 * self._workspace.shape.hidden :]
         return self._d_projected(), d_candidate.sum(dim=0, dtype=torch.float32)
 
     def _d_projected(self) -> Tensor:
-        """Add up the gradient of each word's tokens."""
+        """Return the summed gradient of each word's tokens [distinct, 3 * hidden]."""
         inputs = self._inputs
         if inputs.groups is None:
             return self._d_inputs[len(inputs.tokens) - len(inputs.projected) :]
@@ -175,59 +177,61 @@ class TorchCell(Cell):
 
 
 class _Direction(ctypes.Structure):
-    """What all times share, as the kernel reads it; the same fields stand in compiled/gru.cpp."""
+    """The arguments shared by all time steps; `Direction` in compiled/gru.cpp has the same fields in the same order."""
 
     _fields_ = (
         ("hidden", ctypes.c_int64),
         *(
             (name, ctypes.c_void_p)
             for name in (
-                *("tokens", "projected", "bias", "gates", "products", "states", "low_states", "step", "last"),
-                *("d_state", "d_step", "d_products", "d_projected", "d_bias"),
+                *("tokens", "projected", "bias", "gates", "products", "states", "low_states", "recurrent", "last"),
+                *("d_state", "d_recurrent", "d_products", "d_projected", "d_bias"),
             )
         ),
     )
 
 
 class CompiledCell(Cell):
-    """In one pass of a compiled kernel, on a CPU.
+    """One pass of a compiled kernel per time step, on a CPU.
 
     Raises:
         CompilerError: If there is no compiler.
     """
 
-    def __init__(self, room: Workspace, inputs: Inputs) -> None:
-        super().__init__(room, inputs)
-        library, kind = load("gru"), str(room.shape.low).removeprefix("torch.")
+    def __init__(self, workspace: Workspace, inputs: Inputs) -> None:
+        super().__init__(workspace, inputs)
+        library, kind = load("gru"), str(workspace.shape.dtype).removeprefix("torch.")
         self._forward, self._backward = library[f"gru_forward_{kind}"], library[f"gru_backward_{kind}"]
-        self.last = torch.empty(inputs.batch, room.shape.hidden) if inputs.is_kept else room.states[: inputs.batch]
-        self._direction = _Direction(hidden=room.shape.hidden)
-        self._point(tokens=inputs.tokens, projected=inputs.projected, bias=inputs.bias, last=self.last)
-        self._point(states=room.states, step=room.step, low_states=room.low_states if self._is_low else None)
-        if inputs.is_kept:
-            self._point(gates=room.gates, products=room.products)
+        states = workspace.states[: inputs.batch]
+        self.last = torch.empty_like(states) if inputs.needs_backward else states
+        self._direction = _Direction(hidden=workspace.shape.hidden)
+        self._set(tokens=inputs.tokens, projected=inputs.projected, bias=inputs.bias, last=self.last)
+        low_states = workspace.low_states if self._is_low else None
+        self._set(states=workspace.states, recurrent=workspace.recurrent, low_states=low_states)
+        if inputs.needs_backward:
+            self._set(gates=workspace.gates, products=workspace.products)
 
-    def _point(self, **tensors: Tensor | None) -> None:
-        """Tell the kernel where these are; it reads rows that follow each other, and so must they."""
+    def _set(self, **tensors: Tensor | None) -> None:
+        """Pass the addresses of tensors to the kernel, which reads contiguous rows."""
         for name, tensor in tensors.items():
             if tensor is not None and not tensor.is_contiguous():
                 raise ValueError(f"{name} must be contiguous")
             setattr(self._direction, name, None if tensor is None else tensor.data_ptr())
 
-    def forward(self, time: Time) -> None:
-        """Take one step."""
-        self._forward(ctypes.byref(self._direction), *map(ctypes.c_int64, (time.first, time.batch, time.following)))
+    def forward(self, step: TimeStep) -> None:
+        """Compute one time step."""
+        self._forward(ctypes.byref(self._direction), *map(ctypes.c_int64, (step.first, step.batch, step.next_batch)))
 
-    def begin_backward(self, d_last: Tensor) -> None:
-        """Begin with the gradient of `last`."""
+    def start_backward(self, d_last: Tensor) -> None:
+        """Start with the gradient of `last`."""
         self._d_state = d_last
         self._d_projected, self._d_bias = torch.zeros_like(self._inputs.projected), torch.zeros_like(self._inputs.bias)
-        self._point(d_state=d_last, d_step=self._room.d_step, d_products=self._room.d_products)
-        self._point(d_projected=self._d_projected, d_bias=self._d_bias)
+        self._set(d_state=d_last, d_recurrent=self._workspace.d_recurrent, d_products=self._workspace.d_products)
+        self._set(d_projected=self._d_projected, d_bias=self._d_bias)
 
-    def backward(self, time: Time) -> None:
-        """Take one step back."""
-        self._backward(ctypes.byref(self._direction), *map(ctypes.c_int64, (time.first, time.batch, time.following)))
+    def backward(self, step: TimeStep) -> None:
+        """Compute the gradients of one time step."""
+        self._backward(ctypes.byref(self._direction), *map(ctypes.c_int64, (step.first, step.batch, step.next_batch)))
 
     def gradients(self) -> tuple[Tensor, Tensor]:
         """Return the gradients of `projected` and of the candidate's bias."""
@@ -235,7 +239,7 @@ class CompiledCell(Cell):
 
 
 def choose_cell(implementation: str, device: torch.device) -> type[Cell]:
-    """Return the cell of an `implementation`; of `auto` the compiled one on a CPU, where there is a compiler."""
+    """Return the cell of an `implementation`; `auto` is compiled on a CPU with a compiler."""
     if implementation == "auto":
         implementation = "compiled" if device.type == "cpu" and try_load("gru") is not None else "packed"
     return CompiledCell if implementation == "compiled" else TorchCell

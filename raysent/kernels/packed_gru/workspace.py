@@ -1,4 +1,4 @@
-"""Buffers of one direction of one tower, kept between steps."""
+"""Buffers of one direction, kept between training steps: allocating new pages costs as much as the computation."""
 
 from __future__ import annotations
 
@@ -8,99 +8,97 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-ROWS = 16  # the rows of one product are a multiple of this
-
-
-TOKENS = 256  # the tokens that one weight gradient adds up, also
-
-
-_SPARE = 1.25  # a new workspace has room for longer batches to come
+ROW_MULTIPLE = 16  # the number of rows of a product is a multiple of this
+TOKEN_MULTIPLE = 256  # the number of tokens summed in one weight gradient is a multiple of this
+_GROWTH = 1.25  # a new workspace has space for longer batches
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a workspace is for.
+    """Size and type of a workspace.
 
     Attributes:
         hidden: Size of a state.
-        low: Type of the products.
-        device: Where they are computed.
-        tokens: Tokens that are kept for a backward; where none follows, the sentences.
-        batch: Sentences.
+        dtype: Type of the products.
+        device: Device of the products.
+        tokens: Number of tokens, if a backward follows; otherwise the number of sentences.
+        batch: Number of sentences.
     """
 
     hidden: int
-    low: torch.dtype
+    dtype: torch.dtype
     device: torch.device
     tokens: int
     batch: int
 
     @property
-    def spare(self) -> Shape:
-        """The same with room for longer batches."""
-        return Shape(self.hidden, self.low, self.device, int(self.tokens * _SPARE) + TOKENS, self.batch + ROWS)
+    def enlarged(self) -> Shape:
+        """The shape with space for longer batches."""
+        tokens = int(self.tokens * _GROWTH) + TOKEN_MULTIPLE
+        return Shape(self.hidden, self.dtype, self.device, tokens, self.batch + ROW_MULTIPLE)
 
     def holds(self, other: Shape) -> bool:
-        """Return whether a workspace of this shape serves another."""
-        is_alike = (self.hidden, self.low, self.device) == (other.hidden, other.low, other.device)
-        return is_alike and self.tokens >= other.tokens + TOKENS and self.batch >= other.batch + ROWS
+        """Return whether a workspace of this shape is large enough for another."""
+        is_alike = (self.hidden, self.dtype, self.device) == (other.hidden, other.dtype, other.device)
+        fits = self.tokens >= other.tokens + TOKEN_MULTIPLE and self.batch >= other.batch + ROW_MULTIPLE
+        return is_alike and fits
 
 
 class Workspace:
-    """Buffers from a forward to its backward; rows are tokens, time-major, or sentences where nothing is kept.
+    """Buffers from a forward to its backward; rows are tokens, time-major, or sentences if no backward follows.
 
     Attributes:
-        shape: What it is for.
-        gates: r, z and c after their non-linearity, float32 [tokens, 3 * hidden].
+        shape: Size and type.
+        gates: r, z and c after their activation functions, float32 [tokens, 3 * hidden].
         products: U_c h + b' of the candidate, float32 [tokens, hidden].
         states: State before each token, float32 [tokens, hidden].
-        low_states: The same as the products read it; `states` itself in float32.
-        d_products: Gradient of U h, in the products' type [tokens, 3 * hidden]; `gates` itself in float32.
-        step: One time's U h, in the products' type [batch, 3 * hidden].
-        d_step: One time's gradient through U, in the products' type [batch, hidden].
+        low_states: The same in the type of the products; `states` itself in float32.
+        d_products: Gradient of U h, in the type of the products [tokens, 3 * hidden]; `gates` itself in float32.
+        recurrent: U h of one time step, in the type of the products [batch, 3 * hidden].
+        d_recurrent: Gradient through U of one time step, in the type of the products [batch, hidden].
     """
 
     def __init__(self, shape: Shape) -> None:
-        """Make room; a page that is never written is never taken."""
+        """Allocate the buffers; the operating system provides memory only for pages that are written."""
         self.shape = shape
-        hidden, low = shape.hidden, shape.low
+        hidden, dtype = shape.hidden, shape.dtype
         self.gates = self._rows(shape.tokens, 3 * hidden)
         self.products = self._rows(shape.tokens, hidden)
         self.states = self._rows(shape.tokens, hidden)
-        is_low = low != torch.float32
-        self.low_states = self._rows(shape.tokens, hidden, low) if is_low else self.states
-        self.d_products = self._rows(shape.tokens, 3 * hidden, low) if is_low else self.gates
-        self.step = self._rows(shape.batch, 3 * hidden, low)
-        self.d_step = self._rows(shape.batch, hidden, low)
+        is_low = dtype != torch.float32
+        self.low_states = self._rows(shape.tokens, hidden, dtype) if is_low else self.states
+        self.d_products = self._rows(shape.tokens, 3 * hidden, dtype) if is_low else self.gates
+        self.recurrent = self._rows(shape.batch, 3 * hidden, dtype)
+        self.d_recurrent = self._rows(shape.batch, hidden, dtype)
 
     def _rows(self, count: int, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        # Kept for later steps, which may want gradients where this one does not.
+        # A later step may need gradients even if this one does not.
         with torch.inference_mode(False):
             return torch.zeros(count, size, dtype=dtype, device=self.shape.device)
 
 
 class Workspaces:
-    """The workspaces of one encoder: as many as it uses at once, gone when it is."""
+    """The workspaces of one encoder: as many as it uses at the same time, freed with it."""
 
     def __init__(self) -> None:
         self._free: list[Workspace] = []
 
-    def take(self, shape: Shape) -> Workspace:
-        """Return a workspace that nobody uses, a kept one where it fits; one that does not is forgotten."""
+    def acquire(self, shape: Shape) -> Workspace:
+        """Return a free workspace, or a new one; a free one that is too small is dropped."""
         while self._free:
-            room = self._free.pop()
-            if room.shape.holds(shape):
-                return room
-        return Workspace(shape.spare)
+            workspace = self._free.pop()
+            if workspace.shape.holds(shape):
+                return workspace
+        return Workspace(shape.enlarged)
 
-    def give_back(self, room: Workspace) -> None:
-        """Keep a workspace for the next who needs one."""
-        self._free.append(room)
+    def release(self, workspace: Workspace) -> None:
+        """Keep a workspace for the next use."""
+        self._free.append(workspace)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return an empty one: a copied encoder has buffers of its own."""
+        """Return an empty object: a copied encoder has buffers of its own."""
         return type(self)()
 
     def __reduce__(self) -> tuple[type[Self], tuple[()]]:
-        """Travel without buffers."""
+        """Pickle without buffers."""
         return type(self), ()

@@ -158,7 +158,7 @@ class Objective(BaseObjective):
             inputs,
             decoder.weight_hh,
             layout.batch_sizes,
-            first=first,
+            initial=first,
             cell=choose_cell(self._implementation, inputs.device),
             workspaces=self._workspaces,
         )
