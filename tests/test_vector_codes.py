@@ -62,10 +62,10 @@ def test_training_lowers_the_error():
 @pytest.mark.parametrize(
     ("vectors", "message"),
     [
-        (np.ones(3, dtype=np.float32), r"vectors: must be numbers \[rows, dim\], none of them 0; given float32 \[3\]"),
+        (np.ones(3, dtype=np.float32), r"vectors: must be numbers \[rows, dim\], neither size 0; given float32 \[3\]"),
         (np.ones((100, 4), dtype=np.int64), r"must be numbers \[rows, dim\].*given int64 \[100, 4\]"),
         (np.full((100, 4), np.nan, dtype=np.float32), "must be finite; given NaN or infinity between rows 0 and 8192"),
-        (made_up(99), "needs at least 100 to learn from and be judged on; given 99"),
+        (made_up(99), "must have at least 100 rows to train and evaluate a code; given 99"),
     ],
 )
 def test_odd_vectors_are_refused(vectors, message):
@@ -79,7 +79,7 @@ def test_odd_codes_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="must be at most 24, the size of the vectors, for principal_components"):
         make_code(made_up(), settings("principal_components", bits=25))
     made, _ = make_code(made_up(), settings("random_projection"))
-    with pytest.raises(DataError, match="the code takes 24 numbers a row; given 25"):
+    with pytest.raises(DataError, match="must have 24 numbers a row, as the code does; given 25"):
         made.encode_packed(made_up(dim=25))
     made.save(tmp_path)
     (tmp_path / "code.json").write_text(

@@ -1,7 +1,7 @@
-"""Word ids -> word vectors: the tables of a model, their first values, and which of them the towers share.
+"""Word ids -> word vectors: the tables of a model, their initial values, and which of them the towers share.
 
-A trained table belongs to one tower. A frozen one is made once and shared by both towers and all members that ask for
-the same vectors; it has no gradient.
+A trained table belongs to one tower. A fixed table has no gradient; it is made once and shared by all towers and
+members of a model that read the same vectors.
 
 Source: Logeswaran and Lee, 2018 (Quick-Thoughts), section 3 and the released code.
 """
@@ -24,25 +24,25 @@ from raysent.config import StrictModel
 from raysent.data.vocabulary import PAD_ID, UNK_ID, Vocabulary, WordVectors, read_word_vectors
 from raysent.errors import ConfigError
 
-# The vectors of the corpus itself, where no file is at hand.
+# The value of `vectors` for vectors that are counted from the corpus.
 CORPUS_VECTORS = "ppmi"
 
 _TRAINED_LIMIT = 0.1
 
 CorpusVectors = Callable[[int], npt.NDArray[np.float32]]
-"""Dimension -> the corpus' own word vectors, float32 [vocabulary, dim]."""
+"""Dimension -> word vectors counted from the corpus, float32 [vocabulary, dim]."""
 
 
 class EmbeddingConfig(StrictModel):
-    """The word vectors of an encoder.
+    """Settings of an encoder's word vectors.
 
     Attributes:
         dim: Size of a word vector.
-        vectors: File of word vectors (GloVe or word2vec text, word2vec binary, fastText `.vec`, each also gzipped),
-            or `ppmi` for vectors counted from the corpus itself; None starts from random ones.
+        vectors: File of initial vectors (GloVe or word2vec text, word2vec binary, fastText `.vec`, each also gzipped),
+            or `ppmi` for vectors counted from the corpus; None draws random ones.
         trained: Whether training changes them. Fixed vectors are shared by both towers.
-        dropout: Share of the word vectors' values set to zero in training, one mask for all places of a word in a
-            batch; the rest is scaled up.
+        dropout: Fraction of the word vectors' values set to zero in training, with one mask for all occurrences of a
+            word in a batch; the rest is rescaled.
         unknown: The fixed vector of every word without one: `random` is uniform in [0, 1), as in Quick-Thoughts'
             released code; `zero` is Multi-view's.
     """
@@ -66,8 +66,8 @@ class WordTable(nn.Module):
     Attributes:
         weight: One row per word of the vocabulary [vocabulary, dim].
         sparse_gradient: Whether the gradient holds the rows in use only, as `RowAdam` wants it.
-        dropout: Share of values set to zero in training.
-        generator: Source of dropout's masks; None is torch's own.
+        dropout: Fraction of values set to zero in training.
+        generator: Source of dropout masks; None is torch's global one.
     """
 
     def __init__(self, weight: Tensor, *, trained: bool, dropout: float = 0.0) -> None:
@@ -78,7 +78,7 @@ class WordTable(nn.Module):
         self.generator: torch.Generator | None = None
 
     def forward(self, words: Tensor) -> Tensor:
-        """Return the vectors [distinct, dim] of distinct word ids, ascending [distinct]."""
+        """Return the vectors [distinct, dim] of distinct, ascending word ids [distinct]."""
         if self.sparse_gradient:
             vectors: Tensor = _Rows.apply(self.weight, words)  # type: ignore[no-untyped-call]
         else:
@@ -90,10 +90,10 @@ class WordTable(nn.Module):
 
 
 class _Rows(torch.autograd.Function):
-    """Rows of a table, with a sparse gradient that is known to hold each row once and in order.
+    """Rows of a table, with a sparse gradient that holds each row once and in order.
 
-    It is put where it belongs by hand, since autograd forgets that on the way; whoever sorts the rows again, or looks
-    whether they need it, waits for a GPU.
+    The gradient is assigned in `backward`, because autograd would lose the mark that it is coalesced; sorting the rows
+    again, or checking their order, waits for a GPU.
     """
 
     @staticmethod
@@ -112,11 +112,11 @@ class _Rows(torch.autograd.Function):
 
 
 class Tables:
-    """Makes the word tables of one model and sees to it that frozen ones exist once.
+    """Makes the word tables of one model, each fixed one once.
 
     Attributes:
         generator: Source of random values.
-        sets_values: Whether first values are wanted at all; not where saved ones follow.
+        sets_values: Whether modules must draw initial values; false where saved values follow.
     """
 
     sets_values = True
@@ -124,33 +124,33 @@ class Tables:
     def __init__(
         self, vocabulary: Vocabulary, *, generator: torch.Generator, corpus_vectors: CorpusVectors | None = None
     ) -> None:
-        """Remember where first values come from.
+        """Store the sources of initial values.
 
         Args:
             vocabulary: Words of the tables' rows.
             generator: Source of random values.
-            corpus_vectors: Gives the vectors of `vectors: ppmi`; needed only where an encoder asks for them.
+            corpus_vectors: Returns the vectors of `vectors: ppmi`; required only where an encoder reads them.
         """
         self._vocabulary = vocabulary
         self.generator = generator
         self._corpus_vectors = corpus_vectors
-        self._frozen: dict[EmbeddingConfig, WordTable] = {}
+        self._fixed: dict[EmbeddingConfig, WordTable] = {}
 
     def table(self, config: EmbeddingConfig) -> WordTable:
-        """Return a new trained table, or the one frozen table of these vectors."""
+        """Return a new trained table, or the only fixed table of these vectors."""
         if config.trained:
             return WordTable(self._values(config), trained=True, dropout=config.dropout)
-        if config not in self._frozen:
-            self._frozen[config] = WordTable(self._values(config), trained=False, dropout=config.dropout)
-        return self._frozen[config]
+        if config not in self._fixed:
+            self._fixed[config] = WordTable(self._values(config), trained=False, dropout=config.dropout)
+        return self._fixed[config]
 
     def _values(self, config: EmbeddingConfig) -> Tensor:
-        """Return a table's first values [vocabulary, dim]."""
+        """Return a table's initial values [vocabulary, dim]."""
         values = torch.empty(len(self._vocabulary), config.dim)
         values.uniform_(-_TRAINED_LIMIT, _TRAINED_LIMIT, generator=self.generator)
         if config.vectors is not None:
             if not config.trained:
-                # The unknown word stands for every missing one.
+                # Every word without a vector has that of the unknown word.
                 unknown = torch.rand(config.dim, generator=self.generator)
                 values[:] = unknown if config.unknown == "random" else 0.0
             self._fill(values, config)
@@ -158,7 +158,7 @@ class Tables:
         return values
 
     def _fill(self, values: Tensor, config: EmbeddingConfig) -> None:
-        """Put the given vectors into the rows of the words they name."""
+        """Copy the given vectors into the rows of their words."""
         if config.vectors == CORPUS_VECTORS:
             given = self._from_corpus(config)
             values[UNK_ID + 1 :] = torch.from_numpy(given[UNK_ID + 1 :])
@@ -169,25 +169,23 @@ class Tables:
         values[rows] = torch.from_numpy(vectors.vectors[sources])
 
     def _from_corpus(self, config: EmbeddingConfig) -> npt.NDArray[np.float32]:
-        """Return the corpus' own vectors [vocabulary, dim]."""
+        """Return the vectors counted from the corpus [vocabulary, dim]."""
         if self._corpus_vectors is None:
-            raise ConfigError(
-                "encoder.embedding.vectors: 'ppmi' counts vectors from a corpus, and none is at hand here"
-            )
+            raise ConfigError("encoder.embedding.vectors: 'ppmi' counts vectors from a corpus; given no corpus")
         given = self._corpus_vectors(config.dim)
         _check_dim(given, config)
         return given
 
     def _rows(self, vectors: WordVectors) -> tuple[list[int], list[int]]:
-        """Return rows of the table and, beside each, the row of the file that fills it."""
-        place = {word: row for row, word in enumerate(vectors.words)}
-        found = [(row, place[word]) for row, word in enumerate(self._vocabulary.words) if word in place]
+        """Return rows of the table, and the row of the file for each."""
+        file_rows = {word: row for row, word in enumerate(vectors.words)}
+        found = [(row, file_rows[word]) for row, word in enumerate(self._vocabulary.words) if word in file_rows]
         found = [(row, source) for row, source in found if row > UNK_ID]
         return [row for row, _ in found], [source for _, source in found]
 
 
 class EmptyTables(Tables):
-    """Makes tables of unset values, for a model whose saved values follow."""
+    """Makes tables without initial values, for a model whose saved values follow."""
 
     sets_values = False
 
@@ -199,7 +197,7 @@ def _check_dim(vectors: npt.NDArray[np.float32], config: EmbeddingConfig) -> Non
     """Refuse vectors of another size.
 
     Raises:
-        ConfigError: If they are not of `config.dim`.
+        ConfigError: If they do not have `config.dim` numbers.
     """
     dim = vectors.shape[1]
     if dim != config.dim:

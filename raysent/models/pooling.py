@@ -1,4 +1,4 @@
-"""Words of each sentence, as they are or as states -> one vector a sentence; padding is never there to be counted.
+"""Word vectors or states of each sentence -> one vector a sentence. Sentences are packed, so there is no padding.
 
 Source: Tang and de Sa, 2018 (Multi-view), table 2; Conneau et al., 2017 (maximum over time).
 """
@@ -20,10 +20,10 @@ Pooling = Literal["last", "mean", "max", "min"]
 
 @dataclass(frozen=True)
 class States:
-    """What an encoder has made of every word of a batch.
+    """An encoder's states for every token of a batch.
 
     Attributes:
-        values: One row a token, sentences in any order [tokens, dim].
+        values: One row a token, in any order [tokens, dim].
         rows: Sentence of each token [tokens].
         last: Each sentence's last state, of both directions where there are two [batch, dim].
     """
@@ -45,42 +45,43 @@ class States:
         return empty.scatter_reduce(0, index, self.values, reduce=reduce, include_self=False)
 
     def concatenated(self, poolings: tuple[Pooling, ...] | list[Pooling]) -> Tensor:
-        """Return several poolings side by side [batch, len(poolings) * dim]."""
+        """Return several poolings concatenated [batch, len(poolings) * dim]."""
         return torch.cat([self.pooled(pooling) for pooling in poolings], dim=1)
 
 
 def token_rows(packed: Packed) -> Tensor:
-    """Return the sentence of each time-major token, as numbers of the given order [tokens]."""
+    """Return the sentence of each time-major token, as an index into the given order [tokens]."""
     return torch.cat([packed.order[:batch] for batch in packed.batch_sizes])
 
 
 def word_sums(bags: Bags, vectors: Tensor) -> Tensor:
-    """Return the sum of the words of every row [rows, dim], from those of the distinct words [distinct, dim]."""
+    """Return the sum of the words of every row [rows, dim], from vectors of the distinct words [distinct, dim]."""
     sums: Tensor = _WordSums.apply(vectors, bags)  # type: ignore[no-untyped-call]
     return sums
 
 
 def word_means(packed: Packed, vectors: Tensor) -> Tensor:
-    """Return the mean of the words of every sentence [batch, dim], from those of the distinct words [distinct, dim]."""
+    """Return the mean of the words of every sentence [batch, dim], from vectors of distinct words [distinct, dim]."""
     return word_sums(packed.sentences, vectors) / packed.sentences.lengths[:, None]
 
 
 class _WordSums(torch.autograd.Function):
-    """Torch's own gradient sorts the tokens by word and adds to each word's row token by token; here rows are summed.
+    """Sums of words whose gradient is computed as sums of rows.
 
-    A word's gradient is the sum of those of the rows that it stands in, so both ways are the same operation.
+    A word's gradient is the sum of the gradients of the rows that contain it, so forward and backward are the same
+    operation. Torch's gradient sorts the tokens by word and adds to each word's row token by token.
     """
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, bags: Bags) -> Tensor:
         ctx.bags = bags
-        return _added(bags, vectors)
+        return _sum_bags(bags, vectors)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _added(ctx.bags.by_word, gradient.contiguous()), None
+        return _sum_bags(ctx.bags.by_word, gradient.contiguous()), None
 
 
-def _added(bags: Bags, vectors: Tensor) -> Tensor:
+def _sum_bags(bags: Bags, vectors: Tensor) -> Tensor:
     return functional.embedding_bag(bags.tokens, vectors, bags.starts, mode="sum", per_sample_weights=bags.weights)

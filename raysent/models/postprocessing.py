@@ -1,8 +1,10 @@
-"""The top component of a set of vectors: their first right singular vector, not centred, by power iteration.
+"""Postprocessing: the towers' blocks -> a sentence's vector.
+
+Each block loses its first singular vector where the configuration says so, gets unit length, and all blocks are
+concatenated or averaged. The first singular vector of a sample of vectors, which are not centred, comes from power
+iteration.
 
 Source: Arora et al., 2017, algorithm 1; Tang and de Sa, 2018, section 2.2.
-
-Blocks of the towers -> a sentence's vector: the top component taken away, unit length, and put together.
 """
 
 from __future__ import annotations
@@ -18,16 +20,17 @@ from raysent.config import StrictModel
 
 
 def first_singular_vector(vectors: Tensor, start: Tensor, *, num_iterations: int, tolerance: float = 0.0) -> Tensor:
-    """Return about the first right singular vector of vectors.
+    """Return an approximation of the first right singular vector of vectors.
 
-    Few iterations multiply by the vectors and their transpose in turn, many by the second-moment matrix: it has to pay
-    for itself. With fewer vectors than dimensions that is their Gram matrix, and the result is mapped back.
+    A few iterations multiply by the vectors and their transpose in turn; many iterations multiply by the second-moment
+    matrix, which then costs less. With fewer vectors than dimensions that is their Gram matrix, and the result is
+    mapped back.
 
     Args:
         vectors: [batch, dim].
-        start: Unit vector to begin with [dim].
+        start: Unit vector of the first iteration [dim].
         num_iterations: Products with the second-moment matrix, at most.
-        tolerance: Where no number changes by more, the rest is left out; 0 never looks, which a GPU would wait for.
+        tolerance: Stop when no number changes by more; 0 never checks, because checking waits for a GPU.
 
     Returns:
         Unit vector [dim]; `start` where the vectors are all zero.
@@ -50,25 +53,24 @@ def first_singular_vector(vectors: Tensor, start: Tensor, *, num_iterations: int
 
 
 def without(vectors: Tensor, direction: Tensor) -> Tensor:
-    """Return vectors [batch, dim] without their part along a unit vector [dim]."""
+    """Return vectors [batch, dim] without their projection on a unit vector [dim]."""
     return vectors - (vectors @ direction)[:, None] * direction
 
 
-# Until the direction no longer moves in any digit that is kept.
+# Enough for the direction to converge in all digits of float32.
 _ITERATIONS = 100
 _TOLERANCE = 1e-12
 
 
 class PostprocessingConfig(StrictModel):
-    """What becomes of the blocks of a vector after training; each is then given unit length.
+    """Settings of postprocessing; each block gets unit length in any case.
 
     Attributes:
-        remove_component: Whether each block loses its top component: the first right singular vector, not centred, of
+        remove_component: Whether each block loses its first singular vector, computed without centring from
             `num_sentences` sentences of the training text. It is stored with the model, so that a vector depends on
-            its sentence alone.
-        num_sentences: Sentences that the component comes from.
-        combine: `concat` puts the blocks of all towers one after another; `average` takes their mean, and they must
-            be of one size.
+            its sentence only.
+        num_sentences: Sentences that the singular vector is computed from.
+        combine: `concat` concatenates the blocks of all towers; `average` takes their mean, for blocks of one size.
 
     Source: Arora et al., 2017, algorithm 1; Tang and de Sa, 2018, section 2.3.
     """
@@ -79,20 +81,15 @@ class PostprocessingConfig(StrictModel):
 
 
 class Postprocessing(nn.Module):
-    """What is done to the blocks of every vector.
+    """Turns the blocks of the towers into one vector.
 
     Attributes:
-        components: The direction that each block loses, of unit length, zero until it is fitted; none where the
-            configuration removes none.
-        dim: Size of a whole vector.
+        components: The unit vector that each block loses, zero until it is fitted; empty where none is removed.
+        num_sentences: Sentences that the components are computed from.
     """
 
     def __init__(self, config: PostprocessingConfig, dims: tuple[int, ...]) -> None:
-        """Prepare for blocks of these sizes.
-
-        Raises:
-            ValueError: If blocks of several sizes are to be averaged.
-        """
+        """Prepare for blocks of the sizes `dims`."""
         super().__init__()
         self._is_average = config.combine == "average"
         self._dims = dims
@@ -103,18 +100,18 @@ class Postprocessing(nn.Module):
 
     @property
     def is_fitted_to_text(self) -> bool:
-        """Whether there is something to fit."""
+        """Whether `fit` is required."""
         return len(self.components) > 0
 
     def dim(self, num_blocks: int | None = None) -> int:
-        """Return the size of a vector made of all blocks, or of the first ones."""
+        """Return the size of the vector of all blocks, or of the first `num_blocks`."""
         return self._dims[0] if self._is_average else sum(self._dims[:num_blocks])
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Return finished vectors.
 
         Args:
-            vectors: All blocks, or the first ones, side by side [batch, sum of their dims].
+            vectors: All blocks, or the first ones, concatenated [batch, sum of their dims].
         """
         blocks = self._split(vectors)
         if self.is_fitted_to_text:
@@ -133,7 +130,7 @@ class Postprocessing(nn.Module):
             cast("Tensor", component).copy_(found)
 
     def _split(self, vectors: Tensor) -> list[Tensor]:
-        """Return the blocks that are there, float32 [batch, dim] each."""
+        """Return the blocks that the vectors contain, float32 [batch, dim] each."""
         present, width = [], 0
         for dim in self._dims:
             width += dim

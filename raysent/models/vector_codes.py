@@ -1,6 +1,6 @@
-"""Codes of vectors that came from anywhere. In: vectors [rows, dim], as a file holds them. Out: a code, and bits.
+"""Codes of vectors from any source. In: vectors [rows, dim], for instance of a file. Out: a code, and bits.
 
-The methods are those of `codes/`, trained by the objective `reconstruction`; only the sentences are missing. A kept
+The methods are those of `codes/`, trained with the objective `reconstruction` on vectors instead of sentences. A saved
 code is a folder of `code.json` and `code.safetensors`.
 """
 
@@ -28,24 +28,24 @@ from raysent.storage.layout import CODE_FILE
 TENSORS_FILE = "code.safetensors"
 KIND = "raysent code"
 
-# Rows that a method which takes no steps learns from, and rows held out to say what a code keeps.
+# Rows that a method without steps is fitted to, and rows that are held out to evaluate a code.
 NUM_FITTED = 50_000
 NUM_HELD_OUT = 2_000
 MIN_ROWS = 100
-# Rows turned into bits at once.
+# Rows encoded at once.
 CHUNK = 8192
 
 
 class VectorCodeConfig(StrictModel):
-    """How a code is made.
+    """Settings of a code of vectors.
 
     Attributes:
         code: The method.
-        objective: The loss that trains it, and by which codes are compared.
+        objective: The loss that trains code and decoder.
         batch_size: Vectors of a step.
-        learning_rate: Adam's.
-        epochs: Passes over the vectors; methods that take no steps need none, and have none.
-        seed: Of first values, of the order of vectors and of stochastic thresholds.
+        learning_rate: Learning rate of Adam.
+        epochs: Passes over the vectors.
+        seed: Seed of initial values, of the order of vectors and of stochastic thresholds.
     """
 
     code: AnyCode
@@ -58,11 +58,11 @@ class VectorCodeConfig(StrictModel):
 
 @dataclass(frozen=True)
 class VectorCode:
-    """A method that has learned.
+    """A fitted or trained code.
 
     Attributes:
-        config: How it was made.
-        dim: Size of the vectors that it takes.
+        config: Its settings.
+        dim: Size of the vectors that it encodes.
         code: The method.
     """
 
@@ -72,14 +72,14 @@ class VectorCode:
 
     @property
     def num_bits(self) -> int:
-        """Return the bits of a vector."""
+        """Bits of a vector."""
         return self.config.code.num_bits(self.dim)
 
     def encode_packed(self, vectors: np.ndarray) -> UInt8:
-        """Return codes, uint8 [rows, ceil(bits / 8)], of vectors [rows, dim]; see `packed_codes`.
+        """Return codes, uint8 [rows, ceil(bits / 8)], of vectors [rows, dim]; see `kernels.hamming`.
 
         Raises:
-            DataError: If the vectors are of another size, or not finite.
+            DataError: If the vectors have another size, or are not finite.
         """
         _check(vectors, dim=self.dim)
         packed = np.empty((len(vectors), -(-self.num_bits // 8)), dtype=np.uint8)
@@ -99,10 +99,10 @@ class VectorCode:
 
 
 def load_code(folder: Path) -> VectorCode:
-    """Return a kept code.
+    """Return a saved code.
 
     Raises:
-        ArtifactError: If a file is missing, torn or of another kind.
+        ArtifactError: If a file is missing, truncated or of another kind.
     """
     about = read_json(folder / CODE_FILE)
     if not isinstance(about, dict) or about.get("kind") != KIND:
@@ -122,18 +122,18 @@ def make_code(
 ) -> tuple[VectorCode, dict[str, float]]:
     """Make a code for vectors.
 
-    A twentieth of them, at most `NUM_HELD_OUT`, is held out and says what the code keeps.
+    A twentieth of the vectors, at most `NUM_HELD_OUT`, is held out to evaluate the code.
 
     Args:
         vectors: float [rows, dim]; may be memory-mapped.
-        config: How.
-        progress: Called with what is being done.
+        config: Settings of the code.
+        progress: Called with the name of the work, the steps done, and their number.
 
     Returns:
-        The code, and `reconstruction_mse` and `similarity_kept` of the rows held out.
+        The code, and `reconstruction_mse` and `similarity_kept` of the held-out rows.
 
     Raises:
-        ConfigError: If the method cannot have so many bits.
+        ConfigError: If the method does not support so many bits.
         DataError: If there are too few vectors, or one is not finite.
     """
     _check(vectors)
@@ -141,7 +141,7 @@ def make_code(
     num_held_out = min(NUM_HELD_OUT, len(vectors) // 20)
     if len(vectors) < MIN_ROWS:
         raise DataError(
-            f"vectors: a code needs at least {MIN_ROWS} to learn from and be judged on; given {len(vectors)}"
+            f"vectors: must have at least {MIN_ROWS} rows to train and evaluate a code; given {len(vectors)}"
         )
     held_out, train = np.sort(order[:num_held_out]), order[num_held_out:]
     generator = torch.Generator().manual_seed(config.seed)
@@ -162,7 +162,7 @@ def make_code(
 
 @dataclass(frozen=True)
 class _Vectors:
-    """A batch of vectors [rows, dim] where the objective expects one of sentences."""
+    """A batch of vectors [rows, dim] in place of one of sentences."""
 
     vectors: Tensor
 
@@ -172,7 +172,7 @@ class _Vectors:
 
 
 def _read(sentences: Any, *, is_training: bool = True) -> tuple[Tensor, ...]:
-    """Return vectors as the vectors that they are."""
+    """Return vectors unchanged, where the objective reads sentences."""
     del is_training
     return (sentences,)
 
@@ -185,7 +185,7 @@ def _train(
     *,
     progress: Callable[[str, int, int], None],
 ) -> None:
-    """Train the decoder, and the method where steps train it, on the given rows of the vectors."""
+    """Train the decoder on the given rows of the vectors, and the method where it is trained by steps."""
     config = made.config
     trained = [*objective.parameters(), *(made.code.parameters() if config.code.is_trained else ())]
     optimizer = torch.optim.Adam(trained, lr=config.learning_rate)
@@ -203,18 +203,18 @@ def _train(
 
 
 def _tensor(vectors: np.ndarray) -> Tensor:
-    # A copy: a memory-mapped file is not to be written to.
+    # A copy, because a tensor must not write to a memory-mapped file.
     return torch.from_numpy(np.array(vectors, dtype=np.float32))
 
 
 def _check(vectors: np.ndarray, *, dim: int | None = None) -> None:
-    """Refuse what is not finite vectors of one size."""
+    """Refuse anything but finite vectors of one size."""
     if vectors.ndim != 2 or 0 in vectors.shape or vectors.dtype.kind != "f":
         raise DataError(
-            f"vectors: must be numbers [rows, dim], none of them 0; given {vectors.dtype} {list(vectors.shape)}"
+            f"vectors: must be numbers [rows, dim], neither size 0; given {vectors.dtype} {list(vectors.shape)}"
         )
     if dim is not None and vectors.shape[1] != dim:
-        raise DataError(f"vectors: the code takes {dim} numbers a row; given {vectors.shape[1]}")
+        raise DataError(f"vectors: must have {dim} numbers a row, as the code does; given {vectors.shape[1]}")
     for start in range(0, len(vectors), CHUNK):
         if not np.isfinite(vectors[start : start + CHUNK]).all():
             raise DataError(f"vectors: must be finite; given NaN or infinity between rows {start} and {start + CHUNK}")

@@ -1,8 +1,8 @@
-"""Vectors -> bits; one file per method, and the folder is the registry.
+"""Codes: vectors -> bits. One file per method; the folder is the registry.
 
-A file of this folder defines `class Config(CodeConfig)`, whose `type: Literal["..."]` names it, and `class Code(Code)`.
-A bit is 1 where the method's `logits` are positive. What a method has is fitted to vectors once, or trained by the
-objective `reconstruction`.
+A file of this folder, or the value of an entry point of the group `raysent.codes`, is a `CodeModule`: a class `Config`
+whose `type: Literal["..."]` is the method's name, and a class `Code`. A bit is 1 where the method's `logits` are
+positive. A method is fitted to a sample of vectors, or trained with the objective `reconstruction`.
 
 Source: Shen et al., 2019 (Learning compressed sentence representations), section 3.
 """
@@ -10,7 +10,8 @@ Source: Shen et al., 2019 (Learning compressed sentence representations), sectio
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +21,12 @@ from raysent.registry import Registry, by_type, union
 
 
 class CodeConfig(StrictModel):
-    """What every method's configuration has.
+    """Settings of a method.
 
     Attributes:
-        is_fitted: Whether the method learns from a sample of vectors, without steps.
-        is_trained: Whether it has parameters that steps train.
-        type: The method.
+        is_fitted: Whether the method is fitted to a sample of vectors.
+        is_trained: Whether the method has parameters that are trained by steps.
+        type: The method's name.
         variant: `authors` sets the defaults to the released code's behaviour; keys that are given override them.
     """
 
@@ -35,20 +36,25 @@ class CodeConfig(StrictModel):
     type: str
     variant: Literal["paper", "authors"] = "paper"
 
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return configurations of few bits, for vectors of 8 numbers or more; the contract tests build each of them."""
+        return (cls.model_validate({}),)
+
     def num_bits(self, dim: int) -> int:
-        """Return the bits of a vector of size `dim`."""
+        """Return the number of bits for vectors of size `dim`; by default the field `bits`, or one bit a number."""
         return int(getattr(self, "bits", dim))
 
 
 class Code(nn.Module):
-    """A method for vectors of one size."""
+    """A method, for vectors of one size."""
 
     @abstractmethod
     def logits(self, vectors: Tensor) -> Tensor:
         """Return numbers that are positive where a bit is 1, [batch, bits], for vectors [batch, dim]."""
 
     def fit(self, vectors: Tensor) -> None:
-        """Learn from a sample [rows, dim] what the method learns without steps.
+        """Fit the method to a sample [rows, dim].
 
         Raises:
             DataError: If the sample is too small.
@@ -56,11 +62,11 @@ class Code(nn.Module):
         del vectors
 
     def binarize(self, vectors: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """Return bits, 0 or 1, through which the gradient of the logits passes unchanged [batch, bits].
+        """Return bits, 0 or 1, whose gradient is that of the logits [batch, bits].
 
         Args:
             vectors: [batch, dim].
-            generator: Source of stochastic thresholds, where the method has any in training.
+            generator: Source of stochastic thresholds in training.
         """
         del generator
         return straight_through(self.logits(vectors))
@@ -70,12 +76,28 @@ class Code(nn.Module):
         return (self.logits(vectors) > 0).float()
 
 
+class CodeModule(Protocol):
+    """The form of a code's module.
+
+    Call order:
+
+    1. `Config` is validated from the `code` section of a run; `num_bits(dim)` is read from it.
+    2. `Code(config, dim=..., generator=...)` is built; saved parameters may follow.
+    3. Where `is_fitted`, `fit(vectors)` before the first step. In steps `binarize(vectors)`, whose gradient trains the
+       parameters where `is_trained`.
+    4. In use `Code(vectors)`, which calls `logits`.
+    """
+
+    Config: type[CodeConfig]
+    Code: Callable[..., Code]
+
+
 def straight_through(logits: Tensor, bits: Tensor | None = None) -> Tensor:
-    """Return bits, with the gradient of the logits as if they were these.
+    """Return bits with the gradient of the logits.
 
     Args:
         logits: [batch, bits].
-        bits: 0 or 1; by default where the logits are positive.
+        bits: 0 or 1; by default 1 where the logits are positive.
 
     Source: Bengio et al., 2013; Shen et al., 2019, equation 5.
     """
@@ -85,12 +107,11 @@ def straight_through(logits: Tensor, bits: Tensor | None = None) -> Tensor:
 
 
 def build_code(config: CodeConfig, *, dim: int, generator: torch.Generator) -> Code:
-    """Return a new method of the kind that the configuration names, for vectors of size `dim`."""
-    code: Code = CODES[config.type].Code(config, dim=dim, generator=generator)
-    return code
+    """Return a new method of the type that the configuration names, for vectors of size `dim`."""
+    return CODES[config.type].Code(config, dim=dim, generator=generator)
 
 
-CODES: Registry[Any] = Registry("code", package=__name__, folders=__path__, read=by_type)
+CODES: Registry[CodeModule] = Registry("code", package=__name__, folders=__path__, read=by_type)
 
 if TYPE_CHECKING:
     AnyCode: TypeAlias = CodeConfig
@@ -99,5 +120,5 @@ else:
 
 
 def known_codes() -> dict[str, type[CodeConfig]]:
-    """Return the configuration of every method by name."""
+    """Return the configuration class of every method by name."""
     return {name: module.Config for name, module in CODES.items()}

@@ -1,4 +1,4 @@
-"""Autoencoder: bits from which a linear decoder can restore the vector; trained by the objective `reconstruction`.
+"""Autoencoder: bits from which a linear decoder restores the vector; trained with the objective `reconstruction`.
 
     z = W h + k,   b = 1 where sigmoid(z) > s;   s = 0.5, or in training uniform in [0, 1) for each bit
 
@@ -7,7 +7,7 @@ Source: Shen et al., 2019, sections 3.4 and 3.5.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import pydantic
 import torch
@@ -19,11 +19,11 @@ from raysent.models.layers import linear_layer
 
 
 class Config(CodeConfig):
-    """An autoencoder's first half.
+    """Settings of the encoder half of an autoencoder.
 
     Attributes:
         bits: Bits of a code.
-        threshold: `deterministic` is 0.5; `stochastic` draws one for each bit in training, and is 0.5 in use.
+        threshold: `deterministic` is 0.5; `stochastic` draws one for each bit in training, and is 0.5 otherwise.
     """
 
     is_trained: ClassVar[bool] = True
@@ -32,9 +32,14 @@ class Config(CodeConfig):
     bits: int = pydantic.Field(default=2048, ge=1)
     threshold: Literal["deterministic", "stochastic"] = "deterministic"
 
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return both thresholds; see `CodeConfig.examples`."""
+        return cls(bits=13), cls(bits=13, threshold="stochastic")
+
 
 class Code(BaseCode):
-    """One linear layer."""
+    """A linear layer."""
 
     def __init__(self, config: Config, *, dim: int, generator: torch.Generator) -> None:
         super().__init__()

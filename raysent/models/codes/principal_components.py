@@ -5,7 +5,7 @@ Source: Shen et al., 2019, section 3.3.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import pydantic
 import torch
@@ -17,10 +17,10 @@ from raysent.models.codes import CodeConfig
 
 
 class Config(CodeConfig):
-    """Principal components.
+    """Settings of principal components.
 
     Attributes:
-        bits: Components; at most as many as the vector has numbers.
+        bits: Number of components; at most the size of the vectors.
     """
 
     is_fitted: ClassVar[bool] = True
@@ -28,9 +28,14 @@ class Config(CodeConfig):
     type: Literal["principal_components"] = "principal_components"
     bits: int = pydantic.Field(default=2048, ge=1)
 
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return a few components; see `CodeConfig.examples`."""
+        return (cls(bits=6),)
+
 
 class Code(BaseCode):
-    """The components, and the mean that is taken off before them."""
+    """The components, and the mean of the vectors."""
 
     def __init__(self, config: Config, *, dim: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -48,10 +53,10 @@ class Code(BaseCode):
         return (vectors - self.center) @ self.weight.T
 
     def fit(self, vectors: Tensor) -> None:
-        """Find the components of a sample.
+        """Compute the components of a sample.
 
         Raises:
-            DataError: If it has fewer rows than there are bits.
+            DataError: If the sample has fewer rows than there are bits.
         """
         if len(vectors) < len(self.weight):
             raise DataError(
@@ -61,7 +66,7 @@ class Code(BaseCode):
         center = vectors.mean(dim=0)
         moments = (vectors - center).double().T @ (vectors - center).double()
         components = torch.linalg.eigh(moments).eigenvectors.flip(1)[:, : len(self.weight)].T
-        # A component's sign is arbitrary; its largest number is made positive, so that codes can be compared.
+        # The sign of a component is arbitrary; its largest number is made positive, so that codes can be compared.
         largest = components.gather(1, components.abs().argmax(dim=1, keepdim=True))
         self.weight.data.copy_(components * largest.sign())
         self.center.data.copy_(center)

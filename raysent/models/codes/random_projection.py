@@ -6,7 +6,7 @@ Source: Shen et al., 2019, section 3.2; Charikar, 2002.
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import pydantic
 import torch
@@ -17,12 +17,12 @@ from raysent.models.codes import CodeConfig
 
 
 class Config(CodeConfig):
-    """A random projection.
+    """Settings of a random projection.
 
     Attributes:
-        bits: Directions.
-        distribution: `uniform` in +-1 / sqrt(bits), without centring; `normal`, centred by the sample's mean. None is
-            what `variant` says: `uniform` for paper, `normal` for authors.
+        bits: Number of directions.
+        distribution: `uniform` in +-1 / sqrt(bits), without centring; `normal`, centred by the mean of a sample. None
+            follows `variant`: `uniform` for paper, `normal` for authors.
     """
 
     is_fitted: ClassVar[bool] = True
@@ -31,14 +31,19 @@ class Config(CodeConfig):
     bits: int = pydantic.Field(default=2048, ge=1)
     distribution: Literal["uniform", "normal"] | None = None
 
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return both distributions; see `CodeConfig.examples`."""
+        return cls(bits=13), cls(bits=13, variant="authors")
+
     @property
     def resolved_distribution(self) -> Literal["uniform", "normal"]:
-        """The distribution after the variant has had its say."""
+        """The distribution; that of the variant where `distribution` is None."""
         return self.distribution or ("normal" if self.variant == "authors" else "uniform")
 
 
 class Code(BaseCode):
-    """Random directions, and what is taken off before them."""
+    """Random directions, and the mean of the vectors."""
 
     def __init__(self, config: Config, *, dim: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -57,6 +62,6 @@ class Code(BaseCode):
         return (vectors - self.center) @ self.weight.T
 
     def fit(self, vectors: Tensor) -> None:
-        """Take the sample's mean where vectors are centred."""
+        """Set the mean of the sample where vectors are centred."""
         if self._is_centred:
             self.center.data.copy_(vectors.mean(dim=0))

@@ -5,7 +5,7 @@ Source: Shen et al., 2019, section 3.1; the paper chose from 0, 0.01 and 0.1, th
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +15,11 @@ from raysent.models.codes import CodeConfig
 
 
 class Config(CodeConfig):
-    """A hard threshold; it has as many bits as the vector has numbers.
+    """Settings of a hard threshold; a code has one bit for each number of the vector.
 
     Attributes:
-        threshold: What a number must be above; `mean` is each number's own mean over the sample. None is what
-            `variant` says: 0 for paper, 0.07 for authors.
+        threshold: The value that a number must exceed; `mean` is each number's mean over a sample. None follows
+            `variant`: 0 for paper, 0.07 for authors.
     """
 
     is_fitted: ClassVar[bool] = True
@@ -27,14 +27,19 @@ class Config(CodeConfig):
     type: Literal["threshold"] = "threshold"
     threshold: float | Literal["mean"] | None = None
 
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Return fixed thresholds and means; see `CodeConfig.examples`."""
+        return cls(), cls(variant="authors"), cls(threshold="mean")
+
     @property
     def resolved_threshold(self) -> float | Literal["mean"]:
-        """The threshold after the variant has had its say."""
+        """The threshold; that of the variant where `threshold` is None."""
         return self.threshold if self.threshold is not None else (0.07 if self.variant == "authors" else 0.0)
 
 
 class Code(BaseCode):
-    """Thresholds of every number."""
+    """A threshold for each number."""
 
     def __init__(self, config: Config, *, dim: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -46,10 +51,10 @@ class Code(BaseCode):
             self.thresholds.data.fill_(threshold)
 
     def logits(self, vectors: Tensor) -> Tensor:
-        """Return what each number is above its threshold [batch, dim]."""
+        """Return by how much each number exceeds its threshold [batch, dim]."""
         return vectors - self.thresholds
 
     def fit(self, vectors: Tensor) -> None:
-        """Take the sample's means where these are the thresholds."""
+        """Set the means of the sample where these are the thresholds."""
         if self._is_mean:
             self.thresholds.data.copy_(vectors.mean(dim=0))

@@ -1,10 +1,11 @@
-"""Files of word vectors -> a model that averages them: the baselines that need no training.
+"""Models that are made from word vectors without training.
 
-Source: Arora et al., 2017 (weights a / (a + p(w)), the top component removed); Mikolov et al., 2018 (plain means).
+    average_of_words    a file of word vectors -> the model that averages them
+    expand              a trained model and word vectors -> the same model with more words
+    bag_of_words        a trained model -> the model that averages its word vectors
 
-A trained model -> the same model with more words, and the bag of its words.
-
-Source: Kiros et al., 2015, section 2.2 (expansion) and table 2 (bow); Logeswaran and Lee, 2018, who expand both towers.
+Source: Arora et al., 2017 (weights a / (a + p(w)), first singular vector removed); Mikolov et al., 2018 (plain means);
+Kiros et al., 2015, section 2.2 (expansion) and table 2 (bow); Logeswaran and Lee, 2018, who expand both towers.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ def average_of_words(
     Args:
         vectors: The words and their vectors.
         weighting: `sif` multiplies a word's vector by a / (a + p(w)).
-        counts: How often words occur; p(w) is their share. A word that is not there has p = 0. Needed for `sif`.
+        counts: How often words occur; p(w) is the relative frequency, 0 for a word without a count. Required for `sif`.
         sif_weight: a.
         lowercase: Whether text is lower-cased before its words are looked up.
-        remove_component: Whether the model loses a component; fit it with `fit_postprocessing`.
+        remove_component: Whether vectors lose their first singular vector; fit it with `fit_postprocessing`.
 
     Raises:
-        DataError: If `sif` is asked for and there are no counts.
+        DataError: If `sif` is given without counts.
     """
     weights = _weights(vectors.words, weighting, counts, sif_weight)
     vocabulary = Vocabulary([PAD_WORD, UNK_WORD, *vectors.words], lowercase=lowercase)
@@ -79,10 +80,10 @@ def average_of_words(
 
 
 def check_weighting(name: str) -> Weighting:
-    """Return the name of a weighting.
+    """Return a valid name of a weighting.
 
     Raises:
-        ConfigError: If there is none of that name.
+        ConfigError: If the name is unknown.
     """
     if name in _WEIGHTINGS:
         return _WEIGHTINGS[name]
@@ -96,19 +97,20 @@ def _weights(words: list[str], weighting: Weighting, counts: Mapping[str, int] |
     if not counts:
         raise DataError("--counts: must name a file of 'word count' lines for --weighting sif; given none")
     total = sum(counts.values())
-    shares = np.array([counts.get(word, counts.get(word.lower(), 0)) / total for word in words])
-    return (sif_weight / (sif_weight + shares)).astype(np.float32)
+    frequencies = np.array([counts.get(word, counts.get(word.lower(), 0)) / total for word in words])
+    return (sif_weight / (sif_weight + frequencies)).astype(np.float32)
 
 
 def expand(model: SentenceModel, vectors: WordVectors, *, has_intercept: bool = True) -> SentenceModel:
-    """Return the model with every word that has a pretrained vector; the vectors of its own words stay as they are.
+    """Return the model with every word that has a pretrained vector; the vectors of its own words do not change.
 
-    Each word table of each tower gets a map of its own.
+    New words get the images of their pretrained vectors under a linear map that is fitted to the shared words, one map
+    for each word table of each tower.
 
     Args:
         model: A trained model.
-        vectors: Pretrained vectors; case counts.
-        has_intercept: Whether the map has a constant part.
+        vectors: Pretrained vectors; their words are case-sensitive.
+        has_intercept: Whether the map has an intercept.
 
     Raises:
         DataError: If fewer words are shared than the vectors have dimensions, or none is new.
@@ -136,7 +138,7 @@ def expand(model: SentenceModel, vectors: WordVectors, *, has_intercept: bool = 
 
 
 def bag_of_words(model: SentenceModel) -> SentenceModel:
-    """Return the baseline of a model: in each tower the mean of its word vectors, one block for each word table."""
+    """Return the model that averages the word vectors of each tower, one block for each word table."""
     towers = [_tables(tower) for tower in model.towers]
     config = validate(
         ModelConfig,
@@ -160,7 +162,7 @@ def _tables(tower: Tower) -> list[WordTable]:
 
 
 def _bags(tables: list[WordTable]) -> dict[str, Any]:
-    """Return the configuration of an encoder that averages the words of each table."""
+    """Return the configuration of an encoder that averages the word vectors of each table."""
     bags = [{"type": "bag", "pooling": "mean", "embedding": {"dim": int(table.weight.shape[1])}} for table in tables]
     members = {f"words_{number}": bag for number, bag in enumerate(bags)}
     return bags[0] if len(bags) == 1 else {"type": "concat", "members": members}
