@@ -38,7 +38,7 @@ class CodeConfig(StrictModel):
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
-        """Return configurations of few bits, for vectors of 8 numbers or more; the contract tests build each of them."""
+        """Return configurations for vectors of 8 numbers or more; the contract tests build each of them."""
         return (cls.model_validate({}),)
 
     def num_bits(self, dim: int) -> int:
