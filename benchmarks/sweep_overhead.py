@@ -43,7 +43,7 @@ from raysent.sweeps.machines import Layout
 from raysent.sweeps.ray_tune import run_trials
 from raysent.sweeps.space import SearchSpace, parse_space
 from raysent.sweeps.trainables import Message, ReusedActor
-from raysent.training.ray_train import quiet_output
+from raysent.training.ray_session import output_to_stderr
 
 SPACE = """
 base: {{encoder: {{type: gru, hidden_size: 300}}, objective: {{type: context_prediction}}}}
@@ -143,7 +143,7 @@ def by_raysent(num_trials: int, seconds: float) -> None:
         journal = Journal(Path(name))
         with (
             CostTracker(Path(name), CostConfig(usd_per_hour=0.5), nodes=lambda: {"here": {}}) as cost_tracker,
-            quiet_output(),
+            output_to_stderr(),
         ):
             controller = SweepController(space, seed=1, write=journal.write)
 
@@ -180,7 +180,7 @@ def by_tune(num_trials: int, seconds: float) -> None:
         sleep_and_tell(seconds, lambda index: tune.report({"context_accuracy": 0.1 * index}))
 
     search = OptunaSearch(_suggest, metric="context_accuracy", mode="max", seed=1)  # type: ignore[arg-type]
-    with tempfile.TemporaryDirectory() as name, quiet_output():
+    with tempfile.TemporaryDirectory() as name, output_to_stderr():
         config = tune.TuneConfig(search_alg=search, num_samples=num_trials, max_concurrent_trials=CONCURRENT)
         run_config = tune.RunConfig(storage_path=name, name="sleep", verbose=0)
         found = tune.Tuner(tune.with_resources(train, {"CPU": 1}), tune_config=config, run_config=run_config).fit()

@@ -21,7 +21,8 @@ from tiny_run import tiny_run
 from raysent.preemption import drain_node
 from raysent.sweeps import load_record, read_events, read_ledger, replay
 from raysent.training.outcome import load_reports
-from raysent.training.ray_train import make_trainer, ray_session, trained
+from raysent.training.ray_session import ray_session
+from raysent.training.ray_train import make_trainer, training_outcome
 
 USD_PER_HOUR = 3.6
 INTERRUPTIONS_PER_HOUR = 60
@@ -81,11 +82,11 @@ def test_ray_train_workers_save_twice_before_their_node_ends(
     drill = Drill(run, cluster)
     with ray_session(cluster.address), ThreadPoolExecutor(1) as pool:
         # Workers on other nodes see only files.
-        trainer = make_trainer(config, run, num_workers=2, ask=lambda _: not enough.exists())
+        trainer = make_trainer(config, run, num_workers=2, should_continue=lambda _: not enough.exists())
         drilled = pool.submit(drill.interrupt_a_busy_node, enough)
         trainer.fit()
         steps_at_kill = drilled.result()
-    outcome = trained(config, run)
+    outcome = training_outcome(config, run)
     first, *_, last = drill.saved
     assert first < last <= steps_at_kill
     reports = load_reports(run)

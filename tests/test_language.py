@@ -32,11 +32,9 @@ NOT_YET = {
     "docs",
     "raysent/cli",
     "raysent/kernels",
-    "raysent/models",
     "raysent/preemption",
     "raysent/report",
     "raysent/sweeps",
-    "raysent/training",
 }
 
 # Anywhere, in names (`num_sittings` is read as 'num sittings') and in prose: regular expression -> what to write.

@@ -12,15 +12,8 @@ from tiny_run import tiny_run
 
 from raysent.errors import ArtifactError
 from raysent.storage import load_tensors, mirror, read_json
-from raysent.training.checkpoint import (
-    LOOK_S,
-    Heartbeat,
-    Interruptions,
-    Progress,
-    SaveTimer,
-    best_interval_s,
-    steps_lost,
-)
+from raysent.training.checkpoint import Heartbeat, Progress, steps_lost
+from raysent.training.interruptions import CHECK_INTERVAL_S, Interruptions, SaveTimer, best_interval_s
 from raysent.training.loop import fit
 from raysent.training.outcome import load_reports
 
@@ -48,7 +41,7 @@ def _saves(timer: SaveTimer, *, until_s: int, left_s: Callable[[int], float | No
     saves = []
     for now_s in range(1, until_s + 1):
         if timer.is_due(now_s=now_s, left_s=left_s(now_s)):
-            timer.note_save(now_s=now_s, took_s=0.5, left_s=left_s(now_s))
+            timer.record_save(now_s=now_s, took_s=0.5, left_s=left_s(now_s))
             saves.append(now_s)
     return saves
 
@@ -57,7 +50,7 @@ def test_timer_saves_at_once_after_a_notice_and_just_before_its_end() -> None:
     """Two saves: what is trained in between was paid for."""
     timer = SaveTimer(per_hour=0.0, now_s=0.0)
     saves = _saves(timer, until_s=140, left_s=lambda now_s: 130.0 - now_s if now_s >= 10 else None)
-    assert saves == [10, 130 - int(2 * 0.5 + 2 * LOOK_S)]
+    assert saves == [10, 130 - int(2 * 0.5 + 2 * CHECK_INTERVAL_S)]
 
 
 def test_timer_hears_a_second_notice_and_one_taken_back() -> None:
@@ -104,7 +97,7 @@ def test_fit_killed_between_reports_goes_on_from_the_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]
 ) -> None:
     """The same weights and losses as without an interruption, and the steps since the checkpoint are counted as lost."""
-    monkeypatch.setattr("raysent.training.outcome.LOOK_S", 0.0)  # at every step
+    monkeypatch.setattr("raysent.training.interruptions.CHECK_INTERVAL_S", 0.0)  # at every step
     config = tiny_run(tmp_path, training__num_reports=2, **changes)
     fit(config, tmp_path / "straight")
     with pytest.raises(KilledError):
@@ -122,7 +115,7 @@ def test_fit_killed_between_reports_goes_on_from_the_notice(
 
 def test_fit_counts_what_two_kills_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost steps add up, also where the second machine dies before its first checkpoint."""
-    monkeypatch.setattr("raysent.training.outcome.LOOK_S", 0.0)
+    monkeypatch.setattr("raysent.training.interruptions.CHECK_INTERVAL_S", 0.0)
     config = tiny_run(tmp_path, training__num_reports=1)
     for number in (4, 3):
         with pytest.raises(KilledError):
@@ -133,7 +126,7 @@ def test_fit_counts_what_two_kills_lost(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_fit_saves_now_and_then_where_interruptions_are_likely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With an interruption a millisecond every look saves; a run that ends leaves none of it."""
-    monkeypatch.setattr("raysent.training.outcome.LOOK_S", 0.0)
+    monkeypatch.setattr("raysent.training.interruptions.CHECK_INTERVAL_S", 0.0)
     saved: list[int] = []
     monkeypatch.setattr(
         "raysent.training.loop.save_checkpoint", lambda folder, tensors, progress, *, key: saved.append(progress.step)
@@ -147,7 +140,7 @@ def test_pulse_of_a_run_on_a_disk_is_one_file(tmp_path: Path) -> None:
     """Nothing is kept for other machines where there is no bucket."""
     pulse = Heartbeat(tmp_path, clock=iter(range(1000)).__next__)
     for step in range(200):
-        pulse.leave(Progress(step=step))
+        pulse.write(Progress(step=step))
     assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == [".pulse.json"]
     assert steps_lost(tmp_path, Progress(step=150)) == 49
 
@@ -162,7 +155,7 @@ def test_pulse_asks_a_bucket_once_a_minute(tmp_path: Path, monkeypatch: pytest.M
     pulse = Heartbeat(folder, clock=lambda: now_s[0])
     for second in range(130):
         now_s[0] = float(second)
-        pulse.leave(Progress(step=10 * second, steps_lost=3))
+        pulse.write(Progress(step=10 * second, steps_lost=3))
     assert sent == ["s3://bucket/run/checkpoint/pulse.json"] * 3
     (folder / "checkpoint" / ".pulse.json").unlink()
     assert steps_lost(folder, Progress(step=1000)) == 3 + 200
@@ -177,5 +170,5 @@ def test_pulse_ends_no_run_where_the_bucket_refuses(tmp_path: Path, monkeypatch:
         raise ArtifactError(f"{address}: no")
 
     monkeypatch.setattr(mirror, "put_file", refuse)
-    Heartbeat(folder).leave(Progress(step=5))
+    Heartbeat(folder).write(Progress(step=5))
     assert steps_lost(folder, Progress()) == 5

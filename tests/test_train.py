@@ -17,7 +17,8 @@ from raysent.errors import ArtifactError, DataError, TrainingError
 from raysent.models import SentenceModel
 from raysent.training.loop import fit
 from raysent.training.outcome import Report, load_reports
-from raysent.training.ray_train import ray_session, train, trained
+from raysent.training.ray_session import ray_session
+from raysent.training.ray_train import train, training_outcome
 
 
 def same_weights(one: Path, other: Path, *, atol: float) -> None:
@@ -46,9 +47,9 @@ def test_trained_raises_the_mistake_that_a_worker_met(tmp_path: Path) -> None:
     told = {"kind": "ArtifactError", "text": "x: the disk is full"}
     (tmp_path / "mistake.json").write_text(json.dumps(told))
     with pytest.raises(ArtifactError, match=r"^x: the disk is full$"):
-        trained(tiny_run(tmp_path), tmp_path)
+        training_outcome(tiny_run(tmp_path), tmp_path)
     with pytest.raises(TrainingError, match="the workers ended before the run did; resume it"):
-        trained(tiny_run(tmp_path), tmp_path)
+        training_outcome(tiny_run(tmp_path), tmp_path)
 
 
 @pytest.fixture(scope="module")

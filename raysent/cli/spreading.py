@@ -8,7 +8,7 @@ from functools import partial
 import raysent.ensembles  # noqa: F401 - lets models be ensembles, in processes of their own too
 from raysent.errors import ConfigError
 from raysent.evaluation.evaluate import Job, MapJobs, Result, run_job
-from raysent.training.spread import map_on_ray
+from raysent.training.ray_session import map_on_ray
 
 
 @dataclass(frozen=True)

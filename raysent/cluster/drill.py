@@ -23,10 +23,10 @@ from raysent.errors import CloudError
 from raysent.preemption import drain_node, worker_notice
 from raysent.storage import append_json_line, open_folder, read_json_lines, refresh, to_uri
 from raysent.storage.layout import CHECKPOINT_FOLDER
-from raysent.training.checkpoint import Interruptions
+from raysent.training.interruptions import Interruptions
 from raysent.training.loop import fit
 from raysent.training.outcome import Report
-from raysent.training.ray_train import node_name, quiet_output, quiet_ray, ray_session
+from raysent.training.ray_session import node_name, output_to_stderr, ray_session, set_ray_environment
 from raysent.training.run import RunConfig
 
 NOTES_FILE = "drill.jsonl"
@@ -85,7 +85,7 @@ def local_cluster() -> Iterator[str]:
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - only drills need it
 
     quick = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
-    with quiet_output():
+    with output_to_stderr():
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": quick})
         try:
             for _ in range(2):
@@ -117,7 +117,7 @@ def drill(
         RaysentError: If the cluster has fewer than two worker nodes, or no training starts.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with quiet_output(), ray_session(address):
+    with output_to_stderr(), ray_session(address):
         killers = _start_killers()
         if len(killers) < _NUM_NODES:
             raise CloudError(f"{address}: must have {_NUM_NODES} worker nodes; has {len(killers)}")
@@ -240,7 +240,7 @@ def _start_training(folder: Path) -> ray.ObjectRef[None]:
 
 def _train(place: str, storage: str) -> None:
     """Train on one worker of the cluster until it has continued on another node."""
-    quiet_ray()
+    set_ray_environment()
     import ray.train  # noqa: PLC0415 - takes seconds to import
     from ray.train.torch import TorchTrainer  # noqa: PLC0415
 

@@ -35,7 +35,7 @@ from raysent.sweeps.record import SweepRecord, change_limits, load_record, save_
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trial import ENDED, Trial
 from raysent.training.checkpoint import drop_checkpoints
-from raysent.training.ray_train import quiet_output, ray_session
+from raysent.training.ray_session import output_to_stderr, ray_session
 from raysent.training.run import RunConfig
 
 # What is left may take longer than it looks.
@@ -198,7 +198,7 @@ def judged(record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None) ->
     # Workers stand idle for a while yet.
     prices = Prices(cost, spot=spot)
     with (
-        quiet_output(),
+        output_to_stderr(),
         ray_session(record.address),
         metered(folder, cost, what="evaluation", nodes=alive_nodes, prices=prices) as check_budget,
     ):
@@ -247,7 +247,7 @@ def _sweep(
         controller = SweepController(space, seed=record.seed, write=journal.write, past=journal.past, budget=budget)
         interrupted = False
         if not controller.is_complete:
-            with quiet_output(), ray_session(record.address):
+            with output_to_stderr(), ray_session(record.address):
                 if record.address is not None:
                     check_files(space, folder)
                 plan = share(space, num_trials=_num_left(controller), prices=prices)

@@ -27,7 +27,7 @@ from raysent.storage import address_of, is_remote
 from raysent.storage.layout import SWEEP_FILE
 from raysent.sweeps.gpu_sharing import trials_per_gpu
 from raysent.sweeps.space import Limits, SearchSpace, named_files
-from raysent.training.ray_train import cpus_of_largest_node, node_name
+from raysent.training.ray_session import cpus_of_largest_node, node_name
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,11 @@ from ray import tune
 from raysent.errors import ArtifactError, RaysentError
 from raysent.preemption import node_notice
 from raysent.storage import open_folder, write_text
-from raysent.training.checkpoint import Interruptions, SecondsLeft
+from raysent.training.interruptions import Interruptions, SecondsLeft
 from raysent.training.loop import fit
 from raysent.training.outcome import Outcome, Report
-from raysent.training.ray_train import make_trainer, node_name, trained
+from raysent.training.ray_session import node_name
+from raysent.training.ray_train import make_trainer, training_outcome
 from raysent.training.run import RunConfig
 
 
@@ -205,12 +206,12 @@ def nested_train(answers: Any, *, num_workers: int, gpus_per_worker: float) -> C
             gpus_per_worker=gpus_per_worker,
             interruptions_per_hour=config["interruptions_per_hour"],
             callbacks=[TuneReportCallback()],
-            ask=asker(answers, config["trial"]),
+            should_continue=asker(answers, config["trial"]),
         )
         try:
             with contextlib.suppress(Exception):  # what the workers met is told below, better than Ray tells it
                 trainer.fit()
-            message = ending(trained(run, folder))
+            message = ending(training_outcome(run, folder))
         except TROUBLE as error:
             tune.report(trouble(error))
             raise

@@ -1,4 +1,4 @@
-"""`fit`: step, validate, save, report, until the run is done, stopped or no longer finite."""
+"""`fit`: train one run. Step, validate, save and report until the run is done, stopped or no longer finite."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from raysent.storage import append_json_line, remove, write_text
 from raysent.storage.layout import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE
 from raysent.training.checkpoint import (
     Heartbeat,
-    Interruptions,
     Progress,
     drop_checkpoints,
     load_checkpoint,
@@ -24,53 +23,40 @@ from raysent.training.checkpoint import (
     steps_lost,
 )
 from raysent.training.data import TrainingData, open_training_data
+from raysent.training.interruptions import InterruptionMonitor, Interruptions
 from raysent.training.optimization import Optimizer, strip_prefix
-from raysent.training.outcome import (
-    InterruptionMonitor,
-    OnReport,
-    Outcome,
-    Report,
-    Status,
-    go_on,
-    load_outcome,
-    save_outcome,
-)
-from raysent.training.plan import (
-    build_model,
-    count_steps,
-    open_stream,
-    open_validator,
-    report_index,
-)
+from raysent.training.outcome import OnReport, Outcome, Report, Status, always_continue, load_outcome, save_outcome
+from raysent.training.plan import build_model, count_steps, open_stream, open_validator, report_index
 from raysent.training.run import RunConfig, save_run
 from raysent.training.workers import SharedLoss, Workers, dropout_generator
 
-# Steps between two looks at the loss where looking makes the device wait.
-_STEPS_PER_LOOK = 25
+# Steps between two checks of the loss on a GPU, which has to wait for them.
+_STEPS_PER_LOSS_CHECK = 25
 
 
 def fit(
     config: RunConfig,
     folder: Path,
     *,
-    report: OnReport = go_on,
+    report: OnReport = always_continue,
     device: torch.device | None = None,
     workers: Workers | None = None,
     interruptions: Interruptions | None = None,
 ) -> Outcome:
-    """Train one run in its folder, going on from its last checkpoint where there is one.
+    """Train one run in its folder, from its last checkpoint if there is one.
 
-    The same configuration on the same text gives the same weights, whether or not the run was killed and resumed on
-    the way. Afterwards the folder is a loadable model. A run that ended before is not trained again; one that was
-    stopped goes on. A run that goes on tells its last report again: whoever listened may not have heard it.
+    The same configuration on the same text gives the same weights, whether or not the run was killed and resumed. The
+    folder then holds a model that `load` reads. A run that has ended is not trained again; a run that was stopped is
+    resumed. A resumed run calls `report` with its last report again, because the caller may not have received it.
 
     Args:
         config: The run.
-        folder: Where its files are; made if need be. On several nodes, a shared one.
-        report: Called on every worker after each validation and checkpoint; the first worker's answer False stops.
-        device: Where to compute; by default the GPU where there is one.
-        workers: This process's place among several; by default alone.
-        interruptions: Who gives notice of one, and how many come without; by default none are expected.
+        folder: Where its files are; created if necessary. On several nodes, a shared folder.
+        report: Called on every worker after each validation and checkpoint; the run stops where it returns False on the
+            first worker.
+        device: Where to compute; by default the GPU if there is one.
+        workers: This process's rank among several; by default it is the only one.
+        interruptions: The interruptions to expect; by default none.
 
     Returns:
         How the run ended; the same on every worker.
@@ -101,9 +87,9 @@ class _Training:
         self._workers = workers
         self._stream = open_stream(config, training_data, workers)
         self._num_steps = count_steps(config.training, steps_per_epoch=self._stream.num_batches)
-        self._examination = open_validator(config, training_data)
+        self._validator = open_validator(config, training_data)
         self._model = build_model(config, training_data).to(device)
-        self._sample = self._fit_to_text(training_data)
+        self._sample = self._fit_parts_without_steps(training_data)
         self._optimizer = Optimizer(self._model, config.training, num_steps=self._num_steps)
         self._loss = SharedLoss(config, self._model, self._optimizer, workers=workers, device=device)
         self._use_bfloat16 = config.training.precision == "bfloat16" or (
@@ -113,14 +99,14 @@ class _Training:
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self._num_losses = 0
 
-    def _fit_to_text(self, training_data: TrainingData) -> Sentences | None:
-        """Fit what is learnt without steps; returns the sample that post-processing is fitted to again later."""
+    def _fit_parts_without_steps(self, training_data: TrainingData) -> Sentences | None:
+        """Fit the code, and return the sample that postprocessing is fitted to at each report; None without it."""
         is_fitted = self._model.postprocessing.is_fitted_to_text
         code = self._config.code
         if not is_fitted and (code is None or not code.is_fitted):
             return None
         sample = training_data.sample(self._config.postprocessing.num_sentences)
-        # Only codes are made of finished vectors; else each report comes with a fit of its own.
+        # Only a code needs the postprocessing before the first report.
         if code is not None:
             self._model.eval()
             if is_fitted:
@@ -131,13 +117,13 @@ class _Training:
     # -- the whole run ------------------------------------------------------------------------------------------
 
     def run(self, folder: Path, report: OnReport, interruptions: Interruptions) -> Outcome:
-        """Train to the end from wherever the folder's last checkpoint is."""
+        """Train from the folder's last checkpoint to the end."""
         self._resume(folder)
         if self._workers.is_first:
             save_run(self._config, folder)
-            self._pulse = Heartbeat(folder)
-            self._pulse.leave(self._progress)
-            remove(folder / OUTCOME_FILE)  # of a stop that is gone on from
+            self._heartbeat = Heartbeat(folder)
+            self._heartbeat.write(self._progress)
+            remove(folder / OUTCOME_FILE)  # of a stopped run that is being resumed
             self._rewrite_reports(folder)
         status = self._train(folder, report, interruptions)
         outcome = self._outcome(status)
@@ -148,36 +134,36 @@ class _Training:
     def _train(self, folder: Path, report: OnReport, interruptions: Interruptions) -> Status:
         """Step until the run is done, stopped or no longer finite."""
         num_reports = self._config.training.num_reports
-        if self._progress.reports and not self._goes_on(Report(**self._progress.reports[-1]), report):
+        if self._progress.reports and not self._should_continue(Report(**self._progress.reports[-1]), report):
             return "stopped"
-        lookout = InterruptionMonitor(interruptions, step=self._progress.step, seconds=self._progress.seconds)
+        monitor = InterruptionMonitor(interruptions, step=self._progress.step, seconds=self._progress.seconds)
         while self._progress.step < self._num_steps:
             self._step()
             step = self._progress.step
             index = report_index(step, num_steps=self._num_steps, num_reports=num_reports)
             is_due = index > report_index(step - 1, num_steps=self._num_steps, num_reports=num_reports)
-            if (is_due or self._may_look(step)) and not self._is_finite():
+            if (is_due or self._is_loss_readable(step)) and not self._is_finite():
                 return "nan"
             if is_due:
-                answer = self._report(index, folder, report, lookout)
-                if answer != "finished":
-                    return answer
-            elif step >= lookout.next_step and not self._look(folder, lookout):
+                status = self._report(index, folder, report, monitor)
+                if status != "finished":
+                    return status
+            elif step >= monitor.next_check and not self._check_interruptions(folder, monitor):
                 return "nan"
         return "finished"
 
-    def _look(self, folder: Path, lookout: InterruptionMonitor) -> bool:
-        """Save where an interruption is near or likely; returns whether all is finite. All workers call it together."""
-        is_due = bool(self._workers.agree(int(lookout.is_save_due()), self._device))
-        lookout.next_step = self._workers.agree(lookout.step_of_next_look(self._progress.step), self._device)
+    def _check_interruptions(self, folder: Path, monitor: InterruptionMonitor) -> bool:
+        """Save if an interruption is near or likely; returns whether all is finite. All workers call it together."""
+        is_due = bool(self._workers.agree(int(monitor.is_save_due()), self._device))
+        monitor.next_check = self._workers.agree(monitor.next_check_step(self._progress.step), self._device)
         if self._workers.is_first:
-            self._pulse.leave(self._progress)
+            self._heartbeat.write(self._progress)
         if not is_due:
             return True
         if not (self._is_finite() and self._has_finite_weights()):
             return False
-        self._progress = replace(self._progress, seconds=lookout.seconds)
-        self._save_checkpoint(folder, lookout)
+        self._progress = replace(self._progress, seconds=monitor.seconds)
+        self._save_checkpoint(folder, monitor)
         return True
 
     # -- one step -----------------------------------------------------------------------------------------------
@@ -186,7 +172,7 @@ class _Training:
         """Take one batch, one gradient and one step of Adam."""
         step = self._progress.step
         batch = self._stream.batch(step)
-        # Dropout is a function of seed, step and rank: a resumed run draws the same masks.
+        # Dropout is a function of seed, step and rank, so that a resumed run draws the same masks.
         generator = dropout_generator(self._config.seed, step, self._workers.rank)
         self._model.train()
         self._optimizer.zero_grad()
@@ -201,20 +187,20 @@ class _Training:
         num_sentences = self._progress.sentences + self._stream.size(step)
         self._progress = replace(self._progress, step=step + 1, sentences=num_sentences)
 
-    def _may_look(self, step: int) -> bool:
-        """Whether the loss may be looked at now: always where that costs nothing, else now and then."""
-        return self._device.type == "cpu" or step % _STEPS_PER_LOOK == 0
+    def _is_loss_readable(self, step: int) -> bool:
+        """Return whether to read the loss in this step: always on a CPU, and at intervals where a GPU must wait."""
+        return self._device.type == "cpu" or step % _STEPS_PER_LOSS_CHECK == 0
 
     def _is_finite(self) -> bool:
-        """Whether every loss since the last report was a number; the same on every worker."""
+        """Return whether every loss since the last report is finite; the same on every worker."""
         return math.isfinite(float(self._loss_sum))
 
     # -- validation, checkpoint, report -------------------------------------------------------------------------
 
-    def _report(self, index: int, folder: Path, report: OnReport, lookout: InterruptionMonitor) -> Status:
-        """Validate, save and report; `finished` means: go on."""
-        mine = {"seconds": lookout.seconds, **self._metrics()} if self._workers.is_first else {}
-        metrics = self._workers.share(mine, self._device)
+    def _report(self, index: int, folder: Path, report: OnReport, monitor: InterruptionMonitor) -> Status:
+        """Validate, save and report; `finished` means that the run continues."""
+        own = {"seconds": monitor.seconds, **self._metrics()} if self._workers.is_first else {}
+        metrics = self._workers.share(own, self._device)
         seconds = metrics.pop("seconds")
         self._loss_sum.zero_()
         self._num_losses = 0
@@ -231,19 +217,19 @@ class _Training:
             steps_lost=self._progress.steps_lost,
         )
         self._progress = replace(self._progress, seconds=seconds, reports=(*self._progress.reports, asdict(now)))
-        self._save_checkpoint(folder, lookout)
+        self._save_checkpoint(folder, monitor)
         if self._workers.is_first:
-            # A run that is cut off is a model all the same.
+            # At every report, so that a run that is killed leaves a model.
             self._model.save(folder)
             append_json_line(folder / REPORTS_FILE, asdict(now))
-        return "finished" if self._goes_on(now, report) else "stopped"
+        return "finished" if self._should_continue(now, report) else "stopped"
 
-    def _goes_on(self, now: Report, report: OnReport) -> bool:
-        """Tell a report, and return the first worker's answer."""
+    def _should_continue(self, now: Report, report: OnReport) -> bool:
+        """Call `report` on every worker and return the first worker's answer."""
         return bool(self._workers.agree(int(report(now)), self._device))
 
     def _metrics(self) -> dict[str, float]:
-        """Return the validation scores, and the mean training loss since the last report."""
+        """Return the validation metrics, and the mean training loss since the last report."""
         self._optimizer.flush()
         self._model.eval()
         if not self._has_finite_weights():
@@ -251,32 +237,32 @@ class _Training:
         if self._sample is not None:
             self._model.fit_postprocessing(self._sample)
         with torch.no_grad():
-            scores = self._examination.scores(self._model)
+            scores = self._validator.scores(self._model)
         return {**scores, "loss": float(self._loss_sum) / self._num_losses}
 
     def _has_finite_weights(self) -> bool:
-        # The extremes of a tensor are NaN where one of its numbers is, and are found in one reading of it.
+        # The extremes of a tensor are NaN if one of its values is; they are found in one pass.
         extremes = [
             torch.stack(torch.aminmax(parameter)) for parameter in self._model.parameters() if parameter.numel()
         ]
         return all(bool(torch.isfinite(pair).all()) for pair in extremes)
 
-    def _save_checkpoint(self, folder: Path, lookout: InterruptionMonitor) -> None:
-        """Save everything needed to go on, on the first worker."""
+    def _save_checkpoint(self, folder: Path, monitor: InterruptionMonitor) -> None:
+        """Save a checkpoint, on the first worker."""
         if not self._workers.is_first:
             return
-        begun = time.perf_counter()
+        started = time.perf_counter()
         tensors = {f"model.{name}": tensor for name, tensor in self._model.tensors().items()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in self._optimizer.tensors().items()}
-        # After a report these begin anew; between two they are half of the next one's figure.
+        # 0 after a report; between two reports a part of the next report's mean loss.
         progress = replace(self._progress, loss_sum=float(self._loss_sum), num_losses=self._num_losses)
         save_checkpoint(folder, tensors, progress, key=self._config.key)
-        lookout.note_save(took_s=time.perf_counter() - begun)
+        monitor.record_save(took_s=time.perf_counter() - started)
 
     # -- start and end ------------------------------------------------------------------------------------------
 
     def _resume(self, folder: Path) -> None:
-        """Take up the last whole checkpoint, where there is one."""
+        """Load the last complete checkpoint if there is one."""
         saved = load_checkpoint(folder, key=self._config.key)
         if saved is None:
             self._progress = Progress(steps_lost=steps_lost(folder, Progress()))
@@ -289,12 +275,12 @@ class _Training:
         self._num_losses = progress.num_losses
 
     def _rewrite_reports(self, folder: Path) -> None:
-        """Make the reports' file agree with the checkpoint that is gone on from."""
+        """Make the file of reports agree with the checkpoint that is resumed."""
         lines = [json.dumps(report, ensure_ascii=False, allow_nan=False) + "\n" for report in self._progress.reports]
         write_text(folder / REPORTS_FILE, "".join(lines))
 
     def _outcome(self, status: Status) -> Outcome:
-        """Return how the run ended: with the model of its last report."""
+        """Return how the run ended; its model is that of the last report."""
         last = self._progress.reports[-1] if self._progress.reports else {}
         step = last.get("step", 0)
         return Outcome(
@@ -304,18 +290,18 @@ class _Training:
             sentences=last.get("sentences", 0),
             seconds=last.get("seconds", 0.0),
             metrics=dict(last.get("metrics", {})),
-            pool=self._examination.as_json(),
+            pool=self._validator.as_json(),
             message="" if status != "nan" else _nan_message(step),
         )
 
     def _save(self, outcome: Outcome, folder: Path) -> None:
-        """Note how the run ended; the model is the one saved with the last report."""
+        """Write how the run ended; its model was saved with the last report."""
         save_outcome(outcome, folder, key=self._config.key)
         if outcome.status == "finished":
             drop_checkpoints(folder)
 
 
 def _nan_message(step: int) -> str:
-    """Return what to tell of a run whose loss was no longer finite."""
+    """Return the message of a run whose loss or weights are not finite."""
     kept = f"the model of step {step} is kept" if step else "no model could be kept"
     return f"the loss or the weights are no longer finite; {kept}; lower training.learning_rate or training.clip"

@@ -1,7 +1,7 @@
-"""From gradients to weights: clip, learning rate, and Adam, dense or row-exact.
+"""From gradients to weights: clipping, learning rate, and Adam, dense or row-exact.
 
-Word tables get their gradient as rows; `RowAdam` gives them dense Adam's trajectory at the price of the rows touched.
-Everything else is torch's fused Adam. As an oracle the rows can be spread out and given to torch's Adam as well.
+Word tables get sparse gradients of rows; `RowAdam` computes the trajectory of dense Adam at the cost of the rows in
+use. All other parameters have torch's fused Adam, and word tables too where `row_exact_adam` is false, as a reference.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from raysent.training.run import TrainingConfig
 
 
 class Optimizer:
-    """Adam over all trained parameters of a model, with the clipping and the schedule of a run.
+    """Adam on all trained parameters of a model, with the clipping and the schedule of a run.
 
-    A step is: `catch_up` the rows to be read, forward, backward, `step`. `flush` before all weights are read.
+    Call order in a step: `catch_up` with the rows to be read, forward, backward, `step`. Call `flush` before reading
+    all weights.
 
     Attributes:
         parameters: All trained parameters in a fixed order.
     """
 
     def __init__(self, model: SentenceModel, config: TrainingConfig, *, num_steps: int) -> None:
-        """Divide the parameters between dense and row-exact Adam; `num_steps` is the whole run's."""
+        """Divide the parameters between dense and row-exact Adam; `num_steps` is that of the whole run."""
         self._config = config
         self._num_steps = num_steps
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -38,22 +39,22 @@ class Optimizer:
         self._dense_adam = DenseAdam([parameter for parameter in self.parameters if id(parameter) not in by_row])
 
     def catch_up(self, words: Tensor) -> None:
-        """Bring the rows of these words, int64 [words], to where they are read from."""
+        """Apply the outstanding updates to the rows of these words, int64 [words]."""
         for adam in self._row_adams:
             adam.catch_up(words)
 
     def flush(self) -> None:
-        """Bring all rows to where they are read from."""
+        """Apply the outstanding updates to all rows."""
         for adam in self._row_adams:
             adam.flush()
 
     def zero_grad(self) -> None:
-        """Forget the gradients of the step before."""
+        """Remove the gradients of the previous step."""
         for parameter in self.parameters:
             parameter.grad = None
 
     def step(self, step: int) -> None:
-        """Clip the gradients and move the weights.
+        """Clip the gradients and update the weights.
 
         Args:
             step: Number of this step, from 0.
@@ -67,7 +68,7 @@ class Optimizer:
         self._dense_adam.step(rate)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return everything that the next step depends on beside the weights, by name."""
+        """Return the state of all optimizers by name."""
         named: dict[str, Tensor] = {}
         for number, adam in enumerate(self._row_adams):
             for name, value in adam.state_dict().items():
@@ -76,11 +77,7 @@ class Optimizer:
         return named
 
     def load_tensors(self, named: dict[str, Tensor]) -> None:
-        """Take over what `tensors` returned.
-
-        Raises:
-            ArtifactError: If it is of another model.
-        """
+        """Set the state that `tensors` returned."""
         for number, adam in enumerate(self._row_adams):
             state = strip_prefix(named, f"row.{number}.")
             numbers = {name: state[name].item() for name in ("num_steps", "learning_rate")}
@@ -89,10 +86,10 @@ class Optimizer:
 
 
 class DenseAdam:
-    """Torch's fused Adam on dense gradients, without `torch.optim.Adam`, whose making imports torch's compiler: 1 s."""
+    """Torch's fused Adam on dense gradients, without `torch.optim.Adam`, which imports torch's compiler in 1 s."""
 
     def __init__(self, parameters: list[nn.Parameter]) -> None:
-        """Begin with moments of zero."""
+        """Start with moments of zero."""
         self._parameters = parameters
         self._means = [torch.zeros_like(parameter) for parameter in parameters]
         self._squares = [torch.zeros_like(parameter) for parameter in parameters]
@@ -100,7 +97,7 @@ class DenseAdam:
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Move the weights that have a gradient.
+        """Update the weights that have a gradient.
 
         Args:
             rate: Learning rate of this step.
@@ -126,23 +123,23 @@ class DenseAdam:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return moments and steps by name."""
+        """Return moments and numbers of steps by name."""
         columns = {"mean": self._means, "square": self._squares, "step": self._steps}
         return {f"{number}.{name}": value for name, column in columns.items() for number, value in enumerate(column)}
 
     def load_tensors(self, named: dict[str, Tensor]) -> None:
-        """Take over what `tensors` returned."""
+        """Set the state that `tensors` returned."""
         for name, value in self.tensors().items():
             value.copy_(named[name])
 
 
 def _number(value: float) -> Tensor:
-    """Return a number as a tensor that holds it exactly."""
+    """Return a number as a tensor without loss of precision."""
     return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
 
 
 def strip_prefix(named: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors under a prefix, without it."""
+    """Return the tensors whose names start with a prefix, by the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
 
@@ -158,9 +155,9 @@ def learning_rate(config: TrainingConfig, step: int, *, num_steps: int) -> float
 
 
 def clip_gradients(parameters: list[nn.Parameter], *, limit: float, per: Literal["tensor", "global"]) -> None:
-    """Scale gradients in place so that their Euclidean norm stays within `limit`, tensor by tensor or all together.
+    """Scale gradients in place so that their Euclidean norm is at most `limit`, per tensor or of all together.
 
-    Source: Quick-Thoughts' released code clips every tensor by itself.
+    Source: Quick-Thoughts' released code clips per tensor.
     """
     gradients = [values for values in map(gradient_values, parameters) if values is not None]
     if not gradients:
@@ -168,6 +165,6 @@ def clip_gradients(parameters: list[nn.Parameter], *, limit: float, per: Literal
     norms = torch.stack(torch._foreach_norm(gradients))
     if per == "global":
         norms = torch.linalg.vector_norm(norms).expand_as(norms)
-    # No look at the norm's value: that would make a GPU wait. A NaN stays one, and ends the run.
+    # Without reading the norm's value, which would make a GPU wait. NaN stays NaN and ends the run.
     factors = (limit / norms).clamp(max=1.0)
     torch._foreach_mul_(gradients, list(factors.unbind()))

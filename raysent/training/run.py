@@ -1,7 +1,6 @@
-"""One run: everything that decides its outcome, and the names of the files in its folder.
+"""`RunConfig`: all settings of one run, which together with the text determine the trained weights.
 
-In: the `base` of a search space, or `run.json`. Out: a `RunConfig`, which alone (with the corpus' text) fixes the
-trained weights. Nothing here trains; `trainer.fit` does.
+In: the `base` of a search space, or `run.json`. Out: a checked `RunConfig`. `loop.fit` trains it.
 """
 
 from __future__ import annotations
@@ -35,21 +34,22 @@ _PACKAGES = ("raysent", "torch", "numpy", "ray", "optuna")
 
 
 class TrainingConfig(StrictModel):
-    """How the weights are found; an objective has presets of its own for what is not set (`ObjectiveConfig.presets`).
+    """Settings of the training; an objective has presets for what is not set (`ObjectiveConfig.presets`).
 
     Attributes:
-        batch_size: Sentences, triplets or pairs of one step. With `gather_candidates` over all workers together, else
-            of each worker.
-        learning_rate: Adam's, constant unless `schedule` says otherwise.
+        batch_size: Sentences, triplets or pairs of one step, of all workers with `gather_candidates` and otherwise of
+            each worker.
+        learning_rate: Learning rate of Adam, constant unless `schedule` says otherwise.
         epochs: Passes over the training split; may be a fraction.
-        max_steps: Upper limit on the steps, whatever `epochs` asks.
-        clip: Limit on the norm of the gradient; None leaves it alone.
-        clip_per: Whether the limit holds for each tensor by itself or for all together.
-        precision: `auto` is bfloat16 products where the device has fast ones (CUDA), float32 elsewhere.
-        schedule: `linear` falls to zero at the last step.
-        warmup_steps: Steps over which the learning rate rises from zero.
-        num_reports: Validation and checkpoint come after equal shares of the training, this many times.
-        row_exact_adam: Dense Adam on word tables at the price of the rows touched; False is torch's own, as an oracle.
+        max_steps: Upper limit on the number of steps.
+        clip: Limit on the norm of the gradient; None does not clip.
+        clip_per: Whether the limit holds per tensor or for all tensors together.
+        precision: `auto` multiplies in bfloat16 where the device does so fast (CUDA), else in float32.
+        schedule: `linear` decreases the learning rate to zero at the last step.
+        warmup_steps: Steps over which the learning rate increases from zero.
+        num_reports: Number of reports, after equal parts of the training; each validates and saves a checkpoint.
+        row_exact_adam: Whether Adam updates only the word vectors in use, with the result of dense Adam; False is
+            torch's dense Adam, as a reference.
         gather_candidates: Whether the candidates of a step are the sentences of all workers.
     """
 
@@ -68,22 +68,22 @@ class TrainingConfig(StrictModel):
 
 
 class RunConfig(StrictModel):
-    """One training run; the `base` of a search space is exactly this.
+    """One training run; the `base` of a search space has these keys.
 
     Attributes:
         corpus: Running text, for objectives that read contexts or triplets.
-        pairs: Pairs of sentences, for objectives that read these.
-        vocabulary: Which words have an id.
+        pairs: Pairs of sentences, for objectives that read pairs.
+        vocabulary: Settings of the words that have an id.
         encoder: The first tower.
-        second_encoder: The second one, for objectives that train two; None for another of the first's kind.
-        initial: Folder of a trained model whose words and encoders the run begins with; `encoder`, `second_encoder` and
-            `postprocessing` are its own where they are not given.
-        objective: What training minimises.
-        postprocessing: What becomes of the vectors after training.
-        code: How vectors become bits; None leaves them.
-        training: How.
-        validation: What it is examined with.
-        seed: Of everything random in the run.
+        second_encoder: The second tower, for objectives that train two; None for the settings of the first.
+        initial: Folder of a trained model whose words and encoders the run starts with; `encoder`, `second_encoder` and
+            `postprocessing` default to those of that model.
+        objective: The loss.
+        postprocessing: How the towers' blocks become one vector.
+        code: How vectors become bits; None for no code.
+        training: Settings of the training.
+        validation: The validation set.
+        seed: Seed of everything random in the run.
     """
 
     corpus: CorpusConfig = pydantic.Field(default_factory=CorpusConfig)
@@ -102,7 +102,7 @@ class RunConfig(StrictModel):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _take_from_initial(cls, values: Any) -> Any:
-        """Fill in what the model that the run begins with says of itself."""
+        """Set what is not given to the settings of the model that the run starts with."""
         if not isinstance(values, dict) or not isinstance(values.get("initial"), str) or values.get("encoder"):
             return values
         model = read_record(open_folder(values["initial"])).config
@@ -128,7 +128,7 @@ class RunConfig(StrictModel):
                 raise ValueError(f"pairs.score must name the column of the scores for objective {objective.type}")
         presets = {key: value for key, value in objective.presets.items() if key not in self.training.model_fields_set}
         if presets:
-            # The value is frozen only once it is whole.
+            # The model is frozen, but this value is not validated yet.
             self.__dict__["training"] = TrainingConfig(**{**self.training.model_dump(), **presets})
         return self
 
@@ -142,12 +142,12 @@ class RunConfig(StrictModel):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The names of the figures that validation gives."""
+        """The names of the metrics that validation reports."""
         return metrics_of(self.objective, self.validation)
 
     @property
     def model(self) -> ModelConfig:
-        """The part that the model's own files keep."""
+        """The settings that a saved model contains."""
         return ModelConfig(
             encoder=self.encoder,
             objective=self.objective,
@@ -158,13 +158,13 @@ class RunConfig(StrictModel):
 
     @property
     def key(self) -> str:
-        """16 hexadecimal digits that name the configuration; where the corpus is cached does not count."""
+        """16 hexadecimal digits that identify the configuration, whatever the folder of the corpus' cache is."""
         values = self.model_dump(mode="json", exclude={"corpus": {"cache_dir"}})
         return content_key(configuration.original_names(self, values))
 
 
 def save_run(config: RunConfig, folder: Path) -> None:
-    """Write `run.json`: the resolved configuration, and the versions of what will run it.
+    """Write `run.json`: the configuration, and the versions of the packages that run it.
 
     Raises:
         ArtifactError: If the folder cannot be written.
@@ -191,7 +191,7 @@ def load_run(folder: Path) -> RunConfig:
 
 
 def describe(config: RunConfig) -> str:
-    """Return a short text for people: encoder, objective, batch and step size, and what departs from the defaults.
+    """Return one line of text: encoder, objective, batch size, learning rate, and other values than the defaults.
 
     For example ``gru(hidden_size 256), context_prediction(context_size 2), batch 400, learning rate 0.0005``.
     """
@@ -204,13 +204,13 @@ def describe(config: RunConfig) -> str:
 
 
 def _describe_part(part: Any) -> str:
-    """Return ``type(name value, ...)`` with the values that depart from the part's defaults."""
-    inside = ", ".join(_departures(part))
+    """Return ``type(name value, ...)`` with the values that differ from the defaults."""
+    inside = ", ".join(_differences(part))
     return f"{part.type}({inside})" if inside else str(part.type)
 
 
-def _departures(part: pydantic.BaseModel) -> Iterator[str]:
-    """Yield ``name value`` for the values that are not the defaults."""
+def _differences(part: pydantic.BaseModel) -> Iterator[str]:
+    """Yield ``name value`` for the values that differ from the defaults."""
     for name, field in type(part).model_fields.items():
         value = getattr(part, name)
         if name == "type" or value == field.get_default(call_default_factory=True, validated_data={}):
@@ -218,6 +218,6 @@ def _departures(part: pydantic.BaseModel) -> Iterator[str]:
         if isinstance(value, dict):
             yield from (f"{key} {_describe_part(member)}" for key, member in value.items())
         elif isinstance(value, pydantic.BaseModel):
-            yield from (f"{name}.{text}" for text in _departures(value))
+            yield from (f"{name}.{text}" for text in _differences(value))
         else:
             yield f"{name} {value}"

@@ -1,11 +1,10 @@
-"""Several processes that train one model: the same step as one process would take on all their sentences.
+"""Several processes that train one model: `Workers` communicates, `SharedLoss` computes the loss of one step.
 
-Every rank holds the whole model and a contiguous block of the step's sentences. With gathered candidates each rank
-computes the loss over all sentences, but only its own block's vectors carry gradient; the sum of the ranks'
-parameter gradients is then exactly the gradient of that loss. Without, each rank has a loss of its own sentences and
-the gradients' mean is taken. Needs a torch.distributed group where there is more than one rank.
-
-The loss of one step: of this worker's sentences, or of all workers' together.
+Every rank holds the whole model and a contiguous block of the step's sentences. With gathered candidates, each rank
+computes the loss over all sentences, but only the vectors of its own block carry gradient; the sum of the ranks'
+parameter gradients is then exactly the gradient of that loss, as one process would compute it. Otherwise each rank has
+the loss of its own sentences, and gradients are averaged or summed. More than one rank requires a torch.distributed
+group.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from raysent.training.run import RunConfig
 
 @dataclass(frozen=True)
 class Workers:
-    """This process among those that train one model.
+    """This process's rank among those that train one model, and their collective operations.
 
     Attributes:
         rank: 0 to world_size - 1; rank 0 validates, saves and reports.
@@ -39,7 +38,7 @@ class Workers:
 
     @classmethod
     def of_group(cls) -> Workers:
-        """Return this process's place in the torch.distributed group, or the only place where there is no group."""
+        """Return the rank in the torch.distributed group; without a group, the only rank."""
         if not dist.is_initialized():
             return cls()
         return cls(rank=dist.get_rank(), world_size=dist.get_world_size())
@@ -53,7 +52,7 @@ class Workers:
         """Return all ranks' vectors in rank order; only this rank's rows carry gradient.
 
         Args:
-            vectors: This rank's, [batch, dim]; the same batch on every rank.
+            vectors: This rank's vectors [batch, dim]; batches have the same size on every rank.
 
         Returns:
             [batch * world_size, dim].
@@ -67,7 +66,7 @@ class Workers:
         return torch.cat(blocks)
 
     def gather_batch(self, batch: Batch, device: torch.device) -> Batch:
-        """Return the step's batch over all ranks, with positions and documents but without the others' words."""
+        """Return the batch of all ranks: positions and documents, without words."""
         if self.world_size == 1:
             return batch
         places = to_device(np.stack([batch.positions, batch.documents, batch.sentences.lengths]), device)
@@ -78,7 +77,7 @@ class Workers:
         return Batch(sentences=sentences, positions=positions, documents=documents)
 
     def gather_pairs(self, pairs: Pairs) -> Pairs:
-        """Return as many pairs as all ranks have together, without words, labels or scores: their vectors are known."""
+        """Return as many pairs as all ranks have together, without words, labels or scores."""
         nothing = np.zeros(0, dtype=np.int32)
         first, second = (Sentences(nothing, np.tile(side.lengths, self.world_size)) for side in pairs.parts)
         return Pairs(first, second)
@@ -88,14 +87,14 @@ class Workers:
         return words if self.world_size == 1 else torch.unique(self._gather_ragged(words))
 
     def combine(self, parameters: Iterable[nn.Parameter], loss: Tensor, *, mean: bool) -> Tensor:
-        """Sum (or average) the gradients over the ranks, in place.
+        """Sum or average the gradients over the ranks, in place.
 
-        Dense gradients travel as one flat buffer, the sparse ones of word tables as their touched rows.
+        Dense gradients are sent as one flat buffer, sparse gradients of word tables as the rows in use.
 
         Args:
             parameters: All trained parameters, in the same order on every rank.
             loss: This rank's loss, a scalar.
-            mean: Whether gradients are averaged (each rank had its own loss) or summed (all had the same).
+            mean: Whether gradients are averaged or summed.
 
         Returns:
             The mean of the ranks' losses, a scalar, equal on all ranks.
@@ -115,7 +114,7 @@ class Workers:
         return self._sum_dense(dense, loss, scale)
 
     def _sum_dense(self, gradients: list[Tensor], loss: Tensor, scale: float) -> Tensor:
-        """All-reduce dense gradients and the loss in one flat buffer; returns the mean loss."""
+        """Sum dense gradients and the loss over the ranks in one flat buffer; returns the mean loss."""
         parts = [*(gradient.reshape(-1) for gradient in gradients), loss.detach().float().reshape(1)]
         flat = torch.cat(parts)
         dist.all_reduce(flat)
@@ -135,10 +134,10 @@ class Workers:
         ).coalesce()
 
     def _gather_ragged(self, rows: Tensor) -> Tensor:
-        """Return all ranks' rows in rank order; the ranks may have different numbers of them."""
+        """Return all ranks' rows in rank order; ranks may have different numbers of rows."""
         counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(self.world_size)]
         dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
-        # all_gather wants equal shapes: pad to the longest, cut again after.
+        # all_gather requires equal shapes: pad to the longest, and cut afterwards.
         longest = max(int(count) for count in counts)
         padded = rows.new_zeros(longest, *rows.shape[1:])
         padded[: len(rows)] = rows
@@ -147,13 +146,13 @@ class Workers:
         return torch.cat([block[: int(count)] for block, count in zip(blocks, counts, strict=True)])
 
     def _any(self, flags: list[bool], device: torch.device) -> list[bool]:
-        """Return which of the flags is set on any rank."""
+        """Return for each flag whether it is set on any rank."""
         seen = torch.tensor(flags, dtype=torch.int32, device=device)
         dist.all_reduce(seen, op=dist.ReduceOp.MAX)
         return [bool(flag) for flag in seen.tolist()]
 
     def share(self, values: dict[str, float], device: torch.device) -> dict[str, float]:
-        """Return rank 0's values on every rank; the others' are ignored."""
+        """Return rank 0's values on every rank."""
         if self.world_size == 1:
             return values
         shared: list[dict[str, float]] = [values]
@@ -174,7 +173,7 @@ def _is_sparse(parameter: nn.Parameter) -> bool:
 
 
 def _rows_of(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
-    """Return the touched rows and their gradients; none where this rank touched no row."""
+    """Return the rows with gradient, and their gradients; both are empty without a gradient."""
     gradient = parameter.grad
     if gradient is None or not gradient.is_sparse:
         empty = torch.zeros(0, dtype=torch.int64, device=parameter.device)
@@ -184,7 +183,7 @@ def _rows_of(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
 
 
 def dropout_generator(seed: int, step: int, rank: int) -> torch.Generator:
-    """Return the source of one step's dropout masks on one worker."""
+    """Return the random generator of one step on one worker."""
     mixed = np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(mixed >> np.uint64(1)))
 

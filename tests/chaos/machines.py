@@ -29,8 +29,7 @@ from raysent.errors import ArtifactError
 from raysent.preemption.ray_nodes import _Deadline
 from raysent.sweeps import driver, ray_tune, trainables
 from raysent.sweeps import machines as fleet
-from raysent.training import checkpoint as saving
-from raysent.training import loop
+from raysent.training import interruptions
 from raysent.training.outcome import Report
 
 # A machine of which the end is known trains slowly, so that the end comes while it trains.
@@ -195,7 +194,7 @@ def install(stage: Path, watch: Watch) -> None:
     driver.ray_session = lambda _: contextlib.nullcontext()
     fleet.cpus_of_largest_node = lambda: 1
     driver.run_trials = cluster.run_trials
-    loop.LOOK_S = saving.LOOK_S = _LOOK_S
+    interruptions.CHECK_INTERVAL_S = _LOOK_S
     # A kill loses nothing of what the operating system has; waiting for the disk would be most of a cell's time.
     os.fsync = lambda _: None
     # As often, but without the seconds between.

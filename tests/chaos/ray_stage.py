@@ -18,7 +18,7 @@ from ray.cluster_utils import Cluster
 from chaos.driver import NODES_VARIABLE
 from chaos.stage import Stage
 from raysent.preemption import InstanceMetadata, NodeAgent, drain_node
-from raysent.training.ray_train import node_name
+from raysent.training.ray_session import node_name
 
 NUM_WORKERS = 2
 _PATIENCE_S = 60.0

@@ -16,7 +16,7 @@ from chaos.moments import MOMENTS
 from chaos.ray_stage import RayStage, fill, ray_cluster
 from chaos.store import Store, object_store
 from chaos.verdict import HOW, check_ledger, go_on_to_the_end
-from raysent.training.ray_train import node_name
+from raysent.training.ray_session import node_name
 
 # A moment has fewer sights here: signs of life come once a second.
 NUM_SIGHTS = {"training": 3}

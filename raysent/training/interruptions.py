@@ -1,0 +1,142 @@
+"""Interruptions of a run: notices of them, and when to save a checkpoint between reports.
+
+A checkpoint between reports is due at the interval that loses least, at once after a notice, and just before the
+deadline of a notice. `SaveTimer` decides on plain values; `InterruptionMonitor` gives it the time, and asks for notices
+about once a second.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# Seconds until this machine is reclaimed; None without a notice. Called equally often on every worker.
+SecondsLeft = Callable[[], float | None]
+
+# Seconds between two checks for a notice, and between two heartbeats.
+CHECK_INTERVAL_S = 1.0
+# The duration of a save before one has been measured.
+_FIRST_GUESS_S = 1.0
+# Two notices whose deadlines differ by less are the same notice.
+_SAME_DEADLINE_S = 5.0
+
+
+def no_notice() -> float | None:
+    """Return None: this machine is never reclaimed."""
+    return None
+
+
+@dataclass(frozen=True)
+class Interruptions:
+    """The interruptions that a run must expect.
+
+    Attributes:
+        notice: Returns the seconds left on this machine, or on any machine of the run; None without a notice.
+        per_hour: Interruptions without notice per hour of the run; 0 saves only at reports and after notices.
+    """
+
+    notice: SecondsLeft = no_notice
+    per_hour: float = 0.0
+
+
+def best_interval_s(save_s: float, *, per_hour: float) -> float:
+    """Return the seconds between two checkpoints that lose least: sqrt(2 C / lambda).
+
+    Args:
+        save_s: C, the duration of a save.
+        per_hour: lambda, interruptions per hour; 0 gives infinity.
+
+    Source: Young 1974, "A first order approximation to the optimum checkpoint interval"; Daly 2006 refines it.
+    """
+    return math.sqrt(2 * save_s * 3600 / per_hour) if per_hour > 0 else math.inf
+
+
+class SaveTimer:
+    """Decides when a checkpoint between reports is due.
+
+    A notice asks for two saves: one at once, and one just before the deadline, which keeps the training in between.
+    """
+
+    def __init__(self, *, per_hour: float, now_s: float) -> None:
+        """Start at `now_s`, on the caller's clock."""
+        self.save_s = _FIRST_GUESS_S
+        self._per_hour = per_hour
+        self._saved_s = now_s
+        self._deadline_s: float | None = None
+        self._saves_left = 0
+
+    @property
+    def margin_s(self) -> float:
+        """Seconds before a deadline at which the last save starts: two saves and two checks."""
+        return 2 * self.save_s + 2 * CHECK_INTERVAL_S
+
+    def is_due(self, *, now_s: float, left_s: float | None) -> bool:
+        """Return whether to save now.
+
+        Args:
+            now_s: On the caller's clock.
+            left_s: Seconds until the machine is reclaimed; None without a notice.
+        """
+        self._update_deadline(now_s, left_s)
+        if self._saves_left == 2 or (self._saves_left == 1 and left_s is not None and left_s <= self.margin_s):
+            return True
+        return now_s - self._saved_s >= best_interval_s(self.save_s, per_hour=self._per_hour)
+
+    def record_save(self, *, now_s: float, took_s: float, left_s: float | None = None) -> None:
+        """Record that a checkpoint was saved in `took_s` seconds."""
+        is_last = left_s is not None and left_s <= self.margin_s
+        self._saves_left = 0 if is_last else min(self._saves_left, 1)
+        self._saved_s, self.save_s = now_s, took_s
+
+    def _update_deadline(self, now_s: float, left_s: float | None) -> None:
+        """Plan two saves for a new notice, and none once a notice is cancelled."""
+        if left_s is None:
+            self._deadline_s, self._saves_left = None, 0
+        elif self._deadline_s is None or abs(now_s + left_s - self._deadline_s) > _SAME_DEADLINE_S:
+            self._deadline_s, self._saves_left = now_s + left_s, 2
+
+
+class InterruptionMonitor:
+    """Checks for interruptions about once a second, on the clock of one session of a run.
+
+    Attributes:
+        next_check: The step of the next check.
+    """
+
+    def __init__(self, interruptions: Interruptions, *, step: int, seconds: float) -> None:
+        """Start a session.
+
+        Args:
+            interruptions: The interruptions to expect.
+            step: The first step of the session.
+            seconds: Duration of the earlier sessions.
+        """
+        self.next_check = step + 1
+        self._notice = interruptions.notice
+        self._left_s: float | None = None
+        self._checked_step, self._checked_s = step, time.perf_counter()
+        self._started_s = self._checked_s - seconds
+        self._timer = SaveTimer(per_hour=interruptions.per_hour, now_s=self._checked_s)
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the run, over all sessions."""
+        return time.perf_counter() - self._started_s
+
+    def is_save_due(self) -> bool:
+        """Check for a notice and return whether to save; every worker calls it."""
+        self._left_s = self._notice()
+        return self._timer.is_due(now_s=time.perf_counter(), left_s=self._left_s)
+
+    def next_check_step(self, step: int) -> int:
+        """Return the step that is about a second away, by the speed since the last check."""
+        now_s = time.perf_counter()
+        done, took_s = step - self._checked_step, max(now_s - self._checked_s, 1e-6)
+        self._checked_step, self._checked_s = step, now_s
+        return step + max(1, min(int(done * CHECK_INTERVAL_S / took_s), 2 * done))
+
+    def record_save(self, *, took_s: float) -> None:
+        """Record that a checkpoint was saved in `took_s` seconds."""
+        self._timer.record_save(now_s=time.perf_counter(), took_s=took_s, left_s=self._left_s)

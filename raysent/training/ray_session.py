@@ -1,0 +1,172 @@
+"""A connection to Ray: start or join a cluster, ask what its nodes have, and run independent jobs on its cores."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from raysent.errors import ConfigError, RaysentError
+from raysent.preemption import REFUSED_TOKEN, capture_stderr
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+_CONNECT_TIMEOUT_S = 10.0
+_MAX_RETRIES = 3
+
+_ENVIRONMENT = {
+    # Ray's controller checks for reports every 2 s by default, which is most of a short run.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
+    # It checks every 5 s by default whether a node is being reclaimed, which is all of a short notice.
+    "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "1",
+    "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING": "0",
+    "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    # Relative paths stay relative to the folder in which the command was started.
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+@contextlib.contextmanager
+def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator[None]:
+    """Connect to Ray inside the block; what is started for the block is stopped after it.
+
+    Args:
+        address: A running cluster; None starts Ray on this machine. An existing connection is used in any case.
+        num_cpus: Cores of this machine to use if Ray is started; by default all.
+
+    Raises:
+        ConfigError: If no cluster answers at the address, or it requires another token.
+    """
+    set_ray_environment()
+    import ray  # noqa: PLC0415 - late, because it takes seconds that no other command should wait
+    from ray.exceptions import AuthenticationError  # noqa: PLC0415
+
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"include_dashboard": False, "num_cpus": num_cpus} if address is None else {}
+    with capture_stderr() as captured:
+        try:
+            _check_address(address)
+            ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
+        except (OSError, ValueError, AuthenticationError) as error:
+            if isinstance(error, AuthenticationError) or REFUSED_TOKEN in captured():
+                raise ConfigError(
+                    f"--address {address}: requires its token, and none or another was given; set RAY_AUTH_MODE=token "
+                    f"and RAY_AUTH_TOKEN_PATH to the token's file"
+                ) from None
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"--address {address}: no Ray cluster answers there ({reason})") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _check_address(address: str | None) -> None:
+    """Check that a server answers at ``host:port``; Ray itself would try for minutes, then end the process.
+
+    Raises:
+        OSError: If there is no answer.
+    """
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+
+
+def set_ray_environment() -> None:
+    """Set the environment variables that reduce Ray's output and its polling intervals, unless the user set them."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
+def output_to_stderr() -> contextlib.AbstractContextManager[object]:
+    """Redirect Ray's messages about lost nodes to standard error; standard output is for results."""
+    return contextlib.redirect_stdout(sys.stderr)
+
+
+def node_name(node_id: str | None = None) -> str:
+    """Return the name of a Ray node, for ledgers and messages; by default of the node of this process."""
+    import ray  # noqa: PLC0415 - late, as above
+
+    return str(node_id or ray.get_runtime_context().get_node_id())[:12]
+
+
+def cpus_of_largest_node() -> int:
+    """Return the cores of the largest node, the most that one worker can use."""
+    import ray  # noqa: PLC0415 - late, as above
+
+    return max([1, *(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])])
+
+
+def resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tuple[int, float]:
+    """Return cores and GPUs of each worker.
+
+    Raises:
+        ConfigError: If the cluster does not have that many.
+    """
+    import ray  # noqa: PLC0415 - late, as above
+
+    have: dict[str, float] = ray.cluster_resources()
+    num_cpus, num_gpus = int(have.get("CPU", 0)), have.get("GPU", 0.0)
+    if num_workers > num_cpus:
+        raise ConfigError(f"--workers {num_workers}: must be at most {num_cpus}, the cluster's CPUs")
+    gpus = gpus_per_worker if gpus_per_worker is not None else float(num_gpus >= num_workers)
+    if gpus * num_workers > num_gpus:
+        raise ConfigError(
+            f"--gpus-per-worker {gpus:g}: {num_workers} workers need {gpus * num_workers:g} GPUs; "
+            f"the cluster has {num_gpus:g}"
+        )
+    return min(num_cpus // num_workers, cpus_of_largest_node()), gpus
+
+
+def map_on_ray(
+    function: Callable[[Job], Result], jobs: Sequence[Job], *, num_cpus: int | None = None, address: str | None = None
+) -> Iterator[tuple[int, Result]]:
+    """Run independent jobs on a cluster, one core each; a job whose node is lost is run again.
+
+    Paths in jobs must be reachable from every node.
+
+    Args:
+        function: Runs one job; importable on the nodes.
+        jobs: The jobs; they and their results are sent over the network.
+        num_cpus: Cores of this machine to use; by default all.
+        address: A cluster, instead of this machine.
+
+    Yields:
+        The index of a job and its result, in the order in which jobs finish.
+
+    Raises:
+        ConfigError: If no cluster answers at the address.
+        RaysentError: The error of a job.
+    """
+    import ray  # noqa: PLC0415 - late, as above
+
+    with ray_session(address, num_cpus=num_cpus):
+        remote = ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)(_run_job)
+        indices = {remote.remote(function, Path.cwd(), job): index for index, job in enumerate(jobs)}
+        waiting = list(indices)
+        while waiting:
+            (done,), waiting = ray.wait(waiting, num_returns=1)
+            try:
+                yield indices[done], ray.get(done)
+            except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, RaysentError):
+                    raise error.cause from None
+                raise
+
+
+def _run_job(function: Callable[[Any], Any], folder: Path, job: Any) -> Any:
+    """Run a job in the caller's folder, so that relative paths mean the same."""
+    if folder.is_dir():
+        os.chdir(folder)
+    return function(job)
