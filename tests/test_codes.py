@@ -1,4 +1,4 @@
-"""Binary codes: every method, the trained ones' gradients and losses, packed bits, and runs over frozen encoders."""
+"""Binary codes: contracts over all methods, gradients and losses, packed bits, and runs on fixed encoders."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_code_gives_zeros_and_ones_of_the_number_it_declares(name):
 
 
 def test_thresholds_are_those_of_paper_code_and_mean():
-    """0, 0.07 and each number's own mean."""
+    """0, 0.07 and each number's mean."""
     vector = torch.tensor([[0.0, 0.01, 0.05, 0.08] + [1.0] * 6])
     for config, expected in ((Threshold(), [0, 1, 1, 1]), (Threshold(variant="authors"), [0, 0, 0, 1])):
         assert build_code(config, dim=DIM, generator=generator())(vector)[0, :4].tolist() == expected
@@ -67,7 +67,7 @@ def test_thresholds_are_those_of_paper_code_and_mean():
 
 
 def test_random_projections_are_those_of_paper_and_code():
-    """Uniform within 1 / sqrt(bits), uncentred; normal, centred by the sample."""
+    """Uniform within 1 / sqrt(bits) without centring; normal, centred by the sample."""
     paper = build_code(RandomProjection(bits=400), dim=DIM, generator=generator())
     assert 0.049 < paper.weight.abs().max() <= 0.05
     paper.fit(sample())
@@ -79,7 +79,7 @@ def test_random_projections_are_those_of_paper_and_code():
 
 
 def test_principal_components_are_those_of_the_singular_value_decomposition():
-    """Up to sign, of centred vectors; too few rows and too many bits are refused."""
+    """Up to sign, of centred vectors; too few rows and too many bits raise an error."""
     code = build_code(PrincipalComponents(bits=4), dim=DIM, generator=generator())
     code.fit(sample())
     expected = np.linalg.svd((sample() - sample().mean(dim=0)).numpy(), full_matrices=False)[2][:4]
@@ -100,7 +100,7 @@ def test_straight_through_is_exactly_binary_with_the_logits_gradient():
 
 
 def test_stochastic_thresholds_act_in_training_only():
-    """A bit is 1 as often as its probability says; in use the threshold is one half."""
+    """In training a bit is 1 with its probability; otherwise the threshold is one half."""
     code = build_code(Autoencoder(bits=5, threshold="stochastic"), dim=DIM, generator=generator())
     vectors = sample(1).expand(4000, DIM) / 20
     shares = code.binarize(vectors, generator=generator(1)).mean(dim=0)
@@ -111,7 +111,7 @@ def test_stochastic_thresholds_act_in_training_only():
 
 @pytest.mark.parametrize("distance", ["hamming", "normalized_hamming", "l2"])
 @pytest.mark.parametrize("power", [1, 2])
-def test_reconstruction_is_its_restatement(distance, power):
+def test_reconstruction_equals_its_restatement(distance, power):
     """Mean squared error of the decoder of +-1 bits, and the hinge of random triples with its sign."""
     config = Reconstruction(lambda_sp=0.3, sp_distance=distance, sp_power=power)
     given, read, batch = build_context(), ToyRead(1), toy_batch(ContextBatches)
@@ -133,7 +133,7 @@ def test_reconstruction_is_its_restatement(distance, power):
 
 
 def test_semantic_term_has_the_sign_of_all_four_orders():
-    """No cost where codes are ordered as the vectors, a cost where they are not, either way round."""
+    """Zero if codes have the order of the vectors, positive if not, in both orders."""
     objective = build_objective(Reconstruction(), build_context(dim=2))
     vectors = torch.tensor([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]])
     right = torch.tensor([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
@@ -146,7 +146,7 @@ def test_semantic_term_has_the_sign_of_all_four_orders():
 
 
 def test_similarity_kept_is_the_correlation_over_all_pairs():
-    """Of cosines with minus Hamming distances; codes that never differ keep nothing."""
+    """Of cosines with minus Hamming distances; 0 for codes that never differ."""
     vectors, bits = sample(8), (sample(8) > 0).float()
     unit = torch.nn.functional.normalize(vectors, dim=1)
     pairs = [(i, j) for i in range(8) for j in range(i)]
@@ -157,8 +157,8 @@ def test_similarity_kept_is_the_correlation_over_all_pairs():
 
 
 @pytest.mark.parametrize("num_bits", [1, 8, 13, 64, 100, 2048])
-def test_packed_bits_come_back_and_give_hamming_distances(num_bits):
-    """Also where the bits do not fill the last byte; 2048 bits are 256 bytes."""
+def test_packed_bits_round_trip_and_give_hamming_distances(num_bits):
+    """Also if the bits do not fill the last byte; 2048 bits are 256 bytes."""
     bits = np.random.default_rng(0).integers(0, 2, size=(9, num_bits))
     codes = pack_bits(bits.astype(np.float32))
     assert codes.nbytes == 9 * -(-num_bits // 8)
@@ -178,7 +178,7 @@ def test_first_bit_is_the_highest_of_the_first_byte():
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained model of two towers, with its component removed; its folder."""
+    """The folder of a trained model of two towers, without its first singular vectors."""
     folder = tmp_path_factory.mktemp("source")
     changes = {"postprocessing": {"remove_component": True, "num_sentences": 60}, "training__max_steps": 6}
     fit(tiny_run(folder, **changes), folder / "run")
@@ -187,7 +187,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_code_of_a_trained_model_trains_resumes_and_encodes(source: Path, tmp_path: Path, name: str):
-    """Stopped and resumed the codes are the same; the encoder stays; packed they are the same bits."""
+    """A stopped and resumed run gives the same codes; the encoder does not change; packed bits are the same bits."""
     config = tiny_run(
         source,
         initial=str(source / "run"),
@@ -218,7 +218,7 @@ def test_code_of_a_trained_model_trains_resumes_and_encodes(source: Path, tmp_pa
     assert np.array_equal(one.similarity_pairwise(bits, bits[::-1]), -np.diagonal(distances[:, ::-1]))
 
 
-def test_bits_inside_the_encoders_own_loss(tmp_path: Path):
+def test_threshold_code_is_trained_with_the_encoder(tmp_path: Path):
     """The end-to-end layer: context prediction on signs, with a gradient that reaches the words."""
     values = {"code": {"type": "threshold"}, "encoder": {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}}}
     whole = fit(tiny_run(tmp_path, **values, training__max_steps=30, training__epochs=20.0), tmp_path / "run")
@@ -237,14 +237,14 @@ def test_bits_inside_the_encoders_own_loss(tmp_path: Path):
         ({"code": {"type": "threshold", "threshold": 0.1}}, "code must be of type threshold, at 0"),
     ],
 )
-def test_code_mistakes_are_one_clear_line(tmp_path: Path, changes: dict[str, Any], message: str):
-    """What must hold, and what to do."""
+def test_code_mistakes_raise_one_clear_error(tmp_path: Path, changes: dict[str, Any], message: str):
+    """What must hold, and the nearest fix."""
     with pytest.raises(ValueError, match=message):
         tiny_run(tmp_path, **changes)
 
 
 def test_encode_writes_packed_codes_from_the_command_line(source: Path, tmp_path: Path, monkeypatch, capsys):
-    """256 bytes for 2048 bits, and a clear line for a model without a code."""
+    """256 bytes for 2048 bits, and one clear error for a model without a code."""
     code = {"type": "autoencoder", "bits": 2048}
     changes = {"initial": str(source / "run"), "encoder": None, "objective": {"type": "reconstruction"}, "code": code}
     fit(tiny_run(source, **changes, training__max_steps=1, training__num_reports=1), tmp_path / "run")

@@ -1,4 +1,4 @@
-"""The downstream figure: cut tasks, no test row, the same in every family."""
+"""The downstream metric: samples of tasks, no test row, and the same for every family."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOWNSTREAM = {"tasks": ["docs-library"], "max_rows": 200}
 
 
 def divided(num_train: int, num_validation: int, num_test: int) -> TaskData:
-    """A task in three given parts."""
+    """A task with three given parts."""
     rows = np.arange(num_train + num_validation + num_test)
     return TaskData(
         task="made",
@@ -39,8 +39,8 @@ def divided(num_train: int, num_validation: int, num_test: int) -> TaskData:
 
 
 @pytest.mark.parametrize(("validation", "kept"), [(30, 40), (0, 20)])
-def test_cut_keeps_no_test_row_and_at_most_so_many(validation, kept):
-    """A fixed part of the others, in order."""
+def test_sample_rows_keeps_no_test_row_and_a_limited_number(validation, kept):
+    """A fixed sample of the others, in order."""
     data = divided(50, validation, 70)
     small = sample_rows(data, max_rows=20)
     assert len(small.labels) == len(small.sentences[0]) == kept
@@ -51,7 +51,7 @@ def test_cut_keeps_no_test_row_and_at_most_so_many(validation, kept):
     assert sample_rows(data, max_rows=20).row_hash == small.row_hash
 
 
-def test_cut_task_without_splits_is_cross_validated_plainly():
+def test_sampled_task_without_splits_has_plain_cross_validation():
     """Every row trains and is predicted by a fit without it; the score is that of one choice of C."""
     data = replace(divided(60, 0, 0), split="nested")
     small = sample_rows(data, max_rows=50)
@@ -63,7 +63,7 @@ def test_cut_task_without_splits_is_cross_validated_plainly():
 
 
 def test_downstream_is_the_mean_validation_score_of_probes(tmp_path: Path):
-    """A run reports it; the saved model gives the same figure by hand; other tasks have another hash."""
+    """A run reports it; the saved model gives the same value; other tasks have another hash."""
     config = tiny_run(tmp_path, validation={"downstream": DOWNSTREAM, "num_candidates": 20}, training__max_steps=2)
     outcome = fit(config, tmp_path / "run")
     data = sample_rows(load_task("docs-library"), max_rows=200)
@@ -74,7 +74,7 @@ def test_downstream_is_the_mean_validation_score_of_probes(tmp_path: Path):
 
 
 def test_downstream_reads_a_task_once_for_all_trials_of_a_process():
-    """The same rows, not the same rows again; another size is another cut."""
+    """The same rows for the same size; another size is another sample."""
     [first], [again], [other] = (
         Downstream(DownstreamConfig(tasks=["docs-library"], max_rows=size)).tasks for size in (200, 200, 100)
     )
@@ -84,7 +84,7 @@ def test_downstream_reads_a_task_once_for_all_trials_of_a_process():
 
 @pytest.mark.cluster
 def test_sweep_is_ranked_by_a_downstream_score_across_families(tmp_path, monkeypatch, capsys):
-    """Encoders of two objectives in one leaderboard."""
+    """Encoders of two objectives in one ranking."""
     write_corpus(tmp_path)
     space = tmp_path / "space.yaml"
     space.write_text(

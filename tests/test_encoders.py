@@ -42,13 +42,13 @@ EXAMPLES = [
 
 
 class Holder(StrictModel):
-    """A place for any encoder."""
+    """A field that holds any encoder."""
 
     encoder: AnyEncoder
 
 
 def holder(**encoder):
-    """The encoder that YAML would give."""
+    """The encoder that YAML gives."""
     return validate(Holder, Document({"encoder": encoder})).encoder
 
 
@@ -58,7 +58,7 @@ def tables(seed=0, **settings):
 
 
 def batch_of(*rows):
-    """Ragged ids."""
+    """Sentences from rows of ids."""
     ids = np.concatenate([np.asarray(row, dtype=np.int32) for row in rows])
     return Sentences(ids, np.array([len(row) for row in rows], dtype=np.int64))
 
@@ -116,7 +116,7 @@ def test_encoder_gives_one_finite_vector_a_sentence(config):
     assert sum(config.block_dims) == sum(config.loss_dims) == config.dim
 
 
-def test_encoder_is_blind_to_the_rest_of_the_batch(config):
+def test_encoder_vector_does_not_depend_on_the_batch(config):
     """A sentence alone and in a batch has the same vector."""
     encoder, rows = build_encoder(config, tables()), random_rows()
     together = encoder(pack(batch_of(*rows)))
@@ -134,27 +134,27 @@ def test_encoder_reads_blocks_that_share_their_words(config):
         torch.testing.assert_close(encoder.read(packed, projected), expected[rows], rtol=0, atol=1e-6)
 
 
-def test_encoder_is_fixed_by_the_seed_and_leaves_the_global_one(config):
-    """Two builds are equal, and nothing is drawn from torch's own generator."""
+def test_encoder_depends_on_its_seed_only(config):
+    """Two builds are equal, and nothing is drawn from torch's global generator."""
     state = torch.get_rng_state()
     first, second = (dict(build_encoder(config, tables()).named_parameters()) for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_encoder_config_survives_json(config):
-    """Written and read back it is the same."""
+def test_encoder_config_round_trips_through_json(config):
+    """Written and read, it is equal."""
     assert Holder.model_validate_json(Holder(encoder=config).model_dump_json()).encoder == config
 
 
 def test_encoder_schema_names_every_type():
-    """The JSON Schema tells encoders apart by `type`."""
+    """The JSON Schema selects encoders by `type`."""
     schema = Holder.model_json_schema()
     assert set(schema["properties"]["encoder"]["discriminator"]["mapping"]) == set(known_encoders())
 
 
-def test_file_dropped_into_the_folder_is_an_encoder(tmp_path, monkeypatch):
-    """Configuration and building find it without another line."""
+def test_registry_finds_a_new_file_of_the_folder(tmp_path, monkeypatch):
+    """Configuration and building need no other line."""
     (tmp_path / "first_word.py").write_text(
         "from typing import Literal\n"
         "from raysent.models.encoders import Tower, WordEncoderConfig\n"
@@ -179,7 +179,7 @@ def test_file_dropped_into_the_folder_is_an_encoder(tmp_path, monkeypatch):
 
 
 def skip_without_compiler(implementation):
-    """Our own recurrence in C++ needs what the machine may not have."""
+    """Skip the compiled recurrence on a machine without a compiler."""
     if implementation == "compiled":
         try:
             load("gru")
@@ -189,7 +189,7 @@ def skip_without_compiler(implementation):
 
 @pytest.mark.parametrize("reset", ["after", "before"])
 @pytest.mark.parametrize("implementation", ["compiled", "packed", "torch"])
-def test_gru_is_its_restatement(implementation, reset):
+def test_gru_equals_its_restatement(implementation, reset):
     """Both directions, sentence by sentence, against loops over words."""
     skip_without_compiler(implementation)
     config = Gru(embedding=WORDS, hidden_size=6, bidirectional=True, implementation=implementation, reset=reset)
@@ -209,7 +209,7 @@ def test_gru_is_its_restatement(implementation, reset):
 
 
 @pytest.mark.parametrize("pooling", ["sum", "mean"])
-def test_bag_is_its_restatement(pooling):
+def test_bag_equals_its_restatement(pooling):
     """Sums and means over each sentence."""
     encoder, rows = build_encoder(Bag(embedding=WORDS, pooling=pooling), tables()), random_rows()
     vectors = encoder(pack(batch_of(*rows))).detach().numpy()
@@ -221,8 +221,8 @@ def test_bag_is_its_restatement(pooling):
 @pytest.mark.parametrize("activation", ["linear", "tanh"])
 @pytest.mark.parametrize("pooling", ["sum", "mean", "max"])
 @pytest.mark.parametrize("implementation", ["auto", "windows"])
-def test_cnn_is_its_restatement(implementation, pooling, activation):
-    """Every window at every place, also where the sentence is shorter than the window."""
+def test_cnn_equals_its_restatement(implementation, pooling, activation):
+    """Every window at every place, also in sentences shorter than the window."""
     config = Cnn(
         embedding=WORDS,
         num_filters=3,
@@ -253,7 +253,7 @@ def test_cnn_is_its_restatement(implementation, pooling, activation):
 @pytest.mark.parametrize("rows", [random_rows(), [[3]], [[3], [4], [3]], random_rows(60, 20)], ids=len)
 @pytest.mark.parametrize("pooling", ["max", "mean", "last"])
 def test_packed_lstm_has_torchs_gradients(pooling, rows):
-    """Within 1e-5 of each gradient's size, both directions; the vectors too."""
+    """Within 1e-5 of each gradient's norm, both directions; the vectors too."""
     found = {}
     for implementation in ("packed", "torch"):
         config = Lstm(embedding=WORDS, hidden_size=8, pooling=pooling, implementation=implementation)
@@ -269,7 +269,7 @@ def test_packed_lstm_has_torchs_gradients(pooling, rows):
 @pytest.mark.parametrize("pooling", ["sum", "mean"])
 @pytest.mark.parametrize("windows", [[1], [1, 2, 3], [6, 2]], ids=str)
 def test_cnn_of_sums_has_the_gradients_of_windows(windows, pooling):
-    """Within 1e-5 of each gradient's size."""
+    """Within 1e-5 of each gradient's norm."""
     gradients = {}
     for implementation in ("summed", "windows"):
         config = Cnn(embedding=WORDS, num_filters=3, windows=windows, pooling=pooling, implementation=implementation)
@@ -281,7 +281,7 @@ def test_cnn_of_sums_has_the_gradients_of_windows(windows, pooling):
         assert (gradients["summed"][name] - expected).norm() <= 1e-5 * expected.norm(), name
 
 
-def test_orthogonal_gru_begins_and_stays_as_skip_thoughts_does():
+def test_gru_orthogonal_initialization_is_skip_thoughts():
     """Recurrent blocks are orthogonal, biases 0, and the recurrent bias is not trained."""
     gru = build_encoder(Gru(embedding=WORDS, hidden_size=6, initialization="orthogonal"), tables()).gru
     for block in gru.weight_hh_l0.detach().split(6):
@@ -295,8 +295,8 @@ def test_orthogonal_gru_begins_and_stays_as_skip_thoughts_does():
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("trained", [True, False])
 @pytest.mark.parametrize("implementation", ["packed", "compiled"])
-def test_own_gru_has_torchs_gradients(implementation, trained, bidirectional, rows):
-    """Within 1e-5 of each gradient's size."""
+def test_packed_gru_has_torchs_gradients(implementation, trained, bidirectional, rows):
+    """Within 1e-5 of each gradient's norm."""
     skip_without_compiler(implementation)
     ours, expected = (
         gradients_of(one, rows, trained=trained, bidirectional=bidirectional) for one in (implementation, "torch")
@@ -321,8 +321,8 @@ def gradients_of(implementation, rows, *, trained=True, bidirectional=False, low
 
 
 @pytest.mark.parametrize("implementation", ["packed", "compiled"])
-def test_own_gru_in_bfloat16_is_near_float32(implementation):
-    """Products of 8 bits leave each gradient within 2 % of its size, and not exact."""
+def test_packed_gru_in_bfloat16_is_near_float32(implementation):
+    """Each gradient is within 2 % of its norm, and not equal."""
     skip_without_compiler(implementation)
     rows = random_rows(60, 20)
     low, exact = (gradients_of(implementation, rows, low=low) for low in (torch.bfloat16, None))
@@ -330,8 +330,8 @@ def test_own_gru_in_bfloat16_is_near_float32(implementation):
     assert 1e-4 < max(errors) < 0.02
 
 
-def test_compiled_gru_is_the_packed_one_in_bfloat16():
-    """The same products in the same type: much nearer to each other than to float32."""
+def test_compiled_gru_equals_the_packed_one_in_bfloat16():
+    """The same products in the same type: nearer to each other than to float32."""
     skip_without_compiler("compiled")
     compiled, packed = (gradients_of(one, random_rows(60, 20), low=torch.bfloat16) for one in ("compiled", "packed"))
     for name, gradient in packed.items():
@@ -339,8 +339,8 @@ def test_compiled_gru_is_the_packed_one_in_bfloat16():
 
 
 @pytest.mark.parametrize("implementation", ["packed", "compiled"])
-def test_own_gru_is_the_same_without_gradients(implementation):
-    """What keeps nothing for a backward gives the vectors of what does."""
+def test_packed_gru_is_the_same_without_gradients(implementation):
+    """Without a graph the vectors are the same."""
     skip_without_compiler(implementation)
     config = Gru(embedding=WORDS, hidden_size=38, bidirectional=True, implementation=implementation)
     encoder, packed = build_encoder(config, tables()), pack(batch_of(*random_rows(60, 20)))
@@ -350,8 +350,8 @@ def test_own_gru_is_the_same_without_gradients(implementation):
             torch.testing.assert_close(encoder(packed).clone(), expected, rtol=0, atol=1e-6)
 
 
-def test_own_gru_of_a_wide_state_has_torchs_gradients(monkeypatch):
-    """The weight's gradient is another product there."""
+def test_packed_gru_of_a_wide_state_has_torchs_gradients(monkeypatch):
+    """A wide state computes the weight's gradient by another product."""
     monkeypatch.setattr(recurrence, "_WIDE", 1)
     ours, expected = (gradients_of(one, random_rows(60, 20))["gru.weight_hh_l0"] for one in ("packed", "torch"))
     assert ours.is_contiguous()
@@ -401,8 +401,8 @@ def test_packed_gru_in_bfloat16_never_loses_a_nan(implementation):
 
 
 @pytest.mark.parametrize("implementation", ["packed", "compiled"])
-def test_own_gru_reads_huge_inputs(implementation):
-    """Gates that are shut or open for good: no overflow on the way."""
+def test_packed_gru_accepts_huge_inputs(implementation):
+    """Saturated gates do not overflow."""
     skip_without_compiler(implementation)
     config = Gru(embedding=WORDS, hidden_size=38, implementation=implementation)
     encoder = build_encoder(config, tables())
@@ -413,8 +413,8 @@ def test_own_gru_reads_huge_inputs(implementation):
     torch.testing.assert_close(encoder(packed), torch_encoder(packed), rtol=0, atol=1e-5)
 
 
-def test_own_gru_keeps_its_buffers_and_no_more():
-    """Steps reuse one workspace for each direction; a copy and a pickle take none along."""
+def test_packed_gru_reuses_its_buffers():
+    """Steps reuse one workspace for each direction; a copy and a pickle have none."""
     encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6, bidirectional=True, implementation="packed"), tables())
     for rows in (random_rows(), random_rows(60, 20), random_rows()):
         encoder(pack(batch_of(*rows))).sum().backward()
@@ -422,8 +422,8 @@ def test_own_gru_keeps_its_buffers_and_no_more():
     assert copy.deepcopy(encoder)._workspaces._free == pickle.loads(pickle.dumps(encoder))._workspaces._free == []
 
 
-def test_own_gru_without_a_backward_leaves_nothing_behind():
-    """A forward whose result is thrown away frees its buffers at once."""
+def test_packed_gru_frees_buffers_without_a_backward():
+    """A forward whose result is discarded frees its buffers at once."""
     encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6, implementation="packed"), tables())
     made = []
     acquire = encoder._workspaces.acquire
@@ -432,8 +432,8 @@ def test_own_gru_without_a_backward_leaves_nothing_behind():
     assert [reference() for reference in made] == [None]
 
 
-def test_gru_that_must_be_compiled_says_what_is_missing(monkeypatch):
-    """Asked for by name it does not fall back; left to itself it does."""
+def test_gru_compiled_raises_without_a_compiler(monkeypatch):
+    """With `implementation: compiled` it does not fall back; with `auto` it does."""
     monkeypatch.setattr(
         build, "_outcome", lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler")
     )
@@ -447,8 +447,8 @@ def _random_vectors(dim):
     return np.random.default_rng(0).normal(size=(NUM_WORDS, dim)).astype(np.float32)
 
 
-def test_packed_gru_in_bfloat16_stays_near():
-    """Under autocast the products lose digits, and no more."""
+def test_packed_gru_under_autocast_is_near_float32():
+    """Products in bfloat16 change gradients by less than 2 %."""
     config = Gru(embedding=WORDS, hidden_size=16, bidirectional=True)
     gradients = []
     for enabled in (False, True):
@@ -461,7 +461,7 @@ def test_packed_gru_in_bfloat16_stays_near():
 
 
 def test_packed_gru_does_not_mix_two_passes():
-    """Two forwards before their backwards, and one whose graph is dropped, keep apart."""
+    """Two forwards before their backwards, one of them without a backward, do not share buffers."""
     encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6), tables())
     first, second = pack(batch_of(*random_rows(seed=1))), pack(batch_of(*random_rows(seed=2)))
     encoder(first).sum().backward()
@@ -476,7 +476,7 @@ def test_packed_gru_does_not_mix_two_passes():
 
 
 def test_packed_gru_refuses_a_second_backward():
-    """Its room is given to the next step."""
+    """Its buffers belong to the next step."""
     encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6), tables())
     total = encoder(pack(batch_of([3, 4]))).sum()
     total.backward(retain_graph=True)
@@ -484,7 +484,7 @@ def test_packed_gru_refuses_a_second_backward():
         total.backward()
 
 
-def test_gru_first_values_are_the_released_codes():
+def test_gru_initial_values_are_the_released_codes():
     """Glorot's ranges of the whole kernels, gate bias 1."""
     gru = build_encoder(Gru(embedding=EmbeddingConfig(dim=620), hidden_size=600), tables()).gru
     for weight in (gru.weight_ih_l0, gru.weight_hh_l0):
@@ -496,13 +496,13 @@ def test_gru_first_values_are_the_released_codes():
 
 
 def test_authors_gru_has_one_bias():
-    """TensorFlow's cell keeps one; the second is not trained."""
+    """As TensorFlow's cell; the second bias is not trained."""
     encoder = build_encoder(Gru(embedding=WORDS, hidden_size=6, bidirectional=True, variant="authors"), tables())
     assert not any(p.requires_grad for name, p in encoder.gru.named_parameters() if name.startswith("bias_hh"))
 
 
-def test_dropout_of_the_paper_differs_and_rescales():
-    """One mask per sentence and tower; values that stay are scaled up."""
+def test_dropout_of_the_paper_rescales():
+    """One mask per sentence and tower; values that are kept are rescaled."""
     config = Gru(hidden_size=400, dropout=0.5)
     f, g = config.dropout_masks(50, generator=torch.Generator().manual_seed(0))
     assert f.shape == (50, 400)
@@ -521,8 +521,8 @@ def test_dropout_of_the_authors_is_one_mask_without_rescaling():
     assert f[:, 40:].all()
 
 
-def test_trained_tables_are_apart_and_frozen_ones_shared():
-    """Two towers, one frozen matrix without gradient."""
+def test_tables_share_fixed_vectors_only():
+    """Two towers have two trained tables, and one fixed table without gradient."""
     made = tables(corpus_vectors=_random_vectors)
     assert made.table(WORDS).weight is not made.table(WORDS).weight
     frozen = EmbeddingConfig(dim=5, vectors="ppmi", trained=False)
@@ -537,7 +537,7 @@ def test_trained_table_starts_uniform():
     assert not weight[PAD_ID].any()
 
 
-def test_fixed_vectors_of_a_file_leave_missing_words_unknown(tmp_path):
+def test_fixed_vectors_give_missing_words_the_unknown_vector(tmp_path):
     """Missing words share the unknown word's vector, uniform in [0, 1)."""
     path = tmp_path / "vectors.txt"
     path.write_text("w3 1 2 3\nelsewhere 9 9 9\nw5 4 5 6\n")
@@ -548,7 +548,7 @@ def test_fixed_vectors_of_a_file_leave_missing_words_unknown(tmp_path):
     assert 0 <= weight[UNK_ID].min() < weight[UNK_ID].max() < 1
 
 
-def test_vectors_of_another_size_are_one_clear_line(tmp_path):
+def test_vectors_of_another_size_raise_one_clear_error(tmp_path):
     """The file's size is named."""
     path = tmp_path / "vectors.txt"
     path.write_text("w3 1 2 3\nw4 1 2 3\n")
@@ -556,7 +556,7 @@ def test_vectors_of_another_size_are_one_clear_line(tmp_path):
         tables().table(EmbeddingConfig(dim=5, vectors=str(path)))
 
 
-def test_vectors_of_a_corpus_need_one():
+def test_ppmi_vectors_need_a_corpus():
     """`ppmi` without a corpus."""
     with pytest.raises(ConfigError, match=r"^encoder\.embedding\.vectors: 'ppmi' counts vectors from a corpus"):
         tables().table(EmbeddingConfig(dim=5, vectors="ppmi"))
@@ -577,14 +577,14 @@ def test_vectors_of_a_corpus_need_one():
         ({"type": "concat", "members": {"a": {"type": "bag", "poling": "sum"}}}, r"^encoder\.members\.a\.poling: unkn"),
     ],
 )
-def test_encoder_mistakes_are_one_clear_line(encoder, message):
+def test_encoder_mistakes_raise_one_clear_error(encoder, message):
     """Path, what must hold, nearest fix."""
     with pytest.raises(ConfigError, match=message):
         holder(**encoder)
 
 
-def test_dropout_of_word_vectors_acts_in_training_only():
-    """The share asked for is zero, the rest scaled up; the same generator gives the same mask."""
+def test_word_dropout_acts_in_training_only():
+    """The configured fraction is zero, the rest rescaled; the same generator gives the same mask."""
     table = tables().table(EmbeddingConfig(dim=400, dropout=0.25))
     words, plain = torch.arange(2, 30), table.weight.detach()[2:30]
     masks = []
@@ -599,8 +599,8 @@ def test_dropout_of_word_vectors_acts_in_training_only():
     assert torch.equal(table(words), plain)
 
 
-def test_word_sums_have_the_gradient_that_torch_finds():
-    """Adding the sentences of a word is what the gradient of adding the words of a sentence comes to."""
+def test_word_sums_have_torchs_gradient():
+    """The gradient of a sum over words is a sum over sentences."""
     packed = pack(Sentences(np.array([3, 9, 9, 5, 3, 9], dtype=np.int32), np.array([3, 1, 2])))
     vectors = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
     weights = torch.arange(15.0).reshape(3, 5)

@@ -1,4 +1,4 @@
-"""Runs on labelled and on scored pairs, and runs that begin with a trained model."""
+"""Runs on pairs with labels and with scores, and runs that start with a trained model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def labelled_run(folder: Path, kind: str, **changes: Any) -> RunConfig:
 
 
 @pytest.mark.parametrize("activation", ["linear", "tanh"])
-def test_entailment_is_its_restatement(activation):
+def test_entailment_equals_its_restatement(activation):
     """Features, layers and cross-entropy, written out."""
     read, batch = ToyRead(1), toy_batch(PairBatches, 9)
     objective = build_objective(Entailment(hidden_size=7, activation=activation), build_context())
@@ -60,7 +60,7 @@ def test_entailment_is_its_restatement(activation):
 
 
 def test_level_targets_have_the_score_as_their_mean():
-    """Shared between two neighbours; a whole score is one mark alone."""
+    """Two neighbouring levels share the probability; a whole score has one level."""
     scores = torch.tensor([1.0, 2.0, 3.6, 5.0])
     targets = level_targets(scores, num_levels=5)
     torch.testing.assert_close(targets.sum(dim=1), torch.ones(4).double())
@@ -68,8 +68,8 @@ def test_level_targets_have_the_score_as_their_mean():
     np.testing.assert_allclose(targets[2].numpy(), [0, 0, 0.4, 0.6, 0], atol=1e-6)
 
 
-def test_relatedness_is_its_restatement_and_its_penalties():
-    """KL over marks and pairs, and half the squared ways from the first values."""
+def test_relatedness_equals_its_restatement_and_penalties():
+    """KL over levels and pairs, and half the squared distances from the initial values."""
     read, batch, given = ToyRead(1), toy_batch(PairBatches, 9), build_context()
     batch = type(batch)(batch.first, batch.second, None, np.linspace(1, 5, 9))
     weight = torch.nn.Parameter(torch.ones(3))
@@ -91,7 +91,7 @@ def test_relatedness_is_its_restatement_and_its_penalties():
     ("objective", "metrics"), [("entailment", {"accuracy", "nll"}), ("relatedness", {"score_pearson", "score_mse"})]
 )
 def test_labelled_pairs_train_resume_and_learn(tmp_path: Path, objective: str, metrics: set[str]):
-    """Stopped and resumed it is the same model; training helps."""
+    """A run that is stopped and resumed gives the same model; training improves the metrics."""
     config = labelled_run(tmp_path, objective, training__max_steps=80, training__num_reports=4, training__epochs=100.0)
     whole = fit(config, tmp_path / "whole")
     assert metrics < set(whole.metrics)
@@ -104,8 +104,8 @@ def test_labelled_pairs_train_resume_and_learn(tmp_path: Path, objective: str, m
     assert whole.metrics[worse] < first.metrics[worse]
 
 
-def test_run_begins_with_a_trained_model(tmp_path: Path):
-    """Its words and weights, and a penalty that starts at zero; of two towers the first is taken."""
+def test_run_starts_with_a_trained_model(tmp_path: Path):
+    """Its words and weights, and a penalty of zero; of two towers the first is used."""
     encoder = {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}}
     fit(tiny_run(tmp_path, encoder=encoder, training__max_steps=3), tmp_path / "source")
     changes = {"encoder": encoder, "initial": str(tmp_path / "source"), "training__learning_rate": 1e-9}
@@ -133,7 +133,7 @@ def test_run_begins_with_a_trained_model(tmp_path: Path):
         ),
     ],
 )
-def test_mistakes_of_pair_runs_are_one_clear_line(tmp_path: Path, changes: dict[str, Any], error, message):
+def test_mistakes_of_pair_runs_raise_one_clear_error(tmp_path: Path, changes: dict[str, Any], error, message):
     """What must hold, and what was given."""
     encoder = {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}}
     fit(tiny_run(tmp_path, encoder=encoder, training__max_steps=1), tmp_path / "source")

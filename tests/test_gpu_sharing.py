@@ -1,4 +1,4 @@
-"""How many trials share a GPU, and the memory that a run of any encoder and objective takes."""
+"""The number of trials that share a GPU, and the memory that a run of any encoder and objective takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK_THOUGHTS = (
 
 
 class Attention(WordEncoderConfig):
-    """An encoder that another package may add: self-attention of one head, without formulas of its own."""
+    """An encoder of another package: self-attention with one head, and no formula of its own."""
 
     type: Literal["attention"] = "attention"
     width: int = 64
@@ -48,13 +48,13 @@ def config_of(text):
 
 
 @pytest.mark.parametrize(("gib", "need", "shared"), [(140, 2, 4), (140, 30, 2), (15, 2, 3), (15, 20, 1)])
-def test_share_gpu_leaves_twice_the_need(gib, need, shared):
-    """Four at most, one at least."""
+def test_share_gpu_plans_with_twice_the_need(gib, need, shared):
+    """At most four trials, and at least one."""
     assert share_gpu(gib * 2**30, need * 2**30) == shared
 
 
-def test_trials_per_gpu_goes_by_the_largest_trial_and_the_smallest_gpu():
-    """Two towers of the paper's size leave an H200 room for four and a T4 for one; an unknown GPU is not shared."""
+def test_trials_per_gpu_fits_the_largest_trial_on_the_smallest_gpu():
+    """Two towers of the paper's size: four on an H200, one on a T4; an unknown GPU is not shared."""
     text = "base: {encoder: {type: gru, embedding: {dim: 620}}, objective: {type: context_prediction}}\n"
     space = parse_space(parse_yaml(text + "search: {encoder.hidden_size: {choice: [300, 2400]}}\n"), name="toy")
     assert trials_per_gpu(space, {"GPU": 1.0, "accelerator_type:H200": 1.0}) == 4
@@ -63,7 +63,7 @@ def test_trials_per_gpu_goes_by_the_largest_trial_and_the_smallest_gpu():
 
 
 def test_trial_bytes_counts_word_tables_of_both_towers():
-    """Twice the words, twice the tables: weights, two moments and a copy, float32."""
+    """Twice the words, twice the tables: values, two moments and a copy, float32."""
     text = "base: {encoder: {type: gru, hidden_size: 8, embedding: {dim: 100}}, objective: {type: context_prediction}}"
     space = parse_space(parse_yaml(text), name="toy")
     small, large = (space.config({}).model_copy(update={"vocabulary": VocabularyConfig(size=n)}) for n in (1000, 2000))
@@ -71,7 +71,7 @@ def test_trial_bytes_counts_word_tables_of_both_towers():
 
 
 def test_trial_bytes_of_a_decoder_do_not_grow_with_its_scores():
-    """A block of scores stands at a time, but in the plain formulas: three numbers a token and word."""
+    """The scores are computed block by block, except by the plain formulas: three numbers a token and word."""
     text = "base: {{vocabulary: {{size: 20000}}, encoder: {{type: gru, hidden_size: 8}}, training: {{batch_size: {}}}, objective: {}}}"
     for kind, grown in (("auto", 0), ("torch", 100 * 30 * 3 * 20_000 * 3 * 4)):
         objective = f"{{type: sentence_decoding, implementation: {kind}}}"
@@ -82,7 +82,7 @@ def test_trial_bytes_of_a_decoder_do_not_grow_with_its_scores():
 
 
 def test_trial_bytes_of_an_encoder_grow_with_its_width(monkeypatch):
-    """An encoder from another package is counted as it is built, without a line in this module."""
+    """Parameters of an encoder of another package are counted as it is built."""
     module = SimpleNamespace(Config=Attention, Encoder=AttentionTower)
     monkeypatch.setattr(encoders, "ENCODERS", {"attention": module})
     run = config_of(QUICK_THOUGHTS)
@@ -93,8 +93,8 @@ def test_trial_bytes_of_an_encoder_grow_with_its_width(monkeypatch):
     assert trial_bytes(wide) > 4 * trial_bytes(narrow) > 4 * GIB
 
 
-def test_trial_bytes_of_an_encoder_grow_with_the_activations_it_gives(monkeypatch):
-    """What an encoder keeps for each token counts for every token of a step, in both towers."""
+def test_trial_bytes_grow_with_activations_per_token(monkeypatch):
+    """Every token of a step counts, in both towers."""
     monkeypatch.setattr(encoders, "ENCODERS", {"attention": SimpleNamespace(Config=Attention, Encoder=AttentionTower)})
     run = config_of(QUICK_THOUGHTS).model_copy(update={"encoder": Attention()})
     before = trial_bytes(run)

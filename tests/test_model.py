@@ -1,4 +1,4 @@
-"""The whole model: losses over blocks, encoding, saving and loading."""
+"""`SentenceModel`: losses over blocks, encoding, saving and loading."""
 
 import shutil
 
@@ -69,7 +69,7 @@ def test_vectors_are_of_both_towers_with_gradient():
     assert f.requires_grad
 
 
-def test_frozen_table_is_one_and_has_no_gradient():
+def test_fixed_table_is_shared_and_has_no_gradient():
     """Both towers read the same matrix."""
     model = build(FIXED)
     model.loss(batch()).backward()
@@ -79,7 +79,7 @@ def test_frozen_table_is_one_and_has_no_gradient():
 
 
 def test_loss_of_separate_members_is_the_sum_of_theirs():
-    """Each block has a loss of its own; jointly they have one."""
+    """Each block has a loss of its own, or all have one."""
     separate = build(CONCAT)
     f, g = separate.vectors(batch().sentences)
     blocks = zip(f.split([6, 4, 4], dim=1), g.split([6, 4, 4], dim=1), strict=True)
@@ -99,7 +99,7 @@ def _loss(model, *vectors):
 
 
 def test_separate_training_equals_each_member_alone():
-    """With per-tensor clipping and Adam a member does not feel the others."""
+    """With per-tensor clipping and Adam, members do not affect each other."""
     together, alone = build({"type": "concat", "members": {"bag": BAG, "gru": GRU}}), build(GRU)
     with torch.no_grad():  # the same first values
         for tower in "fg":
@@ -136,7 +136,7 @@ def test_row_exact_training_equals_dense_training():
         torch.testing.assert_close(parameter.detach(), dense[name], rtol=0, atol=2e-5, msg=name)
 
 
-def test_dropout_is_of_training_alone_and_of_its_generator():
+def test_dropout_depends_on_the_generator_and_acts_in_training_only():
     """The same generator gives the same masks; evaluation has none."""
     model, sentences = build({**BAG, "dropout": 0.5}), batch().sentences
     first, second = (model.vectors(sentences, generator=torch.Generator().manual_seed(3))[0] for _ in range(2))
@@ -155,7 +155,7 @@ def test_encode_gives_unit_blocks_of_both_towers():
 
 
 def test_encode_options_choose_towers_and_length():
-    """F alone is the first half; the whole may have length 1."""
+    """The vector of f is the first half; the whole vector may have length 1."""
     model = build()
     both = model.encode(TEXT)
     np.testing.assert_array_equal(model.encode(TEXT, towers="f"), both[:, :14])
@@ -163,8 +163,8 @@ def test_encode_options_choose_towers_and_length():
     np.testing.assert_allclose(whole, both / np.sqrt(6), atol=1e-6)
 
 
-def test_encode_is_blind_to_order_batch_and_company():
-    """Alone, in other order and in other blocks the vectors are the same."""
+def test_encode_vector_depends_on_its_sentence_only():
+    """Alone, in another order and in other blocks the vectors are the same."""
     model = build()
     expected = model.encode(TEXT)
     np.testing.assert_allclose(np.concatenate([model.encode([text]) for text in TEXT]), expected, atol=1e-6)
@@ -174,7 +174,7 @@ def test_encode_is_blind_to_order_batch_and_company():
 
 @pytest.mark.parametrize("encoder", [GRU, BAG, CONCAT, {"type": "cnn", "embedding": {"dim": 4}}])
 def test_encode_in_bfloat16_is_close(encoder):
-    """Products in bfloat16 leave every block of a vector where it was, in finite float32."""
+    """Products in bfloat16 hardly change the direction of a block, and the result is finite float32."""
     model = build(encoder)
     exact, close = model.encode(TEXT), model.encode(TEXT, bfloat16=True)
     assert close.dtype == np.float32
@@ -182,7 +182,7 @@ def test_encode_in_bfloat16_is_close(encoder):
 
 
 def test_encode_in_processes_gives_the_same_vectors(monkeypatch):
-    """Whoever encodes which sentence, the row is the same, of any kind of encoder."""
+    """For any kind of encoder and any number of processes."""
     monkeypatch.setattr(encoding, "_CHUNK", 4)
     model = build()
     text = TEXT * 4
@@ -195,14 +195,14 @@ def test_encode_in_processes_gives_the_same_vectors(monkeypatch):
 
 
 def test_encode_agrees_with_vectors():
-    """The training path and the encoding path compute the same."""
+    """Training and encoding compute the same vectors."""
     model = build(GRU).eval()
     f = model.vectors(VOCABULARY.ids(TEXT, max_length=50))[0].detach()
     expected = torch.nn.functional.normalize(f, dim=1).numpy()
     np.testing.assert_allclose(model.encode(TEXT, towers="f"), expected, atol=1e-6)
 
 
-def test_encode_takes_an_empty_list_and_leaves_the_mode():
+def test_encode_accepts_an_empty_list_and_keeps_the_mode():
     """No sentence, no row."""
     model = build()
     assert model.encode([]).shape == (0, 28)
@@ -218,20 +218,20 @@ def test_encode_takes_an_empty_list_and_leaves_the_mode():
     ],
 )
 @pytest.mark.parametrize("encoder", [build(BAG), HashEncoder(4)], ids=["model", "hash"])
-def test_encode_refuses_what_is_no_list_of_strings(encoder, sentences, message):
-    """One line says what was given."""
+def test_encode_refuses_anything_but_a_list_of_strings(encoder, sentences, message):
+    """One line with what was given."""
     with pytest.raises(RaysentError, match=message):
         encoder.encode(sentences)
 
 
 def test_similarity_is_the_cosine():
-    """Of every row with every row; zeros are alike to nothing."""
+    """Of every row with every row; zeros have cosine 0."""
     cosine = HashEncoder(2).similarity([[1, 0], [0, 0]], [[2, 0], [0, 3], [1, 1]])
     np.testing.assert_allclose(cosine, [[1, 0, np.sqrt(0.5)], [0, 0, 0]], atol=1e-6)
 
 
-def test_loaded_model_encodes_to_the_last_bit(tmp_path):
-    """Also by `load`, of the folder or of one above."""
+def test_loaded_model_encodes_bit_for_bit(tmp_path):
+    """Also by `load`, of the folder or of its parent."""
     model = build()
     train(model)
     model.save(tmp_path / "model")
@@ -242,8 +242,8 @@ def test_loaded_model_encodes_to_the_last_bit(tmp_path):
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.json", "vocabulary.txt"])
 @pytest.mark.parametrize("share", [0, 0.5])
-def test_truncated_file_is_one_clear_line(tmp_path, name, share):
-    """The file is named."""
+def test_truncated_file_raises_one_clear_error(tmp_path, name, share):
+    """The error names the file."""
     build().save(tmp_path)
     whole = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(whole[: int(len(whole) * share)])
@@ -263,7 +263,7 @@ def test_tensors_of_another_model_are_refused(tmp_path, encoder):
 
 
 def test_json_of_another_kind_is_refused(tmp_path):
-    """A file that only has the name."""
+    """A `model.json` of another program."""
     build().save(tmp_path)
     write_json(tmp_path / "model.json", {"architectures": ["BertModel"]})
     with pytest.raises(ArtifactError, match=r"model\.json: not a model of this version of raysent"):
@@ -271,7 +271,7 @@ def test_json_of_another_kind_is_refused(tmp_path):
 
 
 def test_json_with_an_unknown_name_is_refused(tmp_path):
-    """The name is given."""
+    """The error gives the name."""
     build(BAG).save(tmp_path)
     about = read_json(tmp_path / "model.json")
     about["config"]["encoder"]["pole"] = 1
@@ -281,7 +281,7 @@ def test_json_with_an_unknown_name_is_refused(tmp_path):
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path):
-    """NaN never becomes a number."""
+    """NaN is never replaced by a number."""
     build(BAG).save(tmp_path)
     tensors = load_tensors(tmp_path / "model.safetensors")
     tensors["f.words.weight"][3, 1] = torch.nan
@@ -290,16 +290,16 @@ def test_weights_that_are_not_finite_are_refused(tmp_path):
         load(tmp_path)
 
 
-def test_load_says_what_it_looked_for(tmp_path):
-    """An empty folder, and none."""
+def test_load_error_names_the_files_it_reads(tmp_path):
+    """An empty folder, and a missing one."""
     with pytest.raises(ArtifactError, match=r"holds no model\.json"):
         load(tmp_path)
     with pytest.raises(ArtifactError, match=r"nowhere: no such folder; name a run, a trial, a model, an ensemble or"):
         load(tmp_path / "nowhere")
 
 
-def test_load_reads_whatever_has_a_loader(tmp_path, monkeypatch):
-    """A kind is known by its file."""
+def test_load_reads_folders_with_a_registered_file(tmp_path, monkeypatch):
+    """A kind of folder is identified by its file."""
     monkeypatch.setattr("raysent.models.loading._LOADERS", {})
     register_loader("thing.json", lambda _folder: HashEncoder(7))
     write_json(tmp_path / "thing.json", {})

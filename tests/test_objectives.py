@@ -119,7 +119,7 @@ def test_loss_is_bounded_by_the_entropy_of_the_target(context_size, bound):
 
 @pytest.mark.parametrize(("context_size", "supports"), [(1, [1, 2, 2, 2, 2]), (3, [3, 4, 5, 6, 6])])
 def test_target_support_grows_from_the_edge(context_size, supports):
-    """The gradient p - T is negative at the neighbours alone, of which the first rows have fewer."""
+    """The gradient p - T is negative for the neighbours only, of which the first rows have fewer."""
     f = torch.zeros(N, N, requires_grad=True)
     loss_of(f, torch.eye(N), context_size=context_size).backward()
     assert (f.grad < 0).sum(dim=1)[:5].tolist() == supports
@@ -128,7 +128,7 @@ def test_target_support_grows_from_the_edge(context_size, supports):
 @pytest.mark.parametrize("target", ["mean", "sum"])
 @pytest.mark.parametrize("diagonal", ["exclude", "zero"])
 @pytest.mark.parametrize("context_size", [1, 3])
-def test_loss_is_its_restatement(context_size, diagonal, target):
+def test_loss_equals_its_restatement(context_size, diagonal, target):
     """Documents, edges and switches, against loops over sentences and candidates."""
     f, g = random_vectors(17)
     documents = np.array([0] * 6 + [1] + [2] * 8 + [3] * 2)
@@ -138,7 +138,7 @@ def test_loss_is_its_restatement(context_size, diagonal, target):
 
 
 @pytest.mark.parametrize("context_size", [1, 3])
-def test_alternatives_of_context_prediction_are_their_restatements(context_size):
+def test_alternatives_of_context_prediction_equal_their_restatements(context_size):
     """The window classifier and the margin, with edges, documents and a lone sentence."""
     f, g = random_vectors(17)
     documents = torch.tensor([0] * 6 + [1] + [2] * 8 + [3] * 2)
@@ -153,7 +153,7 @@ def test_alternatives_of_context_prediction_are_their_restatements(context_size)
 
 @pytest.mark.parametrize("name", ["window_classifier", "context_margin"])
 def test_alternatives_without_any_neighbour_are_zero(name):
-    """No row to learn from is no NaN."""
+    """The mean over no sentence is 0, not NaN."""
     f, g = (side.requires_grad_() for side in random_vectors(3))
     loss = build_objective(known_objectives()[name]()).compare(
         f, g, positions=torch.arange(3), documents=torch.arange(3)
@@ -170,7 +170,7 @@ def test_sentences_without_a_neighbour_are_left_out():
 
 
 def test_loss_without_any_neighbour_is_zero_with_a_zero_gradient():
-    """No row to learn from is no NaN."""
+    """The mean over no sentence is 0, not NaN."""
     f, g = (side.requires_grad_() for side in random_vectors(3))
     loss = loss_of(f, g, [0, 1, 2])
     loss.backward()
@@ -179,7 +179,7 @@ def test_loss_without_any_neighbour_is_zero_with_a_zero_gradient():
 
 
 def test_loss_of_a_single_sentence_is_zero():
-    """A batch of one has no candidate at all."""
+    """A batch of one sentence has no candidate."""
     f, g = (side.requires_grad_() for side in random_vectors(1))
     loss_of(f, g).backward()
     assert not f.grad.any()
@@ -204,7 +204,7 @@ def test_rows_against_gathered_candidates_add_up_to_the_whole():
     assert torch.stack(halves).mean().item() == pytest.approx(loss_of(f, g).item(), rel=1e-6)
 
 
-def test_one_answer_cannot_be_right_twice():
+def test_one_prediction_is_correct_for_one_neighbour_only():
     """Forward and backward accuracy of one ranking add up to at most the rows' number."""
     f, g = perfect_vectors(50, 1)
     scores = (f @ g.T).fill_diagonal_(-torch.inf)
@@ -220,8 +220,8 @@ def test_explicit_key_overrides_the_variant():
     assert Config().resolved_target == "mean"
 
 
-def test_unknown_objective_is_one_clear_line():
-    """The known name is given."""
+def test_unknown_objective_raises_one_clear_error():
+    """The error gives the nearest name."""
     from raysent.config import StrictModel
 
     class Holder(StrictModel):

@@ -1,4 +1,4 @@
-"""CSE and the paraphrase word average: the loss, its negatives, and runs from pairs to a judged model."""
+"""CSE and the paraphrase word average: the loss, its negatives, and runs on pairs."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def pairs_run(folder: Path, **changes: Any) -> RunConfig:
     return tiny_run(folder, **{**values, **changes})
 
 
-def test_loss_is_its_restatement_and_its_penalties():
-    """With the most alike negatives; half the squared ways of words and weights, each with its factor."""
+def test_loss_equals_its_restatement_and_penalties():
+    """With the nearest negatives; half the squared distances of words and weights, each with its factor."""
     given, read, batch = build_context(), ToyRead(1), toy_batch(PairBatches, 9)
     weights = (torch.nn.Parameter(torch.full((3, 2), 2.0)),)
     objective = build_objective(
@@ -64,7 +64,7 @@ def test_loss_is_its_restatement_and_its_penalties():
 
 @pytest.mark.parametrize("kind", ["max", "mix", "random"])
 def test_negative_is_never_the_sentence_nor_its_partner(kind):
-    """Not even where every other sentence is as far away as can be."""
+    """Not even if all other sentences are as far away as possible."""
     side = torch.zeros(6, 12)
     side[:, :6] = torch.eye(6)
     vectors = torch.cat([side, side]) - 1.0 / 12
@@ -75,7 +75,7 @@ def test_negative_is_never_the_sentence_nor_its_partner(kind):
 
 
 def test_scrambled_pairs_keep_their_words():
-    """All, none or some are shuffled; the words of a sentence stay its own."""
+    """All, no or some pairs are shuffled; a sentence keeps its words."""
     batch, generator = toy_batch(PairBatches, 40), torch.Generator().manual_seed(0)
     for side, before in zip(scrambled(batch, 1.0, generator=generator), batch.parts, strict=True):
         ends = np.cumsum(before.lengths)[:-1]
@@ -87,7 +87,7 @@ def test_scrambled_pairs_keep_their_words():
 
 
 @pytest.mark.parametrize("encoder", [None, {"type": "bag", "pooling": "mean", "embedding": {"dim": 6}}])
-def test_paraphrase_margin_learns_from_pairs_alone(tmp_path, encoder):
+def test_paraphrase_margin_learns_from_pairs(tmp_path, encoder):
     """CSE and the word average; the correlation rises, and one tower is encoded."""
     config = pairs_run(tmp_path, training__epochs=8.0, **({"encoder": encoder} if encoder else {}))
     reports: list[float] = []
@@ -99,7 +99,7 @@ def test_paraphrase_margin_learns_from_pairs_alone(tmp_path, encoder):
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_pairs_run_killed_and_resumed_gives_the_same_weights(tmp_path, exact):
-    """Shuffling, coins, penalties and dropout are functions of the seed and the step."""
+    """Shuffling, random negatives, penalties and dropout are functions of the seed and the step."""
     objective = {**MARGIN, "negatives": "mix", "scramble": 0.5, "lambda_w": 0.01, "lambda_c": 0.01}
     changes = {"objective": objective, "encoder__dropout": 0.2, "training__row_exact_adam": exact}
     config = pairs_run(tmp_path, training__epochs=2.0, **changes)
@@ -110,14 +110,14 @@ def test_pairs_run_killed_and_resumed_gives_the_same_weights(tmp_path, exact):
     assert all(torch.equal(value, two[name]) for name, value in one.items())
 
 
-def test_objective_of_pairs_without_pairs_is_one_clear_line(tmp_path):
-    """The section that is missing is named."""
+def test_objective_of_pairs_without_pairs_raises_one_clear_error(tmp_path):
+    """The error names the missing section."""
     with pytest.raises(ValueError, match=r"pairs\.path must be set for objective paraphrase_margin"):
         tiny_run(tmp_path, objective=MARGIN)
 
 
-def test_sentences_after_phrases_begin_where_these_ended(tmp_path):
-    """The cumulative regime: a second run from the first one's model, drawn to where it began; resumed it is the same."""
+def test_run_continues_from_the_model_of_another_run(tmp_path):
+    """The cumulative regime: a second run starts with the first run's model, and is penalized for leaving it."""
     words = {"dim": 6, "dropout": 0.1}
     encoder = {"type": "cnn", "num_filters": 4, "embedding": words}
     fit(pairs_run(tmp_path, encoder=encoder, training__max_steps=4), tmp_path / "phrases")

@@ -15,7 +15,7 @@ from raysent.training.run import RunConfig, describe, load_run, save_run
 
 
 def test_run_config_reads_a_base_of_yaml() -> None:
-    """The two parts without a default are enough."""
+    """Encoder and objective are enough."""
     document = parse_yaml("encoder: {type: gru, hidden_size: 16}\nobjective: {type: context_prediction}\nseed: 3\n")
     config = validate(RunConfig, document)
     assert (config.encoder.dim, config.training.batch_size, config.validation.num_candidates, config.seed) == (
@@ -27,14 +27,14 @@ def test_run_config_reads_a_base_of_yaml() -> None:
 
 
 def test_run_config_names_the_nearest_known_name() -> None:
-    """A slip of the pen is answered with its line and the name that was meant."""
+    """The error gives the line, and the nearest name."""
     text = "encoder: {type: gru}\nobjective: {type: context_prediction}\ntraining:\n  batch_sise: 3\n"
     with pytest.raises(ConfigError, match=r"x\.yaml:4: training\.batch_sise: unknown name; did you mean 'batch_size'"):
         validate(RunConfig, parse_yaml(text, source="x.yaml"))
 
 
 def test_save_run_round_trip_gives_the_same_configuration(tmp_path: Path) -> None:
-    """What is written is read back, compositions included."""
+    """Compositions included."""
     members = {"uni": {"type": "gru", "hidden_size": 4}, "words": {"type": "bag"}}
     config = tiny_run(tmp_path, encoder={"type": "concat", "members": members})
     save_run(config, tmp_path / "run")
@@ -42,22 +42,22 @@ def test_save_run_round_trip_gives_the_same_configuration(tmp_path: Path) -> Non
     assert load_run(tmp_path / "run").key == config.key
 
 
-def test_run_key_ignores_where_the_corpus_is_cached(tmp_path: Path) -> None:
-    """A run may be resumed with another cache, but not with another seed."""
+def test_run_key_ignores_the_cache_folder(tmp_path: Path) -> None:
+    """A run can be resumed with another cache, but not with another seed."""
     config = tiny_run(tmp_path)
     assert tiny_run(tmp_path, corpus__cache_dir=None).key == config.key
     assert tiny_run(tmp_path, seed=1).key != config.key
 
 
 def test_load_run_refuses_a_foreign_record(tmp_path: Path) -> None:
-    """JSON of another kind is one clear line."""
+    """JSON of another kind raises one clear error."""
     (tmp_path / RUN_FILE).write_text("[]")
     with pytest.raises(ArtifactError, match=r"run\.json: not the record of a run"):
         load_run(tmp_path)
 
 
-def test_describe_tells_what_departs_from_the_defaults(tmp_path: Path) -> None:
-    """The text names the parts and their changed values only."""
+def test_describe_has_the_values_that_differ_from_the_defaults(tmp_path: Path) -> None:
+    """The parts, and their changed values only."""
     text = describe(tiny_run(tmp_path, objective__context_size=2))
     assert text == (
         "gru(embedding.dim 6, hidden_size 8), context_prediction(context_size 2), "
@@ -66,7 +66,7 @@ def test_describe_tells_what_departs_from_the_defaults(tmp_path: Path) -> None:
 
 
 def test_run_of_an_earlier_version_is_read_and_keeps_its_key(tmp_path: Path) -> None:
-    """Names and values that were renamed since are read; the key stays, so that its checkpoints are found."""
+    """Renamed names and values are read; the key is the same, so that its checkpoints are found."""
     now = {"type": "relatedness", "num_levels": 5, "penalty_center": "initial"}
     changes = {"objective": now, "pairs": {"path": "pairs.tsv", "score": 2}}
     config = tiny_run(tmp_path, **changes)
@@ -79,8 +79,8 @@ def test_run_of_an_earlier_version_is_read_and_keeps_its_key(tmp_path: Path) -> 
     assert config.key == load_run(tmp_path).key == content_key(values)
 
 
-def test_run_with_a_retired_name_names_the_new_one(tmp_path: Path) -> None:
-    """A user's file is not upgraded in silence."""
+def test_retired_name_in_a_users_file_raises_the_new_one(tmp_path: Path) -> None:
+    """Only files of earlier versions are upgraded."""
     text = "encoder: {type: gru}\npairs: {path: p, score: 1}\nobjective: {type: relatedness, num_marks: 5}\n"
     with pytest.raises(ConfigError, match=r"x:3: objective\.num_marks: is now called 'num_levels'"):
         validate(RunConfig, parse_yaml(text, source="x"))

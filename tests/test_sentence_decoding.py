@@ -30,7 +30,7 @@ def rows_of(sentences):
 
 
 def num_trained(encoder, objective):
-    """Values that training changes, for a vocabulary of 20,000."""
+    """Trained parameters, for a vocabulary of 20,000."""
     config = validate(ModelConfig, Document({"encoder": encoder, "objective": objective}))
     vocabulary = Vocabulary(["<pad>", "<unk>", *(f"w{number}" for number in range(19_998))])
     model = SentenceModel.build(config, vocabulary, seed=0)
@@ -38,7 +38,7 @@ def num_trained(encoder, objective):
 
 
 def skip_without_compiler(implementation):
-    """Our own recurrence in C++ needs what the machine may not have."""
+    """Skip the compiled recurrence on a machine without a compiler."""
     if implementation == "compiled":
         try:
             kernel("gru")
@@ -47,7 +47,7 @@ def skip_without_compiler(implementation):
 
 
 def gradients(batch, *, is_low=False, **config):
-    """The loss of random values, and its gradients by all parameters and by the sentences' vectors."""
+    """The loss with random parameters, and its gradients with respect to all parameters and the sentences' vectors."""
     objective, read = build_objective(Config(**config), build_context()), ToyRead(1)
     generator = torch.Generator().manual_seed(3)
     for parameter in objective.parameters():
@@ -62,7 +62,7 @@ def gradients(batch, *, is_low=False, **config):
 @pytest.mark.parametrize("implementation", ["compiled", "packed", "torch"])
 @pytest.mark.parametrize("shared_output", [True, False])
 @pytest.mark.parametrize("decoder", ["cond", "init"])
-def test_loss_is_its_restatement(decoder, shared_output, implementation):
+def test_loss_equals_its_restatement(decoder, shared_output, implementation):
     """Both decoders, edges and ends, against loops over sentences and words."""
     skip_without_compiler(implementation)
     config = Config(decoder=decoder, shared_output=shared_output, implementation=implementation)
@@ -90,8 +90,8 @@ def test_loss_is_its_restatement(decoder, shared_output, implementation):
 @pytest.mark.parametrize("output_bias", [True, False])
 @pytest.mark.parametrize("shared_output", [True, False])
 @pytest.mark.parametrize("decoder", ["cond", "init"])
-def test_gradients_are_the_plain_formulas(decoder, shared_output, output_bias, implementation):
-    """Every parameter's, the word table's and the encoded vectors'."""
+def test_gradients_equal_the_plain_formulas(decoder, shared_output, output_bias, implementation):
+    """Of every parameter, the word table and the encoded vectors."""
     skip_without_compiler(implementation)
     config = {"decoder": decoder, "shared_output": shared_output, "output_bias": output_bias}
     found, expected = (
@@ -104,8 +104,8 @@ def test_gradients_are_the_plain_formulas(decoder, shared_output, output_bias, i
 
 @pytest.mark.parametrize("implementation", ["compiled", "packed"])
 @pytest.mark.parametrize("decoder", ["cond", "init"])
-def test_gradients_in_bfloat16_stay_near(decoder, implementation):
-    """Under autocast the products lose digits, and no more."""
+def test_gradients_under_autocast_are_near_float32(decoder, implementation):
+    """Products in bfloat16 change gradients little."""
     skip_without_compiler(implementation)
     batch = toy_batch(TripletBatches, 23)
     exact = gradients(batch, decoder=decoder, implementation="torch")
@@ -116,8 +116,8 @@ def test_gradients_in_bfloat16_stay_near(decoder, implementation):
 
 @pytest.mark.parametrize("implementation", ["compiled", "packed"])
 @pytest.mark.parametrize("decoder", ["cond", "init"])
-def test_scores_without_gradient_are_the_loss(decoder, implementation):
-    """Validation keeps nothing and says the same."""
+def test_scores_equal_the_loss(decoder, implementation):
+    """Without a graph the value is the same."""
     skip_without_compiler(implementation)
     objective = build_objective(Config(decoder=decoder, implementation=implementation), build_context())
     read, batch = ToyRead(1), toy_batch(TripletBatches, 9)
@@ -126,8 +126,8 @@ def test_scores_without_gradient_are_the_loss(decoder, implementation):
     assert found == pytest.approx(objective(read, batch).item(), rel=1e-6)
 
 
-def test_decoders_that_must_be_compiled_say_what_is_missing(monkeypatch):
-    """Asked for by name they do not fall back."""
+def test_compiled_decoders_raise_without_a_compiler(monkeypatch):
+    """With `implementation: compiled` they do not fall back."""
     monkeypatch.setattr(
         build, "_outcome", lambda name: CompilerError(f"compiled kernel '{name}': must have a compiler")
     )
@@ -145,14 +145,14 @@ def test_loss_of_scores_that_are_all_equal_counts_every_word_and_every_end():
 
 
 def test_cond_decoder_has_no_first_state_and_init_no_matrix_for_the_vector():
-    """The two ways to know the sentence exclude each other."""
+    """A decoder reads the vector either at every step or as its first state."""
     cond, init = (build_objective(Config(decoder=word), build_context()).decoders[0] for word in ("cond", "init"))
     assert cond.weight_vh.shape == (24, 8)
     assert init.weight_vh is None
     assert Config(variant="authors").resolved_decoder == "init"
 
 
-def test_first_values_are_orthogonal_and_uniform():
+def test_initial_values_are_orthogonal_and_uniform():
     """Every recurrent block is orthogonal, the rest within 0.1."""
     objective = build_objective(Config(), build_context())
     for block in objective.decoders[1].weight_hh.detach().split(8):
@@ -161,13 +161,13 @@ def test_first_values_are_orthogonal_and_uniform():
     assert not objective.decoders[0].bias.any()
 
 
-def test_init_decoder_of_another_size_is_one_clear_line():
-    """Its first state is the vector itself."""
+def test_init_decoder_of_another_size_raises_one_clear_error():
+    """Its first state is the vector."""
     with pytest.raises(ConfigError, match=r"^objective\.hidden_size: must be 8, .* with decoder: init; given 5"):
         build_objective(Config(decoder="init", hidden_size=5), build_context())
 
 
-def test_number_of_values_is_that_of_the_papers():
+def test_number_of_parameters_is_that_of_the_papers():
     """19.806 M for Quick-Thoughts, 57.709 M for the same encoder trained to decode."""
     encoder = {"type": "gru", "hidden_size": 1000, "initialization": "orthogonal", "embedding": {"dim": 300}}
     quick = num_trained(encoder, {"type": "context_prediction"})
@@ -177,8 +177,8 @@ def test_number_of_values_is_that_of_the_papers():
     assert skip == 9 * h * (h + w + 1) + v * w + 2 * h * v == 57_709_000
 
 
-def test_presets_hold_where_the_run_names_nothing(tmp_path):
-    """Clip, batch and learning rate of the paper or of the released code; a given key stays."""
+def test_presets_are_defaults_of_the_run(tmp_path):
+    """Clip, batch and learning rate of the paper or of the released code; a given key is kept."""
     values = tiny_run(tmp_path).model_dump()
     for variant, clip in (("paper", 10.0), ("authors", 5.0)):
         given = {**values, "objective": {**SKIP, "variant": variant}, "training": {"learning_rate": 0.5}}
@@ -196,7 +196,7 @@ MEMBERS = {
 @pytest.mark.parametrize(
     "encoder", [*MEMBERS.values(), {"type": "concat", "members": MEMBERS}], ids=["uni", "bi", "combine"]
 )
-def test_skip_thoughts_learns_and_leaves_a_model_without_decoders(tmp_path, encoder):
+def test_skip_thoughts_learns_and_saves_no_decoders(tmp_path, encoder):
     """The likelihood of held-out neighbours rises, and one tower is encoded."""
     config = tiny_run(tmp_path, encoder=encoder, objective=SKIP, training__epochs=3.0)
     outcome = fit(config, tmp_path / "run")
@@ -209,7 +209,7 @@ def test_skip_thoughts_learns_and_leaves_a_model_without_decoders(tmp_path, enco
 
 
 def test_skip_thoughts_killed_and_resumed_gives_the_same_weights(tmp_path):
-    """The decoders are in the checkpoint though not in the model."""
+    """The checkpoint holds the decoders, although the model does not."""
     config = tiny_run(tmp_path, objective=SKIP)
     fit(config, tmp_path / "straight")
     fit(config, tmp_path / "killed", report=lambda report: report.index < 2)
@@ -227,8 +227,8 @@ def test_row_exact_adam_follows_dense_adam_with_decoders(tmp_path):
         torch.testing.assert_close(value, two[name], atol=1e-4, rtol=0)
 
 
-def test_one_sentence_batch_decodes():
-    """A batch of one sentence of one word is enough."""
+def test_batch_of_one_sentence_decodes():
+    """One sentence of one word is enough."""
     word = Sentences(np.array([3], dtype=np.int32), np.array([1]))
     objective = build_objective(Config(), build_context())
     assert torch.isfinite(objective(ToyRead(1), Triplets(word, word, word, np.array([1]))))

@@ -1,4 +1,4 @@
-"""The frozen validation pool: what it holds, how it scores, and what it does not depend on."""
+"""The validation pool: its blocks, its scores, and what they do not depend on."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from raysent.errors import DataError
 from raysent.training.validation import ValidationConfig, ValidationPool, block_scores, block_starts, neighbours
 
 
-def test_block_starts_lie_apart_and_depend_on_the_seed_alone() -> None:
-    """Blocks do not overlap, and the same seed chooses the same ones."""
+def test_block_starts_do_not_overlap_and_depend_on_the_seed_only() -> None:
+    """The same seed chooses the same blocks."""
     config = ValidationConfig(num_candidates=10, num_sentences=45)
     starts, num_candidates = block_starts(1000, config)
     assert (len(starts), num_candidates) == (4, 10)
@@ -28,18 +28,18 @@ def test_block_starts_lie_apart_and_depend_on_the_seed_alone() -> None:
 
 
 def test_block_starts_of_a_small_split_are_one_smaller_block() -> None:
-    """A split smaller than a block is a block of its own."""
+    """A split smaller than a block is one block."""
     starts, num_candidates = block_starts(7, ValidationConfig(num_candidates=10, num_sentences=100))
     assert (starts.tolist(), num_candidates) == ([0], 7)
 
 
-def test_neighbours_stay_in_their_document() -> None:
-    """Nothing across a boundary, and never the sentence itself."""
+def test_neighbours_are_of_the_same_document() -> None:
+    """None across a boundary, and never the sentence itself."""
     found = neighbours(np.array([0, 0, 0, 1, 1]), context_size=1)
     assert np.argwhere(found).tolist() == [[0, 1], [1, 0], [1, 2], [2, 1], [3, 4], [4, 3]]
 
 
-def test_block_scores_equal_the_slow_definition() -> None:
+def test_block_scores_equal_their_restatement() -> None:
     """The sums over rows are those of loops over sentences."""
     generator = torch.Generator().manual_seed(0)
     f, g = torch.randn(6, 3, generator=generator), torch.randn(6, 3, generator=generator)
@@ -56,8 +56,8 @@ def test_block_scores_equal_the_slow_definition() -> None:
     assert block_scores(f, g, torch.from_numpy(near)) == pytest.approx((correct, nll), rel=1e-5)
 
 
-def test_pool_scores_equal_vectors_at_exactly_chance(tmp_path: Path) -> None:
-    """A collapsed model reaches chance and no more."""
+def test_pool_scores_of_equal_vectors_are_chance(tmp_path: Path) -> None:
+    """A collapsed model does not exceed chance."""
     config = tiny_run(tmp_path)
     pool = ValidationPool(prepare(config.corpus, config.vocabulary), config.validation)
     scores = pool.scores(lambda sentences: (torch.zeros(len(sentences.lengths), 2),) * 2)
@@ -82,7 +82,7 @@ def test_pool_scores_do_not_depend_on_chunks(tmp_path: Path, monkeypatch: pytest
 
 
 def test_pool_hash_is_of_the_text_not_of_the_trial(tmp_path: Path) -> None:
-    """Batch, context and vocabulary of a trial leave it alone; its own seed does not."""
+    """Batch, context and vocabulary of a trial do not change it; the validation seed does."""
     hashes = []
     for changes in (
         {},
@@ -95,8 +95,8 @@ def test_pool_hash_is_of_the_text_not_of_the_trial(tmp_path: Path) -> None:
     assert hashes[0] == hashes[1] == hashes[2] != hashes[3]
 
 
-def test_pool_without_neighbours_is_one_clear_line(tmp_path: Path) -> None:
-    """Documents of one sentence each cannot be validated on."""
+def test_pool_without_neighbours_raises_one_clear_error(tmp_path: Path) -> None:
+    """Documents of one sentence each have no contexts."""
     write_corpus(tmp_path, num_documents=30, num_sentences=1)
     config = tiny_run(tmp_path)
     with pytest.raises(DataError, match="holds no two neighbouring sentences"):

@@ -1,4 +1,4 @@
-"""Codes of a file of vectors: what they keep, kept codes, the command, and its mistakes."""
+"""Codes of a file of vectors: similarity, saved codes, the command, and its errors."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from raysent.models.codes import known_codes
 from raysent.models.vector_codes import VectorCodeConfig, load_code, make_code
 
 
-def made_up(rows: int = 400, dim: int = 24) -> np.ndarray:
+def clustered_vectors(rows: int = 400, dim: int = 24) -> np.ndarray:
     """Return vectors of a few hidden directions."""
     generator = np.random.default_rng(0)
     return (generator.standard_normal((rows, 8)) @ generator.standard_normal((8, dim)) + 0.5).astype(np.float32)
 
 
 def settings(method: str, *, bits: int = 20, **others: object) -> VectorCodeConfig:
-    """Return a small code's configuration."""
+    """Return the configuration of a small code."""
     code = {"type": method} if method == "threshold" else {"type": method, "bits": bits}
     return VectorCodeConfig.model_validate({"code": code, "epochs": 3, "batch_size": 16, **others})
 
 
 @pytest.mark.parametrize("method", sorted(known_codes()))
 def test_near_vectors_have_near_codes(method, tmp_path):
-    """A vector's code is nearest to that of its slightly moved self; kept and loaded, the code gives the same bytes."""
-    vectors = made_up()
+    """A vector's code is nearest to that of the same vector with little noise; a saved code gives the same bytes."""
+    vectors = clustered_vectors()
     # The vectors have eight directions; more components than that are noise.
     made, found = make_code(vectors, settings(method, bits=8 if method == "principal_components" else 20))
     assert set(found) == {"reconstruction_mse", "similarity_kept"}
@@ -41,9 +41,9 @@ def test_near_vectors_have_near_codes(method, tmp_path):
     np.testing.assert_array_equal(load_code(tmp_path / "kept").encode_packed(vectors), codes)
 
 
-def test_threshold_at_the_mean_by_hand():
-    """Bits say which numbers are above their mean over the vectors that train."""
-    vectors = made_up(100)
+def test_threshold_at_the_mean_equals_a_comparison():
+    """A bit is 1 where a number is above its mean over the training vectors."""
+    vectors = clustered_vectors(100)
     config = VectorCodeConfig.model_validate({"code": {"type": "threshold", "threshold": "mean"}, "seed": 3})
     made, _ = make_code(vectors, config)
     train = np.random.default_rng(3).permutation(100)[5:]
@@ -53,7 +53,7 @@ def test_threshold_at_the_mean_by_hand():
 
 def test_training_lowers_the_error():
     """More epochs restore held-out vectors better, and the same seed gives the same code."""
-    vectors = made_up(1000)
+    vectors = clustered_vectors(1000)
     errors = [make_code(vectors, settings("autoencoder", epochs=n))[1]["reconstruction_mse"] for n in (1, 8, 8)]
     assert errors[1] < errors[0]
     assert errors[1] == errors[2]
@@ -65,22 +65,22 @@ def test_training_lowers_the_error():
         (np.ones(3, dtype=np.float32), r"vectors: must be numbers \[rows, dim\], neither size 0; given float32 \[3\]"),
         (np.ones((100, 4), dtype=np.int64), r"must be numbers \[rows, dim\].*given int64 \[100, 4\]"),
         (np.full((100, 4), np.nan, dtype=np.float32), "must be finite; given NaN or infinity between rows 0 and 8192"),
-        (made_up(99), "must have at least 100 rows to train and evaluate a code; given 99"),
+        (clustered_vectors(99), "must have at least 100 rows to train and evaluate a code; given 99"),
     ],
 )
-def test_odd_vectors_are_refused(vectors, message):
+def test_invalid_vectors_raise_one_clear_error(vectors, message):
     """What must hold, and what was given."""
     with pytest.raises(DataError, match=message):
         make_code(vectors, settings("autoencoder"))
 
 
-def test_odd_codes_are_refused(tmp_path):
-    """Too many bits, another size of vector, a folder of something else."""
+def test_invalid_codes_raise_one_clear_error(tmp_path):
+    """Too many bits, vectors of another size, a folder of another kind."""
     with pytest.raises(ConfigError, match="must be at most 24, the size of the vectors, for principal_components"):
-        make_code(made_up(), settings("principal_components", bits=25))
-    made, _ = make_code(made_up(), settings("random_projection"))
+        make_code(clustered_vectors(), settings("principal_components", bits=25))
+    made, _ = make_code(clustered_vectors(), settings("random_projection"))
     with pytest.raises(DataError, match="must have 24 numbers a row, as the code does; given 25"):
-        made.encode_packed(made_up(dim=25))
+        made.encode_packed(clustered_vectors(dim=25))
     made.save(tmp_path)
     (tmp_path / "code.json").write_text(
         '{"kind": "raysent code", "dim": 12, "config": {"code": {"type": "threshold"}}}'
@@ -89,10 +89,10 @@ def test_odd_codes_are_refused(tmp_path):
         load_code(tmp_path)
 
 
-def test_binarize_writes_codes_and_uses_a_kept_one(tmp_path, monkeypatch, capsys):
-    """The command says what a code keeps; another file gets the same code; mistakes are one line."""
+def test_binarize_writes_codes_and_uses_a_saved_one(tmp_path, monkeypatch, capsys):
+    """The command reports the code's scores; another file gets the same code; errors are one line."""
     monkeypatch.chdir(tmp_path)
-    np.save("vectors.npy", made_up())
+    np.save("vectors.npy", clustered_vectors())
     raysent = CommandLine(monkeypatch, capsys)
     arguments = ("binarize", "vectors.npy", "-o", "codes.npy", "--method", "random_projection", "--bits", "20")
     about = json.loads(raysent(*arguments, "--keep", "kept", "--json").out)

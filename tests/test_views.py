@@ -1,4 +1,4 @@
-"""Multi-view: pooling, agreement, generation, the stored top component, and runs from text to encoded views."""
+"""Multi-view: pooling, agreement, generation, the stored singular vector, and runs from text to encoded views."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def views_run(folder: Path, name: str, **changes: Any) -> RunConfig:
 
 
 @pytest.mark.parametrize("implementation", ["auto", "packed", "torch"])
-def test_pooled_states_are_their_restatement(implementation):
-    """Maximum, mean, minimum and last of every sentence's own states, whatever else is in the batch and runs them."""
+def test_pooled_states_equal_their_restatement(implementation):
+    """Maximum, mean, minimum and last of every sentence's states, in any batch and by any implementation."""
     config = Gru(embedding=EmbeddingConfig(dim=5), hidden_size=6, bidirectional=True, encode_pooling=POOLINGS)
     config = config.model_copy(update={"implementation": implementation})
     vocabulary = Vocabulary(["<pad>", "<unk>", *(f"w{number}" for number in range(2, 30))])
@@ -79,8 +79,8 @@ def test_pooled_states_are_their_restatement(implementation):
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean", "max", "min"])
-def test_linear_is_its_restatement(pooling):
-    """A map of each word, pooled; several poolings side by side in `encode`, a block for each map."""
+def test_linear_equals_its_restatement(pooling):
+    """A map of each word, pooled; `encode` concatenates poolings, with a block for each map."""
     config = Linear(
         embedding=EmbeddingConfig(dim=5), hidden_size=4, pooling=pooling, encode_pooling=POOLINGS, num_maps=2
     )
@@ -102,8 +102,8 @@ def test_linear_is_its_restatement(pooling):
 
 
 @pytest.mark.parametrize("shape", [(60, 25), (25, 60)])
-def test_top_direction_is_the_same_with_and_without_a_second_moment_matrix(shape):
-    """Ten iterations go without it, forty with it; where nothing changes any more, the rest is left out."""
+def test_first_singular_vector_is_the_same_by_both_products(shape):
+    """Ten iterations compute without the second-moment matrix, forty with it; iteration stops after convergence."""
     torch.manual_seed(0)
     vectors = torch.randn(shape, dtype=torch.float64) + 2
     start = torch.nn.functional.normalize(vectors.mean(dim=0), dim=0)
@@ -116,8 +116,8 @@ def test_top_direction_is_the_same_with_and_without_a_second_moment_matrix(shape
 
 
 @pytest.mark.parametrize("shape", [(40, 9), (9, 40)])
-def test_top_direction_is_the_first_singular_vector(shape):
-    """On either side of the Gram matrix, given a gap."""
+def test_first_singular_vector_equals_numpys(shape):
+    """For both Gram matrices, if the first singular value is clearly the largest."""
     generator = torch.Generator().manual_seed(0)
     strong = torch.outer(torch.randn(shape[0], generator=generator), torch.randn(shape[1], generator=generator))
     vectors = 3 * strong + torch.randn(shape, generator=generator)
@@ -129,8 +129,8 @@ def test_top_direction_is_the_first_singular_vector(shape):
 
 
 @pytest.mark.parametrize("includes_itself", [True, False])
-def test_agreement_is_its_restatement(includes_itself):
-    """Cosines of both ways, a softmax at the temperature, neighbours in the same document."""
+def test_agreement_equals_its_restatement(includes_itself):
+    """Cosines in both directions, a softmax at the temperature, neighbours in the same document."""
     config = Agreement(context_size=2, temperature=0.5, power_iterations=0, includes_itself=includes_itself)
     read, batch = ToyRead(2), toy_batch(ContextBatches)
     loss = build_objective(config, build_context())(read, batch)
@@ -141,8 +141,8 @@ def test_agreement_is_its_restatement(includes_itself):
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_self_agreement_leaves_the_sentence_itself_out():
-    """One view, the diagonal no candidate; the temperature has a gradient."""
+def test_self_agreement_excludes_the_sentence_itself():
+    """One view; the diagonal is no candidate; the temperature has a gradient."""
     read, batch = ToyRead(1), toy_batch(ContextBatches)
     objective = build_objective(SelfAgreement(context_size=1, power_iterations=0), build_context())
     loss = objective(read, batch)
@@ -153,8 +153,8 @@ def test_self_agreement_leaves_the_sentence_itself_out():
     assert objective.agreement.log_temperature.grad.abs() > 0
 
 
-def test_agreement_does_not_change_with_the_component_that_it_removes():
-    """Vectors along one strong direction: the loss is that of what remains."""
+def test_agreement_ignores_the_first_singular_vector():
+    """Vectors along one strong direction: the loss is that of the rest."""
     objective = build_objective(Agreement(power_iterations=30, context_size=1), build_context())
     vectors = torch.randn(12, 8, generator=torch.Generator().manual_seed(3))
     strong = torch.zeros(8)
@@ -167,7 +167,7 @@ def test_agreement_does_not_change_with_the_component_that_it_removes():
 
 
 def _generation(**changes: Any):
-    """An objective over 30 words that occur equally often, its read, and its map."""
+    """An objective over 30 words that occur equally often, its read function, its map and its words."""
     given = build_context(word_dim=5)
     table = WordTable(given.words.weight.detach().clone(), trained=False)
     weight = torch.nn.Parameter(torch.randn(8, 5, generator=torch.Generator().manual_seed(4)))
@@ -176,8 +176,8 @@ def _generation(**changes: Any):
     return build_objective(Generation(**changes), type(given)(**values)), ToyRead(2), weight, table.weight
 
 
-def test_generation_is_its_restatement():
-    """Every word of the next sentence against each sentence's own negatives."""
+def test_generation_equals_its_restatement():
+    """Every word of the next sentence against the negatives of its sentence."""
     objective, read, weight, table = _generation(num_negatives=3)
     batch = toy_batch(ContextBatches)
     drawn = objective._draw(12, torch.Generator().manual_seed(7))
@@ -191,7 +191,7 @@ def test_generation_is_its_restatement():
     assert drawn.min() >= 2
 
 
-def test_next_words_stay_inside_the_document():
+def test_next_words_are_of_the_same_document():
     """The last sentence of a document has none."""
     batch = toy_batch(ContextBatches)
     rows, words = next_words(batch)
@@ -201,7 +201,7 @@ def test_next_words_stay_inside_the_document():
 
 @pytest.mark.parametrize("shape", [(20, 6), (6, 20)])
 def test_orthonormalize_makes_the_smaller_side_orthonormal(shape):
-    """Parseval's step, many times over."""
+    """Many of Parseval's steps."""
     weight = torch.nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(0)) / 10)
     for _ in range(3000):
         orthonormalize(weight, beta=0.01)
@@ -211,7 +211,7 @@ def test_orthonormalize_makes_the_smaller_side_orthonormal(shape):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_views_train_resume_save_and_encode(tmp_path: Path, name: str):
-    """Every row of the ablation: stopped and resumed it is the same model, and its loaded vectors are its own."""
+    """Every row of the ablation: a stopped and resumed run gives the same model, and a loaded model the same vectors."""
     config = views_run(tmp_path, name, training__max_steps=6, training__num_reports=3)
     whole = fit(config, tmp_path / "whole")
     assert whole.status == "finished"
@@ -225,7 +225,7 @@ def test_views_train_resume_save_and_encode(tmp_path: Path, name: str):
 
 
 def test_average_of_views_is_the_mean_of_the_unit_blocks(tmp_path: Path):
-    """Of three views, f, g and the inverse decoder; each without its component."""
+    """Of three views, f, g and the inverse decoder; each without its first singular vector."""
     changes = {"postprocessing": {"remove_component": True, "num_sentences": 50, "combine": "average"}}
     fit(views_run(tmp_path, "GD", training__max_steps=3, **changes), tmp_path / "average")
     fit(views_run(tmp_path, "GD", training__max_steps=3), tmp_path / "concat")
@@ -236,8 +236,8 @@ def test_average_of_views_is_the_mean_of_the_unit_blocks(tmp_path: Path):
         assert abs(block @ component.numpy()) < 1e-5
 
 
-def test_parameter_count_is_the_papers():
-    """F of 1024 units a direction, g of 2048 x 300, words apart: 8.76 million."""
+def test_number_of_parameters_is_that_of_the_paper():
+    """F of 1024 units a direction, g of 2048 x 300, without words: 8.76 million."""
     words = EmbeddingConfig(dim=300, vectors="ppmi", trained=False)
     config = ModelConfig(
         encoder=Gru(hidden_size=2048, bidirectional=True, embedding=words, initialization="he"),
@@ -268,7 +268,7 @@ def test_parameter_count_is_the_papers():
         ({"encoder": {**VIEWS["encoder"], "pooling": "max", "implementation": "packed"}}, "pooling must be last with"),
     ],
 )
-def test_view_mistakes_are_one_clear_line(tmp_path: Path, changes: dict[str, Any], message: str):
+def test_view_mistakes_raise_one_clear_error(tmp_path: Path, changes: dict[str, Any], message: str):
     """What must hold, and what was given."""
     with pytest.raises(ValueError, match=message):
         views_run(tmp_path, "G", **changes)

@@ -1,4 +1,4 @@
-"""A batch of each kind, and a toy way to read it: sums of random word vectors, so that objectives need no encoder."""
+"""A batch of each kind, and a toy read function: sums of random word vectors, so that objectives need no encoder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def toy_batch(kind, size=12, seed=0):
 
 
 def build_context(dim=8, seed=0, num_classes=3, word_dim=5):
-    """What an objective with parameters is built with."""
+    """The context that an objective is built with."""
     generator = torch.Generator().manual_seed(seed)
     table = WordTable(torch.randn(NUM_WORDS, word_dim, generator=generator), trained=True)
     decoder = torch.nn.Parameter(torch.randn(dim, word_dim, generator=generator))

@@ -1,4 +1,4 @@
-"""The training loop: it learns, ends well in every way it can end, and resumes to the last bit."""
+"""The training loop: it learns, ends in every way it can end, and resumes bit for bit."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from raysent.training.workers import Workers
 
 
 class KilledError(Exception):
-    """Stands for a process that dies in the middle of a run."""
+    """The end of a process in the middle of a run."""
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    """Return the values of the model that a run left."""
+    """Return the parameters of a run's saved model."""
     return SentenceModel.load(folder).tensors()
 
 
 def same_weights(one: Path, other: Path) -> bool:
-    """Return whether two runs left the same model to the last bit."""
+    """Return whether two runs saved bit-identical models."""
     pairs = weights(one), weights(other)
     return all(torch.equal(value, pairs[1][name]) for name, value in pairs[0].items())
 
 
 def die_after(index: int) -> Callable[[Report], bool]:
-    """Return an answer to reports that kills the run at the report `index`."""
+    """Return a function of reports that kills the run at the report `index`."""
 
     def report(now: Report) -> bool:
         if now.index == index:
@@ -52,8 +52,8 @@ def die_after(index: int) -> Callable[[Report], bool]:
     return report
 
 
-def test_fit_learns_and_leaves_a_loadable_model(tmp_path: Path) -> None:
-    """Scores pass chance clearly, and the folder holds everything a run leaves."""
+def test_fit_learns_and_saves_a_loadable_model(tmp_path: Path) -> None:
+    """Scores exceed chance clearly, and the folder has every file of a run."""
     config = tiny_run(tmp_path, training__epochs=8.0, training__num_reports=4)
     outcome = fit(config, tmp_path / "run")
     assert outcome.status == "finished"
@@ -65,8 +65,8 @@ def test_fit_learns_and_leaves_a_loadable_model(tmp_path: Path) -> None:
     assert load_outcome(tmp_path / "run", key=config.key) == outcome
 
 
-def test_fit_reports_after_equal_shares_of_sentences(tmp_path: Path) -> None:
-    """Whatever the batch size, the same report comes after about the same number of sentences."""
+def test_fit_reports_after_equal_numbers_of_sentences(tmp_path: Path) -> None:
+    """For any batch size, a report comes after about the same number of sentences."""
     sentences = []
     for batch_size in (12, 24):
         config = tiny_run(tmp_path, training__batch_size=batch_size)
@@ -86,7 +86,7 @@ def test_fit_reports_after_equal_shares_of_sentences(tmp_path: Path) -> None:
     ],
 )
 def test_fit_killed_and_resumed_gives_the_same_weights(tmp_path: Path, changes: dict[str, Any]) -> None:
-    """Dying after the second report changes nothing in the end."""
+    """A kill after the second report does not change the result."""
     config = tiny_run(tmp_path, **changes)
     straight = fit(config, tmp_path / "straight")
     with pytest.raises(KilledError):
@@ -98,7 +98,7 @@ def test_fit_killed_and_resumed_gives_the_same_weights(tmp_path: Path, changes: 
 
 
 def test_fit_stopped_by_a_report_keeps_the_model_of_that_step(tmp_path: Path) -> None:
-    """An answer of False ends the run with a loadable model, and it can go on later."""
+    """An answer of False ends the run with a loadable model, and it can be resumed."""
     config = tiny_run(tmp_path)
     stopped = fit(config, tmp_path / "run", report=lambda report: report.index < 2)
     assert (stopped.status, stopped.step) == ("stopped", math.ceil(stopped.num_steps / 2))
@@ -109,15 +109,15 @@ def test_fit_stopped_by_a_report_keeps_the_model_of_that_step(tmp_path: Path) ->
 
 
 def test_fit_does_not_train_a_finished_run_again(tmp_path: Path) -> None:
-    """The second call only tells how the first one ended."""
+    """The second call returns the outcome of the first."""
     config = tiny_run(tmp_path)
     first = fit(config, tmp_path / "run")
     assert fit(config, tmp_path / "run", report=die_after(1)) == first
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
-def test_fit_ends_with_nan_and_keeps_the_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loss that is no number ends the run; the model is that of the report before."""
+def test_fit_ends_with_nan_and_keeps_the_last_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss of NaN ends the run; the model is that of the previous report."""
     config = tiny_run(tmp_path)
     good = fit(config, tmp_path / "good", report=lambda report: report.index < 2)
     real = SentenceModel.loss
@@ -133,8 +133,8 @@ def test_fit_ends_with_nan_and_keeps_the_last_good_checkpoint(tmp_path: Path, mo
     assert same_weights(tmp_path / "run", tmp_path / "good")
 
 
-def test_fit_ends_with_nan_where_the_weights_overflow(tmp_path: Path) -> None:
-    """A learning rate beyond all measure is a status, not a crash."""
+def test_fit_ends_with_nan_if_the_weights_overflow(tmp_path: Path) -> None:
+    """A huge learning rate is a status, not a crash."""
     config = tiny_run(tmp_path, training__learning_rate=1e30, encoder={"type": "bag"})
     outcome = fit(config, tmp_path / "run")
     assert (outcome.status, outcome.step, outcome.metrics) == ("nan", 0, {})
@@ -149,8 +149,8 @@ def test_fit_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
         fit(tiny_run(tmp_path, seed=1), tmp_path / "run")
 
 
-def test_fit_falls_back_from_a_truncated_checkpoint(tmp_path: Path) -> None:
-    """The checkpoint before the damaged one leads to the same end."""
+def test_fit_resumes_from_the_checkpoint_before_a_truncated_one(tmp_path: Path) -> None:
+    """The result is the same."""
     config = tiny_run(tmp_path)
     with pytest.raises(KilledError):
         fit(config, tmp_path / "run", report=die_after(3))
@@ -161,8 +161,8 @@ def test_fit_falls_back_from_a_truncated_checkpoint(tmp_path: Path) -> None:
     assert same_weights(tmp_path / "straight", tmp_path / "run")
 
 
-def test_fit_with_no_whole_checkpoint_is_one_clear_line(tmp_path: Path) -> None:
-    """Work is never thrown away in silence."""
+def test_fit_with_damaged_checkpoints_raises_one_clear_error(tmp_path: Path) -> None:
+    """It does not start again without saying so."""
     config = tiny_run(tmp_path)
     with pytest.raises(KilledError):
         fit(config, tmp_path / "run", report=die_after(1))
@@ -172,8 +172,8 @@ def test_fit_with_no_whole_checkpoint_is_one_clear_line(tmp_path: Path) -> None:
         fit(config, tmp_path / "run")
 
 
-def test_fit_on_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checkpoint before stays whole."""
+def test_fit_on_a_full_disk_raises_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The previous checkpoint stays complete."""
     config = tiny_run(tmp_path)
 
     def full(tensors: object, path: Path, metadata: object = None) -> None:
@@ -189,7 +189,7 @@ def test_fit_on_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytes
     assert fit(config, tmp_path / "run").status == "finished"
 
 
-def test_fit_on_too_little_text_is_one_clear_line(tmp_path: Path) -> None:
+def test_fit_on_too_little_text_raises_one_clear_error(tmp_path: Path) -> None:
     """A training split smaller than one batch cannot be trained on."""
     with pytest.raises(DataError, match=r"training\.batch_size: must be at most \d+ for the \d+ train"):
         fit(tiny_run(tmp_path, training__batch_size=4000), tmp_path / "run")
@@ -201,8 +201,8 @@ def test_fit_refuses_a_batch_that_does_not_divide(tmp_path: Path) -> None:
         fit(tiny_run(tmp_path), tmp_path / "run", workers=Workers(rank=0, world_size=5))
 
 
-def test_row_exact_adam_follows_dense_adam(tmp_path: Path) -> None:
-    """The two optimisers leave the same weights."""
+def test_row_exact_adam_equals_dense_adam(tmp_path: Path) -> None:
+    """Both optimizers give the same weights."""
     for exact in (True, False):
         fit(tiny_run(tmp_path, training__row_exact_adam=exact), tmp_path / str(exact))
     dense = weights(tmp_path / "False")
@@ -210,8 +210,8 @@ def test_row_exact_adam_follows_dense_adam(tmp_path: Path) -> None:
         torch.testing.assert_close(value, dense[name], atol=1e-4, rtol=0)
 
 
-def test_bfloat16_training_reaches_like_scores(tmp_path: Path) -> None:
-    """Mixed precision is a matter of speed."""
+def test_bfloat16_training_reaches_similar_scores(tmp_path: Path) -> None:
+    """Mixed precision changes the speed, not the result."""
     outcomes = [
         fit(tiny_run(tmp_path, training__precision=word, training__epochs=4.0), tmp_path / word)
         for word in ("float32", "bfloat16")
@@ -220,7 +220,7 @@ def test_bfloat16_training_reaches_like_scores(tmp_path: Path) -> None:
 
 
 def test_clip_gradients_per_tensor_and_global() -> None:
-    """Each tensor by itself, or all by their common norm; a small one is left alone."""
+    """Each tensor by its norm, or all by their common norm; a small gradient is unchanged."""
     for per, expected in (("tensor", [1.0, 0.5]), ("global", [10 / math.sqrt(100.25), 0.5 / math.sqrt(100.25)])):
         parameters = [torch.nn.Parameter(torch.zeros(4)) for _ in range(2)]
         parameters[0].grad = torch.full((4,), 5.0)
@@ -238,8 +238,8 @@ def test_clip_gradients_sums_repeated_rows_first() -> None:
     assert float(table.grad.to_dense()[3, 0] / table.grad.to_dense()[1, 0]) == pytest.approx(2.0)
 
 
-def test_learning_rate_warms_up_and_falls() -> None:
-    """Rising over the warm-up, then straight down; constant by default."""
+def test_learning_rate_warms_up_and_decreases() -> None:
+    """It increases over the warm-up, then decreases linearly; by default it is constant."""
     config = TrainingConfig(learning_rate=1.0, schedule="linear", warmup_steps=2)
     assert [learning_rate(config, step, num_steps=6) for step in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
     assert learning_rate(TrainingConfig(learning_rate=1.0), 5, num_steps=6) == 1.0
@@ -252,13 +252,13 @@ def test_count_steps_is_at_least_one() -> None:
     assert count_steps(TrainingConfig(epochs=1.5, max_steps=4), steps_per_epoch=10) == 4
 
 
-def test_report_index_passes_over_shares_that_no_step_ends() -> None:
-    """Three steps and ten reports: three reports, of the shares that are done by then."""
+def test_report_index_skips_reports_without_a_step() -> None:
+    """Three steps and ten reports: three reports."""
     assert [report_index(step, num_steps=3, num_reports=10) for step in (1, 2, 3)] == [3, 6, 10]
 
 
 def _worker(rank: int, port: int, runs: list[tuple[str, str]]) -> None:
-    """Be one of two processes of a gloo group, and train each run."""
+    """Run every run in one of two processes of a gloo group."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     for config_json, folder in runs:
@@ -319,7 +319,7 @@ def named_run(folder: Path, name: str) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def by_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train all runs in two processes, which are started only once; a folder for each run."""
+    """Train all runs in two processes, which are started once; a folder for each run."""
     folder = tmp_path_factory.mktemp("two")
     runs = [(named_run(folder, name).model_dump_json(), str(folder / name)) for name in _RUNS]
     [port] = free_ports(1)
@@ -329,7 +329,7 @@ def by_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["gru", "bi", "bag", "concat", "skip", "views"])
 def test_two_workers_equal_one_on_the_same_sentences(tmp_path: Path, by_two_workers: Path, name: str) -> None:
-    """With gathered candidates the number of processes is a matter of speed alone."""
+    """With gathered candidates the number of processes does not change the result."""
     fit(named_run(tmp_path, name), tmp_path / "one")
     one, two = weights(tmp_path / "one"), weights(by_two_workers / name)
     for name_of_value, value in one.items():
@@ -340,7 +340,7 @@ def test_two_workers_equal_one_on_the_same_sentences(tmp_path: Path, by_two_work
 
 
 def test_second_encoder_of_another_kind_trains_and_encodes(tmp_path: Path) -> None:
-    """F is a GRU and g a bag of words, with vectors of one size; killed and resumed they are the same."""
+    """F is a GRU and g a bag of words, with vectors of one size; a killed and resumed run gives the same model."""
     config = tiny_run(tmp_path, second_encoder={"type": "bag", "embedding": {"dim": 8}}, training__max_steps=6)
     assert fit(config, tmp_path / "run").status == "finished"
     model = SentenceModel.load(tmp_path / "run")
@@ -355,8 +355,8 @@ def test_second_encoder_of_another_kind_trains_and_encodes(tmp_path: Path) -> No
         tiny_run(tmp_path, second_encoder={"type": "bag"}, objective={"type": "sentence_decoding"})
 
 
-def test_scored_pairs_give_a_correlation_beside_the_contexts(tmp_path: Path) -> None:
-    """The mean over the sets of a folder and a file; the same figure by hand."""
+def test_pairs_with_scores_add_a_correlation(tmp_path: Path) -> None:
+    """The mean over the sets of a folder and a file; the saved model gives the same value."""
     generator = np.random.default_rng(0)
     words = [f"w{number}" for number in range(40)]
     pairs = [" ".join(generator.choice(words, 3)) + "\t" + " ".join(generator.choice(words, 3)) for _ in range(20)]
@@ -374,14 +374,14 @@ def test_scored_pairs_give_a_correlation_beside_the_contexts(tmp_path: Path) -> 
     assert outcome.metrics["pearson"] == pytest.approx(expected, abs=1e-5)
 
 
-def test_two_workers_without_gathering_share_the_mean_gradient(by_two_workers: Path) -> None:
-    """Local candidates train too, and take twice the sentences of one worker."""
+def test_two_workers_without_gathering_average_their_gradients(by_two_workers: Path) -> None:
+    """Local candidates train too, with twice the sentences of one worker."""
     outcome = json.loads((by_two_workers / "local-outcome-1.json").read_text())
     assert (outcome["status"], outcome["sentences"]) == ("finished", 2 * 2 * 24)
 
 
-def test_dense_adam_is_that_of_torch() -> None:
-    """The same weights, step for step, also where a gradient is missing once."""
+def test_dense_adam_equals_torchs() -> None:
+    """The same weights after every step, also if a gradient is missing once."""
     generator = torch.Generator().manual_seed(0)
     ours = [torch.nn.Parameter(torch.randn(4, 3, generator=generator)) for _ in range(2)]
     theirs = [torch.nn.Parameter(parameter.detach().clone()) for parameter in ours]

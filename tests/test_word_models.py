@@ -1,8 +1,9 @@
-"""More words for a trained model by a linear map, and the bag of its words."""
+"""Models made from word vectors: averages, expansion by a linear map, and the bag of a model's words."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,62 @@ from tiny_run import tiny_run
 
 from raysent.data.vocabulary import Vocabulary, WordVectors, fit_linear_map, new_words, shared_words
 from raysent.errors import DataError
-from raysent.models import SentenceModel, bag_of_words, expand, load
+from raysent.models import SentenceModel, average_of_words, bag_of_words, expand, load
 from raysent.training.loop import fit
+
+VECTORS = WordVectors(["the", "cat", "sat"], np.array([[1, 2], [3, -1], [0, 5]], dtype=np.float32))
+
+
+def write_files(folder: Path) -> None:
+    """Write the vectors, counts and some sentences."""
+    lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(*VECTORS, strict=True)]
+    (folder / "vectors.txt").write_text("".join(lines))
+    (folder / "counts.txt").write_text("the 90\ncat 9\nsat 1\n")
+    (folder / "text.txt").write_text("the cat\ncat sat\nthe the sat\n")
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "sif"])
+def test_average_equals_its_restatement(weighting):
+    """Each word's vector times a / (a + p), summed over the sentence, of unit length; unknown words add nothing."""
+    model = average_of_words(VECTORS, weighting=weighting, counts={"the": 90, "cat": 9, "sat": 1}, sif_weight=0.1)
+    shares = np.array([0.9, 0.09, 0.01])
+    weights = 0.1 / (0.1 + shares) if weighting == "sif" else np.ones(3)
+    expected = weights[0] * VECTORS.vectors[0] + weights[1] * VECTORS.vectors[1]
+    np.testing.assert_allclose(model.encode(["the cat dog"])[0], expected / np.linalg.norm(expected), atol=1e-6)
+
+
+def test_average_command_removes_the_first_singular_vector(tmp_path, monkeypatch, capsys):
+    """The mean of a sentence loses its projection on the first singular vector of the text's means; the model loads and encodes."""
+    write_files(tmp_path)
+    raysent = CommandLine(monkeypatch, capsys)
+    files = (tmp_path / "vectors.txt", "-o", tmp_path / "model")
+    ran = raysent("average", *files, "--remove-component", tmp_path / "text.txt", "--json")
+    assert (ran.code, json.loads(ran.out)["dim"]) == (0, 2)
+    v = VECTORS.vectors
+    means = np.stack([(v[0] + v[1]) / 2, (v[1] + v[2]) / 2, (2 * v[0] + v[2]) / 3])
+    top = np.linalg.svd(means, full_matrices=False)[2][0]
+    expected = means[0] - (means[0] @ top) * top
+    vector = load(tmp_path / "model").encode(["the cat"])[0]
+    np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--weighting", "sif"), "--counts: must name a file of 'word count' lines for --weighting sif; given none"),
+        (("--weighting", "tfidf"), "--weighting: must be uniform or sif; given 'tfidf'"),
+        (("--weighting", "sif", "--counts", "text.txt"), "text.txt:1: must be a word and a whole number; given 'the"),
+        (("--remove-component", "nowhere.txt"), "nowhere.txt: no such file"),
+    ],
+)
+def test_average_mistakes_raise_one_clear_error(tmp_path, monkeypatch, capsys, arguments, message):
+    """Exit code 2, and no model is written."""
+    write_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    ran = CommandLine(monkeypatch, capsys)("average", "vectors.txt", "-o", "model", *arguments)
+    assert (ran.code, message in ran.err) == (2, True), ran.err
+    assert not (tmp_path / "model").exists()
+
 
 CONCAT = {
     "type": "concat",
@@ -25,14 +80,14 @@ CONCAT = {
 
 
 def pretrained(seed=0, dim=3):
-    """Vectors for the words w0 to w39 of the tiny corpus, and for twelve more, one of them a phrase."""
+    """Vectors for the words w0 to w39 of the tiny corpus, and for twelve others, one of them a phrase."""
     words = [*(f"w{number}" for number in range(40)), *(f"new{number}" for number in range(11)), "new_phrase"]
     return WordVectors(words, np.random.default_rng(seed).normal(size=(52, dim)).astype(np.float32))
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A trained model of two towers with two word tables each; its folder."""
+    """The folder of a trained model of two towers with two word tables each."""
     folder = tmp_path_factory.mktemp("trained")
     fit(tiny_run(folder, encoder=CONCAT, training__max_steps=3), folder / "run")
     return folder / "run"
@@ -40,7 +95,7 @@ def trained(tmp_path_factory):
 
 @pytest.mark.parametrize("has_intercept", [True, False])
 def test_linear_map_is_the_least_squares_solution(has_intercept):
-    """The normal equations hold, and an exact map is found again."""
+    """An exact linear map is recovered."""
     generator = np.random.default_rng(0)
     x, weight, intercept = generator.normal(size=(50, 4)), generator.normal(size=(4, 3)), generator.normal(size=3)
     y = x @ weight + has_intercept * intercept
@@ -50,8 +105,8 @@ def test_linear_map_is_the_least_squares_solution(has_intercept):
     np.testing.assert_allclose(found(x.astype(np.float32)), y, atol=1e-4)
 
 
-def test_new_words_leave_out_phrases_and_what_no_sentence_reaches():
-    """Words of the vocabulary, phrases, and with a lowered vocabulary those with capitals."""
+def test_new_words_exclude_phrases_and_unreachable_words():
+    """Words of the vocabulary, phrases, and capitalized words if the vocabulary is lower-cased."""
     vectors = WordVectors(["cat", "Dog", "bird", "a_b"], np.ones((4, 2), dtype=np.float32))
     words = ["<pad>", "<unk>", "cat", "fish"]
     assert new_words(Vocabulary(words), vectors).tolist() == [1, 2]
@@ -60,8 +115,8 @@ def test_new_words_leave_out_phrases_and_what_no_sentence_reaches():
     assert (ids.tolist(), rows.tolist()) == ([2], [0])
 
 
-def test_expansion_keeps_the_words_that_were_there(trained):
-    """Sentences of known words have the same vectors to the last bit, in both towers and blocks."""
+def test_expansion_keeps_the_vectors_of_known_words(trained):
+    """Sentences of known words have bit-identical vectors, in both towers and blocks."""
     model = SentenceModel.load(trained)
     expanded = expand(model, pretrained())
     assert len(expanded.vocabulary) == len(model.vocabulary) + 11
@@ -70,7 +125,7 @@ def test_expansion_keeps_the_words_that_were_there(trained):
     assert not np.array_equal(model.encode(["new1 w2"]), expanded.encode(["new1 w2"]))
 
 
-def test_expansion_maps_every_table_by_itself(trained, tmp_path):
+def test_expansion_fits_a_map_for_every_table(trained, tmp_path):
     """A new word's row is the image of its pretrained vector, in each table; the model saves and loads."""
     model, vectors = SentenceModel.load(trained), pretrained()
     expanded = expand(model, vectors)
@@ -82,7 +137,7 @@ def test_expansion_maps_every_table_by_itself(trained, tmp_path):
     assert np.array_equal(load(tmp_path / "expanded").encode(["new3 w1"]), expanded.encode(["new3 w1"]))
 
 
-def test_expansion_with_too_few_shared_words_is_one_clear_line(trained):
+def test_expansion_with_too_few_shared_words_raises_one_clear_error(trained):
     """The map would not be determined."""
     vectors = WordVectors(["w1", "w2", "other"], np.ones((3, 5), dtype=np.float32))
     with pytest.raises(DataError, match=r"^VECTORS: must share more than 5 words with the model, .*; given 2; check"):
@@ -101,8 +156,8 @@ def test_bag_of_words_is_the_mean_of_each_table(trained):
     np.testing.assert_allclose(vectors[0], expected, atol=1e-6)
 
 
-def test_expand_and_bag_from_the_command_line(trained, tmp_path, monkeypatch, capsys):
-    """Both write a folder that every command takes for a model, and never over one."""
+def test_expand_and_bag_commands_write_models(trained, tmp_path, monkeypatch, capsys):
+    """Both write a folder that every command accepts as a model, and never overwrite one."""
     raysent = CommandLine(monkeypatch, capsys)
     vectors, folder = pretrained(), tmp_path / "expanded"
     lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(*vectors, strict=True)]

@@ -1,4 +1,4 @@
-"""Checkpoints between reports: due when they are worth it, and a run that goes on from one is the same to the bit."""
+"""Checkpoints between reports: when they are due, and that a run resumed from one is bit-identical."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from raysent.training.outcome import load_reports
 
 
 class KilledError(Exception):
-    """Stands for the end of a machine."""
+    """The end of a machine."""
 
 
-def test_best_interval_follows_young() -> None:
-    """Two seconds to save and one interruption in a hundred hours: every twenty minutes; none: never."""
+def test_best_interval_is_youngs() -> None:
+    """Two seconds to save and one interruption in a hundred hours: every twenty minutes; no interruptions: never."""
     assert best_interval_s(2.0, per_hour=0.01) == pytest.approx(math.sqrt(2 * 2.0 * 360_000))
     assert best_interval_s(2.0, per_hour=0.0) == math.inf
 
 
 def test_best_interval_loses_least() -> None:
-    """Against the share of time lost, saving and doing again, over a grid of intervals."""
+    """Against the expected loss of saving and repeating, over a grid of intervals."""
     save_s, per_hour = 3.0, 0.5
     grid = torch.linspace(10, 1000, 9901)
     lost = save_s / grid + grid / 2 * per_hour / 3600
@@ -37,7 +37,7 @@ def test_best_interval_loses_least() -> None:
 
 
 def _saves(timer: SaveTimer, *, until_s: int, left_s: Callable[[int], float | None]) -> list[int]:
-    """Return the seconds at which a run that looks every second, and saves in half a second, saves."""
+    """Return the seconds at which a run saves that checks every second, and saves in half a second."""
     saves = []
     for now_s in range(1, until_s + 1):
         if timer.is_due(now_s=now_s, left_s=left_s(now_s)):
@@ -46,15 +46,15 @@ def _saves(timer: SaveTimer, *, until_s: int, left_s: Callable[[int], float | No
     return saves
 
 
-def test_timer_saves_at_once_after_a_notice_and_just_before_its_end() -> None:
-    """Two saves: what is trained in between was paid for."""
+def test_timer_saves_after_a_notice_and_before_its_deadline() -> None:
+    """Two saves keep the training in between."""
     timer = SaveTimer(per_hour=0.0, now_s=0.0)
     saves = _saves(timer, until_s=140, left_s=lambda now_s: 130.0 - now_s if now_s >= 10 else None)
     assert saves == [10, 130 - int(2 * 0.5 + 2 * CHECK_INTERVAL_S)]
 
 
-def test_timer_hears_a_second_notice_and_one_taken_back() -> None:
-    """An earlier deadline is a notice of its own; a drain that was called off leaves nothing to do."""
+def test_timer_follows_a_second_notice_and_a_cancelled_one() -> None:
+    """An earlier deadline is a notice of its own; a cancelled drain needs no save."""
     deadlines = {range(10, 30): 130.0, range(30, 61): 60.0, range(80, 90): 200.0}
 
     def left_s(now_s: int) -> float | None:
@@ -64,19 +64,19 @@ def test_timer_hears_a_second_notice_and_one_taken_back() -> None:
 
 
 def test_timer_saves_once_for_a_notice_that_leaves_no_time() -> None:
-    """What remains is shorter than a save: the first is the last."""
+    """If the time left is shorter than a save, the first save is the last."""
     assert _saves(SaveTimer(per_hour=0.0, now_s=0.0), until_s=10, left_s=lambda now_s: 2.0 - now_s) == [1]
 
 
-def test_timer_saves_now_and_then_where_interruptions_are_likely() -> None:
-    """The interval follows what a save takes, once one has been measured."""
+def test_timer_saves_at_the_best_interval() -> None:
+    """The interval follows the measured duration of a save."""
     timer = SaveTimer(per_hour=36.0, now_s=0.0)
     first, second = math.ceil(best_interval_s(1.0, per_hour=36.0)), math.ceil(best_interval_s(0.5, per_hour=36.0))
     assert _saves(timer, until_s=40, left_s=lambda _: None) == [first, first + second, first + 2 * second]
 
 
-def _die_at_look(number: int, *, notice_at: int) -> Callable[[], float | None]:
-    """Return a notice from one look on, of a machine that dies at a later one."""
+def _die_at_check(number: int, *, notice_at: int) -> Callable[[], float | None]:
+    """Return a notice from one check on, of a machine that dies at a later check."""
     looks = [0]
 
     def notice() -> float | None:
@@ -93,15 +93,15 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("changes", [{}, {"objective__type": "sentence_decoding"}, {"training__schedule": "linear"}])
-def test_fit_killed_between_reports_goes_on_from_the_notice(
+def test_fit_killed_between_reports_resumes_from_the_save_after_a_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object]
 ) -> None:
-    """The same weights and losses as without an interruption, and the steps since the checkpoint are counted as lost."""
+    """The weights and losses are those without an interruption, and the steps since the save are counted as lost."""
     monkeypatch.setattr("raysent.training.interruptions.CHECK_INTERVAL_S", 0.0)  # at every step
     config = tiny_run(tmp_path, training__num_reports=2, **changes)
     fit(config, tmp_path / "straight")
     with pytest.raises(KilledError):
-        fit(config, tmp_path / "killed", interruptions=Interruptions(_die_at_look(5, notice_at=2)))
+        fit(config, tmp_path / "killed", interruptions=Interruptions(_die_at_check(5, notice_at=2)))
     saved = read_json(tmp_path / "killed" / "checkpoint" / "000000002.json")
     assert (saved["step"], saved["reports"], saved["num_losses"]) == (2, [], 2)
     fit(config, tmp_path / "killed")
@@ -113,19 +113,19 @@ def test_fit_killed_between_reports_goes_on_from_the_notice(
     assert [report.steps_lost for report in resumed] == [2, 2]
 
 
-def test_fit_counts_what_two_kills_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lost steps add up, also where the second machine dies before its first checkpoint."""
+def test_fit_counts_the_steps_that_two_kills_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lost steps add up, also if the second machine dies before its first checkpoint."""
     monkeypatch.setattr("raysent.training.interruptions.CHECK_INTERVAL_S", 0.0)
     config = tiny_run(tmp_path, training__num_reports=1)
     for number in (4, 3):
         with pytest.raises(KilledError):
-            fit(config, tmp_path / "run", interruptions=Interruptions(_die_at_look(number, notice_at=99)))
+            fit(config, tmp_path / "run", interruptions=Interruptions(_die_at_check(number, notice_at=99)))
     fit(config, tmp_path / "run")
     assert load_reports(tmp_path / "run")[-1].steps_lost == 3 + 2
 
 
-def test_fit_saves_now_and_then_where_interruptions_are_likely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an interruption a millisecond every look saves; a run that ends leaves none of it."""
+def test_fit_saves_between_reports_if_interruptions_are_likely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an interruption a millisecond every check saves; a finished run keeps no checkpoint."""
     monkeypatch.setattr("raysent.training.interruptions.CHECK_INTERVAL_S", 0.0)
     saved: list[int] = []
     monkeypatch.setattr(
@@ -136,8 +136,8 @@ def test_fit_saves_now_and_then_where_interruptions_are_likely(tmp_path: Path, m
     assert len(saved) == outcome.num_steps
 
 
-def test_pulse_of_a_run_on_a_disk_is_one_file(tmp_path: Path) -> None:
-    """Nothing is kept for other machines where there is no bucket."""
+def test_heartbeat_of_a_local_run_is_one_file(tmp_path: Path) -> None:
+    """Without a bucket there is no second file."""
     pulse = Heartbeat(tmp_path, clock=iter(range(1000)).__next__)
     for step in range(200):
         pulse.write(Progress(step=step))
@@ -145,8 +145,8 @@ def test_pulse_of_a_run_on_a_disk_is_one_file(tmp_path: Path) -> None:
     assert steps_lost(tmp_path, Progress(step=150)) == 49
 
 
-def test_pulse_asks_a_bucket_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three requests in two minutes; a machine that never saw the run knows what was lost up to the last of them."""
+def test_heartbeat_writes_to_a_bucket_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three requests in two minutes; a new machine knows the steps lost up to the last of them."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path))
     folder = tmp_path / "s3" / "127.0.0.1" / "bucket" / "run"
     sent: list[str] = []
@@ -161,8 +161,8 @@ def test_pulse_asks_a_bucket_once_a_minute(tmp_path: Path, monkeypatch: pytest.M
     assert steps_lost(folder, Progress(step=1000)) == 3 + 200
 
 
-def test_pulse_ends_no_run_where_the_bucket_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It serves a figure alone."""
+def test_heartbeat_ignores_errors_of_the_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It only counts lost steps."""
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path))
     folder = tmp_path / "s3" / "127.0.0.1" / "bucket" / "run"
 

@@ -22,14 +22,16 @@ from raysent.training.ray_train import train, training_outcome
 
 
 def same_weights(one: Path, other: Path, *, atol: float) -> None:
-    """Assert that two runs left the same model."""
+    """Assert that two runs saved bit-identical models."""
     values = SentenceModel.load(other).tensors()
     for name, value in SentenceModel.load(one).tensors().items():
         torch.testing.assert_close(values[name], value, atol=atol, rtol=0)
 
 
-def test_train_tells_a_mistake_in_the_corpus_before_ray_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No seconds of start-up before the one clear line."""
+def test_train_reports_an_error_in_the_corpus_before_ray_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No start-up before the one clear line."""
     monkeypatch.setattr("raysent.training.ray_train.ray_session", lambda _: pytest.fail("Ray was started"))
     with pytest.raises(DataError, match="nowhere"):
         train(tiny_run(tmp_path, corpus__path=str(tmp_path / "nowhere.txt")), tmp_path / "run")
@@ -42,8 +44,8 @@ def test_train_does_not_start_ray_for_a_finished_run(tmp_path: Path, monkeypatch
     assert train(tiny_run(tmp_path), tmp_path / "run") == outcome
 
 
-def test_trained_raises_the_mistake_that_a_worker_met(tmp_path: Path) -> None:
-    """It comes out as it went in, and only once."""
+def test_training_outcome_raises_the_user_error_of_a_worker(tmp_path: Path) -> None:
+    """With the same type and text, and only once."""
     told = {"kind": "ArtifactError", "text": "x: the disk is full"}
     (tmp_path / "mistake.json").write_text(json.dumps(told))
     with pytest.raises(ArtifactError, match=r"^x: the disk is full$"):
@@ -65,7 +67,7 @@ def one_ray() -> Iterator[None]:
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")  # Ray's own, of its imports and of its sockets
 def test_two_ray_workers_equal_one_process(tmp_path: Path, one_ray: None) -> None:
-    """The reports come as they are written, and the weights are those of one process."""
+    """Reports are passed on as they are written, and the weights are those of one process."""
     config = tiny_run(tmp_path, training__learning_rate=0.001, training__max_steps=6, training__num_reports=3)
     seen: list[Report] = []
     outcome = train(config, tmp_path / "two", num_workers=2, on_report=seen.append)
@@ -78,8 +80,8 @@ def test_two_ray_workers_equal_one_process(tmp_path: Path, one_ray: None) -> Non
 
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
-def test_killed_ray_worker_goes_on_and_equals_the_plain_loop(tmp_path: Path, one_ray: None) -> None:
-    """A worker that dies is started again from the last checkpoint; the weights are those of the plain loop."""
+def test_killed_ray_worker_resumes_and_equals_the_plain_loop(tmp_path: Path, one_ray: None) -> None:
+    """A worker that dies is restarted from the last checkpoint; the weights are those of the plain loop."""
     config = tiny_run(tmp_path, training__epochs=25.0)
 
     def kill(report: Report) -> None:
@@ -94,7 +96,7 @@ def test_killed_ray_worker_goes_on_and_equals_the_plain_loop(tmp_path: Path, one
 
 
 def _is_worker(process: psutil.Process) -> bool:
-    """Whether a process is a Ray Train worker."""
+    """Return whether a process is a Ray Train worker."""
     with contextlib.suppress(psutil.Error):
         return "RayTrainWorker" in " ".join(process.cmdline())
     return False
