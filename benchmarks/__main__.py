@@ -1,9 +1,10 @@
-"""Every benchmark in turn, each in a process of its own, and one Markdown table of their ratios.
+"""Runs every benchmark in its own process and prints one Markdown table of their ratios.
 
     python -m benchmarks [--corpus PATH]
 
-The corpus goes to those that read text; without one they read the embedded `docs`. Sizes are small ones, for a table in
-minutes; the figures in `benchmarks/results` name the commands that made them. What cannot run here says what it needs.
+Benchmarks that read text use the corpus; without one they use the embedded `docs`. Sizes are small, so that the table
+takes minutes; the files in `benchmarks/results` name the commands of their figures. A benchmark that cannot run here
+prints what it needs.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 READS_TEXT = {"corpus", "decoding_step", "encoding", "peers", "precision", "training_step"}
-# These take long and data of their own: they are run by name.
-BY_NAME = {"every_space", "ensembles", "pooling", "training_efficiency", "validation_share"}
-# Sizes that take a minute or less.
+# These take long and need other data; run them by name.
+BY_NAME = {"every_space", "ensembles", "pooling", "training_efficiency", "validation_share", "weights"}
+# Sizes that take at most a minute.
 SMALL = {
     "cost": ["--sweeps", "4"],
     "decoding_step": ["--sizes", "S", "--steps", "2"],
@@ -32,14 +33,14 @@ SMALL = {
     "sweep_throughput": ["--rounds", "1", "--trials", "2"],
     "training_step": ["--sizes", "S", "--steps", "3"],
 }
-# Peers that a benchmark cannot do without.
+# Peers that a benchmark requires.
 PEERS = {"encoding": ("sentence_transformers",), "peers": ("sentence_transformers", "gensim")}
-# What a ratio's name begins with.
+# Prefixes of the names of ratios.
 RATIO = "ratio"
 
 
 def ratios(value: object, place: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:
-    """Yield the ratios in what a benchmark printed, each with the names that lead to it."""
+    """Yield the ratios of a benchmark's output, each with the names that lead to it."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from ratios(inner, (*place, str(name)))
@@ -48,14 +49,14 @@ def ratios(value: object, place: tuple[str, ...] = ()) -> Iterator[tuple[str, fl
 
 
 def run(name: str, arguments: list[str]) -> list[tuple[str, float]] | None:
-    """Run a benchmark and return its ratios; None if it fails, which it says itself."""
+    """Run a benchmark and return its ratios, or None if it fails; its output says why."""
     command = [sys.executable, "-m", f"benchmarks.{name}", *arguments, "--json"]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     return None if done.returncode else list(ratios(json.loads(done.stdout)))
 
 
 def lack(name: str, *, has_corpus: bool) -> str | None:
-    """Return what a benchmark lacks here, None where it can run."""
+    """Return what a benchmark needs and does not have here, or None if it can run."""
     missing = [module for module in PEERS.get(name, ()) if importlib.util.find_spec(module) is None]
     if missing:
         return f"needs {', '.join(missing)}: pip install -c constraints.txt '.[bench]'"
@@ -65,7 +66,7 @@ def lack(name: str, *, has_corpus: bool) -> str | None:
 
 
 def main() -> int:
-    """Run all benchmarks, print the table and return how many failed."""
+    """Run all benchmarks, print the table and return the number of failures."""
     failed = 0
     print("| benchmark | what | ratio |\n|---|---|---|", flush=True)
     for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
@@ -79,7 +80,7 @@ def main() -> int:
         found = run(name, [*SMALL.get(name, []), *(sys.argv[1:] if name in READS_TEXT else [])])
         failed += found is None
         if found == []:
-            print(f"| {name} | figures that are no ratios: python -m benchmarks.{name} | |", flush=True)
+            print(f"| {name} | figures that are not ratios: python -m benchmarks.{name} | |", flush=True)
         for what, ratio in [("failed", float("nan"))] if found is None else found:
             print(f"| {name} | {what} | {ratio:.2f} |", flush=True)
     return failed

@@ -1,15 +1,16 @@
-"""Corpus preparation against the plain-Python way, on the same files: sentences per second, and their ratio.
+"""Corpus preparation against a plain Python implementation, on the same files: sentences per second and their ratio.
 
     python -m benchmarks.corpus --corpus FOLDER [--files 40] [--rounds 3] [--processes 2] [--json]
 
-The plain way does the same work (unpack, split into sentences, tokenise, count, look ids up, write them) with one
-compiled regular expression for each and a `Counter`; its expressions are simpler than the rules that ours follows. Both
-run in one process, in turn (A B A B …), and are compared by the median of their processor time, which does not see
-what else the machine is doing. Both write to a fresh folder every time.
+The plain implementation does the same work (unpack, split into sentences, tokenize, count, look up ids, write) with one
+compiled regular expression for each step and a `Counter`; its expressions are simpler than raysent's rules. Both run
+alternately in one process (A B A B …). The comparison uses the median of their processor time, which is independent of
+other work on the machine. Both write to a new folder every time.
 
-With several processes the busiest one says how fast the work can be where each has a core: `ratio_of_processes` is the
-time of one process over that of the busiest of several, their start included; the wall-clock's ratio stands beside it.
-`batch_share` is how long a batch takes to assemble and pack, over a whole training step at size S on this text.
+With several processes, the busiest one shows how fast the work is with one core for each: `ratio_of_processes` is the
+time of one process divided by that of the busiest of several, start-up included. The ratio of wall-clock times is shown
+beside it. `batch_share` is the time to assemble and pack a batch, divided by the time of a whole training step at size
+S on this text.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ TOKEN = re.compile(r"\w+?(?=n't\b)|n't\b|'(?:s|m|d|ll|re|ve)\b|\w+(?:[-.'’]\w+
 
 
 def prepare_plainly(files: list[Path], folder: Path) -> int:
-    """Prepare the files the plain way; return the number of sentences."""
+    """Prepare the files with the plain implementation; return the number of sentences."""
     counts: Counter[str] = Counter()
     sentences: list[list[str]] = []
     for file in files:
@@ -64,7 +65,7 @@ def prepare_ours(files: list[Path], folder: Path, num_processes: int = 1) -> int
 
 
 def time_processes(files: list[Path], num_processes: int) -> dict[str, float]:
-    """Return seconds with one and with several processes: of this one, of the others together, by the clock."""
+    """Return seconds with one and with several processes: of this one, of the others together, and wall-clock."""
     found = {}
     for number in (1, num_processes):
         before, started, clock = os.times(), time.process_time(), time.perf_counter()
@@ -84,7 +85,7 @@ def time_processes(files: list[Path], num_processes: int) -> dict[str, float]:
 
 
 def batch_share(files: list[Path], num_steps: int = 6) -> float:
-    """Return the share of a training step that its batch takes, from the memory-mapped text to packed tensors."""
+    """Return the share of a training step that its batch takes, from memory-mapped text to packed tensors."""
     size = SIZES["S"]
     with tempfile.TemporaryDirectory() as folder:
         config = CorpusConfig(path=[str(file) for file in files], cache_dir=folder, max_length=30)
@@ -103,7 +104,7 @@ def batch_share(files: list[Path], num_steps: int = 6) -> float:
 
 
 def measure(files: list[Path], num_rounds: int) -> dict[str, object]:
-    """Run both ways in turn and return the medians."""
+    """Run both implementations alternately and return the medians."""
     seconds: dict[str, list[float]] = {"plain": [], "raysent": []}
     num_sentences = {}
     for _ in range(num_rounds):
@@ -124,7 +125,7 @@ def measure(files: list[Path], num_rounds: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Read the command line, measure, print."""
+    """Parse the command line, measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="a folder of text, one paragraph a line")
     parser.add_argument("--files", type=int, default=40, help="files used, evenly spaced")

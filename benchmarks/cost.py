@@ -1,11 +1,11 @@
-"""Dollars to a target score, on the simulator: dollar rungs and proposals per dollar against plain ones; spot.
+"""Dollars to a target score, in simulated sweeps: rungs in dollars, proposals per dollar, and spot machines.
 
-Each comparison plays the same seeds through both ways, with the sweep's own conductor, searcher, halving, budget and
-ledger, until the same budget is spent. The target is the median over seeds of the best score that the plain way (ASHA
-with rungs in reports, TPE) comes to; a sweep that never reaches it counts with the whole budget. Ratios are geometric
-means over seeds with 95 % bootstrap intervals; above 1 the second way is cheaper.
+Each comparison runs two variants on the same seeds, with the real controller, sampler, scheduler, budget and ledger,
+until the same budget is spent. The target is the median over seeds of the best score of the baseline (ASHA with rungs
+in reports, TPE). A sweep that never reaches the target counts with its whole budget. Ratios are geometric means over
+seeds with 95 % bootstrap intervals; above 1, the second variant is cheaper.
 
-With --trials one sweep of so many trials is played through instead, on a hundred machines, and timed.
+With --trials, it simulates one sweep of that many trials on a hundred machines instead, and times it.
 
     python -m benchmarks.cost [--sweeps 24] [--budget 4] [--json]
     python -m benchmarks.cost --trials 10000 [--json]
@@ -43,12 +43,12 @@ limits: {{trials: 400, rung_unit: {unit}, sampler: {sampler}}}
 cost: {{usd_per_hour: 0.526, budget: {budget}usd}}
 """
 
-# What a doubled width adds to a trial's final score.
+# What a doubled width adds to the final score of a trial.
 GAINS = (0.02, 0.08)
 
 
 def workload(seed: int, *, gain: float) -> Callable[[Trial], SimulatedTrial]:
-    """Return made-up trials: width costs steeply and helps by `gain` a doubling, the learning rate decides most."""
+    """Return simulated trials: cost grows with width, a doubled width gains `gain`, the learning rate matters most."""
 
     def model(trial: Trial) -> SimulatedTrial:
         width, batch = trial.params["encoder.hidden_size"], trial.params["training.batch_size"]
@@ -68,7 +68,7 @@ def workload(seed: int, *, gain: float) -> Callable[[Trial], SimulatedTrial]:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to sweep: a space with its rungs and its searcher, machines, a budget, and what a doubled width gains."""
+    """A variant of a sweep: a space with its rungs and sampler, machines, a budget, and what a doubled width gains."""
 
     space: SearchSpace
     scenario: Scenario
@@ -76,7 +76,7 @@ class Way:
     gain: float
 
     def play(self, seeds: Iterable[int]) -> list[SimulatedSweep]:
-        """Play one sweep through for each seed."""
+        """Simulate one sweep for each seed."""
         return [self._play(seed) for seed in seeds]
 
     def _play(self, seed: int) -> SimulatedSweep:
@@ -86,7 +86,7 @@ class Way:
 
 
 def dollars_to(swept: SimulatedSweep, target: float) -> tuple[float, bool]:
-    """Return the dollars by which a sweep reached a score, all of them where it did not, and whether it did."""
+    """Return the dollars until a sweep reached a score, or all its dollars if it did not, and whether it did."""
     reached = next((usd for _, usd, best in swept.scores if best >= target), None)
     return (swept.billed_usd, False) if reached is None else (reached, True)
 
@@ -99,7 +99,7 @@ def ratio(first: list[float], second: list[float]) -> tuple[float, float, float]
 
 
 def compare(plain: list[SimulatedSweep], other: list[SimulatedSweep]) -> dict[str, Any]:
-    """Return how two ways compare on the same seeds."""
+    """Compare two variants on the same seeds."""
     target = float(np.median([swept.scores[-1][2] for swept in plain]))
     pairs = [(dollars_to(one, target), dollars_to(two, target)) for one, two in zip(plain, other, strict=True)]
     return {
@@ -113,7 +113,7 @@ def compare(plain: list[SimulatedSweep], other: list[SimulatedSweep]) -> dict[st
 
 
 def play_large(num_trials: int) -> dict[str, float]:
-    """Play one sweep of many trials through and return how long that took."""
+    """Simulate one sweep of many trials and return how long that took."""
     text = SPACE.format(unit="report", sampler="random", budget=1_000_000)
     space = parse_space(parse_yaml(text.replace("trials: 400", f"trials: {num_trials}")), name="large")
     scenario = Scenario(0.526, 100, "spot", num_reports=27, trial_s=1800.0, cost=CostConfig(), kill_share=0.5)
@@ -132,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweeps", type=int, default=24)
     parser.add_argument("--budget", type=float, default=4.0)
-    parser.add_argument("--trials", type=int, help="time one simulated sweep of so many trials instead")
+    parser.add_argument("--trials", type=int, help="time one simulated sweep of this many trials instead")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.trials:
@@ -153,7 +153,7 @@ def main() -> None:
         print("| plain / other | ratio of dollars to the target, 95 % interval | reached | mean best | trials |")
         print("|---|---|---|---|---|")
 
-    def tell(name: str, first: list[SimulatedSweep], second: list[SimulatedSweep]) -> None:
+    def show(name: str, first: list[SimulatedSweep], second: list[SimulatedSweep]) -> None:
         found[name] = compare(first, second)
         if not options.json:
             print_comparison(name, found[name])
@@ -162,20 +162,20 @@ def main() -> None:
         ways = {way: Way(space, scenario, budget, gain) for way, space in spaces.items()}
         plain = ways["report", "tpe"].play(seeds)
         if gain == GAINS[0]:
-            dear = Way(spaces["report", "tpe"], replace(scenario, market="on-demand"), budget, gain)
-            tell("on demand / spot with on-demand fallback", dear.play(seeds), plain)
-        tell(f"rungs in reports / in dollars; a doubled width gains {gain:g}", plain, ways["usd", "tpe"].play(seeds))
-        tell(f"TPE / proposals per dollar; {gain:g}", plain, ways["report", "ei_per_usd"].play(seeds))
-        tell(f"plain / both in dollars; {gain:g}", plain, ways["usd", "ei_per_usd"].play(seeds))
+            on_demand = Way(spaces["report", "tpe"], replace(scenario, market="on-demand"), budget, gain)
+            show("on demand / spot with on-demand fallback", on_demand.play(seeds), plain)
+        show(f"rungs in reports / in dollars; a doubled width gains {gain:g}", plain, ways["usd", "tpe"].play(seeds))
+        show(f"TPE / proposals per dollar; {gain:g}", plain, ways["report", "ei_per_usd"].play(seeds))
+        show(f"plain / both in dollars; {gain:g}", plain, ways["usd", "ei_per_usd"].play(seeds))
     if options.json:
         print(json.dumps(found))
 
 
-def print_comparison(name: str, told: Mapping[str, Any]) -> None:
-    """Print one comparison as a row of the table as soon as it is known."""
-    middle, low, high = told["usd_to_target_ratio"]
-    first, second, in_all = told["reached"]
-    trials, best = (" and ".join(f"{value:g}" for value in told[key]) for key in ("trials", "best"))
+def print_comparison(name: str, found: Mapping[str, Any]) -> None:
+    """Print one comparison as a row of the table."""
+    middle, low, high = found["usd_to_target_ratio"]
+    first, second, in_all = found["reached"]
+    trials, best = (" and ".join(f"{value:g}" for value in found[key]) for key in ("trials", "best"))
     row = (name, f"{middle:.2f} [{low:.2f}, {high:.2f}]", f"{first} and {second} of {in_all}", best, trials)
     print("| " + " | ".join(row) + " |", flush=True)
 

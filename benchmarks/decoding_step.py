@@ -1,10 +1,11 @@
-"""Skip-Thoughts' training step against a naive PyTorch one, as `training_step` compares Quick-Thoughts'.
+"""Skip-Thoughts' training step against a naive PyTorch step, like `training_step` for Quick-Thoughts.
 
-Naive is `benchmarks/textbook/skip_thoughts`: it pads, scores every step with every word, padding too, and keeps all
-scores for the backward. `plain` is our step with the decoders' `implementation: torch`: without padding, by automatic
-differentiation. All take the same batches of the same corpus, turn by turn in one process, by the process' own time.
-`gradient_error` is the largest relative distance of our float32 gradients from naive's, parameter by parameter, with
-the same weights. `memory_mib` is what the first step adds to a process of its own at its worst (Linux).
+The naive step is `benchmarks/textbook/skip_thoughts`: it pads, scores every word at every step, padding included, and
+keeps all scores for the backward pass. `plain` is raysent's step with the decoders' `implementation: torch`: without
+padding, by automatic differentiation. All use the same batches of the same corpus, alternately in one process, and are
+measured in processor time. `gradient_error` is the largest relative distance of raysent's float32 gradients from the
+naive ones over all parameters, with the same weights. `memory_mib` is the peak memory that the first step adds in a new
+process (Linux).
 
     python -m benchmarks.decoding_step [--corpus PATH] [--sizes S,M] [--precision float32|bfloat16] [--steps 5] [--json]
 """
@@ -44,14 +45,14 @@ WAYS = ("naive", "plain", "ours")
 
 
 def our_model(size: Size, vocabulary: Vocabulary, *, implementation: str = "auto") -> SentenceModel:
-    """Return the model of the comparison."""
+    """Return raysent's model."""
     encoder = Gru(hidden_size=size.dim, embedding=EmbeddingConfig(dim=size.word_dim), initialization="orthogonal")
     config = ModelConfig(encoder=encoder, objective=SentenceDecoding(implementation=implementation))
     return SentenceModel.build(config, vocabulary, seed=0)
 
 
 def step_by(way: str, size: Size, vocabulary: Vocabulary, *, bfloat16: bool) -> Callable[[Triplets], float]:
-    """Return one of the steps that are compared."""
+    """Return one of the compared steps."""
     if way == "naive":
         return skip_thoughts.Trainer(num_words=len(vocabulary), word_dim=size.word_dim, dim=size.dim)
     model = our_model(size, vocabulary, implementation="torch" if way == "plain" else "auto")
@@ -60,7 +61,7 @@ def step_by(way: str, size: Size, vocabulary: Vocabulary, *, bfloat16: bool) -> 
 
 
 def open_batches(size: Size, corpus_path: str, *, count: int) -> tuple[Vocabulary, list[Triplets]]:
-    """Return a corpus' words and so many whole batches of it."""
+    """Return a corpus' vocabulary and its first full batches."""
     corpus = prepare(CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=size.vocabulary))
     stream = TripletStream(corpus.train, batch_size=size.batch_size, max_length=30, seed=0)
     drawn = map(stream.batch, range(stream.num_batches))
@@ -71,24 +72,24 @@ def open_batches(size: Size, corpus_path: str, *, count: int) -> tuple[Vocabular
 
 
 def useful_flops(size: Size, num_words: int, batches: list[Triplets]) -> float:
-    """Return the floating-point operations of the products that a step needs, the mean over batches.
+    """Return the floating-point operations of the necessary products of a step, averaged over batches.
 
-    Three products (forward, and two gradients) of each step of a decoder with the words' layer; of each token but a
-    sentence's first with a recurrent weight; of each distinct word of a side with an input weight; of each sentence's
-    vector with either decoder's.
+    Three products (forward, and two gradients) for: each step of a decoder with the output layer; each token except the
+    first of a sentence with a recurrent weight; each distinct word of a side with an input weight; each sentence vector
+    with each decoder's weight.
     """
     total = 0
     for batch in batches:
         rows, encoded = len(batch), int(batch.sentences.lengths.sum())
         steps = sum(int(side.lengths.sum()) + rows for side in (batch.before, batch.after))
         distinct = sum(len(np.unique(part.ids)) for part in batch.parts)
-        recurrent = (encoded - rows) + (steps - 2 * rows) + 2 * rows  # the last for the sentence's vector
+        recurrent = (encoded - rows) + (steps - 2 * rows) + 2 * rows  # the last one for the sentence vector
         total += 6 * steps * num_words * size.dim + 18 * size.dim * (recurrent * size.dim + distinct * size.word_dim)
     return total / len(batches)
 
 
 def gradient_error(size: Size, vocabulary: Vocabulary, batch: Triplets) -> float:
-    """Return the largest relative distance of our float32 gradients from naive's, over the parameters."""
+    """Return the largest relative distance of raysent's float32 gradients from the naive ones, over the parameters."""
     naive = skip_thoughts.SkipThoughts(len(vocabulary), size.word_dim, size.dim)
     ours = our_model(size, vocabulary)
     ours.use_sparse_gradients(False)
@@ -107,7 +108,7 @@ def gradient_error(size: Size, vocabulary: Vocabulary, batch: Triplets) -> float
 
 
 def _parameters_of(naive: skip_thoughts.SkipThoughts) -> list[torch.nn.Parameter]:
-    """Return naive's parameters in the order of `_our_parameters`."""
+    """Return the naive parameters in the order of `_our_parameters`."""
     grus = [naive.encoder.gru, *naive.decoders]
     return [
         naive.encoder.words.weight,
@@ -117,7 +118,7 @@ def _parameters_of(naive: skip_thoughts.SkipThoughts) -> list[torch.nn.Parameter
 
 
 def _our_parameters(model: SentenceModel) -> list[list[torch.nn.Parameter]]:
-    """Return what makes up each of naive's parameters, side by side; nothing where ours has a zero for good."""
+    """Return raysent's tensors that make up each naive parameter; None where raysent's value is always zero."""
     encoder, [objective] = model.towers[0], model.objectives
     decoders = [
         [[decoder.weight_ih, decoder.weight_vh], [decoder.weight_hh], [decoder.bias], []]
@@ -151,7 +152,7 @@ def compare(size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool) -> 
 
 
 def memory(way: str, size: Size, corpus_path: str, *, bfloat16: bool) -> float:
-    """Return by how many MiB this process' largest memory grows in its first step."""
+    """Return the MiB by which the peak memory of this process grows in its first step."""
     vocabulary, [batch] = open_batches(size, corpus_path, count=1)
     step = step_by(way, size, vocabulary, bfloat16=bfloat16)
     before = largest_memory_mib()
@@ -160,20 +161,20 @@ def memory(way: str, size: Size, corpus_path: str, *, bfloat16: bool) -> float:
 
 
 def largest_memory_mib() -> float:
-    """Return this process' largest memory so far; `getrusage` would count that of whoever started it as well."""
+    """Return the peak memory of this process; `getrusage` would include that of its parent process."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
 
 
 def memories(size_name: str) -> dict[str, float]:
-    """Return the memory that each way's step adds, each in a process of its own."""
+    """Return the memory that each step adds, each in a new process."""
     command = [sys.executable, "-m", "benchmarks.decoding_step", *sys.argv[1:], "--size", size_name, "--memory-of"]
     said = {way: subprocess.run([*command, way], check=True, stdout=subprocess.PIPE, text=True) for way in WAYS}
     return {f"{way}_memory_mib": round(float(done.stdout)) for way, done in said.items()}
 
 
 def main() -> None:
-    """Measure the sizes that are asked for, and print."""
+    """Measure the requested sizes and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="docs", help="text to draw batches from")
     parser.add_argument("--sizes", default="S,M", help="of S, M, L")

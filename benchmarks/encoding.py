@@ -1,10 +1,10 @@
 """Encoding against sentence-transformers' `encode` with the same GRU: `ratio_over_peer`, by interleaved medians.
 
-Both hold the same word vectors and the same weights and give the same vectors, which is checked; what differs is how
-they batch, pad and multiply. Theirs is `SentenceTransformer` over a word table and `nn.GRU`, with its own default
-batch of 32 and with 400; its tokeniser splits at white space, and the text given to both is of such words. One thread,
-the process' own time, on real sentences in the order of the text. Share of peak is what the recurrent products reach of
-this core's fastest product of that kind, measured in the same rounds.
+Both have the same word vectors and weights and return the same vectors, which is checked. They differ in batching,
+padding and products. The peer is a `SentenceTransformer` of a word table and `nn.GRU`, with its default batch of 32 and
+with 400. Its tokenizer splits at white space; the text for both consists of such words. One thread, processor time, on
+real sentences in the order of the text. Share of peak is the throughput of the recurrent products relative to the
+fastest product of that kind on this core, measured in the same rounds.
 
     python -m benchmarks.encoding --corpus PATH [--sentences 8192] [--rounds 5] [--processes 2] [--json]
 
@@ -39,9 +39,9 @@ Encode = Callable[[list[str]], np.ndarray]
 
 
 def text_and_model(corpus_path: str, num_sentences: int) -> tuple[list[str], SentenceModel]:
-    """Return sentences whose tokens hold no punctuation, and an untrained model of one GRU."""
+    """Return sentences without punctuation and an untrained model of one GRU."""
     corpus = prepare(CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=NUM_WORDS))
-    # Plain names for words: what is not a letter or a digit would be tokenised in two ways.
+    # Words of letters and digits only: both tokenizers agree on them.
     vocabulary = Vocabulary([PAD_WORD, UNK_WORD, *(f"w{number}" for number in range(2, len(corpus.vocabulary)))])
     rows = corpus.train.sentences(0, min(num_sentences, len(corpus.train)))
     ids = np.split(rows.ids, np.cumsum(rows.lengths)[:-1])
@@ -52,13 +52,13 @@ def text_and_model(corpus_path: str, num_sentences: int) -> tuple[list[str], Sen
 
 
 def peer_encoder(model: SentenceModel) -> Any:
-    """Return sentence-transformers' model with the first tower's values."""
+    """Return sentence-transformers' model with the weights of the first tower."""
     library = importlib.import_module("sentence_transformers")
     modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
     tokenizers = importlib.import_module("sentence_transformers.sentence_transformer.modules.tokenizer")
 
     class PeerGru(modules.LSTM):  # type: ignore[name-defined, misc]
-        """Its recurrent module, holding our cell instead of an LSTM."""
+        """Its recurrent module, with a GRU instead of an LSTM."""
 
         def __init__(self) -> None:
             super().__init__(WORD_DIM, HIDDEN_SIZE, bidirectional=False)
@@ -74,7 +74,7 @@ def peer_encoder(model: SentenceModel) -> Any:
 
 
 def ways(model: SentenceModel, peer: Any) -> dict[str, Encode]:
-    """Return the ways to encode, ours first."""
+    """Return the encoders, raysent's first."""
 
     def by_peer(batch_size: int, precision: str) -> Encode:
         def encode(text: list[str]) -> np.ndarray:
@@ -92,26 +92,26 @@ def ways(model: SentenceModel, peer: Any) -> dict[str, Encode]:
         "raysent, bfloat16": lambda text: model.encode(text, towers="f", bfloat16=True),
         "sentence-transformers": by_peer(32, "highest"),
         "sentence-transformers, batch 400": by_peer(400, "highest"),
-        "sentence-transformers, batch 400, our products": by_peer(400, "medium"),
+        "sentence-transformers, batch 400, raysent's products": by_peer(400, "medium"),
     }
 
 
 def peak(dtype: torch.dtype) -> float:
-    """Return the operations a second of the recurrence's product with many rows, best of a few tries."""
+    """Return the operations per second of the recurrence's product with many rows, best of a few runs."""
     states, weights = torch.rand(1024, HIDDEN_SIZE).to(dtype), torch.rand(HIDDEN_SIZE, 3 * HIDDEN_SIZE).to(dtype)
     times = [seconds_of(lambda: torch.mm(states, weights)) for _ in range(20)]
     return 2 * states.numel() * weights.shape[1] / min(times)
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """Return the process' own seconds of one call."""
+    """Return the processor time of one call."""
     started = time.process_time()
     work()
     return time.process_time() - started
 
 
 def measure(text: list[str], encoders: dict[str, Encode], *, rounds: int) -> dict[str, dict[str, float]]:
-    """Return sentences a second and the least cosine to the exact vectors of every way, in turn."""
+    """Return sentences per second and the smallest cosine to the exact vectors, for every encoder."""
     exact = encoders["sentence-transformers"](text)
     cosines = {name: float((encode(text) * exact).sum(axis=1).min()) for name, encode in encoders.items()}
     times: dict[str, list[float]] = {name: [] for name in encoders}
@@ -131,13 +131,13 @@ def measure(text: list[str], encoders: dict[str, Encode], *, rounds: int) -> dic
 
 
 def recurrent_operations(model: SentenceModel, text: list[str]) -> int:
-    """Return the operations of the recurrent products of all tokens but the first ones, one tower."""
+    """Return the operations of the recurrent products of one tower: all tokens but the first of each sentence."""
     lengths = model.vocabulary.ids(text, max_length=model.max_length).lengths
     return int((lengths - 1).sum()) * 2 * 3 * HIDDEN_SIZE**2
 
 
 def several_processes(model: SentenceModel, text: list[str], num_processes: int) -> float:
-    """Return the wall-clock time of one process over that of several, on eight times the text."""
+    """Return the wall-clock time of one process divided by that of several, on eight times the text."""
     text = text * 8
     times = []
     for number in (1, num_processes):
@@ -153,11 +153,13 @@ def main() -> None:
     parser.add_argument("--corpus", default="docs", help="text to encode")
     parser.add_argument("--sentences", type=int, default=8192)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--processes", type=int, default=1, help="compare one process with so many, by wall-clock time")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="compare one process with this many, by wall-clock time"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if importlib.util.find_spec("sentence_transformers") is None:
-        sys.exit("encoding: sentence-transformers must be installed; pip install raysent[bench]")
+        sys.exit("encoding: sentence-transformers must be installed; run pip install raysent[bench]")
     torch.set_num_threads(1)
     precision = set_matmul_precision()
     text, model = text_and_model(options.corpus, options.sentences)

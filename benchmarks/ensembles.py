@@ -1,7 +1,7 @@
-"""Every method of combining over members of several families, on every task present: the ensemble table as Markdown.
+"""Every ensemble method over members of several families, on every available task: the ensemble table as Markdown.
 
-All numbers are the program's own: cross-validated scores with intervals and optimism, test scores, NLL, Brier score and
-calibration error, replacements by the best member, costs and the front of score against time.
+All numbers are computed by raysent: cross-validated scores with intervals and optimism, test scores, NLL, Brier score
+and calibration error, replacements by the best member, costs, and the Pareto front of score against time.
 
     python benchmarks/ensembles.py --data senteval/downstream --tasks MR,TREC models/qt-uni models/cse … -o OUTPUT
 """
@@ -29,7 +29,7 @@ def with_interval(value: float, interval: Sequence[float]) -> str:
 
 
 def title(name: str, result: EnsembleResult) -> str:
-    """Return how a table names a method or a member."""
+    """Return the label of a method or a member in a table."""
     return f"**{result.method}**" if name == ENSEMBLE else name
 
 
@@ -80,7 +80,7 @@ def difference(result: EnsembleResult) -> str:
 
 
 def weights(result: EnsembleResult) -> str:
-    """Return the members' weights and the fit's diagnostics, task by task."""
+    """Return the members' weights and the diagnostics of the fit, task by task."""
     rows = [
         [
             name + (" (best member)" if task.is_replaced else ""),
@@ -94,7 +94,7 @@ def weights(result: EnsembleResult) -> str:
 
 
 def front(result: EnsembleResult) -> str:
-    """Return the subsets of members on the front of score against time to encode."""
+    """Return the subsets of members on the Pareto front of score against encoding time."""
     rows = [
         [" + ".join(one.members), f"{one.encode_ms:.0f}", f"{one.num_bytes / 2**20:.1f}", f"{one.score:.2f}"]
         for one in result.choices

@@ -1,8 +1,8 @@
-"""Every shipped search space, swept with a few small trials on real data; prints how each ended.
+"""Runs every shipped search space with a few small trials on real data, and prints how each ended.
 
     python -m benchmarks.every_space --data DIR [--only NAME,NAME] [--output FOLDER]
 
-The files that the spaces name are made of what DIR holds (see `laid_out`), so that the spaces run as they are written.
+The files that the spaces name are made from DIR (see `laid_out`), so that the spaces run unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from raysent.sweeps.space import read_space
 SPACES = Path(__file__).parents[1] / "search_spaces"
 TRIALS = {"everything": 16}
 SMALL = ["training.max_steps=12", "training.num_reports=2", "limits.scheduler={type: none}", "evaluation.members=2"]
-# What makes a space small beyond that: fewer units, fewer words.
+# What else makes a space small: fewer units, fewer words.
 OPTIONS: dict[str, list[str]] = {
     "quick_thoughts": ["search.encoder.hidden_size={choice: [64, 96]}", "vocabulary.size=5000"],
     "multichannel": ["vocabulary.size=5000"],
@@ -38,11 +38,11 @@ OPTIONS: dict[str, list[str]] = {
 
 
 def main() -> int:
-    """Sweep every space and print a table; returns how many did not end well."""
+    """Sweep every space and print a table; return the number of failures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of corpora, pairs, vectors and tasks")
     parser.add_argument("--only", help="names of spaces, separated by commas")
-    parser.add_argument("--output", type=Path, help="where the runs go; by default a new folder")
+    parser.add_argument("--output", type=Path, help="folder for the runs; by default a new folder")
     parser.add_argument("--corpus", help="text for spaces that read a corpus; by default the embedded one")
     options = parser.parse_args()
     place = options.output or Path(mkdtemp(prefix="every-space-"))
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def sweep(name: str, place: Path, *, corpus: str | None) -> dict[str, Any]:
-    """Sweep one space in a process of its own, and say how that ended."""
+    """Sweep one space in its own process and return how it ended."""
     trials = TRIALS.get(name, 4)
     run = place / name
     shutil.rmtree(run, ignore_errors=True)
@@ -85,7 +85,7 @@ def sweep(name: str, place: Path, *, corpus: str | None) -> dict[str, Any]:
 
 
 def laid_out(data: Path, place: Path) -> None:
-    """Lay small real data out under the names that the shipped spaces have."""
+    """Write small real data under the names that the shipped spaces use."""
     (place / "nli").mkdir(parents=True, exist_ok=True)
     _write_ppdb(place / "ppdb-2.0-xl-phrasal.gz", _lines(data / "pairs/ppdb_lexical.tsv.gz"))
     for part, source in (("train", "snli_dev"), ("dev", "snli_test")):
@@ -103,7 +103,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _write_ppdb(path: Path, lines: Iterable[str]) -> None:
-    """Write pairs as PPDB publishes them: fields between `|||`."""
+    """Write pairs in the format of PPDB: fields separated by `|||`."""
     with gzip.open(path, "wt", encoding="utf-8") as stream:
         for line in list(lines)[:20_000]:
             first, second = line.split("\t")[:2]
@@ -111,7 +111,7 @@ def _write_ppdb(path: Path, lines: Iterable[str]) -> None:
 
 
 def _write_nli(path: Path, lines: Iterable[str]) -> None:
-    """Write labelled pairs as SNLI publishes them: one JSON object a line."""
+    """Write labelled pairs in the format of SNLI: one JSON object a line."""
     with path.open("w", encoding="utf-8") as stream:
         for line in lines:
             first, second, label = line.split("\t")[:3]

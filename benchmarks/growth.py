@@ -1,9 +1,9 @@
-"""How time grows: a training step with its sizes, a sweep with its trials and machines; exponents of fitted powers.
+"""Growth of time: of a training step with its sizes, and of a sweep with its trials and machines; fitted exponents.
 
-Each curve changes one size of a step and keeps the others: `width` of the states, `word_dim`, `batch` in sentences,
-`vocabulary` in words, `length` in words that a sentence is cut to. Naive and ours are those of `training_step`, turn by
-turn on the same batches, by the process' own time. A sweep's time is the simulator's, with the sweep's own conductor
-and halving, over median seeds. The exponent e of time = a * size^e is the slope of a line through the logarithms.
+Each curve changes one size of a step: `width` of the states, `word_dim`, `batch` in sentences, `vocabulary` in words,
+`length` in words to which a sentence is cut. The naive step and raysent's are those of `training_step`, alternately on
+the same batches, in processor time. A sweep's time is that of the simulator, with the real controller and scheduler, as
+a median over seeds. The exponent e of time = a * size^e is the slope of a line through the logarithms.
 
     python -m benchmarks.growth [--corpus PATH] [--steps 3] [--svg FILE] [--json]
 """
@@ -32,7 +32,7 @@ from raysent.simulation import Simulator
 from raysent.simulation.workload import Scenario
 from raysent.sweeps.space import parse_space
 
-# Size of a step -> the values that its curve passes.
+# Size of a step -> the values of its curve.
 AXES = {
     "width": (64, 128, 256, 512),
     "word_dim": (64, 128, 256, 512),
@@ -65,7 +65,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of each way at each value of one size."""
+    """Seconds of each step at each value of one size."""
 
     name: str
     values: tuple[int, ...]
@@ -73,7 +73,7 @@ class Curve:
 
     @property
     def exponents(self) -> dict[str, float]:
-        """The power by which each way's time grows with the size."""
+        """The exponent of each step's time in the size."""
         return {way: exponent(self.values, found) for way, found in self.seconds.items()}
 
 
@@ -83,7 +83,7 @@ def exponent(values: Sequence[float], seconds: Sequence[float]) -> float:
 
 
 def step_seconds(sizes: Sizes, corpus_path: str, *, num_steps: int) -> tuple[Sizes, dict[str, float]]:
-    """Return the sizes as the text allows them, and the median seconds of a step of each way."""
+    """Return the sizes that the text allows, and the median seconds of each step."""
     corpus = prepare(CorpusConfig(path=corpus_path, max_length=sizes.length), VocabularyConfig(size=sizes.vocabulary))
     sizes = replace(sizes, vocabulary=len(corpus.vocabulary))
     size = Size(sizes.vocabulary, sizes.word_dim, sizes.width, sizes.batch)
@@ -99,7 +99,7 @@ def step_seconds(sizes: Sizes, corpus_path: str, *, num_steps: int) -> tuple[Siz
 
 
 def step_curve(axis: str, corpus_path: str, *, num_steps: int) -> Curve:
-    """Return how a step's time grows with one of its sizes."""
+    """Return the curve of a step's time over one of its sizes."""
     values, seconds = [], {"naive": [], "ours": []}
     for value in AXES[axis]:
         sizes, found = step_seconds(replace(Sizes(), **{axis: value}), corpus_path, num_steps=num_steps)
@@ -112,7 +112,7 @@ def step_curve(axis: str, corpus_path: str, *, num_steps: int) -> Curve:
 
 
 def sweep_seconds(num_trials: int, num_nodes: int) -> float:
-    """Return the median time of a simulated sweep with early stopping on machines of our own."""
+    """Return the median time of a simulated sweep with early stopping on own machines."""
     space = parse_space(parse_yaml(SPACE.format(trials=num_trials)), name="growth")
     scenario = Scenario(
         0.526, num_nodes, "own", num_reports=9, trial_s=1800.0, cost=CostConfig(usd_per_hour=0.526), kill_share=0.0
@@ -128,7 +128,7 @@ def curves(corpus_path: str, *, num_steps: int) -> list[Curve]:
     return [*of_steps, by_trials, by_nodes]
 
 
-# -- what is shown ----------------------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------------------
 
 
 def table(found: Sequence[Curve]) -> str:
@@ -159,7 +159,7 @@ def svg(found: Sequence[Curve]) -> str:
 
 
 def _panel(curve: Curve) -> str:
-    """Return one curve: a line a way, its exponent beside it, the ends of both axes in numbers."""
+    """Return one curve: a line for each step with its exponent, and the ends of both axes in numbers."""
     every = [one for seconds in curve.seconds.values() for one in seconds]
     low, high = min(every) / 1.3, max(every) * 1.3
     left, right, top, bottom = MARGIN, PANEL_WIDTH - 16, 30, PANEL_HEIGHT - 30
@@ -201,7 +201,7 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="docs", help="text to draw batches from")
     parser.add_argument("--steps", type=int, default=3, help="steps of each that are measured")

@@ -1,16 +1,16 @@
 """Training speed against peers on the same sentences: sentence-transformers' trainer and gensim's doc2vec.
 
-What is counted is running text: every sentence is learnt together with its successor. sentence-transformers takes each
-sentence and the next as a pair of MultipleNegativesRankingLoss, so it encodes 2 batch sentences with one tower; ours
-takes the batch as it stands in the text and encodes it with two. Its pipelines are those of its own modules: a word
-table, then an LSTM, a CNN or nothing, then pooling; ours are a GRU, a linear CNN summed over its windows, and a mean of
-words. One thread; the time is the process' own, of single steps, batches included, by medians of rounds in turn.
+The unit is running text: every sentence is trained together with its successor. sentence-transformers uses each
+sentence and the next as a pair of MultipleNegativesRankingLoss and encodes 2 x batch sentences with one tower; raysent
+uses the batch as it is in the text and encodes it with two towers. The peer's pipelines are its own modules: a word
+table, then an LSTM, a CNN or nothing, then pooling. raysent's are a GRU, a linear CNN summed over its windows, and a
+mean of words. One thread; processor time of single steps, batches included, as medians of alternating rounds.
 
     python -m benchmarks.peers --corpus PATH [--kinds recurrent,mean,cnn,doc2vec] [--steps 3] [--rounds 3] [--json]
 
-Differs: sentence-transformers has no GRU, whose LSTM takes 4/3 of the operations, and convolutions of odd widths only
-(1, 3, 5 where ours are 1, 2, 3). doc2vec learns a vector a sentence and no encoder.
-Needs both peers: `pip install raysent[bench]`.
+Differs: sentence-transformers has no GRU, and its LSTM needs 4/3 of the operations. Its convolutions have odd widths
+only (1, 3, 5, while raysent's are 1, 2, 3). doc2vec trains a vector for each sentence and no encoder. Needs both peers:
+`pip install raysent[bench]`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ PEERS = {"sentence_transformers": "sentence-transformers[train]", "gensim": "gen
 KINDS = ("recurrent", "mean", "cnn", "doc2vec")
 
 Run = Callable[[int], list[float]]
-"""Number of steps -> seconds of each, the first, which warms up, left out."""
+"""Number of steps -> seconds of each, without the first one, which warms up."""
 
 
 def ours(kind: str, corpus: Corpus, *, bfloat16: bool, is_compiled: bool = True) -> Run:
-    """Return our training step, batches included."""
+    """Return raysent's training step, batches included."""
     words = EmbeddingConfig(dim=WORD_DIM)
     encoders: dict[str, WordEncoderConfig] = {
         "recurrent": Gru(hidden_size=HIDDEN_SIZE, embedding=words, implementation="auto" if is_compiled else "packed"),
@@ -81,18 +81,18 @@ def peer(kind: str, corpus: Corpus, text: list[str], *, bfloat16: bool) -> Run:
     callback_type = importlib.import_module("transformers").TrainerCallback
 
     class Clock(callback_type):  # type: ignore[misc, valid-type]
-        """Notes the process' own time at the end of every step."""
+        """Records the processor time at the end of every step."""
 
         def __init__(self) -> None:
-            self.marks: list[float] = []
+            self.times: list[float] = []
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            self.marks.append(time.process_time())
+            self.times.append(time.process_time())
 
     def run(num_steps: int) -> list[float]:
         torch.set_float32_matmul_precision("highest")
         clock = Clock()
-        # It prints its own figures where ours go.
+        # It prints its figures to standard output.
         with tempfile.TemporaryDirectory() as folder, redirect_stdout(sys.stderr):
             options = library.SentenceTransformerTrainingArguments(
                 output_dir=folder,
@@ -108,13 +108,13 @@ def peer(kind: str, corpus: Corpus, text: list[str], *, bfloat16: bool) -> Run:
             library.SentenceTransformerTrainer(
                 model=model, args=options, train_dataset=pairs, loss=loss(model), callbacks=[clock]
             ).train()
-        return np.diff(clock.marks).tolist()
+        return np.diff(clock.times).tolist()
 
     return run
 
 
 def _peer_modules(kind: str, corpus: Corpus) -> list[Any]:
-    """Return sentence-transformers' modules of a kind, with fresh values."""
+    """Return sentence-transformers' modules of a kind, newly initialized."""
     modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
     tokenizers = importlib.import_module("sentence_transformers.sentence_transformer.modules.tokenizer")
     names = _names(corpus)
@@ -134,7 +134,7 @@ def _pooling(modules: Any, dim: int) -> Any:
 
 
 def doc2vec(text: list[str]) -> Callable[[], float]:
-    """Return one epoch of gensim's doc2vec (distributed bag of words with words) as sentences a second."""
+    """Return the sentences per second of one epoch of gensim's doc2vec (distributed bag of words with words)."""
     library = importlib.import_module("gensim.models.doc2vec")
     documents = [library.TaggedDocument(sentence.split(), [number]) for number, sentence in enumerate(text)]
 
@@ -149,18 +149,18 @@ def doc2vec(text: list[str]) -> Callable[[], float]:
 
 
 def _names(corpus: Corpus) -> list[str]:
-    """Return a plain name for every word, so that every tokeniser sees the same ones."""
+    """Return a name of letters for every word, so that every tokenizer sees the same words."""
     return [f"w{number}" for number in range(len(corpus.vocabulary))]
 
 
 def sentences_of(corpus: Corpus, num_sentences: int) -> list[str]:
-    """Return the first training sentences as text of plain names."""
+    """Return the first training sentences as text of such names."""
     rows, names = corpus.train.sentences(0, min(num_sentences, len(corpus.train))), _names(corpus)
     return [" ".join(names[i] for i in ids) for ids in np.split(rows.ids, np.cumsum(rows.lengths)[:-1])]
 
 
 def in_turn(runs: dict[str, Run], *, steps: int, rounds: int) -> dict[str, float]:
-    """Return the text's sentences a second of every way, by the median of its steps."""
+    """Return the sentences per second of every trainer, by the median of its steps."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
@@ -169,7 +169,7 @@ def in_turn(runs: dict[str, Run], *, steps: int, rounds: int) -> dict[str, float
 
 
 def ways(kind: str, corpus: Corpus, text: list[str]) -> Iterator[tuple[str, Run]]:
-    """Yield the ways to train a kind, peers first."""
+    """Yield the trainers of a kind, peers first."""
     yield "sentence-transformers, float32", peer(kind, corpus, text, bfloat16=False)
     yield "sentence-transformers, bfloat16", peer(kind, corpus, text, bfloat16=True)
     yield "raysent, float32", ours(kind, corpus, bfloat16=False)
@@ -180,7 +180,7 @@ def ways(kind: str, corpus: Corpus, text: list[str]) -> Iterator[tuple[str, Run]
 
 
 def measure(corpus: Corpus, kinds: list[str], *, steps: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Return every kind's sentences a second."""
+    """Return the sentences per second of every kind."""
     text = sentences_of(corpus, 40 * BATCH_SIZE)
     found = {}
     for kind in kinds:

@@ -1,10 +1,8 @@
-"""Every ensemble method on more predictions than memory should hold: 100 members x 10,000 rows x 1,000 classes.
+"""Every ensemble method on predictions that exceed the memory limit: 100 members x 10,000 rows x 1,000 classes.
 
-A method must stay under 2 GiB.
-
-Members' log-probabilities lie in `.npy` files (4 GB in single precision) and are read a block of rows at a time. Each
-method is fitted and applied in a process of its own; `peak_rss` is what the system says that process held at most,
-libraries and mapped pages included, beside what it holds with the libraries alone.
+A method must stay under 2 GiB. Members' log-probabilities are in `.npy` files (4 GB in single precision) and are read
+in blocks of rows. Each method is fitted and applied in its own process. `peak_rss` is the peak memory of that process
+according to the system, libraries and mapped pages included; the memory of the libraries alone is shown beside it.
 
     python benchmarks/pooling.py --folder DIR [--members 100] [--rows 10000] [--classes 1000] [--methods pool,greedy]
 """
@@ -29,7 +27,7 @@ MIB = 2**20
 
 
 def write_members(folder: Path, *, members: int, rows: int, classes: int) -> tuple[list[Path], np.ndarray]:
-    """Write members that know the class more or less well, and return their files and the rows' classes."""
+    """Write members of different accuracy; return their files and the classes of the rows."""
     folder.mkdir(parents=True, exist_ok=True)
     labels = np.random.default_rng(0).integers(0, classes, rows)
     paths = [folder / f"{members}x{rows}x{classes}-{member}.npy" for member in range(members)]
@@ -67,9 +65,9 @@ def measure(paths: list[Path], labels: np.ndarray, method: str) -> dict[str, flo
 
 
 def main() -> None:
-    """Write the members, then measure each method in a fresh process."""
+    """Write the members, then measure each method in a new process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, required=True, help="where the members' files go, and stay")
+    parser.add_argument("--folder", type=Path, required=True, help="folder for the members' files, which are kept")
     for name, default in (("members", 100), ("rows", 10_000), ("classes", 1000)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--methods", default=",".join(METHODS))

@@ -1,8 +1,8 @@
-"""bfloat16 products against float32: the loss after equally many steps, beside the spread over seeds.
+"""bfloat16 products against float32: the loss after the same number of steps, and its spread over seeds.
 
-Runs of one model on one corpus, each the very step of `raysent train`: float32 with several seeds, and bfloat16 with
-the same ones. The losses of each run's last steps are compared seed by seed; what the seeds differ by is the noise.
-Process memory after each run shows whether runs leave something behind.
+Runs of one model on one corpus with the step of `raysent train`: float32 and bfloat16 with the same seeds. The losses
+of each run's last steps are compared seed by seed; the spread over seeds is the noise. The process memory after each
+run shows whether runs leak.
 
     python -m benchmarks.precision [--corpus PATH] [--steps 500] [--seeds 2] [--json]
 """
@@ -30,8 +30,8 @@ from raysent.models.objectives.context_prediction import Config as ContextPredic
 from raysent.training.run import TrainingConfig
 
 _BATCH, _WORD_DIM, _HIDDEN = 100, 64, 128
-_LAST = 100  # the steps at the end whose loss is compared
-_RATE = 5e-3  # ten times a run's own, so that 500 steps learn something
+_LAST = 100  # the last steps, whose loss is compared
+_RATE = 5e-3  # ten times the default, so that the loss falls within 500 steps
 
 
 def losses(corpus: Corpus, *, seed: int, num_steps: int, bfloat16: bool) -> list[float]:
@@ -40,19 +40,19 @@ def losses(corpus: Corpus, *, seed: int, num_steps: int, bfloat16: bool) -> list
     config = ModelConfig(encoder=encoder, objective=ContextPrediction())
     model = SentenceModel.build(config, corpus.vocabulary, seed=seed)
     step = step_of(model, TrainingConfig(batch_size=_BATCH, learning_rate=_RATE), bfloat16=bfloat16)
-    # The same batches for all seeds: what differs is the first values alone.
+    # The same batches for all seeds: only the initial values differ.
     stream = BatchStream(corpus.train, batch_size=_BATCH, candidates="contiguous", context_size=1, seed=0)
     return [step(stream.batch(number)) for number in range(num_steps)]
 
 
 def memory_mib() -> float:
-    """Return the process' resident memory."""
+    """Return the resident memory of the process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 def compare(corpus_path: str, *, num_steps: int, num_seeds: int) -> dict[str, object]:
-    """Return the losses at the end, their differences by precision and by seed, and memory after each run."""
+    """Return the final losses, their differences by precision and by seed, and the memory after each run."""
     corpus = prepare(CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=20_000))
     ends: dict[str, list[float]] = {"float32": [], "bfloat16": []}
     memory = []
@@ -74,7 +74,7 @@ def compare(corpus_path: str, *, num_steps: int, num_seeds: int) -> dict[str, ob
 
 
 def main() -> None:
-    """Train all runs, and print."""
+    """Train all runs and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="docs", help="text to draw batches from")
     parser.add_argument("--steps", type=int, default=500, help="steps of each run")

@@ -1,12 +1,12 @@
 """The protocol `fast` against scikit-learn's `LogisticRegressionCV`: `ratio_over_sklearn`, on the same features.
 
-Nested cross-validation with nine values of C. Ours runs ten outer folds and chooses C inside each, as on a task like
-MR. Scikit-learn fits a few of these outer folds (ten inner folds, the same values of C, lbfgs, the same scaled
-features), and the time of one is multiplied by ten. Both run on one thread, and processor time is measured, so that
-other work on the machine matters little. The scores of both on the outer folds that scikit-learn fitted are printed
-too. `--senteval` also runs the protocol `senteval` (default configuration) on the same features, and some of its fits
-one by one as SentEval does, with modules and autograd: `ratio_over_senteval`, `ratio_over_one_by_one`. `--distances`
-prints the relative distance of the objectives of a path of fits to the optimum at each C.
+Nested cross-validation with nine values of C. raysent runs ten outer folds and selects C inside each, as on a task like
+MR. scikit-learn runs some of these outer folds (ten inner folds, the same values of C, lbfgs, the same scaled
+features), and the time of one is multiplied by ten. Both run on one thread and are measured in processor time. The
+scores of both on the outer folds of scikit-learn are printed too. `--senteval` also runs the protocol `senteval`
+(default configuration) on the same features, and some of its fits one by one as SentEval does, with modules and
+autograd: `ratio_over_senteval`, `ratio_over_one_by_one`. `--distances` prints the relative distance of the objectives
+of a path of fits to the optimum at each C.
 
     python benchmarks/probes.py [--rows 10000] [--dim 2400] [--outer-folds 1] [--json]
     python benchmarks/probes.py --model runs/x/trials/0001 --task MR --data DIR [--rows 2000] [--senteval]
@@ -91,7 +91,7 @@ def time_sklearn(features: np.ndarray, data: TaskData, *, outer_folds: int) -> t
 
 
 def distances(features: np.ndarray, data: TaskData) -> dict[str, list[float]]:
-    """Return the relative distance of each to the optimum at each C, in a path of fits on nine folds."""
+    """Return the relative distance of both to the optimum at each C, in a path of fits on nine folds."""
     train = stratified_folds(data.labels, NUM_FOLDS, seed=FOLD_SEED) > 0
     targets = torch.from_numpy(data.labels).to(torch.float32)[:, None]
     fits = Fits(features, targets, trainable=np.arange(len(features)), strengths=STRENGTHS)
@@ -124,10 +124,10 @@ def time_senteval(features: np.ndarray, data: TaskData) -> dict[str, float]:
 
 
 def one_by_one(features: np.ndarray, data: TaskData, *, rounds: int = 3) -> float:
-    """Return the time of ten folds' fits of two epochs one by one, divided by their time side by side; medians."""
+    """Return the median time of ten folds' fits of two epochs one by one, divided by their time together."""
     inputs, labels = torch.from_numpy(features), torch.from_numpy(data.labels)
     taken: dict[Callable[[Tensor, Tensor], None], list[float]] = {_side_by_side: [], _in_turn: []}
-    # The first round imports what torch's optimizers need, and is left out.
+    # The first round imports what torch's optimizers need; it is not measured.
     for _ in range(1 + rounds):
         for train, seconds in taken.items():
             started = time.process_time()
@@ -138,7 +138,7 @@ def one_by_one(features: np.ndarray, data: TaskData, *, rounds: int = 3) -> floa
 
 
 def _side_by_side(inputs: Tensor, labels: Tensor) -> None:
-    """Train the fits of ten folds for two epochs."""
+    """Train the fits of ten folds for two epochs together."""
     recipe = replace(DEFAULT, epoch_size=1, max_epochs=1, tenacity=0)
     folds = np.arange(len(inputs)) % 10
     groups = [Rows.given(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold), seed=0) for fold in range(10)]
@@ -146,7 +146,7 @@ def _side_by_side(inputs: Tensor, labels: Tensor) -> None:
 
 
 def _in_turn(inputs: Tensor, labels: Tensor) -> None:
-    """Train the fits of one fold for two epochs as SentEval does, with torch's default precision of products."""
+    """Train the fits of one fold for two epochs as SentEval does, with torch's default matmul precision."""
     torch.set_float32_matmul_precision("highest")
     train = np.flatnonzero(np.arange(len(inputs)) % 10)
     for penalty in PENALTIES:

@@ -1,11 +1,11 @@
-"""Exact search among a million sentences: codes by Hamming distance beside vectors by cosine, ours beside peers'.
+"""Exact search among a million sentences: codes by Hamming distance and vectors by cosine, raysent against peers.
 
-Random codes and random unit vectors, memory-mapped as an index keeps them. Every method answers the same queries, one
-at a time and many at once, on one thread, in turn with the others; what is given is the median of the rounds. Times
-are the process' own, so that other work on the machine counts for little; it still shares memory and cache with it.
-The bandwidth is that of reading the same bytes once in the same rounds. Peers take part where they are installed
-(`pip install raysent[bench]`): FAISS and usearch. Ours takes part twice, with its compiled kernel where there is a
-compiler, and with NumPy alone. The corpora take 2.3 GB of the temporary folder, FAISS' copies as much memory.
+Random codes and random unit vectors, memory-mapped as in an index. Every method answers the same queries, one at a time
+and many at once, on one thread, alternating with the others; the median of the rounds is reported. Times are processor
+times, so other work on the machine has little effect; it still shares memory and cache. The bandwidth is that of
+reading the same bytes once in the same rounds. FAISS and usearch are included if they are installed (`pip install
+raysent[bench]`). raysent is measured with its compiled kernel, if there is a compiler, and with NumPy alone. The
+corpora use 2.3 GB of the temporary folder, and FAISS' copies as much memory.
 
     python -m benchmarks.retrieval [--rows 1000000] [--bits 2048] [--dim 512] [--rounds 5] [--json]
 """
@@ -38,7 +38,7 @@ from raysent.kernels.devices import set_matmul_precision
 
 K = 10
 MANY = 64
-# A method without a use for many queries at once is timed on few of them.
+# A method that is not faster for many queries at once is timed on few.
 FEW = 4
 _BLOCK_ROWS = 50_000
 
@@ -48,7 +48,7 @@ Search = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Method:
-    """A way to search: its name, how it is made ready, and whether it gains from many queries at once."""
+    """A search method: its name, how it is prepared, and whether it is faster for many queries at once."""
 
     name: str
     build: Callable[[np.ndarray], Search]
@@ -56,7 +56,7 @@ class Method:
 
 
 def optional(name: str) -> ModuleType | None:
-    """Return a module where it is installed."""
+    """Return a module, or None if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -64,7 +64,7 @@ def optional(name: str) -> ModuleType | None:
 
 
 def ours_codes(kernel: object, codes: np.ndarray) -> Search:
-    """Return our search, by the compiled kernel or, without it, by NumPy."""
+    """Return raysent's search, by the compiled kernel or by NumPy."""
 
     def answer(queries: np.ndarray) -> np.ndarray:
         with mock.patch.object(neighbours, "try_load", return_value=kernel):
@@ -74,7 +74,7 @@ def ours_codes(kernel: object, codes: np.ndarray) -> Search:
 
 
 def plain_codes(codes: np.ndarray) -> Search:
-    """Return what one would write first: all differences, all counts, a partition."""
+    """Return the simplest implementation: all differences, all counts, a partition."""
     words = codes.view(np.uint64)
 
     def search(queries: np.ndarray) -> np.ndarray:
@@ -103,12 +103,12 @@ def usearch_codes(codes: np.ndarray) -> Search:
 
 
 def ours_vectors(vectors: np.ndarray) -> Search:
-    """Return our search of unit vectors."""
+    """Return raysent's search of unit vectors."""
     return lambda queries: nearest_vectors(vectors, queries, k=K).scores
 
 
 def plain_vectors(vectors: np.ndarray) -> Search:
-    """Return what one would write first: all products, a partition."""
+    """Return the simplest implementation: all products, a partition."""
 
     def search(queries: np.ndarray) -> np.ndarray:
         cosines = queries @ vectors.T
@@ -136,7 +136,7 @@ def usearch_vectors(vectors: np.ndarray) -> Search:
 
 
 def code_methods() -> list[Method]:
-    """Return the ways to search codes that are at hand."""
+    """Return the available methods to search codes."""
     methods = [
         Method("raysent, NumPy", partial(ours_codes, None)),
         Method("plain NumPy", plain_codes, is_batched=False),
@@ -152,7 +152,7 @@ def code_methods() -> list[Method]:
 
 
 def vector_methods() -> list[Method]:
-    """Return the ways to search vectors that are at hand."""
+    """Return the available methods to search vectors."""
     methods = [Method("raysent", ours_vectors), Method("plain NumPy", plain_vectors)]
     if optional("faiss") is not None:
         methods.append(Method("FAISS IndexFlatIP", faiss_vectors))
@@ -161,7 +161,7 @@ def vector_methods() -> list[Method]:
     return methods
 
 
-def made_codes(path: Path, num_rows: int, num_bits: int) -> np.ndarray:
+def random_codes(path: Path, num_rows: int, num_bits: int) -> np.ndarray:
     """Write random codes and return them memory-mapped, uint8 [rows, bytes]."""
     generator, num_bytes = np.random.default_rng(0), num_bits // 8
     with path.open("wb") as stream:
@@ -171,7 +171,7 @@ def made_codes(path: Path, num_rows: int, num_bits: int) -> np.ndarray:
     return np.asarray(np.memmap(path, dtype=np.uint8, mode="c", shape=(num_rows, num_bytes)))
 
 
-def made_vectors(path: Path, num_rows: int, dim: int) -> np.ndarray:
+def random_vectors(path: Path, num_rows: int, dim: int) -> np.ndarray:
     """Write random unit vectors and return them memory-mapped, float32 [rows, dim]."""
     generator = np.random.default_rng(1)
     with path.open("wb") as stream:
@@ -182,14 +182,14 @@ def made_vectors(path: Path, num_rows: int, dim: int) -> np.ndarray:
 
 
 def anonymous_mib() -> float:
-    """Return the memory of this process that no file stands behind."""
+    """Return the memory of this process that is not backed by files."""
     rollup = Path("/proc/self/smaps_rollup").read_text()
     return int(re.search(r"^Anonymous:\s+(\d+) kB", rollup, re.MULTILINE)[1]) / 1024
 
 
 @contextmanager
 def peak_mib() -> Iterator[list[float]]:
-    """Give a list that holds, afterwards, the most memory that was in use inside the block."""
+    """Yield a list that afterwards holds the peak memory inside the block."""
     peak, is_over = [anonymous_mib()], threading.Event()
 
     def watch() -> None:
@@ -206,14 +206,14 @@ def peak_mib() -> Iterator[list[float]]:
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """Return the process' own seconds of one call."""
+    """Return the processor time of one call."""
     started = time.process_time()
     work()
     return time.process_time() - started
 
 
 def compared(methods: list[Method], rows: np.ndarray, queries: np.ndarray, *, rounds: int) -> dict[str, object]:
-    """Return queries a second, memory and share of the bandwidth of every method on the same rows."""
+    """Return queries per second, memory and share of the bandwidth of every method on the same rows."""
     searches, memory, answers = {}, {}, {}
     for method in methods:
         before = anonymous_mib()
@@ -247,7 +247,7 @@ def compared(methods: list[Method], rows: np.ndarray, queries: np.ndarray, *, ro
 
 
 def as_text(found: dict[str, object]) -> str:
-    """Return the tables in words."""
+    """Return the tables as text."""
     lines = []
     for name in ("codes", "vectors"):
         part = found[name]
@@ -257,7 +257,7 @@ def as_text(found: dict[str, object]) -> str:
             single, many, share, peak = figures.values()
             lines.append(f"  {method:24}{single:12,.1f}{many:16,.1f}{share:11.0%}{peak:10,}")
     lines.append(
-        f"Hamming over cosine, ours: {found['ratio_single']} x one query, {found['ratio_many']} x {MANY} at once"
+        f"Hamming over cosine, raysent: {found['ratio_single']} x one query, {found['ratio_many']} x {MANY} at once"
     )
     return "\n".join(lines)
 
@@ -284,10 +284,10 @@ def main() -> None:
     }
     generator = np.random.default_rng(2)
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
-        codes = made_codes(Path(folder) / "codes.bin", options.rows, options.bits)
+        codes = random_codes(Path(folder) / "codes.bin", options.rows, options.bits)
         queries = generator.integers(0, 256, (MANY, options.bits // 8), dtype=np.uint8)
         found["codes"] = compared(code_methods(), codes, queries, rounds=options.rounds)
-        vectors = made_vectors(Path(folder) / "vectors.bin", options.rows, options.dim)
+        vectors = random_vectors(Path(folder) / "vectors.bin", options.rows, options.dim)
         queries = generator.standard_normal((MANY, options.dim)).astype(np.float32)
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
         found["vectors"] = compared(vector_methods(), vectors, queries, rounds=options.rounds)

@@ -1,7 +1,7 @@
-"""Row-exact Adam against dense Adam as the vocabulary grows: milliseconds a step, and the exponent of the growth.
+"""Row-exact Adam against dense Adam for growing vocabularies: milliseconds per step, and the exponent of the growth.
 
-Every step touches as many rows as a batch has distinct words, drawn anew, most of them rare. The ways take turns in one
-process on one thread, by the process' own time.
+Every step updates as many rows as a batch has distinct words; they are drawn again for every step, most of them rare.
+The methods alternate in one process on one thread and are measured in processor time.
 
     python -m benchmarks.row_adam [--rows 1700] [--dim 300] [--steps 15] [--json]
 """
@@ -68,7 +68,7 @@ def dense(weight: nn.Parameter, gradient: Tensor) -> Callable[[Tensor], None]:
 
 
 def compare(vocabulary: int, *, count: int, dim: int, num_steps: int) -> dict[str, float]:
-    """Return each way's median milliseconds."""
+    """Return the median milliseconds of each method."""
     gradient = torch.randn(count, dim) * 1e-3
     steps = {
         "row_exact_compiled_ms": by_row(nn.Parameter(torch.zeros(vocabulary, dim)), gradient, is_compiled=True),
@@ -85,7 +85,7 @@ def compare(vocabulary: int, *, count: int, dim: int, num_steps: int) -> dict[st
 
 
 def main() -> None:
-    """Measure the vocabularies, and print."""
+    """Measure the vocabularies and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1700, help="distinct words of a batch")
     parser.add_argument("--dim", type=int, default=300, help="size of a word vector")

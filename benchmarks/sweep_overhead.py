@@ -1,9 +1,10 @@
-"""What sweeping costs beside training: a decision after 10,000 trials, and a trial's overhead on Ray.
+"""The overhead of a sweep beside training: a decision after 10,000 trials, and the time of a trial on Ray.
 
-Trials sleep, so that all else is overhead. The same trial function runs three ways, two trials at a time: Optuna alone
-(threads of one process), plain Ray Tune function trainables with Optuna's searcher, and a raysent sweep with journal,
-ledger and reused actors. A trial's overhead is the slope of wall clock over the number of trials, less the sleep;
-start-up is what is left. Both sleeps and numbers of trials vary, since overhead must not grow with a trial's length.
+Trials sleep, so everything else is overhead. The same trial function runs in three ways, two trials at a time: Optuna
+alone (threads of one process), Ray Tune function trainables with Optuna's searcher, and a raysent sweep with journal,
+ledger and reused actors. The overhead of a trial is the slope of the wall-clock time over the number of trials, minus
+the sleep; the rest is start-up. Both the sleep and the number of trials vary, as overhead must not grow with a trial's
+length.
 
     python -m benchmarks.sweep_overhead [--trials 16] [--rounds 3] [--history 10000] [--samplers tpe …]
         [--no-ray] [--json]
@@ -55,7 +56,7 @@ limits: {{trials: {trials}, sampler: {sampler}, scheduler: {{type: none}}}}
 cost: {{usd_per_hour: 0.5}}
 """
 NUM_REPORTS, CONCURRENT = 4, 2
-# What a trial of a real sweep is taken to last, for the share of overhead.
+# Assumed length of a real trial, for the share of overhead.
 TRIAL_S = 60.0
 SAMPLERS = ("tpe", "random", "qmc", "ei_per_usd")
 LAST = 20
@@ -65,7 +66,7 @@ LAST = 20
 
 
 def decision_ms(sampler: str, history: Sequence[int]) -> dict[int, dict[str, float]]:
-    """Return the median CPU milliseconds of a proposal, and of a report's decision, after so many trials."""
+    """Return the median CPU milliseconds of a proposal, and of the decision on a report, after this many trials."""
     text = SPACE.format(trials=10 * max(history), sampler=sampler).replace("{type: none}", "{type: asha}")
     space = parse_space(parse_yaml(text), name=sampler)
     controller = SweepController(space, seed=1, write=_forget)
@@ -75,18 +76,18 @@ def decision_ms(sampler: str, history: Sequence[int]) -> dict[int, dict[str, flo
     for size in sorted(history):
         times = [_one_trial(controller, space, chance) for _ in range(size - len(controller.trials))][-LAST:]
         found[size] = {
-            "propose": round(1e3 * median(ask for ask, _ in times), 3),
-            "decide": round(1e3 * median(decide for _, decide in times), 3),
+            "proposal": round(1e3 * median(ask for ask, _ in times), 3),
+            "decision": round(1e3 * median(decide for _, decide in times), 3),
         }
     return found
 
 
 def _forget(*_: Any, **__: Any) -> None:
-    """Keep no journal."""
+    """Discard an event."""
 
 
 def _one_trial(controller: SweepController, space: SearchSpace, chance: random.Random) -> tuple[float, float]:
-    """Play one trial; returns CPU seconds of its proposal, and of a decision."""
+    """Run one trial; return the CPU seconds of its proposal and of a decision."""
     begun = time.process_time()
     trial = controller.suggest()
     proposed = time.process_time()
@@ -95,8 +96,8 @@ def _one_trial(controller: SweepController, space: SearchSpace, chance: random.R
     while should_continue and index < 9:
         index += 1
         metrics = {space.metric: quality - 1 / index}
-        told = {"metrics": metrics, "seconds": 10.0 * index, "usd": 0.01 * index}
-        should_continue = controller.report(trial.name, index=index, num_reports=9, **told)
+        values = {"metrics": metrics, "seconds": 10.0 * index, "usd": 0.01 * index}
+        should_continue = controller.report(trial.name, index=index, num_reports=9, **values)
     controller.end(trial.name, status="finished" if should_continue else "stopped")
     return proposed - begun, (time.process_time() - proposed) / index
 
@@ -104,18 +105,18 @@ def _one_trial(controller: SweepController, space: SearchSpace, chance: random.R
 # -- trials ---------------------------------------------------------------------------------------------------------
 
 
-def sleep_and_tell(seconds: float, tell: Callable[[int], Any]) -> None:
-    """Be the trial: sleep, and report now and then."""
+def sleep_and_report(seconds: float, report: Callable[[int], Any]) -> None:
+    """The trial: sleep, and report at intervals."""
     for index in range(1, NUM_REPORTS + 1):
         time.sleep(seconds / NUM_REPORTS)
-        tell(index)
+        report(index)
 
 
 class Sleeper(ReusedActor):
-    """Raysent's reused actor, with sleep in the place of training."""
+    """Raysent's reused actor, with sleep instead of training."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Sleep in a thread, as training would run in one."""
+        """Sleep in a thread, as training runs in one."""
         self._waits_for_answer = False
         self._error = None
         self._messages: queue.Queue[Message] = queue.Queue()
@@ -124,19 +125,19 @@ class Sleeper(ReusedActor):
         self._thread.start()
 
     def _sleep(self, seconds: float) -> None:
-        def tell(index: int) -> None:
+        def report(index: int) -> None:
             metrics = {"context_accuracy": 0.1 * index}
-            told = {"index": index, "num_reports": NUM_REPORTS, "metrics": metrics, "node": "here"}
+            message = {"index": index, "num_reports": NUM_REPORTS, "metrics": metrics, "node": "here"}
             done = {"seconds": seconds * index / NUM_REPORTS, "step": index, "steps_lost": 0}
-            self._messages.put({**told, **done})
+            self._messages.put({**message, **done})
             self._answers.get()
 
-        sleep_and_tell(seconds, tell)
+        sleep_and_report(seconds, report)
         self._messages.put({"status": "finished", "seconds": seconds, "error": None, "done": True})
 
 
 def by_raysent(num_trials: int, seconds: float) -> None:
-    """Sweep with raysent's conductor, journal, ledger and actors."""
+    """Sweep with raysent's controller, journal, ledger and actors."""
     space = parse_space(parse_yaml(SPACE.format(trials=num_trials, sampler="tpe")), name="sleep")
     plan = Layout(CONCURRENT, 1, 1, 0.0, is_nested=False)
     with tempfile.TemporaryDirectory() as name, mock.patch.object(ray_tune, "ReusedActor", Sleeper):
@@ -162,11 +163,11 @@ def _suggest(trial: optuna.Trial) -> None:
 
 
 def by_optuna(num_trials: int, seconds: float) -> None:
-    """Let Optuna run the same function in threads."""
+    """Run the same function with Optuna in threads."""
 
     def objective(trial: optuna.Trial) -> float:
         _suggest(trial)
-        sleep_and_tell(seconds, lambda index: trial.report(0.1 * index, index))
+        sleep_and_report(seconds, lambda index: trial.report(0.1 * index, index))
         return 0.1 * NUM_REPORTS
 
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=1))
@@ -174,10 +175,10 @@ def by_optuna(num_trials: int, seconds: float) -> None:
 
 
 def by_tune(num_trials: int, seconds: float) -> None:
-    """Let Ray Tune run the same function, a process a trial, as its function trainables do."""
+    """Run the same function with Ray Tune, in one process for each trial, as its function trainables do."""
 
     def train(_: dict[str, Any]) -> None:
-        sleep_and_tell(seconds, lambda index: tune.report({"context_accuracy": 0.1 * index}))
+        sleep_and_report(seconds, lambda index: tune.report({"context_accuracy": 0.1 * index}))
 
     search = OptunaSearch(_suggest, metric="context_accuracy", mode="max", seed=1)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as name, output_to_stderr():
@@ -191,7 +192,7 @@ WAYS: dict[str, Callable[[int, float], None]] = {"optuna": by_optuna, "tune": by
 
 
 def overheads(num_trials: int, rounds: int, *, seconds: float) -> dict[str, dict[str, float]]:
-    """Return each way's median seconds of overhead a trial, and of start-up, from interleaved runs."""
+    """Return the median seconds of overhead per trial and of start-up for each way, from interleaved runs."""
     few = CONCURRENT
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
     for _ in range(rounds):
@@ -202,12 +203,12 @@ def overheads(num_trials: int, rounds: int, *, seconds: float) -> dict[str, dict
             found[name].append((slot_s - seconds, short - slot_s))
     return {
         name: {
-            "overhead_s": round(median(one for one, _ in told), 4),
-            "least_s": round(min(one for one, _ in told), 4),
-            "most_s": round(max(one for one, _ in told), 4),
-            "startup_s": round(median(one for _, one in told), 3),
+            "overhead_s": round(median(one for one, _ in times), 4),
+            "least_s": round(min(one for one, _ in times), 4),
+            "most_s": round(max(one for one, _ in times), 4),
+            "startup_s": round(median(one for _, one in times), 3),
         }
-        for name, told in found.items()
+        for name, times in found.items()
     }
 
 
@@ -218,9 +219,9 @@ def _wall_s(way: Callable[[int, float], None], num_trials: int, seconds: float) 
 
 
 def growth(counts: Sequence[int], *, seconds: float = 0.1) -> dict[str, Any]:
-    """Return a raysent sweep's wall clock against its number of trials, with the exponent of the power law between.
+    """Return a raysent sweep's wall-clock time for different numbers of trials, and the exponent of their growth.
 
-    Start-up is taken off: what the shortest sweep has beyond its share.
+    Start-up is subtracted: the time of the shortest sweep beyond its trials.
     """
     walls = [_wall_s(by_raysent, count, seconds) for count in counts]
     slope = (walls[-1] - walls[0]) / (counts[-1] - counts[0])
@@ -233,12 +234,12 @@ def growth(counts: Sequence[int], *, seconds: float = 0.1) -> dict[str, Any]:
 
 def help_s(times: int = 5) -> float:
     """Return the median seconds of `raysent --help`."""
-    told = []
+    times = []
     for _ in range(times):
         begun = time.perf_counter()
         subprocess.run([sys.executable, "-m", "raysent", "--help"], check=True, capture_output=True)
-        told.append(time.perf_counter() - begun)
-    return round(median(told), 3)
+        times.append(time.perf_counter() - begun)
+    return round(median(times), 3)
 
 
 def main() -> None:
@@ -264,12 +265,14 @@ def main() -> None:
 
 
 def _on_ray(num_trials: int, rounds: int, lengths: Sequence[float]) -> dict[str, Any]:
-    """Measure trials of each length in one Ray session, the growth too."""
+    """Measure trials of each length in one Ray session, and the growth."""
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     ray.init(num_cpus=CONCURRENT, include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
     try:
-        told: dict[str, Any] = {f"{seconds:g} s": overheads(num_trials, rounds, seconds=seconds) for seconds in lengths}
-        return {**told, "growth": growth((num_trials // 2, num_trials, 2 * num_trials, 4 * num_trials))}
+        found: dict[str, Any] = {
+            f"{seconds:g} s": overheads(num_trials, rounds, seconds=seconds) for seconds in lengths
+        }
+        return {**found, "growth": growth((num_trials // 2, num_trials, 2 * num_trials, 4 * num_trials))}
     finally:
         ray.shutdown()
 
@@ -280,7 +283,7 @@ def markdown(found: dict[str, Any]) -> str:
     lines += ["|---|---|---|---|"]
     for sampler, sizes in found["decision_ms"].items():
         for size, one in sizes.items():
-            lines.append(f"| {sampler} | {size:,} | {one['propose']:.2f} | {one['decide']:.2f} |")
+            lines.append(f"| {sampler} | {size:,} | {one['proposal']:.2f} | {one['decision']:.2f} |")
     for length, ways in found.get("trials", {}).items():
         if length == "growth":
             lines += ["", f"growth: {ways}"]

@@ -1,19 +1,20 @@
-"""Trials an hour on this machine, without Ray: cores as threads of one trial, or as trials side by side.
+"""Trials per hour on this machine, without Ray: cores as threads of one trial, or as concurrent trials.
 
-The same trials, with the same seeds, are trained in these ways, in turn, round after round:
+The same trials with the same seeds are trained in these ways, alternating round by round:
 
 - `one thread`, `two threads`: one process, one trial after another
-- `two processes`: a one-thread trial in each of two processes, one after another in each; what a sweep does
-- `packed by 2`, `packed by 8`: one process, so many one-thread trials in as many threads of it
+- `two processes`: a one-thread trial in each of two processes, one after another in each; this is what a sweep does
+- `packed by 2`, `packed by 8`: one process, that many one-thread trials in as many threads
 
-Other work on the machine is taken out as far as Linux tells of it: of each trial's time, what its thread spent in the
-queue for a core does not count. Where that cannot be told from waiting for each other, the least time stands for it
-that the way could take: of `two threads`, whose idle thread sleeps here instead of spinning, the time of the first one
-on its core; of more trials at once than there are cores, the processor time. Every way but `two threads` must give the
-same weights to the last bit. What was done by the clock stands beside, for a machine where nothing else runs.
+Other work on the machine is excluded as far as Linux reports it: the time that a trial's thread spent in the queue for
+a core does not count. Where that cannot be distinguished from threads that wait for each other, the lowest possible
+time of the way is used instead: for `two threads`, whose idle thread sleeps here instead of spinning, the time of the
+first thread on its core; for more concurrent trials than cores, the processor time. Every way except `two threads` must
+give bit-identical weights. Wall-clock figures are shown beside, for a machine without other work.
 
     python -m benchmarks.sweep_throughput [--size small|middle] [--rounds 3] [--ways NAMES] [--json]
-    python -m benchmarks.sweep_throughput --gaps RUN...    how long a sweep's cores had no trial, by its journal
+    python -m benchmarks.sweep_throughput --gaps RUN...    the time in which a sweep's cores had no trial, by its
+        journal
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Way:
     """How trials share the machine.
 
     Attributes:
-        processes: Processes side by side.
-        at_once: Trials at once in each.
+        processes: Number of processes.
+        at_once: Concurrent trials in each process.
         threads: torch threads of each trial.
     """
 
@@ -66,7 +67,7 @@ WAYS = {
 
 @dataclass(frozen=True)
 class Timing:
-    """What one trial took: seconds by the clock, on a core, and in the queue for one; and its weights' name."""
+    """Seconds of one trial: wall-clock, on a core, and in the queue for one; and the digest of its weights."""
 
     wall_s: float
     cpu_s: float
@@ -78,9 +79,9 @@ class Timing:
 
 
 def work() -> None:
-    """Train the trials that each line of standard input names, and tell what they took."""
+    """Train the trials that each line of standard input names, and print their times."""
     way = Way(**json.loads(sys.stdin.readline()))
-    import torch  # noqa: PLC0415 - what a process costs is measured, imports included
+    import torch  # noqa: PLC0415 - the cost of a process is measured, imports included
 
     from raysent.training.loop import fit  # noqa: PLC0415, F401 - as above
 
@@ -120,7 +121,7 @@ def on_core() -> tuple[float, float]:
     return int(run_ns) / 1e9, int(queue_ns) / 1e9
 
 
-# -- in the process that measures -------------------------------------------------------------------------------------
+# -- in the measuring process -----------------------------------------------------------------------------------------
 
 
 class Crew:
@@ -141,23 +142,23 @@ class Crew:
         ]
         for process in self._processes:
             self._tell(process, asdict(way))
-        self.start_s = sum(self._hear(process)["start_s"] for process in self._processes)
+        self.start_s = sum(self._receive(process)["start_s"] for process in self._processes)
         self.memory_bytes = 0
         self.rounds_s: list[float] = []
 
     def round(self, job: dict[str, Any]) -> list[dict[str, Any]]:
-        """Train all trials of a job once; returns what each process tells."""
+        """Train all trials of a job once; return the output of each process."""
         begun, share = time.perf_counter(), self.way.processes
         for place, process in enumerate(self._processes):
             self._tell(process, {**job, "seeds": job["seeds"][place::share]})
         is_over = threading.Event()
         watch = threading.Thread(target=self._watch, args=(is_over,))
         watch.start()
-        told = [self._hear(process) for process in self._processes]
+        results = [self._receive(process) for process in self._processes]
         self.rounds_s.append(time.perf_counter() - begun)
         is_over.set()
         watch.join()
-        return told
+        return results
 
     def close(self) -> None:
         """End the processes."""
@@ -177,39 +178,39 @@ class Crew:
         process.stdin.flush()
 
     @staticmethod
-    def _hear(process: subprocess.Popen[str]) -> Any:
+    def _receive(process: subprocess.Popen[str]) -> Any:
         assert process.stdout is not None
         return json.loads(process.stdout.readline())
 
 
 def own_bytes(pid: int) -> int:
-    """Return the memory of a process that is no file's: its share of what is shared, and all the rest."""
+    """Return the memory of a process that is not backed by files: its part of shared memory, and all private memory."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss_Anon"))
 
 
-def hours_of_machine(way: Way, told: list[dict[str, Any]]) -> float:
-    """Return the hours that a quiet machine would have needed for a round."""
-    trials = [one for process in told for one in process["trials"]]
+def hours_of_machine(way: Way, results: list[dict[str, Any]]) -> float:
+    """Return the hours that an idle machine would need for a round."""
+    trials = [one for process in results for one in process["trials"]]
     at_once = way.processes * way.at_once
     if way.threads > 1:
         return sum(one["cpu_s"] for one in trials) / 3600
     if at_once > NUM_CORES:
-        return sum(process["cpu_s"] for process in told) / NUM_CORES / 3600
+        return sum(process["cpu_s"] for process in results) / NUM_CORES / 3600
     return sum(one["wall_s"] - one["queue_s"] for one in trials) / at_once / 3600
 
 
 def measure(size: str, names: list[str], *, num_rounds: int, num_trials: int) -> dict[str, dict[str, float]]:
-    """Return what is known of each of the ways, by its name; ratios are over the first.
+    """Return the figures of each way by its name; ratios are relative to the first.
 
     Raises:
-        RuntimeError: If a trial's weights depend on the way that it was trained in.
+        RuntimeError: If the weights of a trial depend on the way.
     """
     with tempfile.TemporaryDirectory(prefix="raysent-throughput-") as scratch:
         job = {"run": run_values(SIZES[size]), "seeds": list(range(num_trials))}
         crews = {name: Crew(WAYS[name]) for name in names}
         rounds: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in names}
-        for name, crew in crews.items():  # libraries and caches warm up
+        for name, crew in crews.items():  # warms up libraries and caches
             crew.round({**job, "seeds": job["seeds"][:NUM_CORES], "folder": f"{scratch}/{name}"})
         for number in range(num_rounds):
             for name, crew in crews.items():
@@ -217,16 +218,16 @@ def measure(size: str, names: list[str], *, num_rounds: int, num_trials: int) ->
         for crew in crews.values():
             crew.close()
     check_weights(rounds)
-    found = {name: summary(crews[name], told, num_trials) for name, told in rounds.items()}
+    found = {name: summary(crews[name], results, num_trials) for name, results in rounds.items()}
     for values in found.values():
         values["ratio"] = round(values["trials_per_hour"] / found[names[0]]["trials_per_hour"], 2)
     return found
 
 
 def summary(crew: Crew, rounds: list[list[dict[str, Any]]], num_trials: int) -> dict[str, float]:
-    """Return one way's medians over rounds."""
-    hours = [hours_of_machine(crew.way, told) for told in rounds]
-    cpu_s = [sum(process["cpu_s"] for process in told) / num_trials for told in rounds]
+    """Return the medians of one way over rounds."""
+    hours = [hours_of_machine(crew.way, results) for results in rounds]
+    cpu_s = [sum(process["cpu_s"] for process in results) / num_trials for results in rounds]
     return {
         "trials_per_hour": round(num_trials / median(hours)),
         "by_the_clock": round(3600 * num_trials / median(crew.rounds_s[1:])),  # the first one warms up
@@ -237,12 +238,12 @@ def summary(crew: Crew, rounds: list[list[dict[str, Any]]], num_trials: int) -> 
 
 
 def check_weights(rounds: dict[str, list[list[dict[str, Any]]]]) -> None:
-    """Compare every trial's weights over all ways whose trials have one thread each."""
+    """Compare the weights of every trial over all ways with one thread per trial."""
     names = {
-        tuple(sorted(one["weights"] for process in told for one in process["trials"]))
-        for name, all_told in rounds.items()
+        tuple(sorted(one["weights"] for process in results for one in process["trials"]))
+        for name, all_results in rounds.items()
         if WAYS[name].threads == 1
-        for told in all_told
+        for results in all_results
     }
     if len(names) != 1:
         raise RuntimeError("the same seed gave different weights in different ways")
@@ -261,11 +262,12 @@ def run_values(size: dict[str, Any]) -> dict[str, Any]:
 
 
 def gaps(run: Path) -> list[float]:
-    """Return the seconds from each trial's end to the first step of the one in its place.
+    """Return the seconds from the end of each trial to the first step of its successor.
 
-    A report's own validation comes after the seconds that it tells, so the first one counts as part of the gap.
+    The validation of a report comes after the seconds that it reports, so the first validation counts as part of the
+    gap.
     """
-    from raysent.sweeps import read_events  # noqa: PLC0415 - a worker, whose start is measured, needs no Ray
+    from raysent.sweeps import read_events  # noqa: PLC0415 - workers, whose start is measured, need no Ray
 
     ended: list[float] = []
     begun: dict[str, float] = {}
@@ -284,7 +286,7 @@ def gaps(run: Path) -> list[float]:
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=list(SIZES), default="small", help="of the trials' encoder")
     parser.add_argument("--rounds", type=int, default=3, help="rounds that are measured")

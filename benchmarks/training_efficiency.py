@@ -1,11 +1,12 @@
-"""Quick-Thoughts against Skip-Thoughts on the same encoder: the price of an epoch, and scores against time.
+"""Quick-Thoughts against Skip-Thoughts on the same encoder: the cost of an epoch, and scores against time.
 
 The experiment of Logeswaran and Lee, 2018, appendix C (figure 2, 6.5 against 31 hours: 4.8 times), in two parts:
 
 - an epoch at the paper's sizes (a GRU of 1,000, words of 300, vocabulary 20,000, batch 400): processor time of a step
-  of either, in turn, on one thread. Both read 400 sentences a step, so this is the ratio of their epochs;
-- at a smaller size, both trained side by side for the same time, a thread each, and judged on downstream tasks at every
-  report, by the first tower's vectors alone. `quick_thoughts/report.html` in the output folder has the curves.
+  of each family, alternating, on one thread. Both read 400 sentences per step, so this is the ratio of their epochs;
+- at a smaller size, both train concurrently for the same time, with one thread each, and every report is evaluated on
+  downstream tasks, with the vectors of the first tower only. `quick_thoughts/report.html` in the output folder has the
+  curves.
 
     python -m benchmarks.training_efficiency --corpus PATH --data DIR --output FOLDER [--seconds 900] [--json]
 """
@@ -61,7 +62,7 @@ SMALL = Size(300, 150, 20_000, 400)
 
 
 def run_config(family: str, size: Size, corpus: str, *, training: dict[str, Any]) -> RunConfig:
-    """Return a family's run."""
+    """Return the run of a family."""
     return RunConfig(
         corpus={"path": corpus, "max_length": 30},
         vocabulary={"size": size.vocabulary},
@@ -73,7 +74,7 @@ def run_config(family: str, size: Size, corpus: str, *, training: dict[str, Any]
 
 
 def step_seconds(family: str, size: Size, corpus: str, *, num_steps: int) -> float:
-    """Return the processor time of a step: what so many steps more cost a run that is the same otherwise."""
+    """Return the processor time of a step: the difference of two runs that differ only in their steps."""
     taken = []
     for steps in (1, 1 + num_steps):
         config = run_config(family, size, corpus, training={"max_steps": steps, "num_reports": 1})
@@ -85,7 +86,7 @@ def step_seconds(family: str, size: Size, corpus: str, *, num_steps: int) -> flo
 
 
 def compare_epochs(size: Size, corpus: str, *, rounds: int, num_steps: int) -> dict[str, float]:
-    """Return what a sentence costs either family, and the ratio; in turn, medians."""
+    """Return the cost of a sentence for each family, and the ratio of medians."""
     taken: dict[str, list[float]] = {family: [] for family in OBJECTIVES}
     for _ in range(rounds):
         for family, values in taken.items():
@@ -98,19 +99,19 @@ def compare_epochs(size: Size, corpus: str, *, rounds: int, num_steps: int) -> d
 
 
 def train(family: str, options: argparse.Namespace) -> None:
-    """Train one family at the small size for about the time allowed; runs in a process of its own."""
+    """Train one family at the small size for about the allowed time, in its own process."""
     folder = options.output / family
     shutil.rmtree(folder, ignore_errors=True)
     pace_s = step_seconds(family, SMALL, options.corpus, num_steps=3)
     training = {"max_steps": max(NUM_REPORTS, int(options.seconds / pace_s)), "num_reports": NUM_REPORTS}
-    judge = Downstream(DownstreamConfig(tasks=TASKS, data=str(options.data)))
+    validation = Downstream(DownstreamConfig(tasks=TASKS, data=str(options.data)))
     begun_s, points = time.process_time(), []
 
     def note(_: Report) -> bool:
         nonlocal begun_s
         took_s = time.process_time() - begun_s
-        # Of two towers the paper judges the first.
-        score = judge.scores(Block(SentenceModel.load(folder), 0))["downstream"]
+        # The paper evaluates the first of the two towers.
+        score = validation.scores(Block(SentenceModel.load(folder), 0))["downstream"]
         points.append((took_s / 3600, score))
         begun_s = time.process_time() - took_s
         return True
@@ -120,13 +121,13 @@ def train(family: str, options: argparse.Namespace) -> None:
 
 
 def compare_curves(options: argparse.Namespace) -> Efficiency:
-    """Train both side by side and return their scores against time."""
+    """Train both concurrently and return their scores against time."""
     command = [sys.executable, "-m", "benchmarks.training_efficiency", *sys.argv[1:]]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     started = [subprocess.Popen([*command, "--family", family], env=environment) for family in OBJECTIVES]
     codes = [process.wait() for process in started]
     if any(codes):
-        raise SystemExit("a training failed; see above")
+        raise SystemExit("a training failed; see its output above")
     points = {family: read_json(options.output / family / POINTS_FILE) for family in OBJECTIVES}
     target = min(max(score for _, score in found) for found in points.values())
     curves = tuple(_curve(family, options.output / family, found, target) for family, found in points.items())
@@ -151,12 +152,12 @@ def _curve(family: str, folder: Path, points: list[tuple[float, float]], target:
 
 
 def main() -> None:
-    """Measure both parts, and print."""
+    """Measure both parts and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="docs", help="text to train on")
     parser.add_argument("--data", type=Path, required=True, help="tasks in SentEval's layout")
     parser.add_argument("--output", type=Path, required=True, help="folder of the two runs and the page")
-    parser.add_argument("--seconds", type=float, default=900.0, help="processor time of either training")
+    parser.add_argument("--seconds", type=float, default=900.0, help="processor time of each training")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     parser.add_argument("--family", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,10 +1,11 @@
-"""The training step against a naive PyTorch one: `ratio_over_naive`, by interleaved medians on one thread.
+"""The training step against a naive PyTorch step: `ratio_over_naive`, by interleaved medians on one thread.
 
-Naive is what a textbook writes (`benchmarks/textbook`). Ours is the very step of `raysent train`. Both take the same
-batches of the same corpus, turn by turn in one process; the time is the process' own, so that other work on the machine
-counts for little. Between them the core's own speed is measured, a product of two square matrices: `share_of_peak` is
-what our step reaches of it, counting only the products that no re-ordering of the sums can spare, and `ratio_bound` is
-the ratio over naive of a step that reached all of it. For the GRU there is a step without the compiled cell as well.
+The naive step is a textbook implementation (`benchmarks/textbook`). raysent's is the step of `raysent train`. Both use
+the same batches of the same corpus, alternately in one process, and are measured in processor time, so that other work
+on the machine has little effect. In between, the speed of the core is measured with a product of two square matrices:
+`share_of_peak` is what raysent's step reaches of it, counting only the products that no reordering of the sums can
+avoid, and `ratio_bound` is the ratio of a step that reached all of it. For the GRU, a step without the compiled cell is
+measured too.
 
     python -m benchmarks.training_step [--corpus PATH] [--encoder gru|bigru|lstm|cnn|bag|views] [--sizes S,M,L]
         [--precision float32|bfloat16] [--steps 7] [--json]
@@ -41,16 +42,16 @@ from raysent.training.run import TrainingConfig
 
 Step = Callable[[AnyBatch], float]
 
-# Longer than any benchmark: the learning rate falls towards a run's end.
+# Longer than any benchmark: the learning rate decays towards the end of a run.
 _NUM_STEPS = 1_000_000
-# Both sides build what later steps reuse: kernels for the shapes they meet, buffers, moments.
+# Both sides build what later steps reuse: kernels for their shapes, buffers, moments.
 WARM_UP = 3
 PEAK_SIZE = 1024
 
 
 @dataclass(frozen=True)
 class Size:
-    """One setting of the comparison; `dim` is the size of a tower's vector, of all directions or windows together."""
+    """One setting of the comparison; `dim` is the size of a tower's vector, over all directions or windows."""
 
     vocabulary: int
     word_dim: int
@@ -67,7 +68,7 @@ SIZES = {
 
 
 def encoders(name: str, size: Size, *, implementation: str = "auto") -> tuple[EncoderConfig, EncoderConfig | None]:
-    """Return the configurations of f and, where it is of another kind, g."""
+    """Return the configurations of f and, if it differs, of g."""
     words = {"embedding": EmbeddingConfig(dim=size.word_dim)}
     made: dict[str, Callable[[], EncoderConfig]] = {
         "gru": lambda: Gru(hidden_size=size.dim, implementation=implementation, **words),
@@ -83,14 +84,14 @@ def encoders(name: str, size: Size, *, implementation: str = "auto") -> tuple[En
 def our_step(
     configs: tuple[EncoderConfig, EncoderConfig | None], size: Size, vocabulary: Vocabulary, *, bfloat16: bool
 ) -> Step:
-    """Return a function that trains our model by one batch."""
+    """Return a function that trains raysent's model on one batch."""
     config = ModelConfig(encoder=configs[0], second_encoder=configs[1], objective=ContextPrediction())
     model = SentenceModel.build(config, vocabulary, seed=0)
     return step_of(model, TrainingConfig(batch_size=size.batch_size), bfloat16=bfloat16)
 
 
 def step_of(model: SentenceModel, config: TrainingConfig, *, bfloat16: bool) -> Step:
-    """Return a function that trains a model by one batch and returns its loss."""
+    """Return a function that trains a model on one batch and returns its loss."""
     optimizer = Optimizer(model, config, num_steps=_NUM_STEPS)
     number, precision = 0, set_matmul_precision()
 
@@ -114,12 +115,12 @@ def step_of(model: SentenceModel, config: TrainingConfig, *, bfloat16: bool) -> 
 
 
 def _words(batch: AnyBatch) -> torch.Tensor:
-    """Return the distinct words of all of a batch's sentences."""
+    """Return the distinct words of all sentences of a batch."""
     return torch.from_numpy(np.unique(np.concatenate([part.ids for part in batch.parts]))).long()
 
 
 def peak_step(*, bfloat16: bool) -> Step:
-    """Return a function that multiplies two square matrices in the type of our products."""
+    """Return a function that multiplies two square matrices in the type of raysent's products."""
     one, other = torch.randn(2, PEAK_SIZE, PEAK_SIZE).to(torch.bfloat16 if bfloat16 else torch.float32)
 
     def step(_: Batch) -> float:
@@ -130,7 +131,7 @@ def peak_step(*, bfloat16: bool) -> Step:
 
 
 def measure(steps: dict[str, Step], batches: list[Batch]) -> dict[str, list[float]]:
-    """Return each step's times in seconds; all take the same batches, turn by turn, the first ones unmeasured."""
+    """Return the times of each step in seconds; all use the same batches, alternately, without the first ones."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for batch in batches:
         for name, step in steps.items():
@@ -141,10 +142,11 @@ def measure(steps: dict[str, Step], batches: list[Batch]) -> dict[str, list[floa
 
 
 def useful_flops(name: str, size: Size, batches: list[Batch]) -> float:
-    """Return the floating-point operations of the products that a GRU's step needs, the mean over batches.
+    """Return the floating-point operations of the necessary products of a GRU's step, averaged over batches.
 
-    Each token but a sentence's first costs three products (forward, gradient of the state, gradient of the weight) with
-    the recurrent weight, each distinct word three with the input's; the scores of all pairs three more.
+    Each token except the first of a sentence needs three products (forward, gradient of the state, gradient of the
+    weight) with the recurrent weight, each distinct word three with the input weight; the scores of all pairs need
+    three more.
     """
     hidden, directions = (size.dim // 2, 2) if name == "bigru" else (size.dim, 1)
     total = 0
@@ -156,10 +158,10 @@ def useful_flops(name: str, size: Size, batches: list[Batch]) -> float:
 
 
 def compare(name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16: bool) -> dict[str, float]:
-    """Return both steps' sentences per second, their ratio, and what bounds it."""
+    """Return the sentences per second of both steps, their ratio, and what bounds it."""
     corpus = prepare(CorpusConfig(path=corpus_path, max_length=30), VocabularyConfig(size=size.vocabulary))
     stream = BatchStream(corpus.train, batch_size=size.batch_size, candidates="contiguous", context_size=1, seed=0)
-    # Spread over the corpus, as a short run at its head would meet one author only.
+    # Spread over the corpus: its first sentences are by one author.
     count = num_steps + WARM_UP
     batches = [stream.batch(step * max(1, stream.num_batches // count)) for step in range(count)]
     words, is_gru = corpus.vocabulary, name in {"gru", "bigru"}
@@ -198,7 +200,7 @@ def compare(name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16
 
 
 def main() -> None:
-    """Measure the sizes that are asked for, and print."""
+    """Measure the requested sizes and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="docs", help="text to draw batches from")
     parser.add_argument("--encoder", choices=sorted(textbook.TOWERS), default="gru", help="what is trained")

@@ -1,9 +1,8 @@
-"""Validation's share of a sweep trial: processor time of a step and of a report, by what the report does.
+"""The share of validation in a trial of a sweep: processor time of a step and of a report, by parts of the report.
 
-Each family of `everything.yaml`, and each of the other shipped spaces that read running text, is trained for a few
-steps as it is written and reports twice; the second report counts, as the first one also reads tasks and fills caches.
-The share is that of all validation in a trial of the length that the space asks for; reports also save a checkpoint and
-the model.
+Each family of `everything.yaml`, and each other shipped space that reads running text, is trained unchanged for a few
+steps with two reports. The second report counts, as the first one also reads tasks and fills caches. The share is that
+of all validation in a trial of the length in the space; reports also save a checkpoint and the model.
 
     python -m benchmarks.validation_share [--corpus PATH] [--only NAME,NAME] [--steps 10] [--json]
 """
@@ -35,7 +34,7 @@ from raysent.training.validation.pool import ValidationPool
 SPACES = Path(__file__).parents[1] / "search_spaces"
 OTHERS = ("quick_thoughts", "quick_thoughts_bow", "binary", "multichannel", "multiview_discriminative")
 NEEDS_PAIRS = ("cse", "paragram_phrase", "infersent")
-# What is timed: who owns it, under which name.
+# The timed parts: owner and attribute.
 PARTS = {
     "step": (loop._Training, "_step"),
     "report": (loop._Training, "_report"),
@@ -70,7 +69,7 @@ def timed() -> Iterator[dict[str, list[float]]]:
 
 
 def trials(names: Sequence[str]) -> Iterator[tuple[str, RunConfig]]:
-    """Return what is measured, by name: families of `everything.yaml`, then base runs of other spaces."""
+    """Return the measured runs by name: families of `everything.yaml`, then base runs of other spaces."""
     everything = read_space(SPACES / "everything.yaml")
     for family in map(str, everything.domains["family"].edges()):
         if family in names or (not names and family not in NEEDS_PAIRS):
@@ -81,7 +80,7 @@ def trials(names: Sequence[str]) -> Iterator[tuple[str, RunConfig]]:
 
 
 def measure(config: RunConfig, *, steps: int) -> dict[str, Any]:
-    """Return seconds of processor time of a step, of a report and its parts, and the share of a trial's reports."""
+    """Return the processor seconds of a step, of a report and its parts, and the share of reports in a trial."""
     whole: list[int] = []
 
     def short(training: TrainingConfig, *, steps_per_epoch: int) -> int:
@@ -92,7 +91,7 @@ def measure(config: RunConfig, *, steps: int) -> dict[str, Any]:
     config = config.model_copy(update={"training": training.model_copy(update={"num_reports": 2})})
     with mock.patch.object(loop, "count_steps", short), timed() as found, tempfile.TemporaryDirectory() as folder:
         fit(config, Path(folder))
-    # Of the first step and the first report much is done once a process.
+    # The first step and report do work that happens once per process.
     step_s = median(found.pop("step")[1:])
     parts = {part: values[len(values) // 2 :] for part, values in found.items()}
     taken = {part: sum(values) for part, values in parts.items()}

@@ -23,7 +23,7 @@ SKIPPED = ("everything", "quickstart")
 
 
 def main() -> int:
-    """Train one short run per family and print the digests; returns how many runs failed."""
+    """Train one short run per family and print the digests; return the number of failures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of corpora, pairs, vectors and tasks")
     parser.add_argument("--checkout", type=Path, default=SPACES.parent, help="the code that trains")
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def digest(name: str, scratch: Path, *, checkout: Path) -> str:
-    """Train the base run of a space and return the digest of its weights, or the last line of the error."""
+    """Train the base run of a space; return the digest of its weights, or the last line of the error."""
     run = scratch / name
     command = [sys.executable, "-m", "raysent", "train", str(checkout / f"search_spaces/{name}.yaml")]
     command += ["--run", str(run), "--json"]

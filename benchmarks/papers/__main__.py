@@ -12,11 +12,11 @@ from pathlib import Path
 from benchmarks.papers.making import make
 from benchmarks.papers.pairs import write_caption_pairs
 from benchmarks.papers.rows import Row, read_rows
-from benchmarks.papers.table import judge, write_tables
+from benchmarks.papers.table import evaluate, write_tables
 
 
 def main() -> int:
-    """Make every row, judge it, write the tables; returns how many rows failed."""
+    """Make and evaluate every row, write the tables; return the number of failed rows."""
     options = _options()
     models = options.output.resolve() / "models"
     models.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def main() -> int:
         return _one(next(row for row in rows if row.name == options.row), options, models)
     write_caption_pairs(options.data, models / "captions.tsv")
     wanted = [row for row in rows if options.only is None or row.name in options.only.split(",")]
-    # In the file's order: a row that needs another stands after it, so waiting for it cannot lock up.
+    # In the order of the file: a row comes after the rows that it needs, so waiting cannot deadlock.
     with ThreadPoolExecutor(options.processes) as pool:
         codes = list(pool.map(lambda row: _in_process(row, options), wanted))
     done = [row for row, code in zip(wanted, codes, strict=True) if code == 0]
@@ -40,7 +40,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of corpora, pairs, vectors and tasks")
     parser.add_argument("--output", type=Path, required=True, help="folder of models, logs and tables")
-    parser.add_argument("--seconds", type=float, default=90.0, help="processor time that each model may train")
+    parser.add_argument("--seconds", type=float, default=90.0, help="processor time of each training")
     parser.add_argument("--processes", type=int, default=2, help="rows at once, one thread each")
     parser.add_argument("--only", help="names of rows, separated by commas")
     parser.add_argument("--row", help=argparse.SUPPRESS)
@@ -48,7 +48,7 @@ def _options() -> argparse.Namespace:
 
 
 def _in_process(row: Row, options: argparse.Namespace) -> int:
-    """Make and judge one row in a process of its own."""
+    """Make and evaluate one row in its own process."""
     log = options.output / "logs" / f"{row.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "benchmarks.papers", "--row", row.name, "--data", str(options.data)]
@@ -63,7 +63,7 @@ def _in_process(row: Row, options: argparse.Namespace) -> int:
 
 def _one(row: Row, options: argparse.Namespace, models: Path) -> int:
     print(make(row, models=models, seconds=options.seconds))
-    judge(row, models=models, data=options.data)
+    evaluate(row, models=models, data=options.data)
     return 0
 
 

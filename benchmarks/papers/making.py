@@ -1,4 +1,4 @@
-"""One row -> a model in its folder, and how long that took; run in a process of its own, on one thread."""
+"""One row -> a model in its folder, and its training time; runs in its own process, on one thread."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from raysent.training.loop import fit
 from raysent.training.run import RunConfig
 
 TIME_FILE = "time.json"
-# A difference of two runs is trusted from here on.
+# The smallest difference of two runs that is trusted, in seconds.
 _LEAST_S = 3.0
 _FEWEST_STEPS, _MOST_STEPS = 4, 4000
 
 
 def make(row: Row, *, models: Path, seconds: float) -> dict[str, Any]:
-    """Train or make a model, unless it is there; returns what it took: steps, sentences, processor seconds."""
+    """Train or make a model, unless it exists; return steps, sentences and processor seconds."""
     folder = models / row.name
     if (folder / TIME_FILE).exists():
         return dict(read_json(folder / TIME_FILE))
     if row.view is not None:
-        taken = {"status": "judged", "num_steps": 0, "sentences": 0, "seconds": 0.0}
+        taken = {"status": "evaluated", "num_steps": 0, "sentences": 0, "seconds": 0.0}
     else:
         taken = _train(row, folder, seconds=seconds) if row.run else _command(row, folder)
     write_json(folder / TIME_FILE, taken)
@@ -34,7 +34,7 @@ def make(row: Row, *, models: Path, seconds: float) -> dict[str, Any]:
 
 
 def _train(row: Row, folder: Path, *, seconds: float) -> dict[str, Any]:
-    """Train for as many steps as the allowance of processor time holds."""
+    """Train for as many steps as the allowed processor time permits."""
     num_steps = row.num_steps or max(2, int(seconds / seconds_per_step(row, folder.with_name(f"{row.name}-trial"))))
     started = time.process_time()
     outcome = fit(_config(row, num_steps=num_steps, num_reports=2), folder)
@@ -48,7 +48,7 @@ def _train(row: Row, folder: Path, *, seconds: float) -> dict[str, Any]:
 
 
 def seconds_per_step(row: Row, folder: Path) -> float:
-    """Return what a step costs: short runs that differ in nothing but their steps, until these take long enough."""
+    """Return the cost of a step: the difference of two short runs that differ only in their number of steps."""
     num_steps, before = _FEWEST_STEPS, _time_of(row, folder, num_steps=2)
     while True:
         taken = _time_of(row, folder, num_steps=2 + num_steps) - before
@@ -68,14 +68,14 @@ def _time_of(row: Row, folder: Path, *, num_steps: int) -> float:
 
 
 def _config(row: Row, *, num_steps: int, num_reports: int) -> RunConfig:
-    """Return the row's run with its length."""
-    # Epochs are an upper limit as well; the steps are what is meant.
+    """Return the run of a row with its number of steps."""
+    # Epochs are a limit too; the number of steps must decide.
     length = {"max_steps": num_steps, "epochs": 1000.0, "num_reports": min(num_reports, num_steps)}
     return RunConfig(**{**row.run, "training": {**row.run.get("training", {}), **length}})
 
 
 def _command(row: Row, folder: Path) -> dict[str, Any]:
-    """Run the row's command."""
+    """Run the command of a row."""
     started = time.perf_counter()
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "raysent", *row.make, "-o", str(folder)], check=True)

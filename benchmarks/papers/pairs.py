@@ -1,4 +1,4 @@
-"""Pairs of captions of one image, a loose paraphrase, as a `.tsv` file: the larger source of pairs at hand."""
+"""Pairs of captions of one image, a loose paraphrase, as a `.tsv` file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raysent.storage import write_text
 
 
 def write_caption_pairs(data: Path, path: Path) -> None:
-    """Write two pairs an image of the training split of Flickr30k's captions, unless the file is there."""
+    """Write two pairs for each image of the training split of Flickr30k's captions, unless the file exists."""
     if path.exists():
         return
     lines = []

@@ -1,4 +1,4 @@
-"""`rows.yaml` -> rows: how each model comes about, and what its paper reported."""
+"""`rows.yaml` -> rows: how each model is made, and what its paper reports."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ class Row:
 
     Attributes:
         name: Short and unique; also its folder.
-        title: What the paper calls it.
+        title: Its name in the paper.
         family: The paper.
-        run: Values of a `RunConfig`, for a model that is trained; empty for one that is made.
+        run: Values of a `RunConfig` for a trained model; empty for a model that is made from others.
         make: Arguments of a `raysent` command that makes the model from others.
-        reported: The paper's own figures by column.
-        view: Another row and the number of its vectors' block that is judged by itself (None for all of it); such a
-            row trains nothing.
-        num_steps: Steps where they are fixed, for methods that end by themselves; None for the allowance.
+        reported: The figures of the paper by column.
+        view: Another row and the number of the block of its vectors to evaluate (None for all of them); such a row
+            trains
+            nothing.
+        num_steps: Number of steps for methods with a fixed length; None to use the allowed time.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Row:
 
 
 def read_rows(*, data: Path, models: Path) -> list[Row]:
-    """Return the rows in their order; `{data}` and `{models}` stand for the two folders."""
+    """Return the rows in order; `{data}` and `{models}` are replaced by the two folders."""
     places = {"{data}": str(data), "{models}": str(models)}
     values = _filled(parse_yaml(ROWS_FILE.read_text(encoding="utf-8"), source=str(ROWS_FILE)).values, places)
     bases = values["bases"]
@@ -62,7 +63,7 @@ def read_rows(*, data: Path, models: Path) -> list[Row]:
 
 
 def merged(base: Any, changes: Any) -> Any:
-    """Return the base with the changes laid over it; what names another `type` is replaced whole."""
+    """Return the base updated with the changes; a value of another `type` is replaced as a whole."""
     if not isinstance(base, dict) or not isinstance(changes, dict):
         return changes
     if "type" in changes and changes["type"] != base.get("type"):
@@ -72,7 +73,7 @@ def merged(base: Any, changes: Any) -> Any:
 
 
 def _filled(value: Any, places: dict[str, str]) -> Any:
-    """Return the value with the folders in place of their names."""
+    """Return the value with the folders in place of their placeholders."""
     if isinstance(value, dict):
         return {key: _filled(part, places) for key, part in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Scores of every row -> one table, the papers' figures beside them."""
+"""Scores of every row -> one table, with the figures of the papers beside them."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _YEARS = ("STS12", "STS13", "STS14", "STS15")
 
 
 class Block(SentenceEncoder):
-    """One block of a model's vectors: a single view of it."""
+    """One block of a model's vectors: a single view."""
 
     def __init__(self, model: SentenceModel, index: int) -> None:
         ends = np.cumsum([0, *model.config.encoded_dims])
         self._model, self._columns = model, slice(int(ends[index]), int(ends[index + 1]))
 
     def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> Float32:
-        """Return the block's columns, of unit length, float32 [sentences, dim]."""
+        """Return the columns of the block, of unit length, float32 [sentences, dim]."""
         del normalize_embeddings
         return self._model.encode(sentences, batch_size=batch_size)[:, self._columns]
 
     def get_sentence_embedding_dimension(self) -> int:
-        """Return the block's size."""
+        """Return the size of the block."""
         return self._columns.stop - self._columns.start
 
 
-def judge(row: Row, *, models: Path, data: Path) -> dict[str, float]:
-    """Score a row's model on every task that is there, and keep the scores beside it."""
+def evaluate(row: Row, *, models: Path, data: Path) -> dict[str, float]:
+    """Evaluate the model of a row on every available task, and store the scores."""
     name, block = row.view or (row.name, None)
     output, senteval = models.parent / "evaluation" / row.name, data / "senteval"
 

@@ -1,4 +1,4 @@
-"""What a textbook writes: padded encoders in stock PyTorch, dense Adam over all, float32; the peer of our step."""
+"""Textbook implementations: padded encoders in stock PyTorch, dense Adam, float32; the peer of raysent's step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Tower(nn.Module):
         self.words = nn.Embedding(num_words, word_dim)
 
     def kept(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Return 1 where there is a word and 0 where there is padding [batch, time, 1]."""
+        """Return 1 for words and 0 for padding, [batch, time, 1]."""
         return (torch.arange(ids.shape[1]) < lengths[:, None]).float()[:, :, None]
 
 
@@ -37,7 +37,7 @@ class Gru(Tower):
 
 
 class BiGru(Tower):
-    """The last states of two directions; the second must not begin in the padding, so torch packs the batch."""
+    """The last states of two directions; the second must not start in the padding, so torch packs the batch."""
 
     def __init__(self, num_words: int, word_dim: int, dim: int) -> None:
         super().__init__(num_words, word_dim)
@@ -64,7 +64,7 @@ class Lstm(Tower):
 
 
 class Cnn(Tower):
-    """Sums over the places of windows of one, two and three words."""
+    """Sums over the positions of windows of one, two and three words."""
 
     def __init__(self, num_words: int, word_dim: int, dim: int) -> None:
         super().__init__(num_words, word_dim)
@@ -95,7 +95,7 @@ class Bag(Tower):
 
 
 class Linear(Tower):
-    """Means of mapped word vectors."""
+    """Means of linearly mapped word vectors."""
 
     def __init__(self, num_words: int, word_dim: int, dim: int) -> None:
         super().__init__(num_words, word_dim)
@@ -117,7 +117,7 @@ TOWERS: dict[str, tuple[type[Tower], type[Tower]]] = {
 
 
 def step(encoder: str, *, num_words: int, word_dim: int, dim: int) -> Callable[[Batch], float]:
-    """Return a function that trains two towers by one batch, contexts as the objective, and returns the loss."""
+    """Return a function that trains two towers on one batch, with contexts as the objective, and returns the loss."""
     torch.manual_seed(0)
     f, g = (tower(num_words, word_dim, dim) for tower in TOWERS[encoder])
     parameters = [*f.parameters(), *g.parameters()]

@@ -1,4 +1,4 @@
-"""Skip-Thoughts as a textbook writes it: padded `nn.GRU` decoders, `nn.Linear` over all their steps, cross-entropy."""
+"""Textbook Skip-Thoughts: padded `nn.GRU` decoders, `nn.Linear` over all their steps, cross-entropy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from benchmarks.textbook import Gru
 from raysent.data.batches import Sentences, Triplets
 
-NOTHING = -100  # what cross-entropy leaves out
+NOTHING = -100  # ignored by cross-entropy
 
 
 class SkipThoughts(nn.Module):
@@ -22,7 +22,7 @@ class SkipThoughts(nn.Module):
         self.output = nn.Linear(dim, num_words)
 
     def forward(self, batch: Triplets) -> Tensor:
-        """Return the summed loss; the words' end is word 0, and the first word has zeros before it."""
+        """Return the summed loss; word 0 ends a sentence, and the input of the first word is zero."""
         vectors = self.encoder(*padded(batch.sentences))
         return torch.stack(
             [
@@ -32,7 +32,7 @@ class SkipThoughts(nn.Module):
         ).sum()
 
     def decode(self, gru: nn.Module, vectors: Tensor, sentences: Sentences) -> Tensor:
-        """Return the summed loss of one decoder's sentences."""
+        """Return the summed loss of the sentences of one decoder."""
         ids, lengths = padded(sentences)
         words = nn.functional.pad(self.encoder.words(ids), (0, 0, 1, 0))  # [batch, time + 1, word dim]
         states, _ = gru(torch.cat([words, vectors[:, None].expand(-1, words.shape[1], -1)], dim=2))
@@ -43,13 +43,13 @@ class SkipThoughts(nn.Module):
 
 
 def padded(sentences: Sentences) -> tuple[Tensor, Tensor]:
-    """Return ids [batch, time] with zeros behind them, and lengths [batch]."""
+    """Return ids [batch, time] padded with zeros, and lengths [batch]."""
     rows = torch.from_numpy(sentences.ids).long().split(sentences.lengths.tolist())
     return pad_sequence(list(rows), batch_first=True), torch.from_numpy(sentences.lengths)
 
 
 class Trainer:
-    """Dense Adam on all of it, in float32; clipped by the norm of the whole gradient."""
+    """Dense Adam on all parameters in float32, with the whole gradient clipped by its norm."""
 
     def __init__(self, *, num_words: int, word_dim: int, dim: int) -> None:
         torch.manual_seed(0)
@@ -57,7 +57,7 @@ class Trainer:
         self._optimizer = torch.optim.Adam(self.model.parameters(), lr=2e-4)
 
     def __call__(self, batch: Triplets) -> float:
-        """Train by one batch and return the loss."""
+        """Train on one batch and return the loss."""
         torch.set_float32_matmul_precision("highest")
         loss = self.model(batch)
         self._optimizer.zero_grad()
