@@ -303,3 +303,13 @@ def ranking_loss(images, captions, others, *, margin, normalizes_images):
         total += sum(max(0.0, margin - right + images[row] @ captions[other]) for other in other_captions)
         total += sum(max(0.0, margin - right + captions[row] @ images[other]) for other in other_images)
     return total
+
+
+def log_opinion_pool(log_probabilities, scores):
+    """Return log p(y) proportional to the sum of w_m log p_m(y), w_m = s_m / sum of s [rows, classes], row by row."""
+    weights = [score / sum(scores) for score in scores]
+    rows = []
+    for row in range(len(log_probabilities[0])):
+        total = sum(weight * np.float64(member[row]) for weight, member in zip(weights, log_probabilities, strict=True))
+        rows.append(total - np.log(np.sum(np.exp(total - total.max()))) - total.max())
+    return np.array(rows)

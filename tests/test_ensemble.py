@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import log_opinion_pool
 from tiny_run import tiny_run
 
 from raysent import models as model
@@ -189,7 +190,7 @@ def test_result_has_scores_with_intervals(run):
     _, result, _ = run
     for task in ("CR", "TREC"):
         scores = result.tasks[task].scores
-        assert list(scores) == ["ensemble", "uniform", "best", *result.members]
+        assert list(scores) == ["ensemble", "uniform", "best", "guarded", *result.members]
         assert all(score.interval[0] <= score.test <= score.interval[1] for score in scores.values())
         assert sum(result.tasks[task].weights.values()) == pytest.approx(1)
     means, gain = result.mean.scores, result.mean.difference
@@ -277,7 +278,7 @@ EARLIER = {
 
 
 def test_weights_come_from_the_validation_rows_of_each_fold(run):
-    """In every outer fold w_m = s_m / sum of s on the fold's validation rows, or the best member has all weight."""
+    """In every outer fold w_m = s_m / sum of s on the fold's validation rows, whatever the best member scores."""
     _, result, _ = run
     kept, task = kept_records(run, 0), result.tasks["CR"]
     assert np.shape(task.fold_weights) == (10, 2)
@@ -286,11 +287,29 @@ def test_weights_come_from_the_validation_rows_of_each_fold(run):
             (r.folds[fold].validation_log_probabilities.argmax(1) == r.labels[r.folds[fold].validation_rows]).mean()
             for r in kept
         ]
-        weights = np.array(accuracies) / sum(accuracies)
-        single = np.eye(2)[np.argmax(accuracies)]
-        replaced = fitted_folds(kept, method="validation")[fold].is_replaced
-        np.testing.assert_allclose(task.fold_weights[fold], single if replaced else weights)
-    assert 0 < task.scores["ensemble"].num_replaced < 10
+        np.testing.assert_allclose(task.fold_weights[fold], np.array(accuracies) / sum(accuracies))
+    assert task.scores["ensemble"].num_replaced == 0
+    assert 0 < task.scores["guarded"].num_replaced < 10
+
+
+@pytest.mark.parametrize("method", ["validation", "uniform"])
+@pytest.mark.parametrize("task", [0, 1])
+def test_rows_follow_the_rule_of_their_name(run, task, method):
+    """The rows `validation` and `uniform` equal the published rule restated in NumPy, row by row, to 1e-12."""
+    _, result, _ = run
+    kept, name = kept_records(run, task), list(result.tasks)[task]
+    right = []
+    for found, *folds in zip(fitted_folds(kept, method=method), *(record.folds for record in kept), strict=True):
+        labels = kept[0].labels[folds[0].validation_rows]
+        scores = [np.mean(fold.validation_log_probabilities.argmax(1) == labels) for fold in folds]
+        expected = log_opinion_pool(
+            [fold.test_log_probabilities for fold in folds], scores if method == "validation" else [1.0, 1.0]
+        )
+        pooled = found.fitted.combination([fold.test_log_probabilities for fold in folds])
+        np.testing.assert_allclose(pooled, expected, rtol=0, atol=1e-12)
+        right.extend(expected.argmax(1) == kept[0].labels[folds[0].test_rows])
+    row = "ensemble" if method == result.method else method
+    assert result.tasks[name].scores[row].test == pytest.approx(100 * np.mean(right), abs=1e-12)
 
 
 def test_task_ensemble_of_one_member_scores_as_the_member(run):
@@ -453,7 +472,7 @@ def test_joined_vectors_are_scored_as_a_model(tmp_path, monkeypatch):
     data = tmp_path / "data"
     write_tasks(data)
     result = combine(MEMBERS[:2], output=tmp_path / "a", tasks=["CR"], data_dir=data, joins_vectors=True)
-    assert list(result.mean.scores) == ["ensemble", "uniform", "best", "concatenation", *result.members]
+    assert list(result.mean.scores) == ["ensemble", "uniform", "best", "guarded", "concatenation", *result.members]
     joined = Concatenation([HashEncoder(int(name.removeprefix("hash:"))) for name in result.members])
     (expected,) = Evaluator(tmp_path / "b", data, load=lambda _: joined).evaluate(["hash:1"], ["CR"])
     assert result.tasks["CR"].scores["concatenation"].test == pytest.approx(expected.test)

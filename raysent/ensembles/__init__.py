@@ -5,7 +5,8 @@ each member alone, and saves `ensemble.json`. `load_ensemble` reads it back as a
 
 The base rule: on each task every member has its own probe, its weight is its validation score over the sum of all
 members' scores, and the ensemble averages log-probabilities with these weights. Other methods are files in `methods/`.
-Every method's score is cross-validated and stands beside those of equal weights and of the best single member.
+Every method's score is cross-validated and stands beside those of the base rule, of equal weights, of the best single
+member, and of `guarded`, the base rule unless the best member scores higher. A row follows its rule and no other.
 
 Importing this package lets `raysent.models.load` read ensembles.
 

@@ -1,8 +1,7 @@
 """Cross-fitting: out-of-fold predictions of a method, the basis of its cross-validated score.
 
 Stratified folds with a fixed seed divide the rows. A combination that is fitted on the other folds predicts each fold,
-so a row is never predicted by a combination that saw it. If a method scores lower than the best single member, chosen
-within the same folds, that member replaces it.
+so a row is never predicted by a combination that saw it.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ from raysent.evaluation.protocols.fast import stratified_folds
 
 NUM_FOLDS = 5
 FOLD_SEED = 2222
-# The method that replaces a worse one.
-BEST = "best"
 
 
 @dataclass(frozen=True)
@@ -36,22 +33,25 @@ class CrossFitted:
     """A method on rows that trained no member.
 
     Attributes:
-        fitted: Fitted on all rows: the method, or the best member if `is_replaced`.
-        is_replaced: Whether the method scored lower than the best single member.
+        fitted: The method, fitted on all rows.
         in_sample: Log-probabilities by the fit on all rows, float64 [rows, classes].
         held_out: Out-of-fold log-probabilities, float64 [rows, classes].
     """
 
     fitted: FittedMethod
-    is_replaced: bool
     in_sample: Float64
     held_out: Float64
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the method is `guarded` and is the best member, because the rule that it guards scores lower."""
+        return bool(self.fitted.diagnostics.get("is_replaced", 0.0))
 
 
 def cross_fit(
     log_probabilities: PredictionsLike, labels: Targets | npt.ArrayLike, *, method: str = "validation"
 ) -> CrossFitted:
-    """Fit a method, predict out of fold, and replace the method by the best member if it scores lower out of fold.
+    """Fit a method on all rows, and predict each row by a fit that did not see it.
 
     Args:
         log_probabilities: As for `fit`.
@@ -64,12 +64,9 @@ def cross_fit(
     """
     predictions = as_predictions(log_probabilities)
     targets = as_targets(labels, predictions)
-    found = _cross_fit(predictions, targets, method)
-    if method == BEST:
-        return found
-    best = _cross_fit(predictions, targets, BEST)
-    is_worse = targets.score(found.held_out) < targets.score(best.held_out)
-    return CrossFitted(best.fitted, True, best.in_sample, best.held_out) if is_worse else found
+    fitted = fit(predictions, targets, method=method)
+    out_of_fold = held_out(predictions, targets, method=method)
+    return CrossFitted(fitted, fitted.combination(predictions), out_of_fold)
 
 
 def held_out(predictions: MemberPredictions, targets: Targets, *, method: str) -> Float64:
@@ -95,9 +92,3 @@ def folds_of(labels: np.ndarray, *, seed: int = FOLD_SEED) -> Iterator[tuple[Int
     folds = stratified_folds(labels, num_folds, seed=seed)
     for fold in range(num_folds):
         yield np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-
-
-def _cross_fit(predictions: MemberPredictions, targets: Targets, method: str) -> CrossFitted:
-    fitted = fit(predictions, targets, method=method)
-    out_of_fold = held_out(predictions, targets, method=method)
-    return CrossFitted(fitted, False, fitted.combination(predictions), out_of_fold)

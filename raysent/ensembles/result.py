@@ -62,7 +62,7 @@ class ScoresOnTask(MeanScores):
     """The same on one task.
 
     Attributes:
-        num_replaced: Outer folds in which the best member replaces the method, because it scores higher.
+        num_replaced: Outer folds in which method `guarded` is the best member; 0 for any other method.
         reliability: Bins of the calibration error, by rising confidence.
     """
 
@@ -90,7 +90,7 @@ class EnsembleOnTask(StrictModel):
     Attributes:
         weights: Member -> how much it counts for new sentences; the sum is 1.
         fold_weights: The same in every outer fold [folds][members].
-        is_replaced: Whether the best member predicts new sentences, because the method scores lower.
+        is_replaced: Whether the best member predicts new sentences; only method `guarded` replaces its rule.
         diagnostics: What the method reports about its fit.
         diversity: How the members differ.
         scores: Of the ensemble (`ENSEMBLE`), of other methods, of probes on joined vectors, and of each member alone.
@@ -135,7 +135,7 @@ class EnsembleResult(StrictModel):
         protocol: The protocol that evaluated the members.
         members: Names, by falling mean validation score.
         best_member: The first of them.
-        replaced: Tasks on which the best member predicts new sentences, because the method scores lower.
+        replaced: Tasks on which the best member predicts new sentences; empty unless the method is `guarded`.
         costs: Member -> its cost.
         choices: Subsets of the members, with costs and scores, by rising time to encode.
         tasks: Task -> the ensemble on it.

@@ -26,8 +26,8 @@ from raysent.errors import ArtifactError
 from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.records import Record
 
-# Methods that are scored beside every other one.
-BASELINES = ("uniform", "best")
+# Methods that are scored beside every other one: the base rule as published first.
+BASELINES = ("validation", "uniform", "best", "guarded")
 # Attributes that must be equal, in the order of checking, and their names in messages.
 _EQUAL = {"task": "task", "protocol": "protocol", "label_names": "classes", "row_hash": "rows", "kind": "kind of row"}
 
@@ -41,7 +41,7 @@ class TaskScores:
         cross_fitted: The cross-validated score of the same rows, each predicted out of fold.
         test: Score on all test rows together.
         measures: Further measures of the test rows.
-        num_replaced: Outer folds in which the best member replaces the method, because it scores higher.
+        num_replaced: Outer folds in which method `guarded` is the best member; 0 for any other method.
     """
 
     validation: float
@@ -65,7 +65,7 @@ class TaskEnsemble:
         method: The method requested.
         fold_weights: Members' weights by that method in every outer fold, float64 [folds, members].
         final: Predicts new sentences; fitted on every row with a validation prediction.
-        is_replaced: Whether `final` is the best member, because the method scores lower.
+        is_replaced: Whether `final` is the best member; only method `guarded` replaces its rule.
         scores: Of every method scored, by name: at least the one requested and `BASELINES`.
         members: Scores of each member alone, in the members' order.
         diversity: How the members differ.
