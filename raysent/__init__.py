@@ -1,33 +1,104 @@
-"""Train sentence encoders, search their hyperparameters across a cluster, and combine the best into ensembles."""
+"""Train sentence encoders, search their hyperparameters across a cluster, and combine the best into ensembles.
+
+sweep = raysent.sweep("quick_thoughts", corpus="books/", trials=24)
+model = raysent.train("quick_thoughts", corpus="books/")
+scores = raysent.evaluate([model, "hash:50"], tasks=["MR", "TREC"])
+both = raysent.ensemble([model, "hash:50"], tasks=["TREC"])
+vectors = raysent.load("runs/one").encode(["A sentence."])
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError, TrainingError
 
 if TYPE_CHECKING:
+    from raysent.ensembles import Ensemble
+    from raysent.models import SentenceModel
     from raysent.models.sentence_encoder import SentenceEncoder
+    from raysent.models.vector_codes import VectorCode
+    from raysent.pipeline import (
+        Sweep,
+        SweepPlan,
+        components,
+        ensemble,
+        evaluate,
+        load,
+        plan,
+        replay,
+        resume,
+        sweep,
+        train,
+        write_report,
+    )
+    from raysent.sweeps.space import SearchSpace
 
-__all__ = ["__version__", "load"]
 __version__ = "0.2.0"
 
+# Imported at the first use, so that `import raysent` does not wait for torch and Ray.
+_MODULE_OF = {
+    "Ensemble": "raysent.ensembles",
+    "SearchSpace": "raysent.sweeps.space",
+    "SentenceEncoder": "raysent.models.sentence_encoder",
+    "SentenceModel": "raysent.models",
+    "VectorCode": "raysent.models.vector_codes",
+    **dict.fromkeys(
+        (
+            "Sweep",
+            "SweepPlan",
+            "components",
+            "ensemble",
+            "evaluate",
+            "load",
+            "plan",
+            "replay",
+            "resume",
+            "sweep",
+            "train",
+            "write_report",
+        ),
+        "raysent.pipeline",
+    ),
+}
 
-def load(path: str | Path) -> SentenceEncoder:
-    """Return what a path names: a trained model, a sweep's ensemble or else its best trial, or ``hash:DIM``.
+__all__ = [
+    "ArtifactError",
+    "ConfigError",
+    "DataError",
+    "Ensemble",
+    "RaysentError",
+    "SearchSpace",
+    "SentenceEncoder",
+    "SentenceModel",
+    "Sweep",
+    "SweepPlan",
+    "TrainingError",
+    "VectorCode",
+    "__version__",
+    "components",
+    "ensemble",
+    "evaluate",
+    "load",
+    "plan",
+    "replay",
+    "resume",
+    "sweep",
+    "train",
+    "write_report",
+]
 
-    Args:
-        path: Folder of a run, a trial, a model or an ensemble; or the built-in reference ``hash:DIM``, the mean of
-            DIM-dimensional word vectors drawn from each word's hash.
 
-    Returns:
-        An encoder: ``encode(list_of_sentences, batch_size=…, normalize_embeddings=…)`` gives float32 [sentences, dim].
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
 
-    Raises:
-        RaysentError: If there is no such model, or its files are truncated or of another kind.
-    """
-    # Late, so that `import raysent` and `raysent --help` do not wait for torch; the first teaches the second to
-    # read ensembles.
-    import raysent.ensembles  # noqa: F401, PLC0415
-    from raysent.models import load as load_model  # noqa: PLC0415
 
-    return load_model(path)
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

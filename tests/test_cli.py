@@ -19,7 +19,7 @@ from rich.console import Console
 from tiny_run import tiny_run, write_corpus
 
 import raysent
-from raysent.cli import encoding, live
+from raysent import live, pipeline
 from raysent.config import parse_yaml
 from raysent.evaluation.tasks import senteval
 from raysent.sweeps.space import parse_space
@@ -155,7 +155,7 @@ def test_sweep_dry_run_json_is_one_object(raysent_, place):
 
 def test_train_json_is_one_object_and_leaves_a_model_and_a_page(raysent_, place, monkeypatch):
     """The base run is trained into the folder named."""
-    monkeypatch.setattr("raysent.cli.training.train_run", _train_here)
+    monkeypatch.setattr("raysent.pipeline.train_run", _train_here)
     ran = raysent_("train", "space.yaml", "--run", "out", "--json", "--seed", "3", "--set", "training.max_steps=2")
     said = json.loads(ran.out)
     assert (ran.code, ran.err, said["status"], said["step"]) == (0, "", "finished", 2)
@@ -166,7 +166,7 @@ def test_train_json_is_one_object_and_leaves_a_model_and_a_page(raysent_, place,
 
 def test_train_whose_loss_is_not_finite_exits_5(raysent_, place, monkeypatch):
     """A run that broke is told, and is not called done."""
-    monkeypatch.setattr("raysent.cli.training.train_run", _train_here)
+    monkeypatch.setattr("raysent.pipeline.train_run", _train_here)
     text = SPACE.replace("type: gru, hidden_size: 8", "type: bag").replace(
         "encoder.bidirectional: {choice: [false, true]}", ""
     )
@@ -179,22 +179,22 @@ def test_train_whose_loss_is_not_finite_exits_5(raysent_, place, monkeypatch):
 
 def test_train_again_says_that_nothing_is_left_and_refuses_another_run(raysent_, place, monkeypatch):
     """The same run is done; another one needs a folder of its own."""
-    monkeypatch.setattr("raysent.cli.training.train_run", _train_here)
+    monkeypatch.setattr("raysent.pipeline.train_run", _train_here)
     raysent_("train", "space.yaml", "--run", "out")
     again = raysent_("train", "space.yaml", "--run", "out")
     assert (again.code, again.out) == (0, "finished: out  report: out/report.html\n")
-    assert again.err.splitlines()[1:] == ["it was trained to its end before; nothing is trained again"]
+    assert again.err.splitlines()[1:] == ["the run is finished; nothing is trained again"]
     other = raysent_("train", "space.yaml", "--run", "out", "--seed", "3")
     assert (other.code, other.err) == (2, "error: out: holds a run with another configuration; name another --run\n")
 
 
 def test_train_that_is_interrupted_says_how_to_go_on(raysent_, place, monkeypatch):
     """A run's folder has a date in its name where none was given."""
-    monkeypatch.setattr("raysent.cli.training.train_run", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("raysent.pipeline.train_run", Mock(side_effect=KeyboardInterrupt))
     ran = raysent_("train", "space.yaml", "--run", "my runs/out")
     assert (ran.code, ran.out) == (130, "")
     assert ran.err.splitlines()[-1] == (
-        "interrupted; with --run 'my runs/out' the same command goes on from its last checkpoint"
+        "interrupted; the same command with --run 'my runs/out' continues from its last checkpoint"
     )
 
 
@@ -209,7 +209,7 @@ def test_evaluate_json_holds_one_result_per_model_and_task(raysent_, place):
     assert [(result["model"], result["task"]) for result in results] == [("hash:16", "MR"), ("hash:8", "MR")]
     assert {"model", "task", "protocol", "validation", "test"} <= results[0].keys()
     assert all(50 < result["test"] <= 100 for result in results)
-    assert (place / "runs" / "judged" / "evaluation" / "hash-16" / "MR.json").is_file()
+    assert (place / "runs" / "evaluated" / "evaluation" / "hash-16" / "MR.json").is_file()
 
 
 def test_evaluate_prints_a_table_and_names_what_is_absent(raysent_, place):
@@ -227,7 +227,7 @@ def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):
     said = json.loads(ran.out)
     assert (ran.code, ran.err, sorted(said["members"])) == (0, "", ["hash:8", "model"])
     (path,) = (place / "runs").glob("ensemble-*/ensemble.json")
-    assert said["path"] == str(path.relative_to(place))
+    assert said["path"] == str(path.parent.relative_to(place))
     assert raysent.load(path.parent).tasks == ["MR"]
     assert not (place / "model/ensemble.json").exists()
     assert {result["model"] for result in said["results"]} == {"hash:8", "model", "best", "uniform", "ensemble"}
@@ -264,7 +264,7 @@ def test_encode_normalize_gives_every_vector_length_one(raysent_, place):
 
 def test_encode_in_processes_writes_the_same_file(raysent_, place, monkeypatch):
     """The number of processes is not seen in the file."""
-    monkeypatch.setattr(encoding, "ENCODED_AT_ONCE", 3)
+    monkeypatch.setattr(pipeline, "_ENCODED_AT_ONCE", 3)
     text = "".join(f"Line {number}\n" for number in range(10)).encode()
     assert raysent_("encode", "hash:16", "-o", "a.npy", "--processes", "2", stdin=text).code == 0
     assert raysent_("encode", "hash:16", "-o", "b.npy", "--processes", "1", stdin=text).code == 0
@@ -276,7 +276,7 @@ def test_encode_in_bfloat16_is_of_trained_models(raysent_, place):
     ran = raysent_("encode", "hash:16", "-o", "a.npy", "--bfloat16", stdin=b"one\n")
     assert (ran.code, ran.err) == (
         2,
-        "error: --bfloat16: must be asked of a trained model; given hash:16; leave it out\n",
+        "error: --bfloat16: must be used with a trained model; given hash:16; leave it out\n",
     )
 
 
@@ -311,13 +311,15 @@ def _view(*, width: int) -> tuple[live.SweepView, io.StringIO]:
 def _events(view: live.SweepView) -> None:
     """Tell the view of a trial that ends, a trial that is stopped and one that fails."""
     trial = {"params": {"encoder.bidirectional": True, "training.learning_rate": 0.00123456}}
-    view.hear({"event": "session", "trials": 3, "concurrent": 2})
+    view.on_event({"event": "session", "trials": 3, "concurrent": 2})
     for name, status, error in (("0000", "finished", None), ("0001", "stopped", None), ("0002", "failed", "it broke")):
-        view.hear({"event": "suggested", "trial": name, "number": int(name), **trial})
-        view.hear({"event": "started", "trial": name})
+        view.on_event({"event": "suggested", "trial": name, "number": int(name), **trial})
+        view.on_event({"event": "started", "trial": name})
         metrics = {"context_accuracy": 0.25, "context_nll": 2.0}
-        view.hear({"event": "report", "trial": name, "index": 1, "num_reports": 2, "metrics": metrics, "seconds": 61.0})
-        view.hear({"event": "ended", "trial": name, "status": status, "seconds": 61.0, "error": error})
+        view.on_event(
+            {"event": "report", "trial": name, "index": 1, "num_reports": 2, "metrics": metrics, "seconds": 61.0}
+        )
+        view.on_event({"event": "ended", "trial": name, "status": status, "seconds": 61.0, "error": error})
 
 
 def test_sweep_view_off_a_terminal_prints_one_line_an_event(place):
@@ -352,9 +354,11 @@ def test_time_left_counts_running_trials_to_their_end(place):
     view, _ = _view(width=80)
     _events(view)
     for index in (1, 2):
-        view.hear({"event": "suggested", "trial": "0003", "number": 3, "params": {}})
-        view.hear({"event": "report", "trial": "0003", "index": index, "num_reports": 9, "metrics": {}, "seconds": 1.0})
-    view._begun -= 50.0
+        view.on_event({"event": "suggested", "trial": "0003", "number": 3, "params": {}})
+        view.on_event(
+            {"event": "report", "trial": "0003", "index": index, "num_reports": 9, "metrics": {}, "seconds": 1.0}
+        )
+    view._started -= 50.0
     assert view._time_left() == pytest.approx(50 / 5 * 7, rel=0.1)
 
 
@@ -389,7 +393,7 @@ def test_evaluate_takes_a_protocol(raysent_, place):
     (found,) = values["results"]
     assert found["protocol"] == "senteval/prototyping"
     assert raysent_(*arguments).out.startswith("test, protocol fast")
-    folder = place / "runs/judged/evaluation/hash-16"
+    folder = place / "runs/evaluated/evaluation/hash-16"
     assert (folder / "MR.json").is_file()
     assert (folder / "senteval-prototyping/MR.json").is_file()
     assert raysent_(*arguments, "--protocol", "sentevel").code == 2

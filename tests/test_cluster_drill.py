@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command import CommandLine
 
-from raysent.cli import drilling
+from raysent import cluster
 from raysent.cluster import DrillResult
 
 CONTINUED = DrillResult("aaa", 1.25, 1.5, 12.0, continued_s=20.0, continued_on="bbb", step=1200, steps_lost=0)
@@ -35,7 +35,7 @@ def drilled(monkeypatch, capsys):
     """The command line with a drill of a given result."""
 
     def install(outcome: DrillResult) -> CommandLine:
-        monkeypatch.setattr(drilling, "drill", lambda *_, **__: outcome)
+        monkeypatch.setattr(cluster, "drill", lambda *_, **__: outcome)
         return CommandLine(monkeypatch, capsys)
 
     return install

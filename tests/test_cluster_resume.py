@@ -14,8 +14,7 @@ from botocore.exceptions import NoCredentialsError
 from command import SPACE, CommandLine
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 
-from raysent.cli import submitting
-from raysent.cluster import JobResult
+from raysent.cluster import JobResult, submission
 from raysent.cluster.launcher import make_token
 from raysent.config import parse_yaml
 from raysent.storage import open_folder
@@ -86,8 +85,8 @@ def jobs(monkeypatch, tmp_path):
     text = re.sub(r"storage: \S+", f"storage: s3://{BUCKET}/mine", SHIPPED.read_text())
     Path("cluster.yaml").write_text(text)
     found = Jobs()
-    monkeypatch.setattr(submitting, "Jobs", found)
-    monkeypatch.setattr(submitting, "Launcher", Launcher)
+    monkeypatch.setattr(submission, "Jobs", found)
+    monkeypatch.setattr(submission, "Launcher", Launcher)
     monkeypatch.setattr(Launcher, "limits", [])
     with moto_server() as url:
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": url, "RAYSENT_CACHE": str(tmp_path / "c")}.items():

@@ -7,9 +7,9 @@ import json
 import pytest
 from command import SPACE, CommandLine
 
-from raysent.cli.money import local_scenario, score_estimate
 from raysent.config import parse_yaml
 from raysent.cost import CostConfig, Ledger, own_price
+from raysent.simulation import compare_estimate, estimate_locally
 from raysent.storage import write_json
 from raysent.sweeps.cost_tracker import CostTracker
 from raysent.sweeps.record import SweepRecord, save_record
@@ -83,7 +83,7 @@ def test_cost_report_shows_the_cost_of_a_killed_driver(raysent, tmp_path):
         ledger.open("b", own_price(3600.0), now_s=0)
         past = [{**entry, "entry": "node"} for entry in map(json.loads, _lines(ledger))]
         Ledger(lambda entry: stream.write(json.dumps(entry) + "\n"), past=past, window_s=5.0)
-    assert "assumed 5.00 usd for machines that a killed driver had left" in raysent("cost", "report", "run").out
+    assert "assumed 5.00 usd for machines that a killed driver left" in raysent("cost", "report", "run").out
 
 
 def _lines(ledger: Ledger) -> list[str]:
@@ -102,20 +102,26 @@ def test_cost_report_without_a_ledger_is_an_error(raysent, tmp_path):
 
 
 @pytest.mark.parametrize(("spent", "verdict"), [(1.5, "inside"), (0.5, "below"), (3.5, "above")])
-def test_score_estimate_compares_estimate_and_bill(tmp_path, spent, verdict):
+def test_compare_estimate_compares_estimate_and_bill(tmp_path, spent, verdict):
     """The bill is inside, below or above the estimate."""
-    assert score_estimate(tmp_path, spent_usd=spent) == {}
+    assert compare_estimate(tmp_path, spent_usd=spent) == {}
     write_json(tmp_path / "estimate.json", {"usd": {"p10": 1.0, "p50": 2.0, "p90": 3.0}})
-    found = score_estimate(tmp_path, spent_usd=spent)
+    found = compare_estimate(tmp_path, spent_usd=spent)
     assert found["verdict"] == f"estimate 1.00 to 3.00 usd, median 2.00: the bill is {verdict}"
     assert found["is_inside"] is (verdict == "inside")
 
 
-def test_local_scenario_divides_the_machine_among_concurrent_trials():
-    """Concurrent trials share the price of the machine."""
-    text = SPACE + "cost: {usd_per_hour: 3.0, trial: 10m}\n"
-    scenario = local_scenario(parse_space(parse_yaml(text), name="toy"), num_concurrent=2)
-    assert (scenario.usd_per_hour, scenario.num_machines, scenario.trial_s, scenario.market) == (1.5, 2, 600.0, "own")
+def test_estimate_locally_divides_the_machine_among_concurrent_trials():
+    """Concurrent trials share the price of the machine: two at a time take half as long for the same dollars."""
+    space = parse_space(parse_yaml(SPACE + "cost: {usd_per_hour: 3.0, trial: 10m}\n"), name="toy")
+    one, two = (estimate_locally(space, num_concurrent=cores) for cores in (1, 2))
+    assert two.hours[1] == pytest.approx(one.hours[1] / 2, rel=0.3)
+    assert two.usd[1] == pytest.approx(one.usd[1] / 2, rel=0.3)
+
+
+def test_estimate_locally_is_none_for_a_free_machine():
+    """Without a price there is nothing to estimate."""
+    assert estimate_locally(parse_space(parse_yaml(SPACE), name="toy"), num_concurrent=2) is None
 
 
 def test_cost_simulate_reports_whether_the_budget_holds(raysent, tmp_path):

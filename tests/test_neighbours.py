@@ -11,7 +11,7 @@ import reference
 from command import CommandLine
 
 from raysent.analysis import neighbours as module
-from raysent.analysis.neighbours import nearest_codes, nearest_vectors, neighbours, open_index, read_comparison
+from raysent.analysis.neighbours import find_neighbours, nearest_codes, nearest_vectors, open_index, read_comparison
 from raysent.data.corpus import CorpusConfig, distinct
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.errors import ArtifactError, ConfigError, DataError
@@ -211,9 +211,9 @@ def test_open_index_refuses_nan(corpus) -> None:
 
 def test_neighbours_excludes_the_query_and_duplicates(corpus) -> None:
     """The query is not its own neighbour, unless `includes_query`."""
-    found = neighbours(["hash:50"], corpus, ["a cat  sat on the mat"], k=2)
+    found = find_neighbours(["hash:50"], corpus, ["a cat  sat on the mat"], k=2)
     assert [one.sentence for one in found.columns[0].neighbours[0]] == ["a dog sat on the mat", "a cat sat there"]
-    with_itself = neighbours(["hash:50"], corpus, ["a cat sat on the mat"], k=2, includes_query=True)
+    with_itself = find_neighbours(["hash:50"], corpus, ["a cat sat on the mat"], k=2, includes_query=True)
     first, second = with_itself.columns[0].neighbours[0]
     assert (first.sentence, second.sentence) == ("a cat sat on the mat", "a dog sat on the mat")
     assert first.score == pytest.approx(1, abs=1e-6)
@@ -222,7 +222,7 @@ def test_neighbours_excludes_the_query_and_duplicates(corpus) -> None:
 def test_neighbours_compares_a_code_with_vectors(corpus) -> None:
     """A model with a code is searched by Hamming distance; here the bits are letters."""
     encoders = {"hash:50": HashEncoder(50), "hash:51": Bits()}
-    found = neighbours(["hash:50", "hash:51"], corpus, ["a cot sat on the mat"], k=1, load=encoders.get)
+    found = find_neighbours(["hash:50", "hash:51"], corpus, ["a cot sat on the mat"], k=1, load=encoders.get)
     assert [column.measure for column in found.columns] == ["cosine", "hamming"]
     best = found.columns[1].neighbours[0][0]
     assert (best.sentence, best.score) == ("a cat sat on the mat", 0)
@@ -234,18 +234,18 @@ def test_neighbours_compares_a_code_with_vectors(corpus) -> None:
 def test_neighbours_refuses_empty_queries(corpus, queries, message) -> None:
     """No query or an empty one is an error."""
     with pytest.raises(ConfigError, match=f"^queries: .*{message}$"):
-        neighbours(["hash:5"], corpus, queries)
+        find_neighbours(["hash:5"], corpus, queries)
 
 
 def test_neighbours_refuses_a_k_of_zero(corpus) -> None:
     """At least one neighbour is needed."""
     with pytest.raises(ConfigError, match="^k: must be at least 1; given 0$"):
-        neighbours(["hash:5"], corpus, ["a"], k=0)
+        find_neighbours(["hash:5"], corpus, ["a"], k=0)
 
 
 def test_read_comparison_returns_what_was_saved(corpus, tmp_path) -> None:
     """A comparison survives its file; another file is refused."""
-    found = neighbours(["hash:5", "hash:6"], corpus, ["a cat", "rain"], k=3)
+    found = find_neighbours(["hash:5", "hash:6"], corpus, ["a cat", "rain"], k=3)
     assert read_comparison(tmp_path) is None
     module.save_comparison(tmp_path, found)
     assert read_comparison(tmp_path) == found

@@ -15,14 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from raysent.cli import console, live, sweeping
+from raysent import live
+from raysent.cli import console
+from raysent.cli import sweep as sweep_commands
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig
+from raysent.pipeline import Sweep
 from raysent.report import write as write_report
 from raysent.simulation import SimulatedSweep, Simulator
 from raysent.simulation.workload import Scenario, SimulatedTrial
 from raysent.storage.layout import JOURNAL_FILE, TRIALS_FILE
-from raysent.sweeps import SweepController, SweepRecord, SweepResult, Trial
+from raysent.sweeps import SweepController, SweepRecord, Trial
 from raysent.sweeps.ranking import TrialResult, best_result, median_values, rank, select_members
 from raysent.sweeps.record import save_record, write_trials_table
 from raysent.sweeps.space import SearchSpace, parse_space
@@ -79,15 +82,14 @@ def _terminal(swept: Swept) -> list[str]:
     stream = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(console, "results", Console(file=stream, width=200))
-        result = SweepResult(swept.folder, swept.sweep.trials, best=None, is_interrupted=False)
-        sweeping._print_leaderboard(result, swept.space)
+        sweep_commands._print_leaderboard(Sweep(swept.folder))
     return re.findall(r"^(\d{4}) ", stream.getvalue(), re.MULTILINE)
 
 
 def _live_view(swept: Swept) -> list[str]:
     stream = io.StringIO()
     view = live.SweepView(Console(file=stream, width=200), swept.space)
-    view.recall([{**event, "trials": 6, "concurrent": 1} for event in swept.sweep.events])
+    view.restore([{**event, "trials": 6, "concurrent": 1} for event in swept.sweep.events])
     view._console.print(view._render())
     assert f"(trial {ORDER[0]})" in stream.getvalue()
     return re.findall(r"^(\d{4}) ", stream.getvalue(), re.MULTILINE)

@@ -20,14 +20,14 @@ from command import SPACE, CommandLine
 from machines import free_ports, metadata_service
 from moto import mock_aws
 
-from raysent.cli import submitting
-from raysent.cli.live import EVENT_MARK
-from raysent.cli.submitting import Submission, run_on, submit
-from raysent.cluster import JobResult, Jobs, check_token_required, download, ship
+from raysent import cluster
+from raysent.cluster import JobResult, Jobs, check_token_required, download, ship, submission
 from raysent.cluster.launcher import make_token
+from raysent.cluster.submission import Submission, SubmittedSweep, run_submission, submit
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError, CloudError, ConfigError
 from raysent.sweeps import Workers
+from raysent.sweeps.journal import EVENT_MARK
 from raysent.sweeps.ray_tune import _driver_place
 from raysent.sweeps.space import parse_space, read_space, with_absolute_paths
 
@@ -286,28 +286,37 @@ class FakeJobs:
         self.stopped += 1
 
 
-def test_run_on_terminates_the_cluster_after_the_sweep(tmp_path, monkeypatch):
+def _run(launcher, tmp_path, *, keep=False):
+    say = partial(print, file=sys.stderr)
+    return run_submission(launcher, _submission(tmp_path), on_event=lambda _: None, say=say, keep=keep)
+
+
+def _submit(submitted, *, token="token", on_event=lambda _: None):
+    return submit("http://127.0.0.1:9", token, submitted, on_event=on_event, say=lambda _: None)
+
+
+def test_run_submission_terminates_the_cluster_after_the_sweep(tmp_path, monkeypatch):
     """The cluster is tagged with the name of the run; the exit code is that of the sweep."""
-    monkeypatch.setattr(submitting, "submit", lambda *_, **__: 5)
+    monkeypatch.setattr(submission, "submit", lambda *_, **__: SubmittedSweep(5))
     launcher = FakeLauncher(tmp_path)
-    assert run_on(launcher, _submission(tmp_path)) == 5
+    assert _run(launcher, tmp_path).code == 5
     assert launcher.calls == ["up run", "tunnel", "tunnel closed", "down"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CloudError("lost"), ZeroDivisionError])
-def test_run_on_terminates_the_cluster_after_any_error(tmp_path, monkeypatch, error):
+def test_run_submission_terminates_the_cluster_after_any_error(tmp_path, monkeypatch, error):
     """Ctrl-C, a cluster that no longer answers, a bug."""
 
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(submitting, "submit", fail)
+    monkeypatch.setattr(submission, "submit", fail)
     launcher = FakeLauncher(tmp_path)
     if error is KeyboardInterrupt:
-        assert run_on(launcher, _submission(tmp_path)) == 130
+        assert _run(launcher, tmp_path).code == 130
     else:
         with pytest.raises((CloudError, ZeroDivisionError)):
-            run_on(launcher, _submission(tmp_path))
+            _run(launcher, tmp_path)
     assert launcher.calls[-1] == "down"
 
 
@@ -319,34 +328,34 @@ def ctrl_c():
     signal.signal(signal.SIGINT, before)
 
 
-def test_run_on_terminates_the_cluster_despite_one_more_ctrl_c(tmp_path, monkeypatch, capsys, ctrl_c):
+def test_run_submission_terminates_the_cluster_despite_one_more_ctrl_c(tmp_path, monkeypatch, capsys, ctrl_c):
     """The first Ctrl-C during the cleanup prints a message; the second one aborts it."""
-    monkeypatch.setattr(submitting, "submit", lambda *_, **__: 0)
+    monkeypatch.setattr(submission, "submit", lambda *_, **__: SubmittedSweep(0))
     launcher = FakeLauncher(tmp_path)
     monkeypatch.setattr(launcher, "down", lambda **_: [ctrl_c(), launcher.calls.append("down")])
-    assert run_on(launcher, _submission(tmp_path)) == 0
+    assert _run(launcher, tmp_path).code == 0
     assert launcher.calls[-1] == "down"
     assert "still cleaning up" in capsys.readouterr().err
     monkeypatch.setattr(launcher, "down", lambda **_: [ctrl_c(), ctrl_c()])
     with pytest.raises(KeyboardInterrupt):
-        run_on(launcher, _submission(tmp_path))
+        _run(launcher, tmp_path)
 
 
-def test_run_on_terminates_a_cluster_that_failed_to_start(tmp_path):
+def test_run_submission_terminates_a_cluster_that_failed_to_start(tmp_path):
     """The head may be running although `ray up` failed."""
     launcher = FakeLauncher(tmp_path, fails=True)
     with pytest.raises(CloudError, match="no capacity"):
-        run_on(launcher, _submission(tmp_path))
+        _run(launcher, tmp_path)
     assert launcher.calls == ["up run", "down"]
 
 
-def test_run_on_keeps_the_cluster_on_request(tmp_path, monkeypatch, capsys):
+def test_run_submission_keeps_the_cluster_on_request(tmp_path, monkeypatch, capsys):
     """A message says that it is billed."""
-    monkeypatch.setattr(submitting, "submit", lambda *_, **__: 0)
+    monkeypatch.setattr(submission, "submit", lambda *_, **__: SubmittedSweep(0))
     launcher = FakeLauncher(tmp_path)
-    assert run_on(launcher, _submission(tmp_path), is_kept=True) == 0
+    assert _run(launcher, tmp_path, keep=True).code == 0
     assert "down" not in launcher.calls
-    assert "the cluster stays, and is paid for, until 'raysent cluster down'" in capsys.readouterr().err
+    assert "the cluster stays, and costs money, until 'raysent cluster down'" in capsys.readouterr().err
 
 
 def test_submit_stops_the_job_and_downloads_the_run_on_ctrl_c(tmp_path, monkeypatch, capsys):
@@ -354,21 +363,22 @@ def test_submit_stops_the_job_and_downloads_the_run_on_ctrl_c(tmp_path, monkeypa
     (tmp_path / "remote").mkdir()
     (tmp_path / "remote" / "journal.jsonl").write_text("{}\n")
     jobs = FakeJobs([])
-    monkeypatch.setattr(submitting, "Jobs", jobs)
-    assert submit("http://127.0.0.1:9", "token", _submission(tmp_path)) == 130
+    monkeypatch.setattr(submission, "Jobs", jobs)
+    assert _submit(_submission(tmp_path)).code == 130
     assert jobs.stopped == 1
     assert (tmp_path / "run" / "journal.jsonl").read_text() == "{}\n"
 
 
-def test_submit_with_json_prints_one_object_with_the_local_run(tmp_path, monkeypatch, capsys):
-    """Events and other lines do not appear on standard output."""
+def test_submit_returns_one_object_with_the_local_run(tmp_path, monkeypatch):
+    """Events go to the listener, other lines are kept, and the remote folder is replaced by the local one."""
     remote = str(tmp_path / "remote")
-    event = EVENT_MARK + json.dumps({"event": "session", "trials": 4, "concurrent": 2})
-    monkeypatch.setattr(
-        submitting, "Jobs", FakeJobs([event, "chatter", "{", f'"run": "{remote}"', "}"], ended=JobResult(0))
-    )
-    assert submit("http://127.0.0.1:9", "token", _submission(tmp_path), as_json=True) == 0
-    assert json.loads(capsys.readouterr().out) == {"run": str(tmp_path / "run")}
+    event = {"event": "session", "trials": 4, "concurrent": 2}
+    lines = [EVENT_MARK + json.dumps(event), EVENT_MARK + '{"torn', "chatter", "{", f'"run": "{remote}"', "}"]
+    monkeypatch.setattr(submission, "Jobs", FakeJobs(lines, ended=JobResult(0)))
+    heard = []
+    ended = _submit(_submission(tmp_path), on_event=heard.append)
+    assert (ended.code, ended.values, ended.lines[0]) == (0, {"run": str(tmp_path / "run")}, "chatter")
+    assert heard == [event]
 
 
 def test_submit_sends_space_and_files_but_no_secrets(tmp_path, monkeypatch):
@@ -377,8 +387,8 @@ def test_submit_sends_space_and_files_but_no_secrets(tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     space = read_space(_space(tmp_path))
     jobs = FakeJobs([], ended=JobResult(0))
-    monkeypatch.setattr(submitting, "Jobs", jobs)
-    submit("http://127.0.0.1:9", "secret-token", _submission(tmp_path, space=space, options=["--seed", "3"]))
+    monkeypatch.setattr(submission, "Jobs", jobs)
+    _submit(_submission(tmp_path, space=space, options=["--seed", "3"]), token="secret-token")
     assert jobs.command[:5] == ["python", "-m", "raysent", "sweep", "space/toy.yaml"]
     assert jobs.command[-5:] == ["--address", "auto", "--yes", "--seed", "3"]
     assert json.loads(jobs.sent["space/toy.yaml"])["base"]["corpus"]["path"] == "shipped/0/text.txt"
@@ -461,8 +471,13 @@ def submitted(monkeypatch):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(submitting, "Launcher", lambda file: file)
-    monkeypatch.setattr(submitting, "run_on", lambda file, submission, **__: seen.append((file, submission)) or 0)
+    monkeypatch.setattr(submission, "Launcher", lambda file: file)
+
+    def run(file, submitted, **_):
+        seen.append((file, submitted))
+        return SubmittedSweep(0)
+
+    monkeypatch.setattr(cluster, "run_submission", run)
     return seen
 
 

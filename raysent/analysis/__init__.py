@@ -20,33 +20,49 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from raysent.analysis.analogies import Analogies, AnalogyScore, read_analogies, score_analogies
 from raysent.analysis.efficiency import Efficiency, compare_efficiency
 from raysent.analysis.files import Analysis, write_analysis
 from raysent.analysis.files import read_kind as _read_kind
+from raysent.analysis.image_ranking import RankingScore, rank_images, read_ranking_data
+from raysent.analysis.neighbours import Comparison, Neighbour, find_neighbours, read_comparison, save_comparison
 from raysent.analysis.parameter_effect import ParameterEffect, compare_values
 from raysent.analysis.predictions import Disagreements, Examples, find_disagreements, pick_examples
 from raysent.analysis.projection import Projection, project
-from raysent.analysis.reported import ReportedModel, ReportedTable, notes_on, reported_for, reported_tables
+from raysent.analysis.reported import COSTS, ReportedModel, ReportedTable, notes_on, reported_for, reported_tables
 
 __all__ = [
     "ANALYSES",
+    "COSTS",
+    "Analogies",
+    "AnalogyScore",
     "Analysis",
+    "Comparison",
     "Disagreements",
     "Efficiency",
     "Examples",
+    "Neighbour",
     "ParameterEffect",
     "Projection",
+    "RankingScore",
     "ReportedModel",
     "ReportedTable",
     "compare_efficiency",
     "compare_values",
     "find_disagreements",
+    "find_neighbours",
     "notes_on",
     "pick_examples",
     "project",
+    "rank_images",
+    "read_analogies",
     "read_analyses",
+    "read_comparison",
+    "read_ranking_data",
     "reported_for",
     "reported_tables",
+    "save_comparison",
+    "score_analogies",
     "write_analysis",
 ]
 

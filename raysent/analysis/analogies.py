@@ -16,6 +16,7 @@ from raysent.data.corpus import Progress
 from raysent.data.corpus.distinct import DistinctSentences, normalize_whitespace
 from raysent.errors import DataError
 from raysent.evaluation.members import Member
+from raysent.kernels.devices import set_matmul_precision
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 
 # Positions in a line A B C D of: the subtracted sentence, the first added, the second added, the answer.
@@ -144,6 +145,7 @@ def score_analogies(
         DataError: If the model gives a value that is not finite.
         ArtifactError: If the cache cannot be written.
     """
+    set_matmul_precision()
     vectors = encoder.encode(list(analogies.sentences))
     unit = index_rows(encoder, list(analogies.sentences), measure="cosine", name=member.name)
     forms = _FOUR if asks_all_four else _ONE

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from raysent.errors import ConfigError, DataError, did_you_mean
 from raysent.evaluation.evaluate import Load
 from raysent.evaluation.members import Member, expand
+from raysent.kernels.devices import set_matmul_precision
 from raysent.models import load as load_model
 from raysent.models.layers import linear_layer
 from raysent.models.sentence_encoder import SentenceEncoder
@@ -207,6 +208,7 @@ def rank_images(
         DataError: If a model gives NaN, or training diverges.
         ArtifactError: If a model cannot be loaded.
     """
+    set_matmul_precision()
     if protocol not in RANKING_PROTOCOLS:
         known = ", ".join(RANKING_PROTOCOLS)
         raise ConfigError(

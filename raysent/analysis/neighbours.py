@@ -1,6 +1,6 @@
 """Nearest sentences of a corpus, by exact search with cosine or Hamming distance.
 
-`neighbours` compares several models on the same queries. An `Index` holds a model's vectors of a corpus' distinct
+`find_neighbours` compares several models on the same queries. An `Index` holds a model's vectors of a corpus' distinct
 sentences: float32 unit rows, or the packed bits of a code. It is a folder ``neighbours/<key>/`` of the cache, with
 ``vectors.bin`` (rows without a header, memory-mapped) and ``index.json``, which is written last. The key is made of the
 model's content, the sentences and the format, so the same question again costs the search alone. Vectors are written in
@@ -33,6 +33,7 @@ from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.evaluation.evaluate import Load
 from raysent.evaluation.members import Member, expand
 from raysent.kernels.compiled import try_load
+from raysent.kernels.devices import set_matmul_precision
 from raysent.kernels.hamming import hamming, pack_bits
 from raysent.models import load as load_model
 from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
@@ -102,7 +103,7 @@ class Comparison:
         return asdict(self)
 
 
-def neighbours(
+def find_neighbours(
     models: Sequence[str | Path],
     corpus: CorpusConfig,
     queries: Sequence[str],
@@ -130,6 +131,7 @@ def neighbours(
         DataError: If the corpus cannot be read, or a model gives NaN.
         ArtifactError: If a model cannot be loaded, or the cache cannot be written.
     """
+    set_matmul_precision()
     if k < 1:
         raise ConfigError(f"k: must be at least 1; given {k}")
     checked = _checked(queries)

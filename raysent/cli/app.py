@@ -1,13 +1,15 @@
-"""The command line: every `*_app` of this folder under one name, and what becomes of a mistake.
+"""The command line: the commands of this folder's files under one name, and how errors are printed.
 
-Each command parses its options, calls one verb and prints; torch and Ray are imported only by those that run.
+Each file holds the commands of one group: it parses options, calls the public API, and prints. torch and Ray are
+imported inside commands, so that help is fast.
 
 Standard output carries results (with `--json` exactly one object); progress and errors go to standard error.
-Exit codes: 0 done, 2 a mistake in what was asked, 5 some trials failed, 130 interrupted.
+Exit codes: 0 done, 2 a mistake in the input, 5 some trials failed, 130 interrupted.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -16,14 +18,16 @@ from typing import Annotated, Any
 import typer
 
 from raysent import __version__
-from raysent.cli.analyse_app import analyse_app
-from raysent.cli.cluster_app import cluster_app
-from raysent.cli.cost_app import cost_app
-from raysent.cli.judge_app import data_app, judge_app
-from raysent.cli.model_app import model_app
-from raysent.cli.retrieval_app import retrieval_app
-from raysent.cli.sweep_app import space_app, sweep_app
+from raysent.cli.analyse import analyse_app
+from raysent.cli.cluster import cluster_app
+from raysent.cli.components import components_app
+from raysent.cli.cost import cost_app
+from raysent.cli.evaluate import data_app, evaluate_app
+from raysent.cli.models import model_app
+from raysent.cli.search import search_app
+from raysent.cli.sweep import space_app, sweep_app
 from raysent.errors import RaysentError
+from raysent.progress import VERBOSE_VARIABLE, messages
 
 # Typer keeps a copy of click for itself; its public BadParameter is the way to what all misuse descends from.
 UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
@@ -36,6 +40,8 @@ _WORDING = (
     (r" \((?:Possible options|Did you mean one of): ([^)]+)\)$", r"; did you mean one of \1?"),
 )
 
+_ROOT_FLAGS = ("-q", "--quiet", "-v", "--verbose")
+
 app = typer.Typer(
     name="raysent",
     help="Train sentence encoders, search their hyperparameters across a cluster, and combine the best into ensembles.",
@@ -46,18 +52,28 @@ app = typer.Typer(
 )
 # As `raysent --help` lists them: those without a name give their commands to the root.
 app.add_typer(sweep_app)
-app.add_typer(judge_app)
+app.add_typer(evaluate_app)
 app.add_typer(space_app, name="space")
 app.add_typer(data_app, name="data")
 app.add_typer(analyse_app, name="analyse")
 app.add_typer(cost_app, name="cost")
 app.add_typer(cluster_app, name="cluster")
-app.add_typer(retrieval_app)
+app.add_typer(search_app)
 app.add_typer(model_app)
+app.add_typer(components_app)
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print log messages of raysent and Ray.")] = False,
+) -> None:
+    """Both options may also follow the command."""
+    messages.quiet = quiet
+    if verbose:
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        os.environ[VERBOSE_VARIABLE] = "1"
     if version:
         typer.echo(f"raysent {__version__}")
         raise typer.Exit
@@ -66,7 +82,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 def main() -> None:
     """Run the command line; every mistake of the user's is one line on standard error, and exit code 2."""
     try:
-        status = app(prog_name="raysent", standalone_mode=False)
+        status = app(_options_first(sys.argv[1:]), prog_name="raysent", standalone_mode=False)
     except RaysentError as error:
         status = _refuse(str(error))
     except UsageError as error:
@@ -80,6 +96,13 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     sys.exit(status)
+
+
+def _options_first(arguments: list[str]) -> list[str]:
+    """Return the arguments with --quiet and --verbose before the command, wherever they were typed."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    moved = [one for one in arguments[:end] if one in _ROOT_FLAGS]
+    return [*moved, *(one for one in arguments[:end] if one not in _ROOT_FLAGS), *arguments[end:]]
 
 
 def _misused(error: Any) -> int:

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and the many of `sweep`."""
+"""Arguments and options that several commands share, and those of `sweep`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,33 @@ from typing import Annotated
 
 import typer
 
+from raysent.errors import ConfigError
+
 
 def opened(name: str) -> Path:
-    """Return the local folder of what is named; one in a bucket is brought home first."""
+    """Return a local folder; one in a bucket is downloaded first."""
     from raysent.storage import open_folder  # torch comes with it
 
     return open_folder(name)
 
 
 def opened_name(name: str) -> str:
-    """Return what is named as `load` takes it; what is in a bucket is brought home first."""
+    """Return a name as `load` takes it; a folder in a bucket is downloaded first."""
     return str(opened(name)) if name.startswith("s3:") else name
+
+
+def split_names(tasks: str | None) -> list[str] | None:
+    """Return the names that `--tasks` lists; None if the option is absent.
+
+    Raises:
+        ConfigError: If it lists none.
+    """
+    names = None if tasks is None else [name.strip() for name in tasks.split(",") if name.strip()]
+    if names == []:
+        from raysent.evaluation import TASKS  # torch comes with it
+
+        raise ConfigError(f"--tasks '{tasks}': must name a task; known: {', '.join(TASKS)}")
+    return names
 
 
 SpaceArgument = Annotated[
@@ -27,13 +43,13 @@ ModelsArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="RUN|MODEL",
-        help="Run folders (all trials of a sweep), trial folders, ensembles' folders, each also in s3://; or hash:DIM, "
-        "random vectors.",
+        help="Folders of trainings, trials, ensembles, or sweeps (all their trials), also in s3://; or hash:DIM, "
+        "random word vectors.",
         parser=opened_name,
     ),
 ]
 RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run folder, also s3://BUCKET/FOLDER.", parser=opened)
+    Path, typer.Argument(metavar="RUN", help="Folder of a sweep or a training, also s3://BUCKET/FOLDER.", parser=opened)
 ]
 CorpusOption = Annotated[
     str | None,
@@ -46,25 +62,25 @@ RunOption = Annotated[
     typer.Option(
         "--run",
         metavar="DIR",
-        help="Run folder to make, also s3://BUCKET/FOLDER.  [default: runs/NAME-DATE]",
+        help="Run folder to create, also s3://BUCKET/FOLDER.  [default: runs/NAME-DATE]",
         parser=opened,
     ),
 ]
-TrialsOption = Annotated[int | None, typer.Option("--trials", metavar="N", min=1, help="Trials in all.")]
+TrialsOption = Annotated[int | None, typer.Option("--trials", metavar="N", min=1, help="Number of trials.")]
 ConcurrentOption = Annotated[
     int | None,
-    typer.Option("--concurrent", metavar="N", min=1, help="Trials at once.  [default: as many as fit]"),
+    typer.Option("--concurrent", metavar="N", min=1, help="Trials at the same time.  [default: as many as fit]"),
 ]
 WorkersPerTrialOption = Annotated[
     int | None, typer.Option("--workers-per-trial", metavar="N", min=1, help="Ray Train workers of each trial.")
 ]
 TimeOption = Annotated[
     str | None,
-    typer.Option("--time", metavar="30m", help="Wall-clock limit; running trials stop at their next report."),
+    typer.Option("--time", metavar="30m", help="Wall-clock limit. Running trials stop at their next report."),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Set a value of the base run; ends the search over it. Repeatable."),
+    typer.Option("--set", metavar="A.B=C", help="Set a value of the base run and end the search over it. Repeatable."),
 ]
 SeedOption = Annotated[
     int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.  [default: 0]")
@@ -75,48 +91,48 @@ DataOption = Annotated[
 ]
 TasksOption = Annotated[
     str | None,
-    typer.Option("--tasks", metavar="A,B", help="Tasks to judge on.  [default: all whose files are there]"),
+    typer.Option("--tasks", metavar="A,B", help="Tasks to evaluate on.  [default: all whose files are there]"),
 ]
 AddressOption = Annotated[
-    str | None, typer.Option("--address", metavar="ADDR", help="A Ray cluster that already stands.")
+    str | None, typer.Option("--address", metavar="ADDR", help="Address of a running Ray cluster.")
 ]
 ClusterOption = Annotated[
     Path | None,
-    typer.Option("--cluster", metavar="FILE", help="A cluster on AWS that comes for the sweep and goes after it."),
+    typer.Option("--cluster", metavar="FILE", help="Launch this AWS cluster for the sweep, then terminate it."),
 ]
-KeepOption = Annotated[bool, typer.Option("--keep-cluster", help="Leave the cluster up afterwards.")]
+KeepOption = Annotated[bool, typer.Option("--keep-cluster", help="Do not terminate the cluster afterwards.")]
 MarketOption = Annotated[
     str | None,
     typer.Option(
         "--market",
         metavar="NAME",
-        help="spot, on-demand, or auto: spot as long as the deadline allows.  [default: auto]",
+        help="spot, on-demand, or auto: spot while the deadline allows it.  [default: auto]",
     ),
 ]
 GpusOption = Annotated[
     float | None,
-    typer.Option("--gpus-per-worker", metavar="X", min=0, help="GPUs of each worker, may be a fraction."),
+    typer.Option("--gpus-per-worker", metavar="X", min=0, help="GPUs of each worker; may be a fraction."),
 ]
 BudgetOption = Annotated[
     str | None,
-    typer.Option("--budget", metavar="40usd", help="Dollars for everything, judging included; a hard cap."),
+    typer.Option("--budget", metavar="40usd", help="Hard limit on dollars, evaluation included."),
 ]
 DeadlineOption = Annotated[
     str | None,
-    typer.Option("--deadline", metavar="6h", help="When all training has stopped: 6h, or an ISO time (UTC)."),
+    typer.Option("--deadline", metavar="6h", help="When all training has to stop: 6h, or an ISO time (UTC)."),
 ]
 HourlyOption = Annotated[
     str | None,
-    typer.Option("--max-hourly", metavar="12usd", help="Dollars an hour that all machines may cost together."),
+    typer.Option("--max-hourly", metavar="12usd", help="Most dollars an hour for all machines together."),
 ]
 OnBudgetOption = Annotated[
     str | None,
     typer.Option(
         "--on-budget",
         metavar="NAME",
-        help="stop: train until the money is gone; finish-rung: begin no way to a rung that is not paid for.",
+        help="stop: train until the budget is spent; finish-rung: do not start a rung that the budget cannot cover.",
     ),
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check everything and say what would be done.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check everything and print the plan; train nothing.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before starting.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]

@@ -7,6 +7,7 @@ account.py       its security group, roles and machines in the AWS account
 autoscaling.py   which node type Ray's autoscaler starts
 prices.py        what its machines cost, and how many a sweep may use
 launcher.py      Ray's launcher, the token, and the wheel of the running raysent
+submission.py    a sweep on a cluster that is launched for it
 jobs.py          commands through Ray's job API; download of results
 drill.py         an interruption of a node under a small training
 doctor.py        checks of whether a cluster is safe and ready
@@ -19,7 +20,15 @@ from raysent.cluster.drill import DrillResult, drill, local_cluster
 from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, download, ship
 from raysent.cluster.launcher import Launcher, read_token
 from raysent.cluster.policies import head_policy, worker_policy
-from raysent.cluster.prices import price_space, quotes, workers_for
+from raysent.cluster.prices import Quote, price_space, quote, quotes, workers_for
+from raysent.cluster.submission import (
+    Submission,
+    SubmittedSweep,
+    prepare_resumption,
+    prepare_submission,
+    run_submission,
+    submit,
+)
 
 __all__ = [
     "SHIPPED_FOLDER",
@@ -32,6 +41,9 @@ __all__ = [
     "Jobs",
     "Launcher",
     "Machine",
+    "Quote",
+    "Submission",
+    "SubmittedSweep",
     "check_save_time",
     "check_token_required",
     "diagnose",
@@ -39,12 +51,17 @@ __all__ = [
     "drill",
     "head_policy",
     "local_cluster",
+    "prepare_resumption",
+    "prepare_submission",
     "price_space",
+    "quote",
     "quotes",
     "read_cluster",
     "read_token",
+    "run_submission",
     "self_destruct",
     "ship",
+    "submit",
     "worker_policy",
     "workers_for",
 ]

@@ -291,3 +291,25 @@ def _history(entries: Iterable[Entry]) -> Iterable[CostPoint]:
         time: Any = entry.get("time")
         if time is not None:
             yield CostPoint(float(time), spent_usd, lost_usd, _is_interrupted(entry))
+
+
+def bill_values(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return the bill of a ledger's entries as plain values, with a row per trial."""
+    bill = bill_of(entries)
+    trials: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        if entry["entry"] == "trial":
+            one = trials.setdefault(entry["trial"], {"rung": 0, "seconds": 0.0, "usd": 0.0, "steps": 0})
+            one["rung"] = max(one["rung"], entry["rung"])
+            for name in ("seconds", "usd", "steps"):
+                one[name] = round(one[name] + entry[name], 6)
+    return {
+        "spent_usd": round(bill.usd, 6),
+        "machine_hours": round(bill.machine_s / 3600, 6),
+        "outside_trials_usd": round(bill.outside_usd, 6),
+        "assumed_usd": round(bill.assumed_usd, 6),
+        "refunded_usd": round(bill.refunded_usd, 6),
+        "lost_usd": round(bill.lost_usd, 6),
+        "on_demand_usd": None if bill.on_demand_usd is None else round(bill.on_demand_usd, 6),
+        "trials": trials,
+    }

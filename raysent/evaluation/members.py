@@ -58,14 +58,18 @@ def folder_name(name: str) -> str:
 def expand(models: Sequence[Model]) -> list[Member]:
     """Return the models that names stand for, each once: a sweep's folder stands for its trials that have a model.
 
-    An encoder in memory is taken as it is. Its content is not hashed, so its records are never read again.
+    An encoder that was loaded stands for its folder. The content of another one in memory is not hashed, so its records
+    are never read again.
 
     Raises:
         ArtifactError: If a name is neither a model nor a sweep with a trained trial, or there is no name.
     """
     sources: list[str | SentenceEncoder] = []
     for model in models:
-        sources += [model] if isinstance(model, SentenceEncoder) else _paths(str(model))
+        if isinstance(model, SentenceEncoder):
+            sources.append(model.source or model)
+        else:
+            sources += _paths(str(model))
     if not sources:
         raise ArtifactError(f"MODEL: needs at least one run, model or {known_forms()}; given none")
     sources = list(dict.fromkeys(sources))
@@ -91,6 +95,17 @@ def model_key(path: str) -> str:
 def model_folder(path: Path) -> Path | None:
     """Return the folder of the model's files, `path` or `path/model`, or None if it holds no model."""
     return next((place for place in (path, path / "model") if (place / MODEL_FILE).is_file()), None)
+
+
+def is_model(name: str) -> bool:
+    """Return whether a name is that of a model, a sweep or an ensemble, without loading it."""
+    path = Path(name)
+    return (
+        is_scheme_name(name)
+        or model_folder(path) is not None
+        or (path / TRIALS_FOLDER).is_dir()
+        or (path / ENSEMBLE_FILE).is_file()
+    )
 
 
 def ensemble_members(folder: Path) -> list[str]:

@@ -15,17 +15,23 @@ from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, encoder_tensors
 from raysent.models.loading import load, register_loader
 from raysent.models.model import SentenceModel
+from raysent.models.vector_codes import VectorCode, VectorCodeConfig, load_code, make_code, read_vectors
 from raysent.models.word_models import average_of_words, bag_of_words, check_weighting, expand
 
 __all__ = [
     "TENSORS_FILE",
     "ModelConfig",
     "SentenceModel",
+    "VectorCode",
+    "VectorCodeConfig",
     "average_of_words",
     "bag_of_words",
     "check_weighting",
     "encoder_tensors",
     "expand",
     "load",
+    "load_code",
+    "make_code",
+    "read_vectors",
     "register_loader",
 ]

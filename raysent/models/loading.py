@@ -38,17 +38,23 @@ def load(name: str | Path) -> SentenceEncoder:
     found = find_scheme(name) if isinstance(name, str) else None
     if found is not None:
         scheme, rest = found
-        return scheme.load(rest)
+        return _named(scheme.load(rest), str(name))
     folder = open_folder(name)
     if not folder.is_dir():
         raise missing_model(folder, "no such folder")
     for file_name, loader in _LOADERS.items():
         for place in (folder, folder / "model"):
             if (place / file_name).is_file():
-                return loader(place)
+                return _named(loader(place), address_of(folder))
     raise ArtifactError(
         f"{address_of(folder)}: holds no {' and no '.join(_LOADERS)}; name a trained model's folder or an ensemble's"
     )
+
+
+def _named(encoder: SentenceEncoder, name: str) -> SentenceEncoder:
+    """Return an encoder that knows the name it was loaded by."""
+    encoder.source = name
+    return encoder
 
 
 def missing_model(folder: Path, reason: str) -> ArtifactError:

@@ -19,7 +19,13 @@ Float32 = npt.NDArray[np.float32]
 
 
 class SentenceEncoder(ABC):
-    """Encodes sentences as float32 vectors."""
+    """Encodes sentences as float32 vectors.
+
+    Attributes:
+        source: The name that `load` returned this encoder for; None for one that was not loaded.
+    """
+
+    source: str | None = None
 
     @abstractmethod
     def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> Float32:

@@ -218,3 +218,18 @@ def _check(vectors: np.ndarray, *, dim: int | None = None) -> None:
     for start in range(0, len(vectors), CHUNK):
         if not np.isfinite(vectors[start : start + CHUNK]).all():
             raise DataError(f"vectors: must be finite; given NaN or infinity between rows {start} and {start + CHUNK}")
+
+
+def read_vectors(path: Path) -> np.ndarray:
+    """Return the vectors of a `.npy` file, memory-mapped [rows, dim].
+
+    Raises:
+        DataError: If it is missing or not such a file.
+    """
+    try:
+        loaded: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file; 'raysent encode' writes one, and so does numpy.save") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: must be a .npy file of numbers ({error}); write it again") from None
+    return loaded

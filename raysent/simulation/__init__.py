@@ -12,6 +12,29 @@ from its journal and its ledger alone.
 
 from __future__ import annotations
 
+from raysent.simulation.estimate import (
+    CapCheck,
+    Estimate,
+    budget_of,
+    check_cap,
+    compare_estimate,
+    estimate,
+    estimate_locally,
+)
 from raysent.simulation.simulator import SimulatedSweep, Simulator
+from raysent.simulation.workload import MARKETS, Scenario, scenario_for
 
-__all__ = ["SimulatedSweep", "Simulator"]
+__all__ = [
+    "MARKETS",
+    "CapCheck",
+    "Estimate",
+    "Scenario",
+    "SimulatedSweep",
+    "Simulator",
+    "budget_of",
+    "check_cap",
+    "compare_estimate",
+    "estimate",
+    "estimate_locally",
+    "scenario_for",
+]

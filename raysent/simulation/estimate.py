@@ -14,12 +14,15 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from raysent.cost import Budget
-from raysent.simulation import Simulator
-from raysent.simulation.workload import GUESS_SIGMA, TRIAL_SIGMA, Scenario
+from raysent.cost import Budget, verdict
+from raysent.simulation.simulator import Simulator
+from raysent.simulation.workload import GUESS_SIGMA, TRIAL_SIGMA, Scenario, scenario_for
+from raysent.storage import read_json
+from raysent.storage.layout import ESTIMATE_FILE
 from raysent.sweeps import derived_seed
 from raysent.sweeps.space import SearchSpace
 
@@ -144,6 +147,44 @@ def assumptions(space: SearchSpace, scenario: Scenario) -> tuple[str, ...]:
         f"machines: {machines}, {kinds[scenario.market]}",
         "not included: evaluation (it has the reserve), a head node, disks, storage, traffic",
     )
+
+
+def estimate_locally(space: SearchSpace, *, num_concurrent: int) -> Estimate | None:
+    """Return the estimate of a sweep on this machine; None if the machine is free.
+
+    Args:
+        space: The search space.
+        num_concurrent: The number of cores.
+    """
+    if not space.cost.usd_per_hour:
+        return None
+    at_once = space.limits.concurrent or max(1, num_concurrent // space.limits.workers_per_trial)
+    at_once = max(1, min(at_once, space.limits.trials))
+    # Each of the trials that run at the same time costs its share of the machine.
+    usd_per_hour = space.cost.usd_per_hour / at_once
+    scenario = scenario_for(space, usd_per_hour=usd_per_hour, num_machines=at_once, market="own")
+    return estimate(space, scenario, budget_of(space))
+
+
+def budget_of(space: SearchSpace) -> Budget:
+    """Return what a simulated sweep may spend; it has no deadline and no limit on dollars an hour."""
+    cost = space.cost
+    return Budget(cost.budget_usd, reserve=cost.reserve, window_s=cost.window_s, on_budget=cost.on_budget)
+
+
+def compare_estimate(folder: Path, *, spent_usd: float) -> dict[str, Any]:
+    """Return a sweep's estimate beside its bill; empty if there is no estimate.
+
+    Args:
+        folder: The run folder.
+        spent_usd: The bill.
+    """
+    if not (folder / ESTIMATE_FILE).is_file():
+        return {}
+    usd = read_json(folder / ESTIMATE_FILE)["usd"]
+    where = verdict(usd, spent_usd=spent_usd)
+    text = f"estimate {usd['p10']:.2f} to {usd['p90']:.2f} usd, median {usd['p50']:.2f}: the bill is {where}"
+    return {**usd, "is_inside": where == "inside", "verdict": text}
 
 
 def check_cap(

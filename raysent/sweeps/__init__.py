@@ -28,10 +28,10 @@ from raysent.sweeps.trial import ENDED, Trial, TrialReport, derived_seed
 
 if TYPE_CHECKING:
     from raysent.sweeps.controller import SweepController
-    from raysent.sweeps.driver import SweepResult, judged, resume, start
+    from raysent.sweeps.driver import SweepResult, evaluation_budget, resume, start
     from raysent.sweeps.journal_replay import Replayed, budget_values, replay
     from raysent.sweeps.machines import Workers, num_workers
-    from raysent.sweeps.preparation import prepare_space
+    from raysent.sweeps.preparation import check_task_names, prepare_space
     from raysent.sweeps.samplers.optuna_samplers import Sampler
     from raysent.sweeps.samplers.random_draws import RandomSampler
 
@@ -44,7 +44,8 @@ _MODULE_OF = {
     "SweepResult": "driver",
     "Workers": "machines",
     "budget_values": "journal_replay",
-    "judged": "driver",
+    "check_task_names": "preparation",
+    "evaluation_budget": "driver",
     "num_workers": "machines",
     "prepare_space": "preparation",
     "replay": "journal_replay",
@@ -72,8 +73,9 @@ __all__ = [
     "TrialReport",
     "Workers",
     "budget_values",
+    "check_task_names",
     "derived_seed",
-    "judged",
+    "evaluation_budget",
     "load_record",
     "metered",
     "num_workers",

@@ -180,7 +180,7 @@ def resume(
 
 
 @contextlib.contextmanager
-def judged(record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None) -> Iterator[CheckBudget]:
+def evaluation_budget(record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None) -> Iterator[CheckBudget]:
     """Pay for machines while a sweep is judged inside the block: a cluster's with prices of their own, or this one.
 
     The block gets a function to call now and then, which raises BudgetError once the budget and its bound are spent.

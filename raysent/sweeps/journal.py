@@ -27,6 +27,11 @@ from raysent.storage import Lease, Lines, read_json_lines, refresh
 from raysent.storage.layout import JOURNAL_FILE
 from raysent.sweeps.journal_v1 import upgrade_event
 
+# Set for a sweep that runs as a submitted job: it prints its events as lines, each after a record separator, and the
+# process that submitted it shows them.
+EVENTS_VARIABLE = "RAYSENT_EVENTS"
+EVENT_MARK = "\x1e"
+
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
 

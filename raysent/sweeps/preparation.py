@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raysent.errors import RaysentError
+from raysent.evaluation.tasks import PROBED, find_task
 from raysent.sweeps.space import Params, SearchSpace
 from raysent.training.data import TrainingData, open_training_data, source_key
 from raysent.training.plan import check_run
@@ -78,3 +79,16 @@ def _check_comparable(space: SearchSpace, params: Params, first: str, found: str
         ("search", *(names[:1] or list(params)[:1])),
         "gives trials different validation pools, so that none could be compared; set it in base",
     )
+
+
+def check_task_names(space: SearchSpace) -> None:
+    """Check that the tasks that a space names are known; their files may be missing.
+
+    Raises:
+        ConfigError: With the line of the name that is not.
+    """
+    for name in space.evaluation.tasks or []:
+        try:
+            find_task(name, scorings=PROBED, option="")
+        except RaysentError as error:
+            raise space.document.error(("evaluation", "tasks"), str(error)) from None

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from raysent.errors import ConfigError, RaysentError
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
+from raysent.progress import VERBOSE_VARIABLE
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -57,7 +58,9 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
     with capture_stderr() as captured:
         try:
             _check_address(address)
-            ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
+            verbose = VERBOSE_VARIABLE in os.environ
+            level = logging.INFO if verbose else logging.ERROR
+            ray.init(address=address or "local", logging_level=level, log_to_driver=verbose, **options)
         except (OSError, ValueError, AuthenticationError) as error:
             if isinstance(error, AuthenticationError) or REFUSED_TOKEN in captured():
                 raise ConfigError(

@@ -14,6 +14,7 @@ word_vectors.py  word vectors computed from a corpus
 cache.py         folders of the cache
 """
 
+from raysent.data.corpus.distinct import distinct_sentences
 from raysent.data.corpus.embedded import DocsDocument, docs_documents
 from raysent.data.corpus.preparation import prepare
 from raysent.data.corpus.sources import CorpusConfig
@@ -29,6 +30,7 @@ __all__ = [
     "Progress",
     "cache_folder",
     "corpus_word_vectors",
+    "distinct_sentences",
     "docs_documents",
     "prepare",
 ]

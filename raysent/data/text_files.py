@@ -1,4 +1,4 @@
-"""Files that commands are given -> lines of text, with one line for whatever is wrong with them."""
+"""Small text files -> lines: sentences to encode, questions, word counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raysent.errors import DataError
 
 
 def read_lines(file: Path | None) -> list[str]:
-    r"""Return the lines of a file, also gzipped, or of standard input, split on "\n" only.
+    r"""Return the lines of a file, which may be gzipped, or of standard input, split on "\n" only.
 
     Raises:
         DataError: If the file is missing, unreadable or not text.
@@ -43,7 +43,7 @@ def _unpacked(file: Path) -> bytes:
 
 
 def read_counts(file: Path) -> dict[str, int]:
-    """Return how often words occur, from lines of a word and a number.
+    """Return word counts from lines of a word and a number.
 
     Raises:
         DataError: With the line that is not such a pair.

@@ -1,10 +1,11 @@
-"""What a person sees while a sweep runs: a live table on a terminal, plain lines elsewhere. Fed by journal events."""
+"""The events of a sweep as they happen: a live table on a terminal, lines of text elsewhere, as in a notebook."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -13,39 +14,26 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from raysent.cli.console import natural_width
 from raysent.cost import MACHINES
+from raysent.progress import format_duration, format_value, natural_width
+from raysent.sweeps import Event
+from raysent.sweeps.journal import EVENT_MARK, EVENTS_VARIABLE
 from raysent.sweeps.ranking import TrialResult, first_number, rank
 from raysent.sweeps.space import SearchSpace
 
+# Trials in the live table.
 NUM_SHOWN = 12
-# Set where a sweep was submitted: it tells its events in lines, each behind a record separator, and who submitted it
-# shows them.
-EVENTS_VARIABLE = "RAYSENT_EVENTS"
-EVENT_MARK = "\x1e"
 _STYLES = {"running": "cyan", "finished": "green", "stopped": "dim", "failed": "red", "nan": "red"}
 _ENDED = ("finished", "stopped", "failed", "nan")
 
 
-def format_duration(seconds: float) -> str:
-    """Return seconds as 45s, 3m20s or 2h05m."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-
-
-def format_value(value: Any) -> str:
-    """Return a searched value or a metric as short text."""
-    if value is None:
-        return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def is_submitted() -> bool:
+    """Return whether this process is a job that another one submitted, and shows the events of."""
+    return EVENTS_VARIABLE in os.environ
 
 
 class EventLines:
-    """Tells a sweep's events in lines of JSON, for the view of who submitted it."""
+    """Writes a sweep's events as lines of JSON, for the process that submitted the sweep."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -54,21 +42,21 @@ class EventLines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""
 
-    def recall(self, events: list[dict[str, Any]]) -> None:
-        """Tell what happened before this sitting."""
+    def restore(self, events: Sequence[Event]) -> None:
+        """Write the events of earlier sessions."""
         for event in events:
-            self.hear(event)
+            self.on_event(event)
 
-    def hear(self, event: dict[str, Any]) -> None:
-        """Tell one event as it is written, at once."""
+    def on_event(self, event: Event) -> None:
+        """Write one event at once."""
         self._console.file.write(f"{EVENT_MARK}{json.dumps(event, ensure_ascii=False)}\n")
         self._console.file.flush()
 
 
 class SweepView:
-    """Shows a sweep's events. Use as a context manager; its `hear` is the sweep's listener."""
+    """Shows a sweep's events; a context manager whose `on_event` is a listener of the journal."""
 
     def __init__(self, console: Console, space: SearchSpace, *, is_quiet: bool = False) -> None:
         self._console = console
@@ -76,8 +64,8 @@ class SweepView:
         self._is_quiet = is_quiet
         self._trials: dict[str, dict[str, Any]] = {}
         self._num_trials = self._concurrent = 1
-        self._begun = time.monotonic()
-        self._heard = 0
+        self._started = time.monotonic()
+        self._num_reports = 0
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=2, transient=True)
 
     @property
@@ -96,25 +84,25 @@ class SweepView:
             self._live.stop()
             self._console.print(self._render())
 
-    def recall(self, events: list[dict[str, Any]]) -> None:
-        """Take in what happened before this sitting, without a word."""
+    def restore(self, events: Sequence[Event]) -> None:
+        """Add the events of earlier sessions without printing them."""
         for event in events:
-            self._take(event)
+            self._add(event)
         for trial in self._trials.values():
             if trial["status"] not in _ENDED:
                 trial["status"] = "waiting"
 
-    def hear(self, event: dict[str, Any]) -> None:
-        """Show one event as it is written."""
-        self._take(event)
+    def on_event(self, event: Event) -> None:
+        """Show one event."""
+        self._add(event)
         if not self._is_live and not self._is_quiet:
             line = self._line(event)
             if line:
-                # [brackets] of a user are text, not markup
+                # [brackets] in a value are text, not markup
                 self._console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
-    def _take(self, event: Mapping[str, Any]) -> None:
-        """Take an event into the view's state."""
+    def _add(self, event: Mapping[str, Any]) -> None:
+        """Update the state with an event."""
         match event["event"]:
             case "session":
                 self._num_trials, self._concurrent = event["trials"], event["concurrent"]
@@ -126,12 +114,12 @@ class SweepView:
             case "report":
                 fields = ("index", "num_reports", "metrics", "seconds")
                 self._trials[event["trial"]].update({name: event[name] for name in fields})
-                self._heard += 1
+                self._num_reports += 1
             case "ended":
                 self._trials[event["trial"]].update(status=event["status"], seconds=event["seconds"])
 
     def _line(self, event: Mapping[str, Any]) -> str:
-        """Return the plain line for an event, empty for those that say nothing new."""
+        """Return the line of text for an event; empty for events that are not shown."""
         match event["event"]:
             case "session":
                 most = "at most " if event.get("price") == MACHINES else ""
@@ -166,48 +154,48 @@ class SweepView:
         return [(result.name, self._trials[result.name]) for result in rank(scored, mode=self._space.mode)]
 
     def _result(self, name: str) -> TrialResult:
-        """Return what the ranking reads of a trial."""
+        """Return a trial in the form that is ranked."""
         trial = self._trials[name]
         first = first_number(trial["number"], num_seeds=self._space.limits.seeds)
         return TrialResult(name, trial["number"], trial["status"], trial["params"], self._score(trial), first)
 
     def _summary(self) -> str:
-        """Return best so far, counts and time in one line."""
+        """Return the best value so far, counts and time, in one line."""
         counts = dict.fromkeys(("running", "finished", "stopped", "failed", "nan"), 0)
         for trial in self._trials.values():
             if trial["status"] in counts:
                 counts[trial["status"]] += 1
-        told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+        states = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
         ranked = self._ranked()
         best = f"best {format_value(self._score(ranked[0][1]))} (trial {ranked[0][0]})" if ranked else "no report yet"
         left = self._time_left()
         time_left = f", about {format_duration(left)} left" if left is not None else ""
-        elapsed = format_duration(time.monotonic() - self._begun)
-        return f"{best} | {told or 'starting'} of {self._num_trials} | {elapsed}{time_left}"
+        elapsed = format_duration(time.monotonic() - self._started)
+        return f"{best} | {states or 'starting'} of {self._num_trials} | {elapsed}{time_left}"
 
     def _time_left(self) -> float | None:
-        """Return the seconds left at this sitting's pace; None while there is too little to judge by."""
-        if self._heard < 3:
+        """Return the seconds left at this session's pace; None before the third report."""
+        if self._num_reports < 3:
             return None
         ended = [trial for trial in self._trials.values() if trial["status"] in _ENDED]
         per_trial = max((trial["num_reports"] for trial in self._trials.values()), default=0)
         mean = sum(trial["index"] for trial in ended) / len(ended) if ended else per_trial
-        # Those that run may go on to their end; those to come will on average fare like those that have ended.
+        # Running trials may continue to their end; later ones make on average as many reports as those that have ended.
         running = [trial for trial in self._trials.values() if trial["status"] not in _ENDED]
         reports_left = sum(per_trial - trial["index"] for trial in running)
         reports_left += max(0, self._num_trials - len(self._trials)) * mean
-        return float((time.monotonic() - self._begun) / self._heard * reports_left)
+        return float((time.monotonic() - self._started) / self._num_reports * reports_left)
 
     def _render(self) -> Group:
-        """Return the live table: running trials first, then the best that have ended."""
+        """Return the live table: running trials first, then the best of those that have ended."""
         names = sorted({name for trial in self._trials.values() for name in trial["params"]})
-        # Where the window is narrow, what was drawn gives way to how it goes.
+        # In a narrow window, searched values are left out before progress is.
         while natural_width(table := self._table(names)) > self._console.width and names:
             names.pop()
         return Group(Text(f"{self._title}  {self._summary()}", style="bold"), table)
 
     def _table(self, names: list[str]) -> Table:
-        """Return the table with the given searched names."""
+        """Return the table with columns for the given searched names."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         for heading in ("trial", "status", "done", self._metric, "time", *(name.split(".")[-1] for name in names)):
             is_figure = heading in ("done", self._metric, "time")

@@ -1,0 +1,399 @@
+"""CLI of `raysent evaluate`, `ensemble`, `report` and `data`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import raysent
+from raysent.cli.console import DASH, messages, print_json, print_table, results
+from raysent.cli.options import (
+    AddressOption,
+    DataOption,
+    JsonOption,
+    ModelsArgument,
+    RunArgument,
+    TasksOption,
+    opened,
+    split_names,
+)
+
+if TYPE_CHECKING:
+    from raysent.ensembles import EnsembleResult, MemberCost, MemberSubset
+    from raysent.evaluation import Costs, Score, SimilarityScore
+
+evaluate_app = typer.Typer()
+data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_markup_mode=None)
+
+ProtocolOption = Annotated[
+    str, typer.Option("--protocol", metavar="NAME", help="Evaluation protocol: fast, senteval or kiros.")
+]
+ConfigOption = Annotated[
+    str | None,
+    typer.Option("--config", metavar="NAME", help="senteval: default or prototyping; kiros: default or features."),
+]
+
+
+@evaluate_app.command()
+def evaluate(
+    models: ModelsArgument,
+    data: DataOption = None,
+    tasks: TasksOption = None,
+    protocol: ProtocolOption = "fast",
+    config: ConfigOption = None,
+    reported: Annotated[
+        bool, typer.Option("--reported", help="Also print what papers report on these tasks, one table per protocol.")
+    ] = False,
+    processes: Annotated[
+        int | None, typer.Option("--processes", metavar="N", min=1, help="Evaluate N models and tasks at a time.")
+    ] = None,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Evaluate models on tasks.
+
+    Encodes sentences, fits a probe per task, and keeps scores and log-probabilities in evaluation/ of the first folder
+    named. The protocol senteval reproduces SentEval's figures; kiros is the protocol of the Skip-Thoughts and
+    Quick-Thoughts papers. Scores of different protocols are not comparable. With --address, evaluates on a cluster
+    that reaches the same folders.
+    """
+    from raysent import pipeline
+    from raysent.evaluation import PROTOCOLS, Score, SimilarityScore, absent_tasks, library_versions, protocol_name
+
+    name = protocol_name(protocol, config)
+    found = pipeline.evaluate_models(
+        models,
+        tasks=split_names(tasks),
+        data=data,
+        protocol=name,
+        map_jobs=pipeline.map_jobs(processes, address),
+        progress=not as_json,
+    )
+    scores = [score for score in found if isinstance(score, Score)]
+    similarities = [score for score in found if isinstance(score, SimilarityScore)]
+    evaluated = list(dict.fromkeys([*(score.task for score in scores), *(score.task for score in similarities)]))
+    if as_json:
+        print_json(
+            {
+                "protocol": protocol,
+                "config": config or "default",
+                "settings": PROTOCOLS[name].settings(),
+                "versions": library_versions(),
+                "results": [asdict(score) for score in scores],
+                "similarity": [asdict(score) for score in similarities],
+                **({"reported": _reported_values(evaluated)} if reported else {}),
+            }
+        )
+        return
+    if tasks is None and data is not None and (absent := absent_tasks(data)):
+        messages.print(f"not in {data}: {', '.join(absent)}", soft_wrap=True)
+    if scores:
+        _print_scores(scores)
+    if similarities:
+        results.print()
+        _print_similarities(similarities)
+    if reported:
+        _print_reported(evaluated)
+
+
+@evaluate_app.command()
+def ensemble(
+    models: ModelsArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder of the ensemble.  [default: runs/ensemble-DATE; for the trials of one sweep, its folder]",
+            parser=opened,
+        ),
+    ] = None,
+    data: DataOption = None,
+    tasks: TasksOption = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="validation, uniform, best, pool, greedy, linear or stack; all scores each and keeps the best.",
+        ),
+    ] = "validation",
+    top: Annotated[
+        int | None, typer.Option("--top", metavar="K", min=1, help="Keep the K best members on validation.")
+    ] = None,
+    max_ms: Annotated[
+        float | None,
+        typer.Option("--max-ms", metavar="X", min=0, help="Most milliseconds to encode 1,000 sentences, all members."),
+    ] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option("--max-bytes", metavar="N", min=0, help="Most bytes of all members' files.")
+    ] = None,
+    join_vectors: Annotated[
+        bool, typer.Option("--join-vectors", help="Also score a probe on all members' vectors, joined and averaged.")
+    ] = False,
+    protocol: ProtocolOption = "fast",
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Combine models into an ensemble.
+
+    Combines the members' log-probabilities on each task, and prints cross-validated scores of the ensemble, of the best
+    member and of equal weights, and which sets of members are worth their cost. The ensemble's folder is a model: it
+    encodes and predicts.
+    """
+    made = raysent.ensemble(
+        models,
+        tasks=split_names(tasks),
+        data=data,
+        method=method,
+        output=output,
+        top=top,
+        max_ms=max_ms,
+        max_bytes=max_bytes,
+        join_vectors=join_vectors,
+        protocol=protocol,
+        config=config,
+        progress=not as_json,
+    )
+    if as_json:
+        print_json(ensemble_values(made.result, made.folder))
+        return
+    print_ensemble(made.result)
+    _print_methods(made.result)
+    _print_costs(made.result)
+    results.print(f"ensemble: {made.folder}", soft_wrap=True)
+
+
+@evaluate_app.command()
+def report(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Write RUN/report.html.
+
+    The page is one file that needs no network.
+    """
+    path = raysent.write_report(run)
+    if as_json:
+        print_json({"report": str(path)})
+    else:
+        results.print(str(path), soft_wrap=True)
+
+
+@data_app.command("check")
+def data_check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder in SentEval's layout.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Print which tasks a data folder holds, and where the others are published.
+
+    Reads every file and compares its number of rows with the published one. Exit code 2 if one is different.
+    """
+    from raysent.evaluation import check_data
+
+    found = check_data(folder)
+    status = 2 if any(one.status == "wrong" for one in found) else 0
+    if as_json:
+        print_json({"folder": str(folder), "tasks": [asdict(one) for one in found]})
+        raise typer.Exit(status)
+    rows = [(one.task, one.status, f"{one.num_rows:,}" if one.num_rows else "") for one in found]
+    print_table(["task", "files", "rows"], rows, num_text=2)
+    for one in found:
+        if one.status != "complete":
+            results.print(f"{one.task}: {one.problem}; published at {one.source}", soft_wrap=True)
+    raise typer.Exit(status)
+
+
+def _print_scores(scores: Sequence[Score]) -> None:
+    """Print test scores, a row per model and a column per task; correlations come after the mean of accuracies.
+
+    Parameters and hours of training come first, if any model has them.
+    """
+    from raysent.evaluation import Costs
+
+    costs = {score.model: score.costs for score in scores}
+    has_costs = any(cost != Costs() for cost in costs.values())
+    by_model: dict[str, dict[str, Score]] = {}
+    for score in scores:
+        by_model.setdefault(score.model, {})[score.task] = score
+    accuracies = list(dict.fromkeys(score.task for score in scores if not score.is_correlation))
+    correlations = list(dict.fromkeys(score.task for score in scores if score.is_correlation))
+    rows = []
+    for model, found in by_model.items():
+        means = [f"{mean(found[task].test for task in accuracies):.2f}"] if accuracies else []
+        rows.append(
+            (
+                model,
+                *(_cost_texts(costs[model]) if has_costs else []),
+                *(_score_text(found[task]) for task in accuracies),
+                *means,
+                *(_score_text(found[task]) for task in correlations),
+            )
+        )
+    headings = [*accuracies, *(["mean"] if accuracies else []), *(f"{task} r" for task in correlations)]
+    cost_headings = ["parameters", "hours"] if has_costs else []
+    print_table([f"test, protocol {scores[0].protocol}", *cost_headings, *headings], rows)
+
+
+def _cost_texts(costs: Costs) -> list[str]:
+    size, hours = costs.num_parameters, costs.training_hours
+    return [DASH if size is None else f"{size:,}", DASH if hours is None else f"{hours:.3g}"]
+
+
+def _score_text(score: Score) -> str:
+    """Return a score as the table shows it, with the F1 after the accuracy."""
+    return f"{score.test:.2f}" + (f"/{score.measures['f1']:.2f}" if "f1" in score.measures else "")
+
+
+def _print_similarities(scores: Sequence[SimilarityScore]) -> None:
+    """Print correlations, a row per model and a column per task: the mean over the task's sets.
+
+    For a task with classes instead of ratings, prints accuracy and F1 by a threshold.
+    """
+    tasks = list(dict.fromkeys(score.task for score in scores))
+    by_model: dict[str, dict[str, SimilarityScore]] = {}
+    for score in scores:
+        by_model.setdefault(score.model, {})[score.task] = score
+    rows = [
+        (model, *(_similarity_text(found[task]) for task in tasks), found[tasks[0]].measure)
+        for model, found in by_model.items()
+    ]
+    print_table(["Pearson x 100, no probe", *tasks, "by"], rows)
+
+
+def _similarity_text(score: SimilarityScore) -> str:
+    measures = score.measures
+    return f"{measures['accuracy']:.2f}/{measures['f1']:.2f}" if measures else f"{score.pearson:.2f}"
+
+
+def ensemble_values(result: EnsembleResult, folder: Path) -> dict[str, Any]:
+    """Return an ensemble's scores as plain values; `results` holds one row per model and task."""
+    values = result.values()
+    scores = {task: found.pop("scores") for task, found in values["tasks"].items()}
+    return {
+        "path": str(folder),
+        **values,
+        "difference": result.mean.difference.value,
+        "interval": list(result.mean.difference.interval),
+        "results": [
+            {"model": name, "task": task, "protocol": result.protocol, **of_task[name]}
+            for name in result.mean.scores
+            for task, of_task in scores.items()
+        ],
+        "weights": {task: found.weights for task, found in result.tasks.items()},
+    }
+
+
+def print_ensemble(result: EnsembleResult) -> None:
+    """Print test scores of members, other methods and the ensemble, and the ensemble's gain over the best member."""
+    from raysent.ensembles import ENSEMBLE
+
+    others = [name for name in result.mean.scores if name not in (ENSEMBLE, *result.members)]
+    rows = [(_title(name, result), *_test_scores(name, result)) for name in (*result.members, *others, ENSEMBLE)]
+    print_table([f"test, protocol {result.protocol}", *result.tasks, "mean"], rows)
+    gain = result.mean.difference
+    results.print(
+        f"ensemble against the best member on validation ({result.best_member}): {gain.value:+.2f} points of mean "
+        f"test score, 95 % interval [{gain.interval[0]:+.2f}, {gain.interval[1]:+.2f}]",
+        soft_wrap=True,
+    )
+    if result.replaced:
+        messages.print(
+            f"{', '.join(result.replaced)}: {result.method} has a lower cross-validated score than the best member, "
+            "which replaces it there",
+            soft_wrap=True,
+        )
+
+
+def _title(name: str, result: EnsembleResult) -> str:
+    from raysent.ensembles import ENSEMBLE
+
+    return f"{ENSEMBLE} ({result.method})" if name == ENSEMBLE else name
+
+
+def _test_scores(name: str, result: EnsembleResult) -> list[str]:
+    on_tasks = [task.scores[name].test for task in result.tasks.values()]
+    return [f"{score:.2f}" for score in (*on_tasks, result.mean.scores[name].test)]
+
+
+def _print_methods(result: EnsembleResult) -> None:
+    """Print the cross-validated scores of all methods, means over tasks, and the calibration of their probabilities."""
+    rows = []
+    for name, means in result.mean.scores.items():
+        if name in result.members:
+            continue
+        measures = means.measures
+        rows.append(
+            (
+                _title(name, result),
+                _with_interval(means.cross_fitted.value, means.cross_fitted.interval),
+                f"{means.optimism:+.2f}",
+                _with_interval(means.test, means.interval),
+                f"{measures['nll'].value:.3f}",
+                f"{measures['brier'].value:.3f}",
+                f"{measures['ece'].value:.1f}",
+                _replaced(name, result),
+            )
+        )
+    headings = ["mean over tasks", "cross-fitted", "optimism", "test", "NLL", "Brier", "ECE %", "best member instead"]
+    results.print()
+    print_table(headings, rows)
+
+
+def _with_interval(value: float, interval: Sequence[float]) -> str:
+    return f"{value:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]"
+
+
+def _replaced(name: str, result: EnsembleResult) -> str:
+    """Return in how many of all tasks' folds the best member replaces a method."""
+    tasks = result.tasks.values()
+    return f"{sum(task.scores[name].num_replaced for task in tasks)} of {sum(len(task.fold_weights) for task in tasks)}"
+
+
+def _print_costs(result: EnsembleResult) -> None:
+    """Print the subsets of members on the front of score against cost."""
+    from raysent.ensembles import total_cost
+
+    rows = [_cost_row(subset) for subset in result.choices if subset.fronts]
+    rows.append((f"all {len(result.members)}", *_cost(total_cost(list(result.costs.values()))), DASH, ""))
+    results.print()
+    print_table(["members", "ms / 1,000", "MiB", "training s", "base rule, cross-fitted", "least for its"], rows)
+
+
+def _cost_row(subset: MemberSubset) -> tuple[str, ...]:
+    fronts = {"encode_ms": "time", "num_bytes": "size"}
+    best_for = ", ".join(fronts[front] for front in subset.fronts)
+    return " + ".join(subset.members), *_cost(subset), f"{subset.score:.2f}", best_for
+
+
+def _cost(cost: MemberCost) -> tuple[str, str, str]:
+    training = DASH if cost.training_s is None else f"{cost.training_s:,.0f}"
+    return f"{cost.encode_ms:,.1f}", f"{cost.num_bytes / 2**20:,.1f}", training
+
+
+def _print_reported(tasks: Sequence[str]) -> None:
+    """Print what papers report on these tasks, one table per protocol."""
+    from raysent.analysis import COSTS, notes_on, reported_for
+
+    models = reported_for(tasks)
+    for protocol in dict.fromkeys(model.protocol for model in models):
+        chosen = [model for model in models if model.protocol == protocol]
+        columns = [name for name in (*COSTS, *tasks) if any(name in model.figures for model in chosen)]
+        rows = [
+            (one.model, one.where, *(one.text_of(name, missing=DASH) for name in columns))
+            for one in sorted(chosen, key=lambda one: -len(one.figures))
+        ]
+        results.print()
+        print_table([f"as reported, protocol {protocol}", "where", *columns], rows, num_text=2)
+    for where, note in notes_on(models):
+        results.print(f"{where}: {note}", soft_wrap=True)
+
+
+def _reported_values(tasks: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what papers report on these tasks as plain values."""
+    from raysent.analysis import reported_for
+
+    return [asdict(model) for model in reported_for(tasks)]

@@ -1,0 +1,257 @@
+"""CLI of `raysent encode`, `binarize`, `expand`, `bag` and `average`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raysent.cli.console import ProgressLines, collect_overrides, messages, print_json, results
+from raysent.cli.options import JsonOption, SeedOption, opened_name
+from raysent.errors import ArtifactError, ConfigError
+
+if TYPE_CHECKING:
+    from raysent.models import SentenceModel
+
+model_app = typer.Typer()
+
+
+@model_app.command()
+def encode(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Folder of a training, a trial or an ensemble, also in s3://; or hash:DIM.",
+            parser=opened_name,
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write, float32 [sentences, dim].")
+    ],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Text with one sentence per line.  [default: standard input]")
+    ] = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Sentences per batch.")] = 512,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
+    precision: Annotated[
+        str,
+        typer.Option("--precision", metavar="NAME", help="float32; or ubinary: bits of a model with a code."),
+    ] = "float32",
+    bfloat16: Annotated[
+        bool, typer.Option("--bfloat16", help="Compute in bfloat16: faster; cosines to exact vectors >= 0.9999.")
+    ] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", metavar="N", min=1, help="Number of processes.  [default: as many as pay]"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Encode sentences into a .npy file."""
+    from raysent import pipeline
+
+    rows, columns = pipeline.encode_file(
+        model,
+        file,
+        output=output,
+        batch_size=batch_size,
+        normalize=normalize,
+        precision=precision,
+        bfloat16=bfloat16,
+        processes=processes,
+        progress=not as_json,
+    )
+    if as_json:
+        print_json({"output": str(output), "sentences": rows, "columns": columns, "precision": precision})
+        return
+    unit = "dimensions" if precision == "float32" else "bytes each"
+    messages.print(f"{output}: {rows:,} sentences, {columns:,} {unit}", soft_wrap=True)
+
+
+NewModelOption = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the new model; must not hold one yet.")
+]
+TrainedArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Folder of a training or a trial, also in s3://.", parser=opened_name)
+]
+
+
+@model_app.command()
+def binarize(
+    vectors: Annotated[Path, typer.Argument(metavar="VECTORS.npy", help="Vectors [rows, dim], from any encoder.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The .npy file of codes to write.")],
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="threshold, random_projection, principal_components or autoencoder.  [default: autoencoder]",
+        ),
+    ] = None,
+    bits: Annotated[
+        int | None, typer.Option("--bits", metavar="N", min=1, help="Bits of a code.  [default: the method's]")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="A.B=C", help="As objective.lambda_sp=0.5, learning_rate=1e-4. Repeatable."),
+    ] = None,
+    seed: SeedOption = None,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", metavar="FOLDER", help="Save the code for other files.")
+    ] = None,
+    use: Annotated[Path | None, typer.Option("--use", metavar="FOLDER", help="Use a saved code.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn a file of vectors into packed binary codes.
+
+    Learns a code from the vectors, measures on held-out vectors what it preserves, and writes eight bits per byte, the
+    form of sentence-transformers' ubinary, FAISS and usearch.
+    """
+    import numpy as np
+
+    from raysent.config import Document, set_dotted, validate
+    from raysent.models import VectorCodeConfig, load_code, make_code, read_vectors
+    from raysent.storage import atomic_write, storage_errors
+
+    options = {"--method": ("code.type", method), "--bits": ("code.bits", bits), "--seed": ("seed", seed)}
+    given, found = read_vectors(vectors), dict[str, float]()
+    if use is not None:
+        code = load_code(use)
+    else:
+        values: dict[str, Any] = {"code": {"type": "autoencoder"}}
+        chosen = collect_overrides(options, overrides or [])
+        for override in chosen:
+            set_dotted(values, override.name, override.value)
+        typed = {tuple(override.name.split(".")): override.option for override in chosen}
+        config = validate(VectorCodeConfig, Document(values=values, options=typed))
+        with ProgressLines(is_quiet=as_json) as progress:
+            code, found = make_code(given, config, progress=progress)
+    codes = code.encode_packed(given)
+    with storage_errors(output), atomic_write(output) as temporary, temporary.open("wb") as stream:
+        np.save(stream, codes)
+    if keep is not None:
+        code.save(keep)
+    if as_json:
+        print_json({"codes": str(output), "rows": len(codes), "bits": code.num_bits, **found})
+        return
+    results.print(f"{output}: {len(codes):,} codes of {code.num_bits:,} bits", soft_wrap=True)
+    if found:
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
+        messages.print(f"on held-out vectors: {shown}", soft_wrap=True)
+
+
+@model_app.command()
+def expand(
+    model: TrainedArgument,
+    vectors: Annotated[
+        Path, typer.Argument(metavar="VECTORS", help="GloVe, word2vec or fastText vectors, text or .bin, also .gz.")
+    ],
+    output: NewModelOption,
+    intercept: Annotated[
+        bool, typer.Option("--intercept/--no-intercept", help="Whether the linear map has an intercept.")
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a trained model the words of pretrained vectors.
+
+    Fits a linear map on the words that both have; the model's own words keep their vectors.
+    """
+    from raysent.data.vocabulary import read_word_vectors
+    from raysent.models import expand as expand_model
+
+    trained = _trained(model, output)
+    expanded = expand_model(trained, read_word_vectors(vectors), has_intercept=intercept)
+    expanded.save(output)
+    before, after = len(trained.vocabulary), len(expanded.vocabulary)
+    if as_json:
+        print_json({"model": str(output), "num_words_before": before, "num_words": after})
+    else:
+        results.print(f"{output}: {before:,} words became {after:,}", soft_wrap=True)
+
+
+@model_app.command()
+def bag(model: TrainedArgument, output: NewModelOption, as_json: JsonOption = False) -> None:
+    """Save the mean of a model's word vectors as a model.
+
+    The baseline that shows what the encoder adds to its words.
+    """
+    from raysent.models import bag_of_words
+
+    words = bag_of_words(_trained(model, output))
+    words.save(output)
+    _print_average(words, output, as_json=as_json)
+
+
+@model_app.command()
+def average(
+    vectors: Annotated[
+        Path, typer.Argument(metavar="VECTORS", help="GloVe, word2vec or fastText vectors, text or .bin, also .gz.")
+    ],
+    output: NewModelOption,
+    weighting: Annotated[
+        str, typer.Option("--weighting", metavar="NAME", help="uniform, or sif: a / (a + p(word)) with a = 0.001.")
+    ] = "uniform",
+    counts: Annotated[
+        Path | None, typer.Option("--counts", metavar="FILE", help="Lines of a word and its count, for sif.")
+    ] = None,
+    remove_component: Annotated[
+        Path | None,
+        typer.Option("--remove-component", metavar="TEXT", help="Remove the first component of TEXT's sentences."),
+    ] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case text before looking words up.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Save the mean of a file's word vectors as a model.
+
+    A baseline without training: plain, with SIF weights, or with the first component removed (WR).
+    """
+    from raysent.data import read_counts, read_lines
+    from raysent.data.vocabulary import read_word_vectors
+    from raysent.models import average_of_words, check_weighting
+
+    _check_free(output)
+    model = average_of_words(
+        read_word_vectors(vectors),
+        weighting=check_weighting(weighting),
+        counts=None if counts is None else read_counts(counts),
+        lowercase=lowercase,
+        remove_component=remove_component is not None,
+    )
+    if remove_component is not None:
+        sample = read_lines(remove_component)[: model.postprocessing.num_sentences]
+        model.fit_postprocessing(model.vocabulary.ids(sample, max_length=model.max_length))
+    model.save(output)
+    _print_average(model, output, as_json=as_json)
+
+
+def _print_average(model: SentenceModel, output: Path, *, as_json: bool) -> None:
+    """Print the size of a model that averages word vectors."""
+    dim, num_words = model.get_sentence_embedding_dimension(), len(model.vocabulary)
+    if as_json:
+        print_json({"model": str(output), "dim": dim, "num_words": num_words})
+    else:
+        results.print(f"{output}: the mean of {num_words:,} words' vectors, {dim} dimensions", soft_wrap=True)
+
+
+def _trained(model: str, output: Path) -> SentenceModel:
+    """Load a trained model, for a new one in another folder.
+
+    Raises:
+        ConfigError: If it is not a single trained model.
+        ArtifactError: If the new folder holds a model already.
+    """
+    from raysent.models import SentenceModel, load
+
+    loaded = load(model)
+    if not isinstance(loaded, SentenceModel):
+        raise ConfigError(f"{model}: must be a trained model with words of its own; name the folder of a training")
+    _check_free(output)
+    return loaded
+
+
+def _check_free(output: Path) -> None:
+    from raysent.evaluation import is_model
+
+    if is_model(str(output)):
+        raise ArtifactError(f"{output}: holds a model already; name another folder with -o")

@@ -1,0 +1,401 @@
+"""CLI of `raysent sweep`, `resume`, `replay`, `train` and `space`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+import raysent
+from raysent.cli import console
+from raysent.cli.console import format_duration, format_value, messages, print_json, print_table, results
+from raysent.cli.cost import print_estimate
+from raysent.cli.evaluate import ensemble_values, print_ensemble
+from raysent.cli.options import (
+    AddressOption,
+    BudgetOption,
+    ClusterOption,
+    ConcurrentOption,
+    CorpusOption,
+    DataOption,
+    DeadlineOption,
+    DryRunOption,
+    GpusOption,
+    HourlyOption,
+    JsonOption,
+    KeepOption,
+    MarketOption,
+    OnBudgetOption,
+    RunArgument,
+    RunOption,
+    SeedOption,
+    SetOption,
+    SpaceArgument,
+    TasksOption,
+    TimeOption,
+    TrialsOption,
+    WorkersPerTrialOption,
+    YesOption,
+    split_names,
+)
+from raysent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from raysent.cluster import Submission
+    from raysent.config import Override
+    from raysent.pipeline import Sweep, SweepPlan
+    from raysent.sweeps.space import SearchSpace
+
+sweep_app = typer.Typer()
+space_app = typer.Typer(help="Check search spaces.", no_args_is_help=True, rich_markup_mode=None)
+
+SOME_TRIALS_FAILED, INTERRUPTED = 5, 130
+DIFFERS = 1
+
+
+@sweep_app.command()
+def sweep(
+    space: SpaceArgument,
+    corpus: CorpusOption = None,
+    run: RunOption = None,
+    trials: TrialsOption = None,
+    concurrent: ConcurrentOption = None,
+    workers_per_trial: WorkersPerTrialOption = None,
+    gpus_per_worker: GpusOption = None,
+    time: TimeOption = None,
+    budget: BudgetOption = None,
+    deadline: DeadlineOption = None,
+    max_hourly: HourlyOption = None,
+    market: MarketOption = None,
+    on_budget: OnBudgetOption = None,
+    seed: SeedOption = None,
+    address: AddressOption = None,
+    cluster: ClusterOption = None,
+    keep_cluster: KeepOption = False,
+    overrides: SetOption = None,
+    data: DataOption = None,
+    tasks: TasksOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Search a space; then evaluate, combine and report.
+
+    Trains many runs and stops poor ones early; then evaluates the best trials on tasks, combines them into an
+    ensemble, and writes a report.
+    """
+    options = {
+        "--trials": ("limits.trials", trials),
+        "--concurrent": ("limits.concurrent", concurrent),
+        "--workers-per-trial": ("limits.workers_per_trial", workers_per_trial),
+        "--gpus-per-worker": ("limits.gpus_per_worker", gpus_per_worker),
+        "--time": ("limits.time", time),
+        "--budget": ("cost.budget", budget),
+        "--deadline": ("cost.deadline", deadline),
+        "--max-hourly": ("cost.max_hourly", max_hourly),
+        "--market": ("cost.market", market),
+        "--on-budget": ("cost.on_budget", on_budget),
+        "--corpus": ("corpus.path", corpus),
+    }
+    given = console.collect_overrides(options, overrides or [])
+    if cluster is not None:
+        if address is not None or dry_run:
+            raise ConfigError("--cluster: must not stand beside --address or --dry-run")
+        _sweep_on_cluster(
+            space, cluster, given, run=run, seed=seed, data=data, tasks=tasks, is_kept=keep_cluster, as_json=as_json
+        )
+    checked = _read_space(space, given)
+    names = split_names(tasks)
+    if dry_run or not (yes or as_json or not sys.stdin.isatty()):
+        plan = raysent.plan(checked, run=run, data=data, tasks=names, progress=not as_json)
+        print_json(plan.values()) if as_json else _print_plan(plan)
+        if dry_run:
+            return
+        typer.confirm("Start?", default=True, abort=True, err=True)
+    ended = raysent.sweep(
+        checked, run=run, seed=seed or 0, data=data, tasks=names, address=address, progress=not as_json
+    )
+    raise typer.Exit(_print_sweep(ended, as_json=as_json))
+
+
+@sweep_app.command()
+def resume(
+    run: RunArgument,
+    budget: BudgetOption = None,
+    deadline: DeadlineOption = None,
+    cluster: ClusterOption = None,
+    keep_cluster: KeepOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Resume an interrupted or killed sweep.
+
+    No finished trial is trained again; a running one continues from its last checkpoint. What was spent counts:
+    another budget or deadline is measured from the sweep's start. With --cluster, resumes a sweep that a cluster ran.
+    """
+    if cluster is not None:
+        options = {"--budget": ("cost.budget", budget), "--deadline": ("cost.deadline", deadline)}
+        limits = console.collect_overrides(options, [])
+        _resume_on_cluster(run, cluster, limits, is_kept=keep_cluster, as_json=as_json)
+    ended = raysent.resume(run, budget=budget, deadline=deadline, progress=not as_json)
+    raise typer.Exit(_print_sweep(ended, as_json=as_json))
+
+
+@sweep_app.command()
+def replay(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Derive every decision of a sweep again from its journal.
+
+    Proposals, seeds, early stops and the end of the budget must be the same to the last bit. Exit code 1 if one
+    differs.
+    """
+    replayed = raysent.replay(run)
+    if as_json:
+        print_json(asdict(replayed))
+    elif replayed.difference:
+        messages.print(f"{run}: {replayed.difference}", soft_wrap=True)
+    else:
+        sessions = f"{replayed.num_sittings} session" + ("s" if replayed.num_sittings != 1 else "")
+        results.print(
+            f"{replayed.num_derived} events of {sessions} derived again from the journal: all the same", soft_wrap=True
+        )
+    raise typer.Exit(DIFFERS if replayed.difference else 0)
+
+
+@sweep_app.command()
+def train(
+    space: SpaceArgument,
+    corpus: CorpusOption = None,
+    run: RunOption = None,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Number of Ray Train workers.")] = 1,
+    gpus_per_worker: GpusOption = None,
+    seed: SeedOption = None,
+    address: AddressOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train the base run of a space.
+
+    What the space searches is left out; --set changes the base. Trains on Ray Train workers, and continues from the
+    last checkpoint of the run folder, if it has one.
+    """
+    options = {"--corpus": ("corpus.path", corpus), "--seed": ("seed", seed)}
+    checked = _read_space(space, console.collect_overrides(options, overrides or []))
+    from raysent import pipeline
+
+    trained = pipeline.train_base(
+        checked,
+        run=run,
+        workers=workers,
+        gpus_per_worker=gpus_per_worker,
+        address=address,
+        progress=not as_json,
+    )
+    if as_json:
+        print_json({"run": trained.address, **asdict(trained.outcome), "report": str(trained.report)})
+    else:
+        results.print(f"{trained.outcome.status}: {trained.address}  report: {trained.report}", soft_wrap=True)
+        if trained.outcome.message:
+            messages.print(trained.outcome.message, style="red", soft_wrap=True)
+    raise typer.Exit(SOME_TRIALS_FAILED if trained.outcome.status == "nan" else 0)
+
+
+@space_app.command("lint")
+def space_lint(
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Search-space files.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Check search spaces at every edge value."""
+    from raysent.sweeps import check_task_names
+
+    found = []
+    for file in files:
+        space = _read_space(file, [])
+        check_task_names(space)
+        found.append({"file": file, "names": len(space.domains), "trials": space.limits.trials})
+        if not as_json:
+            names, trials = len(space.domains), space.limits.trials
+            results.print(f"{file}: ok, searches {names} names in {trials} trials", soft_wrap=True)
+    if as_json:
+        print_json({"spaces": found})
+
+
+@space_app.command("schema")
+def space_schema() -> None:
+    """Print the JSON Schema of a search space, for editors."""
+    from raysent.sweeps.space import schema
+
+    typer.echo(json.dumps(schema(), indent=2, ensure_ascii=False))
+
+
+def _read_space(name: str, overrides: Sequence[Override]) -> SearchSpace:
+    from raysent.sweeps.space import find_space, read_space
+
+    return read_space(find_space(name), overrides=overrides)
+
+
+def _sweep_on_cluster(
+    name: str,
+    cluster: Path,
+    overrides: Sequence[Override],
+    *,
+    run: Path | None,
+    seed: int | None,
+    data: Path | None,
+    tasks: str | None,
+    is_kept: bool,
+    as_json: bool,
+) -> NoReturn:
+    """Sweep on a cluster that is launched for the sweep, print what the sweep prints there, and exit with its code."""
+    from raysent.cluster import prepare_submission, run_submission
+    from raysent.pipeline import default_run_folder
+
+    launcher, submission, notes = prepare_submission(
+        name,
+        cluster,
+        overrides,
+        run=run or default_run_folder(Path(name).stem),
+        seed=seed,
+        data=data,
+        tasks=tasks,
+        as_json=as_json,
+    )
+    for note in notes:
+        messages.print(note, soft_wrap=True)
+    _follow(run_submission, launcher, submission, is_kept=is_kept, as_json=as_json)
+
+
+def _resume_on_cluster(
+    run: Path, cluster: Path, limits: Sequence[Override], *, is_kept: bool, as_json: bool
+) -> NoReturn:
+    """Resume a sweep that a cluster ran, on a cluster that is launched for it."""
+    from raysent.cluster import prepare_resumption, run_submission
+    from raysent.pipeline import default_run_folder
+
+    new_run = default_run_folder(run.name)
+    launcher, submission = prepare_resumption(run, cluster, limits, new_run=new_run, as_json=as_json)
+    _follow(run_submission, launcher, submission, is_kept=is_kept, as_json=as_json)
+
+
+def _follow(run: Any, launcher: Any, submission: Submission, *, is_kept: bool, as_json: bool) -> NoReturn:
+    """Show a submitted sweep as one on this machine is shown."""
+    from raysent.live import SweepView
+
+    def say(line: str) -> None:
+        messages.print(line, style="dim", soft_wrap=True)
+
+    with SweepView(messages, submission.space, is_quiet=as_json) as view:
+        ended = run(
+            launcher, submission, on_event=view.on_event, say=(lambda _: None) if as_json else say, keep=is_kept
+        )
+    if as_json and ended.values is not None:
+        typer.echo(json.dumps(ended.values, indent=2, ensure_ascii=False))
+    else:
+        for line in ended.lines:
+            (messages if ended.code else results).print(line, soft_wrap=True)
+    if ended.message:
+        messages.print(f"error: the job could not run: {ended.message}", soft_wrap=True)
+    messages.print(f"results: {submission.run}", soft_wrap=True)
+    raise typer.Exit(ended.code)
+
+
+def _print_plan(plan: SweepPlan) -> None:
+    """Print what a sweep would do."""
+    from raysent.training import describe
+
+    values, space = plan.values(), plan.space
+    base = space.config(space.first_params())
+    unit = "pairs" if base.source is base.pairs else "sentences"
+    limit = f", at most {space.limits.time}" if space.limits.time else ""
+    chance = values["chance_accuracy"]
+    for line in (
+        f"{space.name}: {space.limits.trials} trials{limit}, ranked by {space.metric}, into {values['run']}",
+        f"corpus {values['corpus']}: {values['num_train']:,} {unit} for training, {values['num_validation']:,} for "
+        f"validation",
+        "" if chance is None else f"chance on the validation set: context_accuracy {chance:.4g}",
+        f"tasks: {', '.join(plan.tasks) or 'none'}",
+        f"for example: {describe(base)}",
+    ):
+        if line:
+            results.print(line, soft_wrap=True)
+    if space.domains:
+        results.print()
+        rows = [(name, _domain_text(entry)) for name, entry in values["searched"].items()]
+        print_table(["searched", "among"], rows, num_text=2)
+    if plan.estimate is not None:
+        print_estimate(plan.estimate)
+    else:
+        results.print("\ncost: this machine counts as free; set cost.usd_per_hour to its price", soft_wrap=True)
+
+
+def _domain_text(entry: dict[str, Any]) -> str:
+    """Return a domain as it is written in the file; of a choice among mappings, the labels."""
+    ((form, values),) = entry.items()
+    text = ", ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+    return text if form == "choice" else f"{form} [{text}]"
+
+
+def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
+    """Print how a sweep ended; returns the exit code."""
+    trials = ended.recorded.trials
+    if ended.status == "interrupted":
+        if as_json:
+            print_json({**_values(ended), "resume": f"raysent resume {shlex.quote(ended.address)}"})
+        return INTERRUPTED
+    evaluation = ended.evaluation
+    assert evaluation is not None
+    if as_json:
+        ensemble = None if evaluation.result is None else ensemble_values(evaluation.result, ended.folder)
+        after = {"ensemble": ensemble, "evaluation_stopped": evaluation.stopped, "report": str(evaluation.report)}
+        print_json({**_values(ended), **after})
+    else:
+        _print_leaderboard(ended)
+        if evaluation.stopped:
+            messages.print(evaluation.stopped, soft_wrap=True)
+        elif evaluation.result is None:
+            messages.print("nothing was evaluated: no trial has a model, or no task is wanted")
+        else:
+            results.print()
+            print_ensemble(evaluation.result)
+        results.print(f"\nreport: {evaluation.report}", soft_wrap=True)
+    return SOME_TRIALS_FAILED if any(trial.status in ("failed", "nan") for trial in trials) else 0
+
+
+def _values(ended: Sweep) -> dict[str, Any]:
+    """Return how a sweep ended as plain values."""
+    best = ended.recorded.best
+    return {
+        "run": ended.address,
+        "status": ended.status,
+        "closed": ended.closed,
+        "spent_usd": ended.spent_usd,
+        "best": None if best is None else best.name,
+        "trials": [
+            {key: value for key, value in asdict(trial).items() if key not in ("decisions", "reports")}
+            for trial in ended.recorded.trials
+        ],
+    }
+
+
+def _print_leaderboard(ended: Sweep) -> None:
+    """Print the trials, best first."""
+    names, metrics = list(ended.space.domains), ended.shown_metrics
+    rows = [
+        (
+            str(name),
+            row["status"],
+            *(format_value(row[searched]) for searched in names),
+            *(format_value(row.get(metric)) for metric in metrics),
+            format_duration(row["seconds"]),
+        )
+        for name, row in ended.trials.iterrows()
+    ]
+    headings = ["trial", "status", *(name.split(".")[-1] for name in names), *metrics, "time"]
+    print_table([heading.replace("median_", "median ") for heading in headings], rows, num_text=2 + len(names))
+    for trial in ended.recorded.trials:
+        if trial.error:
+            messages.print(f"trial {trial.name} {trial.status}: {trial.error}", style="red", soft_wrap=True)

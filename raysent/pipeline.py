@@ -1,0 +1,1029 @@
+"""The public API: what the commands do, as functions, and `Sweep`, the result of a sweep.
+
+    sweep -> evaluate the best trials -> combine them -> write a report
+
+Each function takes names, paths and plain values, checks them before anything starts, and returns one object. A wrong
+value raises a `RaysentError` with one line. Progress goes to standard error; `progress=False` turns it off.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from raysent.cluster.autoscaling import prefer_on_demand
+from raysent.cluster.prices import LiveSpot
+from raysent.config import Document, Override
+from raysent.data.text_files import read_lines
+from raysent.ensembles import CostLimits, Ensemble, EnsembleResult, combine, load_ensemble
+from raysent.ensembles import default_folder as ensemble_folder
+from raysent.errors import ArtifactError, BudgetError, ConfigError, RaysentError, TrainingError, did_you_mean
+from raysent.evaluation.evaluate import Evaluator, Job, MapJobs, Result, run_job
+from raysent.evaluation.members import Model
+from raysent.evaluation.protocols import protocol_name
+from raysent.evaluation.records import SIMILARITY, AnyScore, Score, read_scores
+from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
+from raysent.kernels.hamming import pack_bits
+from raysent.live import EventLines, SweepView, is_submitted
+from raysent.models import SentenceModel
+from raysent.models import load as load_model
+from raysent.models.objectives import CONTEXT_METRICS
+from raysent.models.schemes import is_scheme_name
+from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
+from raysent.models.vector_codes import VectorCode, load_code
+from raysent.parallel import num_processes_for
+from raysent.progress import ProgressLines, format_duration, format_value, messages
+from raysent.registry import Registry
+from raysent.report import write as write_page
+from raysent.simulation.estimate import Estimate, estimate_locally
+from raysent.storage import address_of, atomic_write, open_folder, storage_errors, write_json
+from raysent.storage.layout import CODE_FILE, ENSEMBLE_FILE, ESTIMATE_FILE, EVALUATION_FOLDER, RUN_FILE, SWEEP_FILE
+from raysent.sweeps import CheckBudget, Event, Listener, RecordedSweep, SweepRecord, read_sweep, spent_usd, trial_folder
+from raysent.sweeps.driver import evaluation_budget
+from raysent.sweeps.driver import resume as resume_sweep
+from raysent.sweeps.driver import start as start_sweep
+from raysent.sweeps.journal_replay import Replayed
+from raysent.sweeps.journal_replay import replay as replay_sweep
+from raysent.sweeps.preparation import prepare_space
+from raysent.sweeps.ranking import median_values, select_members
+from raysent.sweeps.space import SearchSpace, apply_overrides, find_space, parse_space, read_space, with_absolute_paths
+from raysent.sweeps.study import study_of
+from raysent.training.data import open_training_data
+from raysent.training.outcome import Outcome, Report, load_outcome, load_reports
+from raysent.training.plan import check_run
+from raysent.training.ray_session import map_on_ray
+from raysent.training.ray_train import train as train_run
+from raysent.training.run import RunConfig, describe, load_run
+
+if TYPE_CHECKING:
+    import optuna
+
+# A search space by its file, its bare name, its values, or as it was read.
+Space = str | Path | Mapping[str, Any] | SearchSpace
+PRECISIONS = ("float32", "ubinary")
+# Sentences between two steps of the progress bar.
+_ENCODED_AT_ONCE = 8192
+# With fewer blocks per process, another process would be ready too late to help.
+_LEAST_BLOCKS = 4
+_PROCESS_BYTES = 2 << 30
+# Where scores of models without a folder of their own are kept.
+SCORES_FOLDER = Path("runs") / "evaluated"
+
+__all__ = [
+    "Sweep",
+    "SweepEvaluation",
+    "SweepPlan",
+    "TrainedRun",
+    "components",
+    "default_run_folder",
+    "encode_file",
+    "ensemble",
+    "evaluate",
+    "evaluate_models",
+    "load",
+    "map_jobs",
+    "plan",
+    "replay",
+    "resume",
+    "scores_folder",
+    "scores_frame",
+    "sweep",
+    "train",
+    "train_base",
+    "write_report",
+]
+
+
+@dataclass(frozen=True)
+class SweepEvaluation:
+    """What follows the training of a sweep.
+
+    Attributes:
+        result: The ensemble of the best trials and its scores; None if no trial has a model, or no task is wanted.
+        report: The report's file.
+        stopped: Why evaluation stopped early; empty if it did not.
+    """
+
+    result: EnsembleResult | None
+    report: Path
+    stopped: str = ""
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What a sweep would do.
+
+    Attributes:
+        space: The search space, checked.
+        folder: The run folder.
+        tasks: Names of the tasks that the best trials will be evaluated on.
+        facts: What is known of `corpus` and `pool`.
+        estimate: Dollars and hours; None on a machine that is free.
+    """
+
+    space: SearchSpace
+    folder: Path
+    tasks: tuple[str, ...]
+    facts: Mapping[str, Any]
+    estimate: Estimate | None
+
+    def values(self) -> dict[str, Any]:
+        """Return the plan as plain values."""
+        corpus, pool = self.facts["corpus"], self.facts["pool"]
+        return {
+            "space": self.space.name,
+            "metric": self.space.metric,
+            "trials": self.space.limits.trials,
+            "time": self.space.limits.time,
+            "searched": self.space.document.values.get("search", {}),
+            "run": address_of(self.folder),
+            "corpus": corpus["path"],
+            "num_train": corpus["num_train"],
+            "num_validation": corpus["num_validation"],
+            "chance_accuracy": pool.get("chance_accuracy"),
+            "tasks": list(self.tasks),
+            "budget_usd": self.space.cost.budget_usd,
+            "estimate": None if self.estimate is None else self.estimate.values(),
+        }
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A training that has ended.
+
+    Attributes:
+        folder: The run folder.
+        outcome: How it ended.
+        report: The report's file.
+    """
+
+    folder: Path
+    outcome: Outcome
+    report: Path
+
+    @property
+    def address(self) -> str:
+        """The run folder as a user names it."""
+        return address_of(self.folder)
+
+    @property
+    def model(self) -> SentenceModel:
+        """The trained model."""
+        loaded = load_model(self.folder)
+        assert isinstance(loaded, SentenceModel)
+        return loaded
+
+
+class Sweep:
+    """A sweep, finished or not, as its run folder records it.
+
+    Attributes:
+        folder: The run folder.
+        evaluation: What followed the training in this process; None for a sweep that was loaded.
+    """
+
+    def __init__(self, folder: str | Path, *, evaluation: SweepEvaluation | None = None) -> None:
+        """Read a run folder.
+
+        Raises:
+            ArtifactError: If the folder is no sweep's, or a file in it is damaged.
+        """
+        self.folder = open_folder(folder)
+        self.evaluation = evaluation
+        self.recorded: RecordedSweep = read_sweep(self.folder)
+
+    def __repr__(self) -> str:
+        """Return the folder, the state, and the best trial."""
+        best = self.recorded.best
+        told = "no trial has reported" if best is None else f"best {best.name}: {self.metric} {self._value(best):.4g}"
+        return f"Sweep({address_of(self.folder)!r}, {self.status}, {len(self.recorded.trials)} trials, {told})"
+
+    def _value(self, trial: Any) -> float:
+        value = trial.metrics.get(self.metric)
+        return float("nan") if value is None else float(value)
+
+    @property
+    def address(self) -> str:
+        """The run folder as a user names it."""
+        return address_of(self.folder)
+
+    @property
+    def space(self) -> SearchSpace:
+        """The search space."""
+        return self.recorded.space
+
+    @property
+    def metric(self) -> str:
+        """The metric that trials are ranked by."""
+        return self.space.metric
+
+    @property
+    def status(self) -> Literal["running", "interrupted", "completed"]:
+        """Whether the sweep ended, was interrupted, or runs (or was killed)."""
+        last = next((one["event"] for one in reversed(self.recorded.events) if one["event"] in _ENDINGS), "session")
+        return {"completed": "completed", "interrupted": "interrupted"}.get(last, "running")  # type: ignore[return-value]
+
+    @property
+    def closed(self) -> str:
+        """Why the sweep ended before all its trials were done; empty if it did not."""
+        ended = next((one for one in reversed(self.recorded.events) if one["event"] == "completed"), {})
+        return str(ended.get("reason") or "")
+
+    @property
+    def spent_usd(self) -> float:
+        """What its machines have cost, in dollars."""
+        return spent_usd(self.folder)
+
+    @property
+    def shown_metrics(self) -> list[str]:
+        """The metrics of a table of trials: those of the ranking, with the median over seeds if there are several."""
+        metrics = [*CONTEXT_METRICS] if self.metric in CONTEXT_METRICS else [self.metric]
+        return [*metrics, f"median_{self.metric}"] if self.space.limits.seeds > 1 else metrics
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """Every trial, best first, by name.
+
+        Columns: ``status``, the metrics of the last report, ``seconds``, ``usd``, ``seed``, one for each searched name,
+        and ``error``; with several seeds also the median of the metric over them.
+        """
+        medians = median_values(self.space, self.recorded.trials) if self.space.limits.seeds > 1 else {}
+        rows = [
+            {
+                "trial": trial.name,
+                "status": trial.status,
+                **trial.metrics,
+                **({f"median_{self.metric}": medians[trial.name]} if medians else {}),
+                "seconds": trial.seconds,
+                "usd": trial.usd,
+                "seed": trial.seed,
+                **{name: trial.params.get(name) for name in self.space.domains},
+                "error": trial.error,
+            }
+            for trial in self.recorded.ranked
+        ]
+        return pd.DataFrame(rows).set_index("trial") if rows else pd.DataFrame()
+
+    def model(self, trial: str | int) -> SentenceModel:
+        """Return the model of a trial, by its name or number.
+
+        Raises:
+            ArtifactError: If the trial has no model.
+        """
+        number = int(trial)
+        loaded = load_model(trial_folder(self.folder, number))
+        assert isinstance(loaded, SentenceModel)
+        return loaded
+
+    @cached_property
+    def best(self) -> SentenceModel:
+        """The model of the best trial.
+
+        Raises:
+            ArtifactError: If no trial has reported yet.
+        """
+        best = self.recorded.best
+        if best is None:
+            raise ArtifactError(
+                f"{address_of(self.folder)}: has no trial that reported {self.metric}; resume the sweep"
+            )
+        return self.model(best.number)
+
+    @cached_property
+    def ensemble(self) -> Ensemble:
+        """The ensemble of the best trials.
+
+        Raises:
+            ArtifactError: If the sweep has none.
+        """
+        if not (self.folder / ENSEMBLE_FILE).is_file():
+            raise ArtifactError(
+                f"{address_of(self.folder)}: has no {ENSEMBLE_FILE}; "
+                f"finish the sweep with 'raysent resume {shlex.quote(address_of(self.folder))}'"
+            )
+        return load_ensemble(self.folder)
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """Scores of the evaluated trials on each task, as `evaluate` returns them."""
+        return scores_frame(read_scores(self.folder / EVALUATION_FOLDER))
+
+    @property
+    def report(self) -> Path:
+        """The report's file; it is written again where the folder has changed."""
+        return write_report(self.folder)
+
+    def study(self) -> optuna.Study:
+        """Return an Optuna study with the sweep's trials, rebuilt from the journal."""
+        return study_of(self.recorded)
+
+    def resume(self, **options: Any) -> Sweep:
+        """Resume the sweep; see `raysent.resume`."""
+        return resume(self.folder, **options)
+
+
+_ENDINGS = ("session", "interrupted", "completed")
+
+
+def load(path: str | Path) -> SentenceEncoder | Sweep | VectorCode:
+    """Return what a folder holds, or a model by a scheme's name.
+
+    | the folder was written by | the result |
+    |---|---|
+    | `train`, `expand`, `bag`, `average`; a trial of a sweep | `SentenceModel` |
+    | `sweep` | `Sweep` |
+    | `ensemble` | `Ensemble` |
+    | `binarize --keep` | `VectorCode` |
+
+    Args:
+        path: The folder, also in ``s3://``; or a name such as ``hash:50``.
+
+    Raises:
+        RaysentError: If there is no such folder, or its files are truncated or of another kind.
+    """
+    if isinstance(path, str) and is_scheme_name(path):
+        return load_model(path)
+    folder = open_folder(path)
+    if (folder / SWEEP_FILE).is_file():
+        return Sweep(folder)
+    if (folder / CODE_FILE).is_file():
+        return load_code(folder)
+    return load_model(path)
+
+
+def plan(
+    space: Space,
+    *,
+    corpus: str | Path | None = None,
+    set: Mapping[str, Any] | None = None,
+    run: str | Path | None = None,
+    data: str | Path | None = None,
+    tasks: Sequence[str] | None = None,
+    progress: bool = True,
+    **limits: Any,
+) -> SweepPlan:
+    """Check everything that a sweep needs, and return what it would do; nothing is trained.
+
+    Args:
+        space: As for `sweep`, like the other arguments.
+        corpus: Text to train on.
+        set: Values of the base run.
+        run: The run folder.
+        data: Folder of task files.
+        tasks: Tasks to evaluate on.
+        progress: Whether to show progress.
+        limits: `trials`, `time`, `budget` and the like.
+
+    Raises:
+        RaysentError: As for `sweep`.
+    """
+    checked = _read_space(space, corpus=corpus, set=set, **limits)
+    names = _task_names(checked, tasks, data)
+    with ProgressLines(is_quiet=not progress) as bar:
+        facts = prepare_space(checked, progress=bar)
+    estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1)
+    return SweepPlan(checked, _run_folder(run, checked.name), tuple(names), facts, estimate)
+
+
+def sweep(  # noqa: PLR0913 - the options of the command
+    space: Space,
+    *,
+    corpus: str | Path | None = None,
+    set: Mapping[str, Any] | None = None,
+    run: str | Path | None = None,
+    seed: int = 0,
+    data: str | Path | None = None,
+    tasks: Sequence[str] | None = None,
+    address: str | None = None,
+    progress: bool = True,
+    listeners: Iterable[Listener] = (),
+    **limits: Any,
+) -> Sweep:
+    """Search a space; then evaluate the best trials, combine them and write a report.
+
+    Args:
+        space: A search-space file, the bare name of a shipped one, its values, or a `SearchSpace`.
+        corpus: Text to train on: a file, folder, glob, ``s3://`` address, or ``docs``, the embedded corpus.
+        set: Dotted name -> value of the base run; a value ends the search over its name. ``search.NAME`` searches it.
+        run: The run folder to create, also ``s3://BUCKET/FOLDER``; ``runs/NAME-DATE`` by default.
+        seed: Seed of everything random.
+        data: Folder of task files in SentEval's layout; by default the embedded tasks.
+        tasks: Names of the tasks to evaluate on; by default all whose files are there.
+        address: A running Ray cluster; by default this machine.
+        progress: Whether to show progress on standard error.
+        listeners: Called with each event of the journal as it is written.
+        limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `budget` ("40usd"),
+            `deadline` ("6h"), `max_hourly` ("12usd"), `market`, `on_budget`; see `raysent sweep --help`.
+
+    Returns:
+        The sweep. After Ctrl-C its `status` is ``interrupted``, and `Sweep.resume` continues it.
+
+    Raises:
+        ConfigError: If the space or an argument is wrong.
+        DataError: If the corpus or a task's files cannot be used.
+        ArtifactError: If the run folder is in use.
+    """
+    checked = _read_space(space, corpus=corpus, set=set, **limits)
+    if address is not None and not is_submitted():
+        # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
+        checked = with_absolute_paths(checked)
+    names = _task_names(checked, tasks, data)
+    folder = _run_folder(run, checked.name)
+    options = {"data": None if data is None else str(Path(data).resolve()), "tasks": names}
+    record = SweepRecord(checked, seed, ["raysent", *sys.argv[1:]], address, options)
+    estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1) if address is None else None
+    with ProgressLines(is_quiet=not progress) as bar, _view(checked, progress=progress) as view:
+        start_sweep(
+            record,
+            folder,
+            listener=partial(_distribute, [view.on_event, _SaveEstimate(folder, estimate), *listeners]),
+            progress=bar,
+            spot=_spot_prices(checked),
+            request_on_demand=prefer_on_demand,
+        )
+    return _evaluated(folder, progress=progress)
+
+
+def resume(
+    run: str | Path,
+    *,
+    budget: str | None = None,
+    deadline: str | None = None,
+    progress: bool = True,
+    listeners: Iterable[Listener] = (),
+) -> Sweep:
+    """Resume an interrupted or killed sweep; then evaluate, combine and report as `sweep` does.
+
+    No finished trial is trained again; a trial that was running continues from its last checkpoint.
+
+    Args:
+        run: The run folder.
+        budget: Another budget, such as ``40usd``. What was spent counts.
+        deadline: Another deadline, counted from the sweep's start.
+        progress: Whether to show progress on standard error.
+        listeners: Called with each event of the journal as it is written.
+
+    Raises:
+        RaysentError: If the folder holds no sweep, another process works on it, or its files are damaged.
+    """
+    folder = open_folder(run)
+    recorded = read_sweep(folder)
+    limits = _overrides({"budget": budget, "deadline": deadline}, {})
+    with ProgressLines(is_quiet=not progress) as bar, _view(recorded.space, progress=progress) as view:
+        view.restore(recorded.events)
+        resume_sweep(
+            folder,
+            limits=limits,
+            listener=partial(_distribute, [view.on_event, *listeners]),
+            progress=bar,
+            spot=_spot_prices(recorded.space),
+            request_on_demand=prefer_on_demand,
+        )
+    return _evaluated(folder, progress=progress)
+
+
+def replay(run: str | Path) -> Replayed:
+    """Derive every decision of a sweep again from its journal, and compare.
+
+    Args:
+        run: The run folder.
+
+    Returns:
+        The comparison; its `difference` is empty if all decisions are the same.
+
+    Raises:
+        ArtifactError: If the folder is no sweep's, or its journal is damaged.
+    """
+    recorded = read_sweep(open_folder(run))
+    return replay_sweep(recorded.space, seed=recorded.record.seed, events=recorded.events)
+
+
+def train(  # noqa: PLR0913 - as above
+    space: Space,
+    *,
+    corpus: str | Path | None = None,
+    set: Mapping[str, Any] | None = None,
+    run: str | Path | None = None,
+    seed: int | None = None,
+    workers: int = 1,
+    gpus_per_worker: float | None = None,
+    address: str | None = None,
+    progress: bool = True,
+) -> SentenceModel:
+    """Train the base run of a space on Ray Train workers; what the space searches is left out.
+
+    Training continues from the last checkpoint of the run folder, if it has one.
+
+    Args:
+        space: As for `sweep`.
+        corpus: Text to train on.
+        set: Dotted name -> value of the run.
+        run: The run folder.
+        seed: Seed of everything random; by default the space's, or 0.
+        workers: Number of Ray Train workers.
+        gpus_per_worker: GPUs of each worker; by default one if the cluster has enough, else none.
+        address: A running Ray cluster; by default this machine.
+        progress: Whether to show progress on standard error.
+
+    Raises:
+        TrainingError: If training cannot continue, for instance because the loss is not finite.
+        RaysentError: If the space, the text or the folder is wrong.
+    """
+    changes = dict(set or {}) if seed is None else {**(set or {}), "seed": seed}
+    checked = _read_space(space, corpus=corpus, set=changes)
+    trained = train_base(
+        checked, run=run, workers=workers, gpus_per_worker=gpus_per_worker, address=address, progress=progress
+    )
+    if trained.outcome.status == "nan":
+        raise TrainingError(f"{trained.address}: {trained.outcome.message}")
+    return trained.model
+
+
+def train_base(
+    space: SearchSpace,
+    *,
+    run: str | Path | None = None,
+    workers: int = 1,
+    gpus_per_worker: float | None = None,
+    address: str | None = None,
+    progress: bool = True,
+) -> TrainedRun:
+    """Train the base run of a checked space and write its report; arguments as for `train`.
+
+    Raises:
+        RaysentError: With the line of the search space that is at fault, if one is.
+    """
+    space = space if address is None else with_absolute_paths(space)
+    folder, config = _run_folder(run, space.name), space.config({})
+    _check_free(folder, config)
+    try:
+        with ProgressLines(is_quiet=not progress) as bar:
+            check_run(config, open_training_data(config, progress=bar), num_workers=workers)
+        if progress:
+            _announce(config, folder)
+        outcome = train_run(
+            config,
+            folder,
+            num_workers=workers,
+            gpus_per_worker=gpus_per_worker,
+            address=address,
+            on_report=_print_report if progress else None,
+            interruptions_per_hour=space.cost.interruptions_per_hour,
+        )
+    except RaysentError as error:
+        raise space.located(error, {}) from None
+    except KeyboardInterrupt:
+        again = f"--run {shlex.quote(address_of(folder))}"
+        messages.print(f"interrupted; the same command with {again} continues from its last checkpoint", soft_wrap=True)
+        raise
+    return TrainedRun(folder, outcome, write_report(folder))
+
+
+def evaluate(  # noqa: PLR0913 - as above
+    models: Model | Sequence[Model],
+    *,
+    tasks: Sequence[str | Task] | None = None,
+    data: str | Path | None = None,
+    protocol: str = "fast",
+    config: str | None = None,
+    output: str | Path | None = None,
+    processes: int | None = None,
+    address: str | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Evaluate models on tasks: fit a probe on frozen vectors, or correlate similarities with human ratings.
+
+    Args:
+        models: Folders of trainings, trials, ensembles or sweeps (which stand for all their trials), names such as
+            ``hash:50``, or encoders in memory.
+        tasks: Names of tasks; by default all whose files are in `data`, or the embedded ones.
+        data: Folder of task files in SentEval's layout.
+        protocol: ``fast``, ``senteval`` or ``kiros``. Scores of different protocols are not comparable.
+        config: A configuration of the protocol, such as ``prototyping``.
+        output: Folder of the records, which are read instead of made again; by default ``evaluation/`` of the first
+            model's folder.
+        processes: Evaluate so many models and tasks at the same time.
+        address: Evaluate on a running Ray cluster.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        One row per model and task: ``model``, ``task``, ``protocol``, ``validation``, ``test`` (percent, or a
+        correlation times 100), ``low`` and ``high`` (95 % bootstrap interval of ``test``), and further measures.
+
+    Raises:
+        RaysentError: If a model, a task or the protocol is unknown, or files are missing or wrong.
+    """
+    named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
+    return scores_frame(
+        evaluate_models(
+            named,
+            tasks=tasks,
+            data=None if data is None else Path(data),
+            protocol=protocol_name(protocol, config),
+            output=None if output is None else Path(output),
+            map_jobs=map_jobs(processes, address),
+            progress=progress,
+        )
+    )
+
+
+def evaluate_models(
+    models: Sequence[Model],
+    *,
+    tasks: Sequence[str | Task] | None = None,
+    data: Path | None = None,
+    protocol: str = "fast",
+    output: Path | None = None,
+    map_jobs: MapJobs | None = None,
+    progress: bool = True,
+) -> list[AnyScore]:
+    """Return the scores behind `evaluate`, in the order given; arguments as there."""
+    folder = output or scores_folder(models) / EVALUATION_FOLDER
+    with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+        return Evaluator(folder, data, protocol, progress=bar, map_jobs=map_jobs).evaluate(models, tasks)
+
+
+def ensemble(  # noqa: PLR0913 - as above
+    models: Sequence[Model],
+    *,
+    tasks: Sequence[str | Task] | None = None,
+    data: str | Path | None = None,
+    method: str = "validation",
+    output: str | Path | None = None,
+    top: int | None = None,
+    max_ms: float | None = None,
+    max_bytes: int | None = None,
+    join_vectors: bool = False,
+    protocol: str = "fast",
+    config: str | None = None,
+    progress: bool = True,
+) -> Ensemble:
+    """Combine models into an ensemble, score it and save it.
+
+    Args:
+        models: As for `evaluate`.
+        tasks: Names of tasks; by default all whose files are in `data`, or the embedded ones.
+        data: Folder of task files in SentEval's layout.
+        method: ``validation`` (weights are the members' validation scores), ``uniform``, ``best``, ``pool``,
+            ``greedy``, ``linear``, ``stack``; or ``all``, which keeps the method of the best cross-validated score.
+        output: The ensemble's folder; ``runs/ensemble-DATE`` by default.
+        top: Keep this number of members, the best by validation.
+        max_ms: Most milliseconds that all members may take to encode 1,000 sentences.
+        max_bytes: Most bytes of all members' files.
+        join_vectors: Whether to also score a probe on the members' joined vectors.
+        protocol: As for `evaluate`.
+        config: As for `evaluate`.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        The ensemble; its `result` has weights and scores with intervals.
+
+    Raises:
+        RaysentError: If an argument is wrong, or members cannot be combined.
+    """
+    named = [model for model in models if isinstance(model, (str, Path))]
+    folder = ensemble_folder(named) if output is None else open_folder(output)
+    with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+        combine(
+            models,
+            output=folder,
+            tasks=tasks,
+            data_dir=None if data is None else Path(data),
+            method=method,
+            top=top,
+            limits=CostLimits(max_ms, max_bytes),
+            joins_vectors=join_vectors,
+            protocol=protocol_name(protocol, config),
+            progress=bar,
+        )
+    return load_ensemble(folder)
+
+
+def encode_file(  # noqa: PLR0913 - as above
+    model: str | Path,
+    file: Path | None,
+    *,
+    output: Path,
+    batch_size: int = 512,
+    normalize: bool = False,
+    precision: str = "float32",
+    bfloat16: bool = False,
+    processes: int | None = None,
+    progress: bool = True,
+) -> tuple[int, int]:
+    """Encode the lines of a file into a ``.npy`` file.
+
+    Args:
+        model: As for `load`.
+        file: One sentence per line, may be gzipped; None for standard input.
+        output: The file to write, float32 [sentences, dim], or uint8 [sentences, ceil(bits / 8)].
+        batch_size: Sentences per batch.
+        normalize: Whether each vector gets length 1.
+        precision: ``float32``; or ``ubinary``, the bits of a model with a code, eight per byte.
+        bfloat16: Whether products are computed in bfloat16; only for trained models.
+        processes: Number of processes; by default as many as pay.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        The shape of the array.
+
+    Raises:
+        RaysentError: If the model cannot do what is asked, or a file cannot be read or written.
+    """
+    encoder = load_model(model)
+    if precision not in PRECISIONS:
+        raise ConfigError(f"--precision: must be {' or '.join(PRECISIONS)}; given '{precision}'")
+    if precision == "ubinary" and encoder.similarity_measure != "hamming":
+        raise ConfigError(f"--precision ubinary: {model} has no code; train one with 'raysent train binary'")
+    options: dict[str, Any] = {"batch_size": batch_size, "normalize_embeddings": normalize}
+    if bfloat16:
+        if not isinstance(encoder, SentenceModel):
+            raise ConfigError(f"--bfloat16: must be used with a trained model; given {model}; leave it out")
+        options["bfloat16"] = True
+    sentences = read_lines(file)
+    blocks = [sentences[first : first + _ENCODED_AT_ONCE] for first in range(0, len(sentences), _ENCODED_AT_ONCE)]
+    if processes is None:
+        processes = min(num_processes_for(None, bytes_each=_PROCESS_BYTES), max(len(blocks) // _LEAST_BLOCKS, 1))
+    encoded: list[np.ndarray] = []
+    with ProgressLines(is_quiet=not progress) as bar:
+        for vectors in encode_blocks(encoder, blocks, num_processes=processes, **options):
+            encoded.append(vectors if precision == "float32" else pack_bits(vectors))
+            bar("encoding", sum(len(one) for one in encoded), len(sentences))
+    array = np.concatenate(encoded)
+    with storage_errors(output), atomic_write(output) as temporary, temporary.open("wb") as stream:
+        np.save(stream, array)
+    return array.shape[0], array.shape[1]
+
+
+def write_report(run: str | Path) -> Path:
+    """Write ``report.html`` into a run folder and return its path.
+
+    Raises:
+        ArtifactError: If the folder is no run's, or a file in it is damaged.
+    """
+    return write_page(open_folder(run))
+
+
+def scores_frame(scores: Sequence[AnyScore]) -> pd.DataFrame:
+    """Return scores as a table; see `evaluate`."""
+    rows = []
+    for score in scores:
+        if isinstance(score, Score):
+            low, high = score.interval or (None, None)
+            row = {"validation": score.validation, "test": score.test, "low": low, "high": high, **score.measures}
+            costs = {"num_parameters": score.costs.num_parameters, "training_hours": score.costs.training_hours}
+            rows.append({"model": score.model, "task": score.task, "protocol": score.protocol, **row, **costs})
+        else:
+            row = {"test": score.pearson, "spearman": score.spearman, **score.measures}
+            rows.append({"model": score.model, "task": score.task, "protocol": SIMILARITY, **row})
+    return pd.DataFrame(rows)
+
+
+def scores_folder(models: Sequence[Model]) -> Path:
+    """Return the folder that keeps scores of models: that of the first model with a folder of its own."""
+    names = [getattr(model, "source", None) if isinstance(model, SentenceEncoder) else model for model in models]
+    folders = [Path(name) for name in names if name is not None and Path(name).is_dir()]
+    return folders[0] if folders else SCORES_FOLDER
+
+
+def map_jobs(processes: int | None, address: str | None) -> MapJobs | None:
+    """Return what runs evaluations side by side: in processes or on a cluster; None to run them one after another.
+
+    Raises:
+        ConfigError: If both are given.
+    """
+    if processes is not None and address is not None:
+        raise ConfigError("--processes and --address: must not both be given; a cluster has its own cores")
+    if processes in (None, 1) and address is None:
+        return None
+    return partial(map_on_ray, _run_any_job, num_cpus=processes, address=address)
+
+
+def _run_any_job(job: Job) -> Result:
+    """Run a job in a process that imports this module, so that it can load ensembles too."""
+    return run_job(job)
+
+
+def _read_space(
+    space: Space, *, corpus: str | Path | None = None, set: Mapping[str, Any] | None = None, **limits: Any
+) -> SearchSpace:
+    """Return a checked space with what the caller sets."""
+    unknown = [name for name in limits if name not in _LIMITS]
+    if unknown:
+        raise ConfigError(f"{unknown[0]}: unknown argument{did_you_mean(unknown[0], _LIMITS)}")
+    overrides = _overrides({**limits, "corpus": None if corpus is None else str(corpus)}, set or {})
+    if isinstance(space, (str, Path)):
+        return read_space(find_space(str(space)), overrides=overrides)
+    if isinstance(space, SearchSpace):
+        return parse_space(apply_overrides(space.document, overrides), name=space.name) if overrides else space
+    document = Document(values=dict(space), source="space")
+    return parse_space(apply_overrides(document, overrides), name=str(space.get("name", "space")))
+
+
+# Argument -> the name of the space that it sets.
+_LIMITS = {
+    "trials": "limits.trials",
+    "concurrent": "limits.concurrent",
+    "workers_per_trial": "limits.workers_per_trial",
+    "gpus_per_worker": "limits.gpus_per_worker",
+    "time": "limits.time",
+    "budget": "cost.budget",
+    "deadline": "cost.deadline",
+    "max_hourly": "cost.max_hourly",
+    "market": "cost.market",
+    "on_budget": "cost.on_budget",
+    "corpus": "corpus.path",
+}
+
+
+def _overrides(limits: Mapping[str, Any], values: Mapping[str, Any]) -> list[Override]:
+    """Return arguments as overrides; wider names first, so that a whole section does not undo a value inside it."""
+    given = [Override(_LIMITS[name], value, f"{name}={value!r}") for name, value in limits.items() if value is not None]
+    given += [Override(name, value, f"set {name}={value!r}") for name, value in values.items()]
+    return sorted(given, key=lambda override: override.name.count("."))
+
+
+def _task_names(space: SearchSpace, tasks: Sequence[str] | None, data: str | Path | None) -> list[str]:
+    """Return the tasks that are named, else those of the space, else all whose files are there."""
+    folder = None if data is None else Path(data)
+    try:
+        chosen = resolve_tasks(
+            space.evaluation.tasks if tasks is None else tasks, folder, scorings=PROBED, default={"accuracy"}
+        )
+    except RaysentError as error:
+        if tasks is not None or space.evaluation.tasks is None:
+            raise
+        raise space.document.error(("evaluation", "tasks"), str(error).removeprefix("--tasks ")) from None
+    return [task.name for task in chosen]
+
+
+def _run_folder(run: str | Path | None, name: str) -> Path:
+    """Return the run folder that is named, else one of today's date."""
+    return default_run_folder(name) if run is None else open_folder(run)
+
+
+def default_run_folder(name: str) -> Path:
+    """Return the run folder of a space if none is named."""
+    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _view(space: SearchSpace, *, progress: bool) -> SweepView | EventLines:
+    """Return what shows a sweep's events."""
+    return EventLines(messages) if is_submitted() else SweepView(messages, space, is_quiet=not progress)
+
+
+def _spot_prices(space: SearchSpace) -> LiveSpot | None:
+    """Return the live spot prices of the machines' region; None if it is unknown."""
+    return LiveSpot(space.cost.region) if space.cost.region else None
+
+
+def _distribute(listeners: Sequence[Listener], event: Event) -> None:
+    """Call every listener with an event."""
+    for listener in listeners:
+        listener(event)
+
+
+@dataclass(frozen=True)
+class _SaveEstimate:
+    """Writes the estimate before the first trial starts, so that a killed sweep's bill is compared with it too."""
+
+    folder: Path
+    estimate: Estimate | None
+
+    def __call__(self, event: Event) -> None:
+        if self.estimate is not None and event["event"] == "suggested" and event["number"] == 0:
+            write_json(self.folder / ESTIMATE_FILE, self.estimate.values())
+
+
+def _evaluated(folder: Path, *, progress: bool) -> Sweep:
+    """Evaluate a sweep's best trials unless it was interrupted, and return it."""
+    ended = Sweep(folder)
+    if ended.status == "interrupted":
+        if progress:
+            command = f"raysent resume {shlex.quote(address_of(folder))}"
+            messages.print(f"interrupted; nothing is lost. Resume with:\n  {command}", soft_wrap=True)
+        return ended
+    if ended.closed and progress:
+        messages.print(f"no more training: {ended.closed}", soft_wrap=True)
+    record = ended.recorded.record
+    with evaluation_budget(record, folder, spot=_spot_prices(record.space)) as check_budget:
+        evaluation = _evaluate_best(ended, check_budget=check_budget, progress=progress)
+    return Sweep(folder, evaluation=evaluation)
+
+
+def _evaluate_best(ended: Sweep, *, check_budget: CheckBudget, progress: bool) -> SweepEvaluation:
+    """Evaluate a sweep's best trials, combine them and write its report; if the budget ends, keep what is done."""
+    options = ended.recorded.record.evaluation or {}
+    members = select_members(ended.space, ended.recorded.trials)
+    result, stopped = None, ""
+    if members and options.get("tasks") != []:
+        with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+
+            def on_progress(what: str, done: int, total: int) -> None:
+                check_budget()
+                bar(what, done, total)
+
+            try:
+                result = combine(
+                    [trial_folder(ended.folder, trial.number) for trial in members],
+                    output=ended.folder,
+                    tasks=options.get("tasks"),
+                    data_dir=None if options.get("data") is None else Path(options["data"]),
+                    progress=on_progress,
+                )
+            except BudgetError as error:
+                run = shlex.quote(address_of(ended.folder))
+                stopped = f"{error}; raise it with 'raysent resume {run} --budget …'"
+    return SweepEvaluation(result, write_report(ended.folder), stopped)
+
+
+def _check_free(folder: Path, config: RunConfig) -> None:
+    """Refuse a folder with other contents; a training of the same run continues in its folder.
+
+    Raises:
+        ArtifactError: If the path is a file, a sweep's folder, or the folder of another run.
+    """
+    where = address_of(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ArtifactError(f"{where}: must be a folder; given a file; name another --run")
+    if (folder / SWEEP_FILE).exists():
+        raise ArtifactError(f"{where}: holds a sweep; name another --run")
+    if (folder / RUN_FILE).exists() and load_run(folder).key != config.key:
+        raise ArtifactError(f"{where}: holds a run with another configuration; name another --run")
+
+
+def _announce(config: RunConfig, folder: Path) -> None:
+    """Print what will be trained, and how much of it is done."""
+    messages.print(f"{describe(config)}, into {address_of(folder)}", soft_wrap=True)
+    before = load_outcome(folder, key=config.key)
+    if before is not None and before.status != "stopped":
+        messages.print("the run is finished; nothing is trained again")
+    elif reports := load_reports(folder):
+        messages.print(f"continues after report {reports[-1].index} of {reports[-1].num_reports}")
+
+
+def _print_report(found: Report) -> None:
+    """Print one report of a training."""
+    scores = "  ".join(f"{key} {format_value(value)}" for key, value in found.metrics.items())
+    messages.print(
+        f"{found.index}/{found.num_reports}  {scores}  {found.sentences:,} sentences  {format_duration(found.seconds)}",
+        soft_wrap=True,
+    )
+
+
+# Kind, as `raysent.components` names it -> where its registry is.
+_REGISTRIES = {
+    "encoders": ("raysent.models.encoders", "ENCODERS"),
+    "objectives": ("raysent.models.objectives", "OBJECTIVES"),
+    "codes": ("raysent.models.codes", "CODES"),
+    "schemes": ("raysent.models.schemes", "SCHEMES"),
+    "tasks": ("raysent.evaluation.tasks", "TASKS"),
+    "protocols": ("raysent.evaluation.protocols", "PROTOCOLS"),
+    "ensemble_methods": ("raysent.ensembles.methods", "METHODS"),
+    "samplers": ("raysent.sweeps.samplers", "SAMPLERS"),
+    "schedulers": ("raysent.sweeps.schedulers", "SCHEDULERS"),
+    "trackers": ("raysent.sweeps.trackers", "TRACKERS"),
+}
+
+
+def components(kind: str | None = None) -> pd.DataFrame:
+    """Return the encoders, objectives, tasks and other components that are installed.
+
+    Another package adds one by an entry point of the group ``raysent.KIND``.
+
+    Args:
+        kind: Only components of this kind, such as ``encoders``.
+
+    Returns:
+        Columns ``kind``, ``name``, ``package`` and ``summary``. ``attrs["broken"]`` has entry points that cannot be
+        loaded, by name, and why.
+
+    Raises:
+        ConfigError: If there is no such kind.
+    """
+    if kind is not None and kind not in _REGISTRIES:
+        raise ConfigError(f"{kind}: unknown kind of component{did_you_mean(kind, _REGISTRIES)}")
+    rows: list[dict[str, str]] = []
+    broken: dict[str, str] = {}
+    for name, (module, attribute) in _REGISTRIES.items():
+        if kind in (None, name):
+            registry: Registry[Any] = getattr(importlib.import_module(module), attribute)
+            rows += [
+                {"kind": name, "name": one.name, "package": one.package, "summary": one.summary}
+                for one in registry.components()
+            ]
+            broken |= dict(registry.broken)
+    table = pd.DataFrame(rows, columns=["kind", "name", "package", "summary"])
+    table.attrs["broken"] = broken
+    return table

@@ -1,0 +1,91 @@
+"""Progress bars, and short texts for numbers and times. `live` shows a whole sweep.
+
+Progress goes to standard error, so that results can be piped.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+# Set by --verbose: Ray's own messages are printed.
+VERBOSE_VARIABLE = "RAYSENT_VERBOSE"
+# Text that goes into a file or a pipe has no screen to fit.
+PIPE_WIDTH = 160
+
+messages = Console(
+    stderr=True, highlight=False, markup=False, emoji=False, width=None if sys.stderr.isatty() else PIPE_WIDTH
+)
+
+
+def format_duration(seconds: float) -> str:
+    """Return seconds as 45s, 3m20s or 2h05m."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def format_value(value: Any) -> str:
+    """Return a searched value or a metric as short text."""
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def natural_width(table: Table) -> int:
+    """Return the number of columns that a table needs without wrapping."""
+    wide = messages.options.update(width=100_000)
+    return Measurement.get(messages, wide, table).maximum
+
+
+class ProgressLines:
+    """Shows how much of something is done: a bar on a terminal, a line every few seconds elsewhere."""
+
+    INTERVAL_S = 10.0
+
+    def __init__(self, *, prefix: str = "", is_quiet: bool = False) -> None:
+        """Prepare the bar, which appears with the first step.
+
+        Args:
+            prefix: Text before each description.
+            is_quiet: Whether to show nothing.
+        """
+        self._prefix = prefix
+        self._is_quiet = is_quiet
+        self._printed_at = time.monotonic()
+        self._task: Any = None
+        self._bar = Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=messages, transient=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> ProgressLines:
+        if messages.is_terminal and not (self._is_quiet or messages.quiet):
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar.live.is_started:  # stopping a bar that never started would print an empty line
+            self._bar.stop()
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        """Show that `done` of `total` are done, where `total` may be unknown (None)."""
+        if self._is_quiet or messages.quiet:
+            return
+        what = self._prefix + what
+        if messages.is_terminal:
+            if self._task is None:
+                self._task = self._bar.add_task(what)
+            self._bar.update(self._task, description=what, completed=done, total=total)
+        elif time.monotonic() - self._printed_at > self.INTERVAL_S:
+            self._printed_at = time.monotonic()
+            messages.print(f"{what}: {done:,}{f' of {total:,}' if total else ''}")
