@@ -43,7 +43,7 @@ PARTS = {
 class Meaning(HashEncoder):
     """A king is a man plus royalty and a queen is a woman plus royalty: relations are exact differences."""
 
-    def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> np.ndarray:
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> np.ndarray:
         """Return the sum of each sentence's parts of meaning."""
         parts = [[PARTS.get(word, [0, 0, 0, 0]) for word in text.split()] for text in sentences]
         return np.array([np.sum(words, axis=0) for words in parts], np.float32)

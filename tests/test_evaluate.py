@@ -199,9 +199,9 @@ class Scaled(HashEncoder):
         super().__init__(8)
         self.factor = factor
 
-    def encode(self, sentences, **options):
+    def encode_texts(self, sentences, *, batch_size=512):
         """Encode as `hash:8`, times the factor."""
-        return super().encode(sentences, **options) * np.float32(self.factor)
+        return super().encode_texts(sentences, batch_size=batch_size) * np.float32(self.factor)
 
 
 def test_evaluate_takes_encoders_in_memory(data_dir, tmp_path):

@@ -212,7 +212,7 @@ def test_encode_accepts_an_empty_list_and_keeps_the_mode():
 @pytest.mark.parametrize(
     ("sentences", "message"),
     [
-        ("one sentence", r"^sentences: must be a list of strings; given str; write \[sentence\]$"),
+        (b"one", r"^sentences: must be a string or a sequence of strings; given bytes$"),
         (["good", 3], r"^sentences\[1\]: must be a string; given int$"),
         ([None], r"^sentences\[0\]: must be a string; given NoneType$"),
     ],

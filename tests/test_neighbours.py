@@ -43,7 +43,7 @@ class Bits(SentenceEncoder):
 
     similarity_measure = "hamming"
 
-    def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> np.ndarray:
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> np.ndarray:
         """Return the bits."""
         return np.array([[float(chr(97 + letter) in text) for letter in range(26)] for text in sentences], np.float32)
 
@@ -59,12 +59,12 @@ class Counting(HashEncoder):
         super().__init__(dim)
         self.num_encoded, self._breaks_at = 0, breaks_at
 
-    def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> np.ndarray:
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> np.ndarray:
         """Return the vectors, or raise."""
         self.num_encoded += len(sentences)
         if self._breaks_at is not None and self.num_encoded >= self._breaks_at:
             raise KeyboardInterrupt
-        return super().encode(sentences)
+        return super().encode_texts(sentences)
 
 
 @pytest.mark.parametrize("num_bits", [8, 20, 64, 200])
@@ -202,7 +202,7 @@ def test_open_index_refuses_nan(corpus) -> None:
     """The error names the model and the sentence."""
 
     class Broken(HashEncoder):
-        def encode(self, sentences, **_):
+        def encode_texts(self, sentences, **_):
             return np.full((len(sentences), 5), np.nan, np.float32)
 
     with pytest.raises(DataError, match=r"^hash:5: 'a cat sat on the mat': the vector must be finite; given NaN"):

@@ -26,9 +26,8 @@ class Block(SentenceEncoder):
         ends = np.cumsum([0, *model.config.encoded_dims])
         self._model, self._columns = model, slice(int(ends[index]), int(ends[index + 1]))
 
-    def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> Float32:
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
         """Return the columns of the block, of unit length, float32 [sentences, dim]."""
-        del normalize_embeddings
         return self._model.encode(sentences, batch_size=batch_size)[:, self._columns]
 
     def get_sentence_embedding_dimension(self) -> int:

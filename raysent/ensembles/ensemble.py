@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from raysent.ensembles.combination import read_combination
 from raysent.ensembles.predictions import Float64
@@ -62,9 +63,19 @@ class Ensemble(SentenceEncoder):
         """Return the size of an encoded sentence, the sum over members."""
         return self._vectors.get_sentence_embedding_dimension()
 
-    def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> Float32:
+    @property
+    def max_seq_length(self) -> int | None:
+        """Tokens that some member reads of a longer sentence; None where one reads all."""
+        lengths = [member.encoder.max_seq_length for member in self.members]
+        return None if None in lengths else max(length for length in lengths if length is not None)
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
         """Return the members' unit vectors one after another, float32 [sentences, dim]; see `SentenceEncoder`."""
-        return self._vectors.encode(sentences, batch_size=batch_size, normalize_embeddings=normalize_embeddings)
+        return self._vectors.encode_texts(sentences, batch_size=batch_size)
+
+    def use_device(self, device: torch.device) -> None:
+        """Move the members."""
+        self._vectors.use_device(device)
 
     def predict(self, task: str, *columns: list[str]) -> list[str]:
         """Return the name of each row's most probable class; arguments as for `predict_log_probabilities`."""

@@ -10,13 +10,14 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import torch
 
 from raysent.ensembles.task_ensemble import TaskScores, score_model
 from raysent.errors import ConfigError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member
 from raysent.evaluation.tasks import Task
-from raysent.models.sentence_encoder import Float32, SentenceEncoder, check_sentences, normalize_rows
+from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.storage import content_key
 
 
@@ -28,14 +29,16 @@ class Blocks(SentenceEncoder):
         self.encoders = tuple(encoders)
         self.sizes = [encoder.get_sentence_embedding_dimension() for encoder in encoders]
 
-    def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> Float32:
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
         """Return the joined vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
-        check_sentences(sentences)
-        blocks = [
-            encoder.encode(sentences, batch_size=batch_size, normalize_embeddings=True) for encoder in self.encoders
-        ]
-        vectors = self.join(blocks)
-        return normalize_rows(vectors) if normalize_embeddings else vectors
+        return self.join(
+            [encoder.encode(sentences, batch_size=batch_size, normalize_embeddings=True) for encoder in self.encoders]
+        )
+
+    def use_device(self, device: torch.device) -> None:
+        """Move the members."""
+        for encoder in self.encoders:
+            encoder.use_device(device)
 
     @classmethod
     def accepts(cls, sizes: Sequence[int]) -> bool:

@@ -30,13 +30,7 @@ from raysent.models.files import KIND, TENSORS_FILE, Record, fill, read_record, 
 from raysent.models.loading import register_loader
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.postprocessing import Postprocessing
-from raysent.models.sentence_encoder import (
-    Float32,
-    SentenceEncoder,
-    check_sentences,
-    encode_blocks,
-    normalize_rows,
-)
+from raysent.models.sentence_encoder import Float32, SentenceEncoder, encode_blocks
 from raysent.storage import load_tensors, save_tensors
 from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
 
@@ -483,22 +477,29 @@ class SentenceModel(nn.Module, SentenceEncoder):
         """Return the size of an encoded sentence: all towers, or the bits of the code."""
         return self.num_bits or self.postprocessing.dim()
 
-    def encode(
+    @property
+    def max_seq_length(self) -> int:
+        """Tokens read of a longer sentence."""
+        return self.max_length
+
+    def use_device(self, device: torch.device) -> None:
+        """Move the model."""
+        self.to(device)
+
+    def encode_texts(
         self,
         sentences: list[str],
         *,
         batch_size: int = 512,
-        normalize_embeddings: bool = False,
         towers: Literal["both", "f"] = "both",
         bfloat16: bool = False,
         num_processes: int = 1,
     ) -> Float32:
-        """Encode text; a vector depends on its sentence only.
+        """Encode text; `encode` takes these arguments besides its own.
 
         Args:
             sentences: Text; an empty sentence is a single unknown word.
             batch_size: Sentences computed at once; does not change the vectors.
-            normalize_embeddings: Whether the whole vector gets unit length.
             towers: `both` for all that were trained, [f ; g] where there are two; `f` for the first only.
             bfloat16: Whether matrices are multiplied in bfloat16: faster on processors that support it; each vector's
                 cosine with its float32 value is at least 0.9999.
@@ -507,16 +508,11 @@ class SentenceModel(nn.Module, SentenceEncoder):
         Returns:
             Each tower's blocks, each of unit length, concatenated or averaged, float32 [sentences, dim]. For a model
             with a code its bits, 0 or 1; `encode_packed` returns these as bytes.
-
-        Raises:
-            RaysentError: If `sentences` is not a list of strings.
         """
-        check_sentences(sentences)
         if num_processes > 1 and len(sentences) > _CHUNK:
             blocks = (sentences[first : first + _CHUNK] for first in range(0, len(sentences), _CHUNK))
             options = {"batch_size": batch_size, "towers": towers, "bfloat16": bfloat16}
-            vectors = np.concatenate(list(encode_blocks(self, blocks, num_processes=num_processes, **options)))
-            return normalize_rows(vectors) if normalize_embeddings else vectors
+            return np.concatenate(list(encode_blocks(self, blocks, num_processes=num_processes, **options)))
         readers = list(zip(self.config.towers, self.towers, strict=True))[: 1 if towers == "f" else None]
         num_blocks = sum(len(tower.encoded_dims) for tower, _ in readers)
         if self.code is not None and len(readers) < len(self.towers):
@@ -530,7 +526,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 for rows, vectors in self._encode_blocks(chunk, readers, batch_size):
                     out[first + rows] = vectors
         self.train(was_training)
-        return normalize_rows(out) if normalize_embeddings else out
+        return out
 
     def _encode_blocks(
         self, chunk: Sentences, readers: list[tuple[EncoderConfig, Tower]], batch_size: int
@@ -559,22 +555,6 @@ class SentenceModel(nn.Module, SentenceEncoder):
     def similarity_measure(self) -> str:
         """`hamming` for codes, else `cosine`."""
         return "cosine" if self.code is None else "hamming"
-
-    def similarity(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Float32:
-        """Return minus the number of differing bits of codes, else the cosine, [rows, columns]."""
-        if self.code is None:
-            return super().similarity(a, b)
-        first, second = (np.atleast_2d(np.asarray(side, dtype=np.float32)) for side in (a, b))
-        agreement: Float32 = ((2 * first - 1) @ (2 * second - 1).T - first.shape[1]) / 2
-        return agreement
-
-    def similarity_pairwise(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Float32:
-        """Return minus the number of differing bits of codes, else the cosine, row by row [rows]."""
-        if self.code is None:
-            return super().similarity_pairwise(a, b)
-        first, second = (np.atleast_2d(np.asarray(side, dtype=np.float32)) for side in (a, b))
-        distance: Float32 = np.abs(first - second).sum(axis=1)
-        return -distance
 
 
 register_loader(MODEL_FILE, SentenceModel.load)

@@ -3,66 +3,306 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
+from tqdm import tqdm
 
-from raysent.errors import RaysentError
+from raysent.errors import ConfigError, RaysentError
 from raysent.kernels.devices import set_matmul_precision
 from raysent.parallel import map_in_processes
 
 Float32 = npt.NDArray[np.float32]
+Precision = Literal["float32", "ubinary", "binary"]
+# One sentence or several: also arrays, series and columns of strings.
+Texts: TypeAlias = str | Sequence[str] | npt.NDArray[Any] | Any
+
+# Sentences between two updates of the progress bar.
+_SHOWN_TEXTS = 8192
 
 
 class SentenceEncoder(ABC):
-    """Encodes sentences as float32 vectors.
+    """Encodes sentences as float32 vectors, with the methods of `sentence_transformers.SentenceTransformer`.
+
+    A class of its own defines `encode_texts` and `get_sentence_embedding_dimension`; the rest follows.
 
     Attributes:
         source: The name that `load` returned this encoder for; None for one that was not loaded.
+        prompts: Texts by name that `encode` puts before each sentence; no model of raysent is trained with any.
     """
 
     source: str | None = None
+    prompts: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
-    def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> Float32:
-        """Encode text.
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
+        """Return one vector for each sentence, float32 [sentences, dim].
 
         Args:
             sentences: Text; a sentence may be empty.
             batch_size: Sentences computed at once; does not change the vectors.
-            normalize_embeddings: Whether each vector gets unit length.
-
-        Returns:
-            float32 [sentences, dim].
         """
 
     @abstractmethod
     def get_sentence_embedding_dimension(self) -> int:
         """Return the size of an encoded sentence."""
 
-    def similarity(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Float32:
-        """Return the cosine of every vector of `a` [rows, dim] with every one of `b` [columns, dim], [rows, columns].
+    @overload
+    def encode(
+        self,
+        sentences: Texts,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 512,
+        show_progress_bar: bool | None = None,
+        output_value: str | None = "sentence_embedding",
+        precision: Precision | None = "float32",
+        convert_to_numpy: Literal[True] = True,
+        convert_to_tensor: Literal[False] = False,
+        device: str | torch.device | None = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        **options: Any,
+    ) -> npt.NDArray[Any]: ...
 
-        A vector of zeros has cosine 0 with all.
+    @overload
+    def encode(
+        self,
+        sentences: Texts,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 512,
+        show_progress_bar: bool | None = None,
+        output_value: str | None = "sentence_embedding",
+        precision: Precision | None = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: str | torch.device | None = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        **options: Any,
+    ) -> npt.NDArray[Any] | Tensor | list[Tensor]: ...
+
+    def encode(  # noqa: PLR0913, PLR0917 - the order of sentence-transformers
+        self,
+        sentences: Texts,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 512,
+        show_progress_bar: bool | None = None,
+        output_value: str | None = "sentence_embedding",
+        precision: Precision | None = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: str | torch.device | None = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        **options: Any,
+    ) -> npt.NDArray[Any] | Tensor | list[Tensor]:
+        """Encode text; a vector depends on its sentence only.
+
+        Arguments, their order and the results are those of `SentenceTransformer.encode`.
+
+        Args:
+            sentences: One string, or a list, tuple, array, series or any other sequence of strings; a sentence may be
+                empty.
+            prompt_name: Key of `prompts`.
+            prompt: Text to put before each sentence; it overrides `prompt_name`.
+            batch_size: Sentences computed at once; does not change the vectors.
+            show_progress_bar: Whether to show progress.
+            output_value: Must be `sentence_embedding`.
+            precision: `float32` or None; or one bit for each number, 1 where it is positive, eight to a byte as
+                `numpy.packbits` packs them: `ubinary` as uint8, `binary` as int8, which is 128 less.
+            convert_to_numpy: Whether to return an array; otherwise a list of tensors.
+            convert_to_tensor: Whether to return a tensor; overrides `convert_to_numpy`.
+            device: Device to move the model to first.
+            normalize_embeddings: Whether each vector gets unit length, after truncation.
+            truncate_dim: Numbers to keep of each vector; None keeps all.
+            options: Further arguments of the class's `encode_texts`.
+
+        Returns:
+            float32 [sentences, dim], or bytes [sentences, ceil(dim / 8)]; without the first axis for a single string.
+
+        Raises:
+            RaysentError: If `sentences` is not a string or a sequence of strings.
+            ConfigError: If another argument has a value that is not supported.
         """
-        first, second = (normalize_rows(np.atleast_2d(np.asarray(side, dtype=np.float32))) for side in (a, b))
-        cosine: Float32 = first @ second.T
-        return cosine
+        if output_value != "sentence_embedding":
+            raise ConfigError(f"output_value: must be 'sentence_embedding'; given {output_value!r}")
+        if precision not in (None, *get_args(Precision)):
+            raise ConfigError(f"precision: must be float32, ubinary or binary; given {precision!r}")
+        if truncate_dim is not None and truncate_dim < 1:
+            raise ConfigError(f"truncate_dim: must be at least 1; given {truncate_dim}")
+        texts = [sentences] if isinstance(sentences, str) else as_sentences(sentences)
+        start = self._prompt(prompt_name, prompt)
+        texts = [start + text for text in texts] if start else texts
+        if device is not None:
+            self.use_device(torch.device(device))
+        vectors = self._encode_with_progress(texts, show=bool(show_progress_bar), batch_size=batch_size, **options)
+        vectors = vectors if truncate_dim is None else vectors[:, :truncate_dim]
+        vectors = normalize_rows(vectors) if normalize_embeddings else vectors
+        rows = vectors if precision in (None, "float32") else _quantize(vectors, is_signed=precision == "binary")
+        if not (convert_to_numpy or convert_to_tensor):
+            tensors = list(torch.from_numpy(rows))
+            return tensors[0] if isinstance(sentences, str) else tensors
+        found = rows[0] if isinstance(sentences, str) else rows
+        return torch.from_numpy(np.ascontiguousarray(found)) if convert_to_tensor else found
+
+    def encode_query(self, sentences: Texts, *args: Any, **options: Any) -> Any:
+        """Encode queries: `encode`, with the prompt `query` where the model has one."""
+        return self.encode(sentences, *args, **self._with_prompt(("query",), args, options))
+
+    def encode_document(self, sentences: Texts, *args: Any, **options: Any) -> Any:
+        """Encode documents: `encode`, with the prompt `document`, `passage` or `corpus` where the model has one."""
+        return self.encode(sentences, *args, **self._with_prompt(("document", "passage", "corpus"), args, options))
+
+    def use_device(self, device: torch.device) -> None:
+        """Move the model.
+
+        Raises:
+            ConfigError: If the model runs on a CPU only.
+        """
+        if device.type != "cpu":
+            raise ConfigError(f"device: must be cpu for {type(self).__name__}; given {device}")
+
+    def get_embedding_dimension(self) -> int:
+        """Return the size of an encoded sentence; the name of this method since sentence-transformers 5.4."""
+        return self.get_sentence_embedding_dimension()
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """Tokens read of a longer sentence; None where all are read."""
+        return None
 
     @property
     def similarity_measure(self) -> str:
         """The measure of `similarity`: `cosine`, or `hamming` for codes."""
         return "cosine"
 
-    def similarity_pairwise(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Float32:
-        """Return the cosine of every vector of `a` [rows, dim] with the same row of `b` [rows, dim], [rows]."""
-        first, second = (normalize_rows(np.atleast_2d(np.asarray(side, dtype=np.float32))) for side in (a, b))
-        cosine: Float32 = (first * second).sum(axis=1)
-        return cosine
+    @property
+    def similarity_fn_name(self) -> str:
+        """The measure by sentence-transformers' names; on bits, `manhattan` is the Hamming distance."""
+        return "manhattan" if self.similarity_measure == "hamming" else "cosine"
+
+    @property
+    def model_card_data(self) -> EvaluationMetrics:
+        """Where the evaluators of sentence-transformers store what they measured."""
+        found: EvaluationMetrics = self.__dict__.setdefault("_metrics", EvaluationMetrics())
+        return found
+
+    @overload
+    def similarity(self, a: Tensor, b: Tensor | npt.ArrayLike) -> Tensor: ...
+
+    @overload
+    def similarity(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Float32: ...
+
+    def similarity(self, a: Tensor | npt.ArrayLike, b: Tensor | npt.ArrayLike) -> Float32 | Tensor:
+        """Compare every vector of `a` [rows, dim] with every one of `b` [columns, dim].
+
+        Returns:
+            float32 [rows, columns]: the cosine, 0 for a vector of zeros; for codes, minus the number of differing
+            bits. A tensor if `a` is a tensor.
+        """
+        measured = _SIMILARITIES[self.similarity_measure][0](_rows(a), _rows(b))
+        return torch.from_numpy(measured) if isinstance(a, Tensor) else measured
+
+    @overload
+    def similarity_pairwise(self, a: Tensor, b: Tensor | npt.ArrayLike) -> Tensor: ...
+
+    @overload
+    def similarity_pairwise(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Float32: ...
+
+    def similarity_pairwise(self, a: Tensor | npt.ArrayLike, b: Tensor | npt.ArrayLike) -> Float32 | Tensor:
+        """Compare every vector of `a` [rows, dim] with the same row of `b` [rows, dim]; see `similarity`.
+
+        Returns:
+            float32 [rows]; a tensor if `a` is a tensor.
+        """
+        measured = _SIMILARITIES[self.similarity_measure][1](_rows(a), _rows(b))
+        return torch.from_numpy(measured) if isinstance(a, Tensor) else measured
+
+    def _encode_with_progress(self, texts: list[str], *, show: bool, batch_size: int, **options: Any) -> Float32:
+        """Return the vectors [texts, dim]; show progress after every few thousand texts."""
+        if not show:
+            return self.encode_texts(texts, batch_size=batch_size, **options)
+        blocks = [texts[first : first + _SHOWN_TEXTS] for first in range(0, len(texts), _SHOWN_TEXTS)] or [[]]
+        shown = tqdm(blocks, desc="Encoding", unit_scale=_SHOWN_TEXTS, unit=" sentences")
+        return np.concatenate([self.encode_texts(block, batch_size=batch_size, **options) for block in shown])
+
+    def _prompt(self, name: str | None, prompt: str | None) -> str:
+        """Return the text to put before each sentence."""
+        if prompt is not None or name is None:
+            return prompt or ""
+        if name not in self.prompts:
+            known = ", ".join(self.prompts) or "none"
+            raise ConfigError(f"prompt_name: must be one of the model's prompts ({known}); given {name!r}")
+        return self.prompts[name]
+
+    def _with_prompt(self, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options with the first of the prompts that the model has, unless one is given."""
+        found = next((name for name in names if name in self.prompts), None)
+        if found is None or args or options.get("prompt_name") or options.get("prompt"):
+            return options
+        return {**options, "prompt_name": found}
+
+
+class EvaluationMetrics:
+    """What evaluators measured, by the evaluator's name.
+
+    Attributes:
+        metrics: Evaluator -> measure -> value.
+    """
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, dict[str, Any]] = {}
+
+    def set_evaluation_metrics(self, evaluator: Any, metrics: dict[str, Any], epoch: int = 0, step: int = 0) -> None:
+        """Store measures; evaluators of sentence-transformers call this."""
+        del epoch, step
+        self.metrics.setdefault(str(getattr(evaluator, "name", "") or type(evaluator).__name__), {}).update(metrics)
+
+
+def _cosines(a: Float32, b: Float32) -> Float32:
+    """Return the cosines of every row of `a` with every row of `b` [rows, columns]; 0 for a vector of zeros."""
+    found: Float32 = normalize_rows(a) @ normalize_rows(b).T
+    return found
+
+
+def _cosines_by_row(a: Float32, b: Float32) -> Float32:
+    found: Float32 = (normalize_rows(a) * normalize_rows(b)).sum(axis=1)
+    return found
+
+
+def _agreements(a: Float32, b: Float32) -> Float32:
+    """Return minus the number of differing bits of every row of `a` and every row of `b` [rows, columns]."""
+    found: Float32 = ((2 * a - 1) @ (2 * b - 1).T - a.shape[1]) / 2
+    return found
+
+
+def _agreements_by_row(a: Float32, b: Float32) -> Float32:
+    found: Float32 = -np.abs(a - b).sum(axis=1)
+    return found
+
+
+_SIMILARITIES = {"cosine": (_cosines, _cosines_by_row), "hamming": (_agreements, _agreements_by_row)}
+
+
+def _rows(vectors: Tensor | npt.ArrayLike) -> Float32:
+    """Return vectors as float32 [rows, dim]."""
+    values = vectors.detach().cpu().numpy() if isinstance(vectors, Tensor) else np.asarray(vectors)
+    return np.atleast_2d(values.astype(np.float32, copy=False))
+
+
+def _quantize(vectors: Float32, *, is_signed: bool) -> npt.NDArray[Any]:
+    """Return the signs of vectors [rows, dim] as bytes [rows, ceil(dim / 8)]."""
+    packed = np.packbits(vectors > 0, axis=1)
+    return (packed.astype(np.int16) - 128).astype(np.int8) if is_signed else packed
 
 
 @dataclass(frozen=True)
@@ -73,7 +313,8 @@ class _EncodeBlock:
     options: dict[str, Any]
 
     def __call__(self, sentences: list[str]) -> Float32:
-        return self.encoder.encode(sentences, **self.options)
+        vectors: Float32 = self.encoder.encode(sentences, **self.options)
+        return vectors
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Set up the process: one thread, and the same precision of products as in this one."""
@@ -96,17 +337,21 @@ def encode_blocks(
     return map_in_processes(_EncodeBlock(encoder, options), blocks, num_processes=num_processes)
 
 
-def check_sentences(sentences: object) -> None:
-    """Refuse what is not a list of strings.
+def as_sentences(sentences: object) -> list[str]:
+    """Return a sequence of strings as a list.
 
     Raises:
-        RaysentError: With the index of the first item that is no string.
+        RaysentError: If it is no sequence of strings; with the index of the first item that is no string.
     """
-    if not isinstance(sentences, list):
-        raise RaysentError(f"sentences: must be a list of strings; given {type(sentences).__name__}; write [sentence]")
-    for row, sentence in enumerate(sentences):
+    if isinstance(sentences, (str, bytes, Mapping)) or not (
+        hasattr(sentences, "__len__") and isinstance(sentences, Iterable)
+    ):
+        raise RaysentError(f"sentences: must be a string or a sequence of strings; given {type(sentences).__name__}")
+    rows = sentences if isinstance(sentences, list) else list(sentences)
+    for row, sentence in enumerate(rows):
         if not isinstance(sentence, str):
             raise RaysentError(f"sentences[{row}]: must be a string; given {type(sentence).__name__}")
+    return rows
 
 
 def normalize_rows(vectors: Float32) -> Float32:

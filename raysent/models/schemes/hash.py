@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from raysent.errors import ConfigError
-from raysent.models.sentence_encoder import Float32, SentenceEncoder, check_sentences, normalize_rows
+from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.storage import content_key
 
 FORM = "hash:DIM"
@@ -60,14 +60,13 @@ class HashEncoder(SentenceEncoder):
         """Return the size of an encoded sentence."""
         return self._dim
 
-    def encode(self, sentences: list[str], *, batch_size: int = 512, normalize_embeddings: bool = False) -> Float32:
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
         """Return the mean of each sentence's word vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
         del batch_size  # one sentence at a time
-        check_sentences(sentences)
         out = np.empty((len(sentences), self._dim), dtype=np.float32)
         for row, sentence in enumerate(sentences):
             out[row] = np.mean([self._vector(word) for word in sentence.split() or ["."]], axis=0)
-        return normalize_rows(out) if normalize_embeddings else out
+        return out
 
     def _hashed(self, word: str) -> Float32:
         """Return one word's vector [dim]."""
