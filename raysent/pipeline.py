@@ -206,8 +206,10 @@ class Sweep:
     def __repr__(self) -> str:
         """Return the folder, the state, and the best trial."""
         best = self.recorded.best
-        told = "no trial has reported" if best is None else f"best {best.name}: {self.metric} {self._value(best):.4g}"
-        return f"Sweep({address_of(self.folder)!r}, {self.status}, {len(self.recorded.trials)} trials, {told})"
+        summary = (
+            "no trial has reported" if best is None else f"best {best.name}: {self.metric} {self._value(best):.4g}"
+        )
+        return f"Sweep({address_of(self.folder)!r}, {self.status}, {len(self.recorded.trials)} trials, {summary})"
 
     def _value(self, trial: Any) -> float:
         value = trial.metrics.get(self.metric)

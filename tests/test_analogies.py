@@ -123,7 +123,7 @@ def test_command_analogies_prints_categories(monkeypatch, capsys, pool) -> None:
     ran = command("analogies", "hash:20", "hash:30", file, "--pool", pool, "--all-four")
     assert ran.code == 0, ran.err
     lines = [line.split() for line in ran.out.splitlines()]
-    assert lines[0] == ["category", "questions", "hash:20", "gave", "C", "hash:30", "gave", "C"]
+    assert lines[0] == ["category", "questions", "hash:20", "returned", "C", "hash:30", "returned", "C"]
     assert [line[:2] for line in lines[1:4]] == [["family", "24"], ["tense", "4"], ["all", "28"]]
     found = json.loads(command("analogies", "hash:20", file, "--json").out)
     assert found["results"][0]["total"]["num_questions"] == 7

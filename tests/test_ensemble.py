@@ -432,6 +432,7 @@ def test_combine_saves_members_in_memory(tmp_path):
     """The ensemble's folder holds a copy of a model in memory; an encoder that cannot be saved is refused."""
     fit_model(tiny_run(tmp_path), tmp_path / "a")
     encoder = model.load(tmp_path / "a")
+    encoder.source = None
     result = combine([encoder, "hash:4"], output=tmp_path / "both", tasks=["docs-order"])
     assert result.paths == {"SentenceModel": "members/SentenceModel", "hash:4": "hash:4"}
     (tmp_path / "both").rename(tmp_path / "moved")

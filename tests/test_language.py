@@ -31,8 +31,6 @@ NOT_YET = {
     "README.md",
     "docs",
     "raysent/cli",
-    "raysent/kernels",
-    "raysent/preemption",
     "raysent/report",
     "raysent/sweeps",
 }
