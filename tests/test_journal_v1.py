@@ -10,7 +10,7 @@ import pytest
 from command import CommandLine
 from typed import typed
 
-from raysent.config import parse_yaml
+from raysent.config import UPGRADE, parse_yaml
 from raysent.errors import ConfigError
 from raysent.report.run_files import read_run
 from raysent.storage import read_json
@@ -107,3 +107,21 @@ def test_an_option_with_a_retired_key_is_refused_with_the_new_one(tmp_path):
     (tmp_path / "s.yaml").write_text(SPACE)
     with pytest.raises(ConfigError, match=r"judge: is now called 'evaluation'$"):
         read_space(tmp_path / "s.yaml", overrides=["judge.members=3"])
+
+
+def test_retired_names_of_a_run_are_searched_as_they_were():
+    """A searched name, a base value and a constraint of 0.1 keep their names; the run has the new ones."""
+    text = """
+base:
+  pairs: {path: pairs.tsv, score: score}
+  encoder: {type: gru}
+  objective: {type: relatedness, num_marks: 4}
+search: {objective.anchor: {choice: [zero, first]}}
+constraints: ["objective.num_marks == 4 and objective.anchor != 'zero'"]
+"""
+    space = parse_space(parse_yaml(text), name="old", context=UPGRADE)
+    assert space.first_params() == {"objective.anchor": "first"}
+    objective = space.config({"objective.anchor": "first"}).objective
+    assert (objective.penalty_center, objective.num_levels) == ("initial", 4)
+    with pytest.raises(ConfigError, match="is now called 'num_levels'"):
+        parse_space(parse_yaml(text), name="new")

@@ -1,8 +1,9 @@
 """Reads what version 0.1 wrote: the retired keys of `sweep.json`, search spaces and journals become their new names.
 
 Only names change, so a sweep of version 0.1 is loaded, resumed, replayed and reported like any other. A journal that
-two versions wrote is read event by event. A search space that a user writes is not upgraded: its models refuse a
-retired key with one line that gives the new one, through `retired_names`.
+two versions wrote is read event by event. The names of searched values stay as they were, since samplers draw in their
+order; the runs of such a space are validated with `config.UPGRADE`. A search space that a user writes is not upgraded:
+its models refuse a retired key with one line that gives the new one, through `retired_names`.
 """
 
 from __future__ import annotations

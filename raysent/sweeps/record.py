@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from raysent.config import Document, Override
+from raysent.config import UPGRADE, Document, Override
 from raysent.errors import ArtifactError
 from raysent.models.objectives import CONTEXT_METRICS
 from raysent.storage import address_of, read_json, write_json, write_text
@@ -20,7 +20,7 @@ from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE, TRIALS
 from raysent.sweeps.journal import Event, read_events, session_lengths
 from raysent.sweeps.journal_v1 import upgrade_record
 from raysent.sweeps.ranking import best_trial, median_values, rank_trials
-from raysent.sweeps.space import SearchSpace, apply_overrides, parse_space
+from raysent.sweeps.space import SearchSpace, parse_space, with_overrides
 from raysent.sweeps.trial import Trial, trial_name, trials_of
 
 _FACTS = ("corpus", "pool")
@@ -99,7 +99,7 @@ def load_record(folder: Path) -> SweepRecord:
         raise ArtifactError(f"{address_of(path)}: not the record of a sweep; name what --run named")
     values = upgrade_record(values)
     try:
-        space = parse_space(Document(values=values["space"], source=str(path)), name=values["name"])
+        space = parse_space(Document(values["space"], source=str(path)), name=values["name"], context=UPGRADE)
         return SweepRecord(
             space,
             values["seed"],
@@ -124,8 +124,7 @@ def change_limits(folder: Path, limits: Sequence[Override]) -> SweepRecord:
         RaysentError: If the folder is no sweep's, or a value is none that may stand there.
     """
     record = load_record(folder)
-    space = parse_space(apply_overrides(record.space.document, limits), name=record.space.name)
-    changed = replace(record, space=space)
+    changed = replace(record, space=with_overrides(record.space, limits))
     save_record(folder, changed)
     return changed
 

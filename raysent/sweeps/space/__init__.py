@@ -10,6 +10,7 @@ from raysent.sweeps.space.reading import (
     schema,
     with_absolute_paths,
     with_files,
+    with_overrides,
 )
 from raysent.sweeps.space.space import Choice, Domain, Interval, Params, SearchSpace
 
@@ -30,4 +31,5 @@ __all__ = [
     "schema",
     "with_absolute_paths",
     "with_files",
+    "with_overrides",
 ]

@@ -72,13 +72,18 @@ class SpaceFile(StrictModel):
     evaluation: EvaluationConfig = EvaluationConfig()
 
 
-def parse_space(document: Document, *, name: str) -> SearchSpace:
+def parse_space(document: Document, *, name: str, context: str | None = None) -> SearchSpace:
     """Check a document that has been read.
+
+    Args:
+        document: The document.
+        name: The space's name, unless the document gives another one.
+        context: `config.UPGRADE` for a document of an earlier version.
 
     Raises:
         ConfigError: With file, line, path and nearest fix.
     """
-    sections = validate_document(SpaceFile, document)
+    sections = validate_document(SpaceFile, document, context=context)
     space = SearchSpace(
         name=sections.name or name,
         document=document,
@@ -90,6 +95,7 @@ def parse_space(document: Document, *, name: str) -> SearchSpace:
         limits=sections.limits,
         evaluation=sections.evaluation,
         cost=sections.cost,
+        context=context,
     )
     stratum = space.evaluation.stratify_by
     if stratum is not None and stratum not in space.domains:
@@ -244,6 +250,15 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
     return Document(values=values, source=document.source, lines=document.lines, options=options)
 
 
+def with_overrides(space: SearchSpace, overrides: Sequence[str | Override]) -> SearchSpace:
+    """Return a space with values of the command line in it.
+
+    Raises:
+        ConfigError: As `read_space`.
+    """
+    return parse_space(apply_overrides(space.document, overrides), name=space.name, context=space.context)
+
+
 def _restricted(values: dict[str, Any], name: str, given: Any) -> Any:
     """Return a domain; a list of labels of the choice that stands there keeps what these stand for.
 
@@ -333,4 +348,4 @@ def named_files(values: Any) -> Iterator[Path]:
 def with_absolute_paths(space: SearchSpace) -> SearchSpace:
     """Return a space that names its files so that processes elsewhere find them where they stand here."""
     values = with_files(space.document.values, lambda text, _: str(Path(text).expanduser().absolute()))
-    return parse_space(replace(space.document, values=values), name=space.name)
+    return parse_space(replace(space.document, values=values), name=space.name, context=space.context)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pydantic
 import simpleeval
 
-from raysent.config import Document, KeyPath, explain, set_dotted
+from raysent.config import UPGRADE, Document, KeyPath, explain, original_names, set_dotted
 from raysent.cost import CostConfig
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.sweeps.space.limits import EvaluationConfig, Limits
@@ -149,6 +149,7 @@ class SearchSpace:
         limits: How much a sweep may use.
         evaluation: What happens when all trials have ended.
         cost: What machines cost and what a sweep may spend.
+        context: `config.UPGRADE` for a space of an earlier version: its runs may have retired names.
     """
 
     name: str
@@ -161,6 +162,7 @@ class SearchSpace:
     limits: Limits
     evaluation: EvaluationConfig
     cost: CostConfig
+    context: str | None = None
 
     def is_active(self, name: str, params: Params) -> bool:
         """Return whether `name` is searched, given what has been drawn for the names before it."""
@@ -237,7 +239,7 @@ class SearchSpace:
         except ConfigError as error:
             raise _unreachable(self, error) from None
         try:
-            return RunConfig.model_validate(values)
+            return RunConfig.model_validate(values, context=self.context)
         except pydantic.ValidationError as error:
             path, message = explain(error, values, RunConfig)
             raise self.document.error(_origin(self, params, path), message) from None
@@ -250,7 +252,10 @@ class SearchSpace:
         """
         if not self.constraints:
             return None
-        values = self.config(params).model_dump()
+        config = self.config(params)
+        values = config.model_dump()
+        if self.context == UPGRADE:
+            values = original_names(config, values)
         for index, expression in enumerate(self.constraints):
             if not _holds(self, index, expression, values):
                 return expression
