@@ -1,4 +1,4 @@
-"""Dollars to a target score, in simulated sweeps: rungs in dollars, proposals per dollar, and spot machines.
+"""Dollars to a target score, in simulated sweeps: rungs in dollars, and spot machines.
 
 Each comparison runs two variants on the same seeds, with the real controller, sampler, scheduler, budget and ledger,
 until the same budget is spent. The target is the median over seeds of the best score of the baseline (ASHA with rungs
@@ -39,7 +39,7 @@ search:
   encoder.hidden_size: {{choice: [150, 300, 600, 1200]}}
   training.batch_size: {{choice: [100, 200, 400]}}
   training.learning_rate: {{loguniform: [1.0e-4, 1.0e-2]}}
-limits: {{trials: 400, rung_unit: {unit}, sampler: {sampler}}}
+limits: {{trials: 400, rung_unit: {unit}}}
 cost: {{usd_per_hour: 0.526, budget: {budget}usd}}
 """
 
@@ -68,7 +68,7 @@ def workload(seed: int, *, gain: float) -> Callable[[Trial], SimulatedTrial]:
 
 @dataclass(frozen=True)
 class Way:
-    """A variant of a sweep: a space with its rungs and sampler, machines, a budget, and what a doubled width gains."""
+    """A variant of a sweep: a space with its rungs, machines, a budget, and what a doubled width gains."""
 
     space: SearchSpace
     scenario: Scenario
@@ -114,7 +114,7 @@ def compare(plain: list[SimulatedSweep], other: list[SimulatedSweep]) -> dict[st
 
 def play_large(num_trials: int) -> dict[str, float]:
     """Simulate one sweep of many trials and return how long that took."""
-    text = SPACE.format(unit="report", sampler="random", budget=1_000_000)
+    text = SPACE.format(unit="report", budget=1_000_000)
     space = parse_space(parse_yaml(text.replace("trials: 400", f"trials: {num_trials}")), name="large")
     scenario = Scenario(0.526, 100, "spot", num_reports=27, trial_s=1800.0, cost=CostConfig(), kill_share=0.5)
     started = time.process_time()
@@ -140,11 +140,8 @@ def main() -> None:
         print(json.dumps(large) if options.json else "\n".join(f"{key:14} {value}" for key, value in large.items()))
         return
     spaces = {
-        (unit, sampler): parse_space(
-            parse_yaml(SPACE.format(unit=unit, sampler=sampler, budget=options.budget)), name=unit
-        )
+        unit: parse_space(parse_yaml(SPACE.format(unit=unit, budget=options.budget)), name=unit)
         for unit in ("report", "usd")
-        for sampler in ("tpe", "ei_per_usd")
     }
     scenario = Scenario(0.526, 4, "auto", num_reports=27, trial_s=1800.0, cost=CostConfig(), kill_share=0.0)
     budget, seeds = Budget(limit_usd=options.budget), range(options.sweeps)
@@ -160,13 +157,11 @@ def main() -> None:
 
     for gain in GAINS:
         ways = {way: Way(space, scenario, budget, gain) for way, space in spaces.items()}
-        plain = ways["report", "tpe"].play(seeds)
+        plain = ways["report"].play(seeds)
         if gain == GAINS[0]:
-            on_demand = Way(spaces["report", "tpe"], replace(scenario, market="on-demand"), budget, gain)
+            on_demand = Way(spaces["report"], replace(scenario, market="on-demand"), budget, gain)
             show("on demand / spot with on-demand fallback", on_demand.play(seeds), plain)
-        show(f"rungs in reports / in dollars; a doubled width gains {gain:g}", plain, ways["usd", "tpe"].play(seeds))
-        show(f"TPE / proposals per dollar; {gain:g}", plain, ways["report", "ei_per_usd"].play(seeds))
-        show(f"plain / both in dollars; {gain:g}", plain, ways["usd", "ei_per_usd"].play(seeds))
+        show(f"rungs in reports / in dollars; a doubled width gains {gain:g}", plain, ways["usd"].play(seeds))
     if options.json:
         print(json.dumps(found))
 

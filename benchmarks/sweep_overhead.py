@@ -58,7 +58,7 @@ cost: {{usd_per_hour: 0.5}}
 NUM_REPORTS, CONCURRENT = 4, 2
 # Assumed length of a real trial, for the share of overhead.
 TRIAL_S = 60.0
-SAMPLERS = ("tpe", "random", "qmc", "ei_per_usd")
+SAMPLERS = ("tpe", "random", "qmc")
 LAST = 20
 
 

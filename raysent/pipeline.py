@@ -55,10 +55,18 @@ from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.journal_replay import Replayed
 from raysent.sweeps.journal_replay import replay as replay_sweep
+from raysent.sweeps.optuna_study import study_of
 from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ranking import median_values, select_members
-from raysent.sweeps.space import SearchSpace, apply_overrides, find_space, parse_space, read_space, with_absolute_paths
-from raysent.sweeps.study import study_of
+from raysent.sweeps.space import (
+    SearchSpace,
+    apply_overrides,
+    find_space,
+    parse_space,
+    read_space,
+    with_absolute_paths,
+    with_overrides,
+)
 from raysent.training.data import open_training_data
 from raysent.training.outcome import Outcome, Report, load_outcome, load_reports
 from raysent.training.plan import check_run
@@ -828,7 +836,7 @@ def _read_space(
     if isinstance(space, (str, Path)):
         return read_space(find_space(str(space)), overrides=overrides)
     if isinstance(space, SearchSpace):
-        return parse_space(apply_overrides(space.document, overrides), name=space.name) if overrides else space
+        return with_overrides(space, overrides) if overrides else space
     document = Document(values=dict(space), source="space")
     return parse_space(apply_overrides(document, overrides), name=str(space.get("name", "space")))
 

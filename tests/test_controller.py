@@ -1,4 +1,4 @@
-"""The sweep's mind without Ray: halving, proposals, journal, and rebuilding from the journal."""
+"""The controller without Ray: trials, decisions, budget, journal, and rebuilding from the journal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.storage.layout import JOURNAL_FILE
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.journal import Journal
-from raysent.sweeps.samplers.optuna_samplers import OptunaSampler
-from raysent.sweeps.schedulers.asha import SuccessiveHalving
 from raysent.sweeps.space import parse_space
 from raysent.sweeps.trial import derived_seed, trials_of
 
@@ -71,72 +69,7 @@ def _state(controller: SweepController) -> list:
     return [(t.name, t.params, t.seed, t.status, t.index, t.metrics, t.decisions) for t in controller.trials.values()]
 
 
-def test_halving_keeps_the_best_share_at_rungs():
-    """At a rung one in three goes on; between rungs everybody does."""
-    halving = SuccessiveHalving(mode="max", reduction_factor=3, grace_reports=1)
-    assert [index for index in range(1, 30) if halving.is_rung(index)] == [1, 3, 9, 27]
-    answers = [
-        halving.should_continue(name, index=1, score=score)[0] for name, score in zip("abcd", [5, 4, 6, 1], strict=True)
-    ]
-    assert answers == [True, False, True, False]
-    assert halving.should_continue("b", index=2, score=-9.0)[0]
-    assert not halving.should_continue("e", index=2, score=float("nan"))[0]
-
-
-def test_halving_minimises_when_told_to():
-    """With mode min the smallest score is the best."""
-    halving = SuccessiveHalving(mode="min", reduction_factor=2)
-    assert halving.should_continue("a", index=1, score=2.0)[0]
-    assert not halving.should_continue("b", index=1, score=3.0)[0]
-    assert halving.should_continue("c", index=1, score=1.0)[0]
-
-
-@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc", "gp"])
-def test_proposals_are_a_function_of_seed_and_events(sampler):
-    """Every sampler proposes the same again, and stays inside the domains."""
-    drawn = []
-    for _ in range(2):
-        proposals = OptunaSampler(_space(trials=16, sampler=sampler), seed=3)
-        drawn.append([])
-        for number in range(6):
-            params, _ = proposals.ask(number)
-            assert 1e-4 <= params["training.learning_rate"] <= 1e-2
-            drawn[-1].append(params)
-            proposals.on_report(number, index=1, score=params["training.learning_rate"])
-            proposals.complete(number, status="finished", score=params["training.learning_rate"])
-    assert drawn[0] == drawn[1]
-    assert len({repr(params) for params in drawn[0]}) == 6
-
-
-def test_proposals_exhaust_a_small_space():
-    """A space of six combinations gives six trials, none twice, and then none."""
-    proposals = OptunaSampler(_space(search="  objective.context_size: {choice: [1]}"), seed=0)
-    drawn = [proposals.ask(number) for number in range(7)]
-    assert drawn[6] is None
-    assert len({repr(params) for params, _ in drawn[:6]}) == 6
-
-
-def test_proposals_begin_with_one_trial_of_each_kind():
-    """Every value of the name that members are chosen by is tried first, also after a replay."""
-    space = _space(
-        search="  training.learning_rate: {loguniform: [1e-4, 1e-2]}\nevaluation: {stratify_by: training.batch_size}\n"
-    )
-    proposals, replayed = OptunaSampler(space, seed=0), OptunaSampler(space, seed=0)
-    drawn = [proposals.ask(number) for number in range(4)]
-    assert [params["training.batch_size"] for params, _ in drawn[:3]] == [10, 20, 40]
-    for number, (params, attempts) in enumerate(drawn[:3]):
-        replayed.repeat(number, params, attempts=attempts)
-    assert replayed.ask(3) == drawn[3]
-
-
-def test_proposals_respect_constraints():
-    """No proposal breaks a constraint."""
-    space = _space(search="constraints: ['training.batch_size < 30']\n")
-    proposals = OptunaSampler(space, seed=0)
-    assert all(proposals.ask(number)[0]["training.batch_size"] < 30 for number in range(4))
-
-
-def test_conductor_ends_with_every_trial_and_stops_the_poor():
+def test_controller_ends_with_every_trial_and_stops_the_poor():
     """A sweep ends with the trials asked for, some of them stopped early."""
     controller = SweepController(_space(), seed=1, write=lambda event, **values: None)
     _train(controller)
@@ -149,7 +82,7 @@ def test_conductor_ends_with_every_trial_and_stops_the_poor():
 
 @settings(max_examples=15, deadline=None)
 @given(kill=st.integers(0, 60), sampler=st.sampled_from(["tpe", "random"]), seeds=st.sampled_from([1, 3]))
-def test_conductor_killed_at_any_event_goes_on_as_if_it_had_not(tmp_path_factory, kill, sampler, seeds):
+def test_controller_killed_at_any_event_goes_on_as_if_it_had_not(tmp_path_factory, kill, sampler, seeds):
     """Whatever call the driver is killed after, resuming gives the trials and decisions of an unbroken sweep."""
     space = _space(sampler=sampler, seeds=seeds)
     whole = SweepController(space, seed=5, write=lambda event, **values: None)
@@ -177,7 +110,7 @@ def test_controller_knows_what_its_journal_says():
 
 
 def test_values_are_worth_the_median_of_their_seeds():
-    """Three seeds of each, the same values; the searcher hears the median, and the best is the median one."""
+    """Three seeds of each, the same values; the sampler gets the median, and the best is the median one."""
     controller = SweepController(
         _space(trials=9, seeds=3, scheduler="none"), seed=1, write=lambda event, **values: None
     )
@@ -189,13 +122,13 @@ def test_values_are_worth_the_median_of_their_seeds():
         assert len({trial.seed for trial in same}) == 3
         middle = sorted(controller.score(trial) for trial in same)[1]
         assert {controller.median(trial) for trial in same} == {middle}
-    told = [trial.value for trial in controller._proposals._study.trials if trial.value is not None]
+    told = [trial.value for trial in controller._sampler._study.trials if trial.value is not None]
     assert told == [controller.median(trial) for trial in trials[::3]]
     best = controller.best
     assert controller.score(best) == controller.median(best) == max(controller.median(trial) for trial in trials)
 
 
-def test_conductor_starts_nothing_that_the_budget_does_not_cover():
+def test_controller_starts_nothing_that_the_budget_does_not_cover():
     """A refusal is written once with the funds it was made upon, and ends the sweep when what runs has ended."""
     events = []
     write = lambda event, **values: events.append((event, values))  # noqa: E731 - one line says it
@@ -210,7 +143,7 @@ def test_conductor_starts_nothing_that_the_budget_does_not_cover():
     assert controller.is_complete
 
 
-def test_conductor_halts_training_when_the_money_is_gone():
+def test_controller_halts_training_when_the_money_is_gone():
     """What runs is stopped in the middle, said once; the trials that cannot go on are over."""
     events = []
     write = lambda event, **values: events.append(event)  # noqa: E731 - one line says it
@@ -224,7 +157,7 @@ def test_conductor_halts_training_when_the_money_is_gone():
     assert controller.is_complete
 
 
-def test_conductor_pays_ways_to_rungs_ahead_when_told_to():
+def test_controller_pays_ways_to_rungs_ahead_when_told_to():
     """Under finish-rung a trial at a rung goes on only if its next rung, and those of others, still fit."""
     budget = Budget(limit_usd=10.0, reserve=0.0, on_budget="finish-rung")
     for spent_usd, should_continue in ((7.4, True), (7.6, False)):
@@ -236,7 +169,7 @@ def test_conductor_pays_ways_to_rungs_ahead_when_told_to():
         assert (controller.suggest(Funds(spent_usd=9.5)) is None) is True
 
 
-def test_conductor_asks_anew_for_money_when_it_is_taken_up_again():
+def test_controller_asks_anew_for_money_when_it_is_taken_up_again():
     """A raised budget lets a sweep go on that an old one had closed."""
     events = []
     write = lambda event, **values: events.append({"event": event, **values})  # noqa: E731 - one line says it
@@ -263,7 +196,7 @@ cost: {usd_per_hour: 1.0, on_budget: finish-rung}
     return controller, tell
 
 
-def test_conductor_shares_rungs_out_in_dollars():
+def test_controller_shares_rungs_out_in_dollars():
     """Of trials at one rung those go on that a third of its dollars was spent on: a dear one takes more of it."""
     controller, tell = _dollar_sweep()
     dear, cheap, other = (controller.suggest() for _ in range(3))
@@ -274,7 +207,7 @@ def test_conductor_shares_rungs_out_in_dollars():
     assert tell(other, 1, 0.6, 1.0)
 
 
-def test_conductor_asks_again_who_went_on_when_few_had_come():
+def test_controller_asks_again_who_went_on_when_few_had_come():
     """The first at a rung goes on for want of others; it is held against them at its next report."""
     controller, tell = _dollar_sweep()
     first, second = controller.suggest(), controller.suggest()
@@ -290,7 +223,7 @@ def test_rungs_in_dollars_need_a_price():
         parse_space(parse_yaml(text), name="toy")
 
 
-def test_conductor_answers_a_repeated_report_as_before():
+def test_controller_answers_a_repeated_report_as_before():
     """A resumed trial tells its last report again and is not judged twice."""
     events = []
     controller = SweepController(_space(), seed=1, write=lambda event, **values: events.append((event, values)))
@@ -300,7 +233,7 @@ def test_conductor_answers_a_repeated_report_as_before():
     assert [event for event, _ in events] == ["suggested", "started", "report", "decision"]
 
 
-def test_conductor_records_a_failure_and_goes_on():
+def test_controller_records_a_failure_and_goes_on():
     """One trial's failure neither ends the sweep nor counts as a score."""
     controller = SweepController(_space(trials=2, scheduler="none"), seed=1, write=lambda event, **values: None)
     failed = controller.suggest()

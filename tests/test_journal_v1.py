@@ -15,11 +15,11 @@ from raysent.errors import ConfigError
 from raysent.report.run_files import read_run
 from raysent.storage import read_json
 from raysent.storage.layout import SWEEP_FILE
-from raysent.sweeps import load_record, read_events, replay
+from raysent.sweeps import load_record, read_events, read_sweep, replay
 from raysent.sweeps.space import parse_space, read_space
 
 DATA = Path(__file__).parent / "data" / "version_1"
-JOURNALS = sorted((DATA / "journals").iterdir())
+JOURNALS = sorted(path for path in (DATA / "journals").iterdir() if path.name != "ei_per_usd")
 SPACE = """
 base: {encoder: {type: gru}, objective: {type: context_prediction}}
 search: {encoder.bidirectional: {choice: [false, true]}}
@@ -39,8 +39,17 @@ def test_replay_of_every_sampler_and_scheduler_is_all_the_same(path):
     """Proposals and decisions of 0.1, with a driver killed in the middle, come out to the last bit."""
     record = load_record(path)
     found = replay(record.space, seed=record.seed, events=list(read_events(path)))
-    assert (found.difference, found.num_sittings) == ("", 2)
+    assert (found.difference, found.num_sessions) == ("", 2)
     assert record.space.evaluation.stratify_by == "encoder.bidirectional"
+
+
+def test_a_sweep_of_a_sampler_that_is_gone_can_be_read_but_not_replayed():
+    """Its record and trials are as ever; deciding anything names what to use instead."""
+    path = DATA / "journals" / "ei_per_usd"
+    sweep = read_sweep(path)
+    assert len(sweep.trials) == 8
+    with pytest.raises(ConfigError, match=r"limits.sampler: ei_per_usd is gone since version 0.2; use tpe with limits"):
+        replay(sweep.space, seed=7, events=sweep.events)
 
 
 @pytest.mark.parametrize(("name", "status"), [("finished", "finished"), ("killed", "running")])
@@ -86,7 +95,7 @@ def test_resume_of_a_killed_sweep_finishes_every_trial(folder):
     assert reports == [1, 2, 3]
     assert (folder / "killed" / "trials" / "0000" / "model.safetensors").stat().st_mtime_ns == before
     found = replay(load_record(folder / "killed").space, seed=3, events=events)
-    assert (found.difference, found.num_sittings) == ("", 2)
+    assert (found.difference, found.num_sessions) == ("", 2)
 
 
 @pytest.mark.parametrize(
@@ -123,5 +132,5 @@ constraints: ["objective.num_marks == 4 and objective.anchor != 'zero'"]
     assert space.first_params() == {"objective.anchor": "first"}
     objective = space.config({"objective.anchor": "first"}).objective
     assert (objective.penalty_center, objective.num_levels) == ("initial", 4)
-    with pytest.raises(ConfigError, match="is now called 'num_levels'"):
+    with pytest.raises(ConfigError, match="is now called 'penalty_center'"):
         parse_space(parse_yaml(text), name="new")

@@ -57,7 +57,7 @@ def test_replay_derives_every_decision_of_a_simulated_sweep(seed, limit_usd, on_
     budget = Budget(limit_usd=limit_usd, on_budget=on_budget)
     swept = Simulator(SPACE, _world(), budget, seed=seed, kill_at=kill_at).run()
     events = json.loads(json.dumps(swept.events))
-    found = replay(SPACE, seed=seed, events=events, searcher=lambda: RandomSampler(SPACE, seed=seed))
+    found = replay(SPACE, seed=seed, events=events, sampler=lambda: RandomSampler(SPACE, seed=seed))
     assert found.difference == ""
     assert found.num_derived == sum(event["event"] != "session" for event in events)
 
@@ -70,19 +70,17 @@ def _space_of(*, sampler: str, scheduler: str, unit: str, seeds: int = 1):
 
 
 def _swept(space, *, kill_at: int | None) -> list[dict]:
-    """Return the journal of a simulated sweep by one machine, with the space's own searcher."""
+    """Return the journal of a simulated sweep by one machine, with the space's own sampler."""
     world = _world(num_machines=1, market="own")
-    searcher = lambda: make_sampler(space, seed=7)  # noqa: E731 - one line says it
-    return Simulator(space, world, Budget(), seed=7, sampler=searcher, kill_at=kill_at).run().events
+    sampler = lambda: make_sampler(space, seed=7)  # noqa: E731 - one line says it
+    return Simulator(space, world, Budget(), seed=7, sampler=sampler, kill_at=kill_at).run().events
 
 
 WAYS = [
     *({"sampler": sampler, "scheduler": "asha", "unit": "report"} for sampler in ("random", "tpe", "qmc", "gp")),
-    {"sampler": "ei_per_usd", "scheduler": "asha", "unit": "report"},
     {"sampler": "tpe", "scheduler": "none", "unit": "report"},
     {"sampler": "tpe", "scheduler": "asha", "unit": "report", "seeds": 3},
     {"sampler": "tpe", "scheduler": "asha", "unit": "usd"},
-    {"sampler": "ei_per_usd", "scheduler": "asha", "unit": "usd"},
 ]
 
 
@@ -115,7 +113,7 @@ def test_replay_names_the_first_event_that_comes_out_otherwise():
     events = Simulator(SPACE, _world(), Budget(), seed=3).run().events
     at = next(place for place, event in enumerate(events) if event["event"] == "decision")
     events[at] = {**events[at], "decision": "stop"}
-    found = replay(SPACE, seed=3, events=events, searcher=lambda: RandomSampler(SPACE, seed=3))
+    found = replay(SPACE, seed=3, events=events, sampler=lambda: RandomSampler(SPACE, seed=3))
     assert found.difference.startswith(f"event {at + 1}: {{'event': 'decision'")
     assert "'decision': 'continue'" in found.difference
 
@@ -125,9 +123,9 @@ def test_replay_takes_the_budget_of_each_sitting():
     first = Simulator(SPACE, _world(), Budget(limit_usd=1.0), seed=3).run().events
     ended = [event for event in first if event["event"] != "ended"]
     raised = {"event": "session", "budget": budget_values(Budget(limit_usd=100.0))}
-    found = replay(SPACE, seed=3, events=[*ended, raised], searcher=lambda: RandomSampler(SPACE, seed=3))
+    found = replay(SPACE, seed=3, events=[*ended, raised], sampler=lambda: RandomSampler(SPACE, seed=3))
     assert any(event["event"] in ("refused", "halted") for event in first)
-    assert (found.difference, found.num_sittings) == ("", 2)
+    assert (found.difference, found.num_sessions) == ("", 2)
 
 
 @pytest.mark.parametrize("lost", ["seed", "params"])
@@ -137,5 +135,5 @@ def test_replay_notices_what_was_drawn_otherwise(lost):
     at = next(place for place, event in enumerate(events) if event["event"] == "suggested")
     changed = {"seed": 1, "params": {**events[at]["params"], "training.learning_rate": 5e-4}}
     events[at] = {**events[at], lost: changed[lost]}
-    found = replay(SPACE, seed=3, events=events, searcher=lambda: RandomSampler(SPACE, seed=3))
+    found = replay(SPACE, seed=3, events=events, sampler=lambda: RandomSampler(SPACE, seed=3))
     assert found.difference.startswith(f"event {at + 1}:")

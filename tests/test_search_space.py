@@ -158,7 +158,9 @@ def test_overrides_are_named_by_their_mistakes(tmp_path):
         read_space(path, overrides=[Override("limits.trials", 0, "--trials 0")])
     with pytest.raises(ConfigError, match=r"^--set encoder.dropout=0.5: 'encoder' is searched as a whole and would"):
         read_space(path, overrides=["encoder.dropout=0.5"])
-    with pytest.raises(ConfigError, match=r"^--set seed.x=1: base.seed.x: 'base.seed' is a single value"):
+    with pytest.raises(
+        ConfigError, match=r"^--set seed.x=1: base.seed.x: 'base.seed' must be a mapping; it is a single value"
+    ):
         read_space(path, overrides=["seed=1", "seed.x=1"])
 
 

@@ -177,7 +177,7 @@ def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
     assert 0 < sum(float(row["usd"]) for row in rows) < told["spent_usd"]
     events = list(read_events(run))
     found = replay(load_record(run).space, seed=0, events=events)
-    assert (found.difference, found.num_sittings) == ("", 2)
+    assert (found.difference, found.num_sessions) == ("", 2)
 
 
 def _spent_usd(run: Path) -> float:

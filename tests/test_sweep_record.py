@@ -12,7 +12,7 @@ import pytest
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError
 from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE
-from raysent.sweeps import SweepRecord, load_record, read_events, read_sweep
+from raysent.sweeps import SweepRecord, load_record, read_events, read_sweep, study_of
 from raysent.sweeps.journal import session_lengths
 from raysent.sweeps.record import save_record
 from raysent.sweeps.space import parse_space
@@ -86,3 +86,29 @@ def test_load_record_refuses_a_file_that_is_not_whole(tmp_path):
         ArtifactError, match=r"sweep.json: not whole \(KeyError: 'seed'\); restore it or start the sweep again$"
     ):
         load_record(tmp_path)
+
+
+def test_study_is_the_sweep_as_optuna_keeps_it():
+    """Parameters with their labels, reports, states and values; Optuna's own best is a finished trial's."""
+    sweep = read_sweep(DATA / "finished")
+    found = study_of(sweep)
+    assert [trial.state.name for trial in found.trials] == ["COMPLETE", "PRUNED", "PRUNED", *["COMPLETE"] * 3]
+    for trial, ours in zip(found.trials, sweep.trials, strict=True):
+        assert trial.params == ours.params
+        assert trial.intermediate_values == {one.index: one.metrics["context_accuracy"] for one in ours.reports}
+        assert trial.user_attrs["trial"] == ours.name
+    assert found.best_value == max(
+        ours.metrics["context_accuracy"] for ours in sweep.trials if ours.status == "finished"
+    )
+    assert found.trials[0].distributions["encoder.bidirectional"].choices == (False, True)
+    assert found.direction.name == "MAXIMIZE"
+
+
+def test_study_has_failed_and_running_trials():
+    """What runs is running; what failed, diverged or has no value has failed."""
+    sweep = read_sweep(DATA / "killed")
+    first, second = sweep.trials
+    broken = [replace(first, name="0002", number=2, status=status) for status in ("failed", "nan")]
+    no_value = replace(first, name="0004", number=4, metrics={"context_accuracy": None})
+    found = study_of(replace(sweep, trials=(first, second, *broken, no_value)))
+    assert [trial.state.name for trial in found.trials] == ["COMPLETE", "RUNNING", "FAIL", "FAIL", "FAIL"]

@@ -159,7 +159,7 @@ def replay(run: RunArgument, as_json: JsonOption = False) -> None:
     elif replayed.difference:
         messages.print(f"{run}: {replayed.difference}", soft_wrap=True)
     else:
-        sessions = f"{replayed.num_sittings} session" + ("s" if replayed.num_sittings != 1 else "")
+        sessions = f"{replayed.num_sessions} session" + ("s" if replayed.num_sessions != 1 else "")
         results.print(
             f"{replayed.num_derived} events of {sessions} derived again from the journal: all the same", soft_wrap=True
         )

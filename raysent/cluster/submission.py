@@ -28,7 +28,7 @@ from raysent.storage import address_of, atomic_write, is_remote, open_folder, re
 from raysent.storage.layout import REMOTE_FILE
 from raysent.sweeps import Listener, Workers, load_record
 from raysent.sweeps.journal import EVENT_MARK, EVENTS_VARIABLE
-from raysent.sweeps.space import SearchSpace, apply_overrides, find_space, parse_space
+from raysent.sweeps.space import SearchSpace, find_space, with_overrides
 
 INTERRUPTED = 130
 _SPACE_FOLDER = "space"
@@ -153,7 +153,7 @@ def prepare_resumption(
     """
     file, remote = read_cluster(cluster), _remote_of(run)
     record = load_record(open_folder(remote))
-    space = parse_space(apply_overrides(record.space.document, limits), name=record.space.name)
+    space = with_overrides(record.space, limits)
     workers = workers_for(file, space)
     options = [text for limit in limits for text in limit.option.split(" ", 1)]
     local = run if (run / REMOTE_FILE).is_file() else new_run

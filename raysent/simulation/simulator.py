@@ -143,7 +143,7 @@ class Simulator:
             write=self._write,
             past=list(self.events),
             budget=self._budget,
-            proposals=self._sampler(),
+            sampler=self._sampler(),
         )
         self._write("session", budget=budget_values(self._budget))
         self._check_token = 0

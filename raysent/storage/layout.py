@@ -1,7 +1,7 @@
 """Names of the files and folders that commands write in a run's folder.
 
 a training   run.json reports.jsonl outcome.json model.json model.safetensors vocabulary.txt checkpoint/
-a sweep      sweep.json journal.jsonl ledger.jsonl trials.csv trials/0000/ ... estimate.json
+a sweep      sweep.json journal.jsonl ledger.jsonl trials.csv trials/0000/ ... estimate.json tensorboard/
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
 any of them  evaluation/ analyses/ neighbours.json report.html
 a code       code.json code.safetensors
@@ -24,6 +24,7 @@ TRIALS_FILE = "trials.csv"
 TRIALS_FOLDER = "trials"
 ESTIMATE_FILE = "estimate.json"
 LOCK_FILE = ".lock"
+TENSORBOARD_FOLDER = "tensorboard"
 # In the local folder of a sweep that runs on a cluster: the address of the cluster's folder.
 REMOTE_FILE = "remote.json"
 

@@ -3,7 +3,7 @@
 - `space`: a search-space file, checked; its domains and a run for each trial
 - `journal`: the append-only record that a sweep is resumed from
 - `trial`, `ranking`: one trial, and which trial is best
-- `samplers`, `schedulers`: what to try next, and which trials continue
+- `samplers`, `schedulers`, `trackers`: what to try next, which trials continue, who follows; `components` finds them
 - `budget_policy`: what the budget says to trials
 - `controller`: these together, without Ray
 - `cost_tracker`: the ledger of a running sweep
@@ -12,6 +12,7 @@
 - `record`: `sweep.json` and `trials.csv`
 - `preparation`: the text that trials share, and the space checked against it
 - `driver`: start and resume
+- `optuna_study`: a sweep as an Optuna study
 - `journal_replay`: every decision derived again from the journal
 """
 
@@ -31,26 +32,34 @@ if TYPE_CHECKING:
     from raysent.sweeps.driver import SweepResult, evaluation_budget, resume, start
     from raysent.sweeps.journal_replay import Replayed, budget_values, replay
     from raysent.sweeps.machines import Workers, num_workers
+    from raysent.sweeps.optuna_study import study_of
     from raysent.sweeps.preparation import check_task_names, prepare_space
-    from raysent.sweeps.samplers.optuna_samplers import Sampler
-    from raysent.sweeps.samplers.random_draws import RandomSampler
+    from raysent.sweeps.random_draws import RandomSampler
+    from raysent.sweeps.samplers import Sampler, make_sampler
+    from raysent.sweeps.schedulers import Scheduler, make_scheduler
+    from raysent.sweeps.trackers import Tracker
 
 # Imported at the first use: these need Ray or Optuna, which readers of a sweep do not wait for.
 _MODULE_OF = {
-    "RandomSampler": "samplers.random_draws",
+    "RandomSampler": "random_draws",
     "Replayed": "journal_replay",
-    "Sampler": "samplers.optuna_samplers",
+    "Sampler": "samplers",
+    "Scheduler": "schedulers",
     "SweepController": "controller",
     "SweepResult": "driver",
+    "Tracker": "trackers",
     "Workers": "machines",
     "budget_values": "journal_replay",
     "check_task_names": "preparation",
     "evaluation_budget": "driver",
+    "make_sampler": "samplers",
+    "make_scheduler": "schedulers",
     "num_workers": "machines",
     "prepare_space": "preparation",
     "replay": "journal_replay",
     "resume": "driver",
     "start": "driver",
+    "study_of": "optuna_study",
 }
 
 __all__ = [
@@ -66,9 +75,11 @@ __all__ = [
     "RecordedSweep",
     "Replayed",
     "Sampler",
+    "Scheduler",
     "SweepController",
     "SweepRecord",
     "SweepResult",
+    "Tracker",
     "Trial",
     "TrialReport",
     "Workers",
@@ -77,6 +88,8 @@ __all__ = [
     "derived_seed",
     "evaluation_budget",
     "load_record",
+    "make_sampler",
+    "make_scheduler",
     "metered",
     "num_workers",
     "prepare_space",
@@ -87,6 +100,7 @@ __all__ = [
     "resume",
     "spent_usd",
     "start",
+    "study_of",
     "trial_folder",
 ]
 

@@ -1,7 +1,7 @@
-"""The sweep's mind: what to try, who goes on, what has happened. No Ray in it.
+"""The controller of a sweep: what to try, which trials continue, what has happened. No Ray in it.
 
-Every call takes and returns plain values and writes the journal before it returns, so that a driver can be Ray Tune,
-a simulator or a test, and so that the journal alone rebuilds this object: what a killed driver knew, a new one knows.
+Every call takes and returns plain values and writes its events to the journal before they take effect. So Ray Tune, a
+simulator or a test can drive it, and a new controller reaches the same state from the journal alone.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ from raysent.cost import Budget, Funds
 from raysent.sweeps.budget_policy import BudgetPolicy
 from raysent.sweeps.journal import Event, finite
 from raysent.sweeps.ranking import best_trial, first_number, median_value, result_of
-from raysent.sweeps.samplers import make_sampler
-from raysent.sweeps.samplers.optuna_samplers import Sampler
-from raysent.sweeps.schedulers.asha import SuccessiveHalving
+from raysent.sweeps.samplers import Sampler, make_sampler
+from raysent.sweeps.schedulers import Scheduler, make_scheduler
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trial import ENDED, Status, Trial, apply_event, derived_seed, trial_name
 
 
 class SweepController:
-    """Proposes trials, hears their reports, decides who goes on, and remembers.
+    """Asks the sampler for trials, and the scheduler and the budget whether they continue.
 
-    Order of the calls for each trial: `suggest`, then `report` any number of times, then `end`.
+    Calls for each trial: `suggest`, then `report` any number of times, then `end`.
+
+    Attributes:
+        space: What is searched.
+        trials: Every trial by name, in the order in which they were drawn.
+        exhausted: Whether the sampler has nothing left to try.
+        closed: Why the budget ended the sweep; empty while it has not.
     """
 
     def __init__(
@@ -35,9 +40,9 @@ class SweepController:
         write: Callable[..., Any],
         past: Iterable[Event] = (),
         budget: Budget | None = None,
-        proposals: Sampler | None = None,
+        sampler: Sampler | None = None,
     ) -> None:
-        """Rebuild the state from past events and go on from there.
+        """Rebuild the state from past events.
 
         Args:
             space: What is searched.
@@ -45,7 +50,7 @@ class SweepController:
             write: Called as ``write(event, **values)`` before an event takes effect.
             past: The events of the journal so far.
             budget: What the sweep may spend; None for no limit.
-            proposals: What proposes parameters; None for the space's sampler.
+            sampler: What proposes parameters; None for the space's own.
         """
         self.space = space
         self.trials: dict[str, Trial] = {}
@@ -53,24 +58,13 @@ class SweepController:
         self.closed = ""
         self._seed = seed
         self._write = write
-        self._proposals: Sampler = proposals or make_sampler(space, seed=seed)
-        scheduler = space.limits.scheduler
-        self._halving = (
-            SuccessiveHalving(
-                mode=space.mode,
-                reduction_factor=scheduler.reduction_factor,
-                grace_reports=scheduler.grace_reports,
-                unit=space.limits.rung_unit,
-            )
-            if scheduler.type == "asha"
-            else None
-        )
-        self._allowance = BudgetPolicy(budget or Budget(), self._halving)
+        self._sampler = sampler or make_sampler(space, seed=seed)
+        self._scheduler: Scheduler = make_scheduler(space, seed=seed)
+        self._policy = BudgetPolicy(budget or Budget(), self._scheduler)
         self._running: dict[str, Trial] = {}
         for event in past:
             self._apply(event, is_past=True)
-        # Whether there is money now is asked anew: the budget may have been raised.
-        self.closed = ""
+        # The budget may have been raised since it ended the last session, so `closed` starts empty.
         self._waiting = [name for name, trial in self.trials.items() if trial.status not in ENDED]
         for name in self._waiting:
             self.trials[name].status = "waiting"
@@ -83,7 +77,7 @@ class SweepController:
 
     @property
     def num_to_start(self) -> int:
-        """Trials that wait for somebody to train them, drawn or not."""
+        """Trials that wait for a machine, drawn or not."""
         to_draw = 0 if self.exhausted else self.space.limits.trials - len(self.trials)
         return 0 if self.closed else to_draw + len(self._waiting)
 
@@ -94,17 +88,7 @@ class SweepController:
 
     def median(self, trial: Trial) -> float | None:
         """Return the median metric of the last reports of all trials with this one's parameters."""
-        return median_value(result_of(self.space, one) for one in self._same(trial))
-
-    def _same(self, trial: Trial) -> list[Trial]:
-        """Return the trials with this one's values that there are, one for each seed."""
-        first = self._first(trial.number)
-        names = (trial_name(number) for number in range(first, first + self.space.limits.seeds))
-        return [self.trials[name] for name in names if name in self.trials]
-
-    def _first(self, number: int) -> int:
-        """Return the number of the first trial with the same values."""
-        return first_number(number, num_seeds=self.space.limits.seeds)
+        return median_value(result_of(self.space, one) for one in self._configuration(trial))
 
     def score(self, trial: Trial) -> float | None:
         """Return the metric of a trial's last report."""
@@ -114,21 +98,17 @@ class SweepController:
         """Return the next trial to train: first those that a killed driver left, then new ones.
 
         Args:
-            funds: Where the sweep stands; None where there is no budget.
+            funds: What the sweep has spent; None where there is no budget.
 
         Returns:
-            The trial; None where there are no more, or no money or time is left for another.
+            The trial; None where there are no more, or the budget or the deadline does not cover another.
         """
         if self.closed or not self._admits(funds):
             return None
-        if self._waiting:
-            trial = self.trials[self._waiting.pop(0)]
-        else:
-            drawn = self._new_trial()
-            if drawn is None:
-                return None
-            trial = drawn
-        self._record("started", trial=trial.name, **_told(funds))
+        trial = self.trials[self._waiting.pop(0)] if self._waiting else self._new_trial()
+        if trial is None:
+            return None
+        self._record("started", trial=trial.name, **_with_funds(funds))
         self._running[trial.name] = trial
         return trial
 
@@ -143,9 +123,9 @@ class SweepController:
         usd: float = 0.0,
         funds: Funds | None = None,
     ) -> bool:
-        """Hear a report and say whether the trial goes on.
+        """Record a report and return whether the trial continues.
 
-        A trial that was resumed may tell a report again; it gets the answer that it got then.
+        A resumed trial may repeat a report; the decision is the one that was made then.
 
         Args:
             name: The trial.
@@ -154,34 +134,34 @@ class SweepController:
             metrics: The figures of validation.
             seconds: Time spent training, over all resumes.
             usd: What the trial has cost so far.
-            funds: Where the sweep stands; None where there is no budget.
+            funds: What the sweep has spent; None where there is no budget.
         """
         trial = self.trials[name]
         if index in trial.decisions:
             return trial.decisions[index]
         if index > trial.index:
             seconds, usd = round(seconds, 3), round(usd, 6)
-            told = {"index": index, "num_reports": num_reports, "metrics": metrics, "seconds": seconds, "usd": usd}
-            self._record("report", trial=name, **told)
-        should_continue, reason = self._decide(trial, index)
+            values = {"index": index, "num_reports": num_reports, "metrics": metrics, "seconds": seconds, "usd": usd}
+            self._record("report", trial=name, **values)
+        should_continue, reason = self._decide(trial)
         if should_continue and funds is not None:
-            reason = self._allowance.refuses_rung(funds, trial, trials=self.trials, running=self._running)
+            reason = self._policy.refuses_rung(funds, trial, trials=self.trials, running=self._running)
             should_continue = not reason
-        said = "continue" if should_continue else "stop"
-        self._record("decision", trial=name, index=index, decision=said, reason=reason, **_told(funds))
+        decision = "continue" if should_continue else "stop"
+        self._record("decision", trial=name, index=index, decision=decision, reason=reason, **_with_funds(funds))
         return should_continue
 
     def is_halted(self, funds: Funds) -> bool:
-        """Return whether all training has to stop now, in the middle of what it does, for want of money or time."""
+        """Return whether all training has to stop now, between reports too, because the money or the time is over."""
         if not self.closed or self.closed.startswith("refused"):
-            reason = self._allowance.refuses_all(funds)
+            reason = self._policy.refuses_all(funds)
             if reason:
-                self._write("halted", reason=reason, **_told(funds))
+                self._write("halted", reason=reason, **_with_funds(funds))
                 self.closed = f"halted: {reason}"
         return self.closed.startswith("halted")
 
     def abandon(self) -> None:
-        """End every trial that has not ended: there is no money or time to take it up again."""
+        """End every trial that has not ended: the budget does not let it continue."""
         for trial in self.trials.values():
             self.end(trial.name, status="stopped")
 
@@ -194,7 +174,7 @@ class SweepController:
         usd: float | None = None,
         error: str | None = None,
     ) -> None:
-        """Hear that a trial is over; a second word about the same trial changes nothing."""
+        """Record that a trial has ended; a second call for the same trial changes nothing."""
         trial = self.trials[name]
         if trial.status in ENDED:
             return
@@ -203,73 +183,81 @@ class SweepController:
         self._record("ended", trial=name, status=status, metrics=trial.metrics, seconds=seconds, usd=usd, error=error)
 
     def _admits(self, funds: Funds | None) -> bool:
-        """Ask the budget for one more trial, and remember a refusal."""
+        """Return whether the budget covers one more trial; a refusal closes the sweep."""
         all_drawn = self.exhausted or len(self.trials) >= self.space.limits.trials
         if funds is None or (all_drawn and not self._waiting):
             return True
-        reason = self._allowance.refuses_trial(funds, trials=self.trials, running=self._running)
+        reason = self._policy.refuses_trial(funds, trials=self.trials, running=self._running)
         if reason:
-            self._write("refused", reason=reason, **_told(funds))
+            self._write("refused", reason=reason, **_with_funds(funds))
             self.closed = f"refused: {reason}"
         return not reason
 
     def _new_trial(self) -> Trial | None:
-        """Draw a new trial, unless there are enough or the space has been searched through."""
+        """Draw a trial; None where there are enough or the sampler has nothing left to try."""
         number = len(self.trials)
         if self.exhausted or number >= self.space.limits.trials:
             return None
         first = self._first(number)
-        if first < number:
-            params, attempts = dict(self.trials[trial_name(first)].params), 0
-        else:
-            proposal = self._proposals.ask(number)
-            if proposal is None:
-                self.exhausted = True
-                return None
-            params, attempts = proposal
+        # The other seeds of a configuration have the first one's parameters, which took no attempt.
+        drawn = self._sampler.ask(number) if first == number else (dict(self.trials[trial_name(first)].params), 0)
+        if drawn is None:
+            self.exhausted = True
+            return None
+        params, attempts = drawn
         name, seed = trial_name(number), derived_seed(self._seed, "run", number)
         self._record("suggested", trial=name, number=number, attempts=attempts, params=params, seed=seed)
         return self.trials[name]
 
-    def _decide(self, trial: Trial, index: int) -> tuple[bool, str]:
-        """Ask the trial scheduler; after the last report there is nothing left to stop."""
-        if self._halving is None or index >= trial.num_reports:
-            return True, ""
-        told = self.score(trial)
-        score = math.nan if told is None else told
-        return self._halving.should_continue(trial.name, index=index, score=score, usd=trial.usd)
+    def _decide(self, trial: Trial) -> tuple[bool, str]:
+        """Ask the scheduler about a trial's last report; after the last one of a run there is nothing to stop."""
+        score = self.score(trial)
+        decision = self._scheduler.on_report(trial, score=math.nan if score is None else score)
+        return (True, "") if trial.index >= trial.num_reports else decision
 
     def _record(self, event: str, **values: Any) -> None:
-        """Write an event, then let it take effect."""
+        """Write an event, then apply it."""
         self._write(event, **values)
         self._apply({"event": event, **finite(values)})
 
     def _apply(self, event: Event, *, is_past: bool = False) -> None:
-        """Change the state as an event says; one of the past also tells the searcher and the halving what they did."""
+        """Change the state as an event says; past events also replay what sampler and scheduler did for them."""
         apply_event(self.trials, event)
         match event["event"]:
             case "suggested" if is_past and event["attempts"]:
-                self._proposals.repeat(event["number"], dict(event["params"]), attempts=event["attempts"])
+                self._sampler.replay(event["number"], dict(event["params"]), attempts=event["attempts"])
             case "report":
                 trial = self.trials[event["trial"]]
                 score = self.score(trial)
-                # The searcher hears the first seed's reports, and the median in the end.
+                # The sampler sees the reports of a configuration's first trial, and the median in the end.
                 if score is not None and trial.number == self._first(trial.number):
-                    self._proposals.on_report(trial.number, index=trial.index, score=score, usd=trial.usd)
+                    self._sampler.on_report(trial.number, index=trial.index, score=score, usd=trial.usd)
             case "decision" if is_past:
-                self._decide(self.trials[event["trial"]], event["index"])
+                self._decide(self.trials[event["trial"]])
             case "ended":
                 self._running.pop(event["trial"], None)
                 self._complete(self.trials[event["trial"]])
 
     def _complete(self, trial: Trial) -> None:
-        """Tell the searcher how a configuration ended, once all its seeds have."""
-        same = self._same(trial)
-        if len(same) == self.space.limits.seeds and all(one.status in ENDED for one in same):
-            worst = max((one.status for one in same), key=ENDED.index)
-            self._proposals.complete(self._first(trial.number), status=worst, score=self.median(trial))
+        """Report a trial's end to the scheduler; once all seeds of its configuration have ended, to the sampler too."""
+        self._scheduler.complete(trial)
+        configuration = self._configuration(trial)
+        is_whole = len(configuration) == self.space.limits.seeds
+        if is_whole and all(one.status in ENDED for one in configuration):
+            worst = max((one.status for one in configuration), key=ENDED.index)
+            self._sampler.complete(self._first(trial.number), status=worst, score=self.median(trial))
+
+    def _configuration(self, trial: Trial) -> list[Trial]:
+        """Return the trials with this one's parameters that have been drawn, one for each seed."""
+        first = self._first(trial.number)
+        names = (trial_name(number) for number in range(first, first + self.space.limits.seeds))
+        return [self.trials[name] for name in names if name in self.trials]
+
+    def _first(self, number: int) -> int:
+        """Return the number of the first trial with the same parameters."""
+        return first_number(number, num_seeds=self.space.limits.seeds)
 
 
-def _told(funds: Funds | None) -> dict[str, Any]:
-    """Return what an event says of the funds that it was decided upon; nothing where there is no budget."""
+def _with_funds(funds: Funds | None) -> dict[str, Any]:
+    """Return the funds for the event of a decision that was based on them; nothing where there is no budget."""
     return {} if funds is None else {"funds": funds.values()}

@@ -33,6 +33,7 @@ from raysent.sweeps.preparation import Progress, prepare_space
 from raysent.sweeps.ray_tune import run_trials
 from raysent.sweeps.record import SweepRecord, change_limits, load_record, save_record, trial_folder, write_trials_table
 from raysent.sweeps.space import SearchSpace
+from raysent.sweeps.trackers import make_trackers
 from raysent.sweeps.trial import ENDED, Trial
 from raysent.training.checkpoint import drop_checkpoints
 from raysent.training.ray_session import output_to_stderr, ray_session
@@ -242,7 +243,8 @@ def _sweep(
     """Rebuild the conductor from the journal, and train until nothing is left."""
     space = record.space
     budget, prices = _budget(record), Prices(space.cost, spot=spot)
-    journal = Journal(folder, listener=listener)
+    trackers = make_trackers(space, folder)
+    journal = Journal(folder, listeners=[*([] if listener is None else [listener]), trackers])
     try:
         controller = SweepController(space, seed=record.seed, write=journal.write, past=journal.past, budget=budget)
         interrupted = False
@@ -266,6 +268,7 @@ def _sweep(
         trials = list(controller.trials.values())
         return SweepResult(folder, trials, controller.best, interrupted, controller.closed, spent_usd(folder))
     finally:
+        trackers.close()
         journal.close()
 
 

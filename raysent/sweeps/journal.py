@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +39,14 @@ Listener = Callable[[Event], None]
 class Journal:
     """A journal that one driver at a time may append to."""
 
-    def __init__(self, folder: Path, *, listener: Listener | None = None) -> None:
+    def __init__(self, folder: Path, *, listeners: Sequence[Listener] = ()) -> None:
         """Open the journal of a run folder, taking its lock.
 
         Raises:
             ArtifactError: If another process is at work on the run, or the folder cannot be written.
         """
         self.path = folder / JOURNAL_FILE
-        self._listener = listener
+        self._listeners = listeners
         # A time of day that is set meanwhile must not change how long this sitting has lasted.
         self._began = time.time() - time.monotonic()
         self._lease = Lease(folder)
@@ -62,8 +62,8 @@ class Journal:
         """Append one event, push it to the disk, and tell the listener; NaN and infinity are written as null."""
         line = {"event": event, "time": round(self._began + time.monotonic(), 3), **finite(values)}
         self._lines.append(line)
-        if self._listener is not None:
-            self._listener(line)
+        for listener in self._listeners:
+            listener(line)
         return line
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Derive every decision of a sweep again from its journal: what was proposed, who went on, where the money ended.
+"""Every decision of a sweep derived again from its journal: proposals, seeds, which trials continued, the budget's end.
 
-The journal's reports, endings and funds are taken as they happened; everything else is asked of a new conductor, call
-by call, and must come out the same to the last bit.
+Reports, ends and funds are taken as they happened. A new controller makes everything else, call by call, and it must be
+the same to the last bit; only the wording of reasons may differ.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from raysent.cost import Budget, Funds
+from raysent.errors import ConfigError
+from raysent.sweeps.components import replay_problem
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.journal import Event, finite
-from raysent.sweeps.samplers.optuna_samplers import Sampler
+from raysent.sweeps.samplers import Sampler, make_sampler
+from raysent.sweeps.schedulers import make_scheduler
 from raysent.sweeps.space import SearchSpace
 
-# What nobody decided.
+# Events that are no decision.
 _BETWEEN = ("interrupted", "completed")
+_NOT_COMPARED = ("time", "reason")
 
 
 @dataclass(frozen=True)
@@ -26,19 +30,19 @@ class Replayed:
 
     Attributes:
         num_events: Events of the journal.
-        num_derived: Those of them that came out of the conductor again.
-        num_sittings: Times that a driver took the sweep up.
-        difference: Where the first event that came out otherwise stands, and what came; empty where all are the same.
+        num_derived: Those that were derived and are the same.
+        num_sessions: Sessions of the sweep.
+        difference: The first event that differs and what was derived in its place; empty where all are the same.
     """
 
     num_events: int
     num_derived: int
-    num_sittings: int
+    num_sessions: int
     difference: str = ""
 
 
 def replay(
-    space: SearchSpace, *, seed: int, events: Sequence[Event], searcher: Callable[[], Sampler] | None = None
+    space: SearchSpace, *, seed: int, events: Sequence[Event], sampler: Callable[[], Sampler] | None = None
 ) -> Replayed:
     """Derive a sweep's decisions again.
 
@@ -46,37 +50,51 @@ def replay(
         space: What was searched.
         seed: The sweep's seed.
         events: Its journal.
-        searcher: Makes what proposes trials; None for the space's sampler.
+        sampler: Makes what proposes trials, once for each session; None for the space's own.
+
+    Raises:
+        ConfigError: If the sampler or the scheduler cannot be replayed.
     """
-    said: list[Event] = []
+    make = sampler or (lambda: make_sampler(space, seed=seed))
+    problem = not_replayable(space, sampler=make())
+    if problem:
+        raise ConfigError(f"{problem}, so its decisions cannot be derived again")
+    derived: list[Event] = []
 
     def write(event: str, **values: Any) -> None:
-        said.append({"event": event, **finite(values)})
+        derived.append({"event": event, **finite(values)})
 
     controller: SweepController | None = None
-    derived = sittings = at = 0
+    num_derived = sessions = at = 0
     while at < len(events):
         event = events[at]
         if event["event"] == "session":
             budget = Budget(**event["budget"]) if event.get("budget") else None
-            proposals = None if searcher is None else searcher()
-            controller = SweepController(
-                space, seed=seed, write=write, past=events[:at], budget=budget, proposals=proposals
-            )
-            sittings += 1
+            controller = SweepController(space, seed=seed, write=write, past=events[:at], budget=budget, sampler=make())
+            sessions += 1
         if controller is None or event["event"] in ("session", *_BETWEEN):
             at += 1
             continue
-        said.clear()
+        derived.clear()
         _CALLS[event["event"]](controller, events, at)
-        for answer in said or [{"event": "nothing"}]:
+        for one in derived or [{"event": "nothing"}]:
             if at == len(events) or events[at]["event"] == "session":
                 break  # the driver was killed before it wrote the rest
-            if not _is_same(events[at], answer):
-                told = {key: value for key, value in events[at].items() if key != "time"}
-                return Replayed(len(events), derived, sittings, f"event {at + 1}: {told}; derived: {answer}")
-            derived, at = derived + 1, at + 1
-    return Replayed(len(events), derived, sittings)
+            if not _is_same(events[at], one):
+                recorded = {key: value for key, value in events[at].items() if key != "time"}
+                return Replayed(len(events), num_derived, sessions, f"event {at + 1}: {recorded}; derived: {one}")
+            num_derived, at = num_derived + 1, at + 1
+    return Replayed(len(events), num_derived, sessions)
+
+
+def not_replayable(space: SearchSpace, *, sampler: Sampler | None = None) -> str:
+    """Return why a sweep of a space could not be replayed, with the setting; empty where it could."""
+    chosen = {
+        f"limits.sampler: {space.limits.sampler.type}": sampler or make_sampler(space, seed=0),
+        f"limits.scheduler: {space.limits.scheduler.type}": make_scheduler(space, seed=0),
+    }
+    problems = (f"{name}: {problem}" for name, one in chosen.items() if (problem := replay_problem(one)))
+    return next(problems, "")
 
 
 def budget_values(budget: Budget) -> dict[str, Any]:
@@ -84,31 +102,32 @@ def budget_values(budget: Budget) -> dict[str, Any]:
     return asdict(budget)
 
 
-def _is_same(written: Event, said: Event) -> bool:
-    """Compare what the journal says; an older one may say less."""
-    return all(said.get(key) == value for key, value in written.items() if key != "time")
+def _is_same(recorded: Event, derived: Event) -> bool:
+    """Compare two events; an older version may have recorded less."""
+    return all(derived.get(key) == value for key, value in recorded.items() if key not in _NOT_COMPARED)
 
 
 def _suggest(controller: SweepController, events: Sequence[Event], at: int) -> None:
     following = events[at : at + 2]
     funds = next((event.get("funds") for event in following if event["event"] in ("started", "refused")), None)
-    # A driver that was killed between the two events had funds that nobody kept; none were refused.
+    # Of a driver that was killed between the two events the funds are lost; they were not refused.
     controller.suggest(Funds.from_values(funds))
 
 
 def _report(controller: SweepController, events: Sequence[Event], at: int) -> None:
     event = events[at]
     trial = controller.trials[event["trial"]]
-    is_told_again = event["event"] == "decision"
+    metrics: dict[str, Any] = dict(event.get("metrics", trial.metrics))
+    is_repeated = event["event"] == "decision"
     following = events[at : at + 2]
     funds = next((one.get("funds") for one in following if one["event"] == "decision"), None)
     controller.report(
         trial.name,
         index=event["index"],
-        num_reports=trial.num_reports if is_told_again else event["num_reports"],
-        metrics=dict(trial.metrics if is_told_again else event["metrics"]),  # type: ignore[arg-type]
-        seconds=trial.seconds if is_told_again else event["seconds"],
-        usd=trial.usd if is_told_again else event.get("usd", 0.0),
+        num_reports=trial.num_reports if is_repeated else event["num_reports"],
+        metrics=metrics,
+        seconds=trial.seconds if is_repeated else event["seconds"],
+        usd=trial.usd if is_repeated else event.get("usd", 0.0),
         funds=Funds.from_values(funds),
     )
 

@@ -13,6 +13,8 @@ from typing import Any
 
 # Section of a search space (empty for the top level) -> retired key -> new key.
 RETIRED_KEYS: Mapping[str, Mapping[str, str]] = {"": {"judge": "evaluation"}, "evaluation": {"each": "stratify_by"}}
+# Samplers of version 0.1 that are gone -> what to use.
+RETIRED_SAMPLERS = {"ei_per_usd": "tpe with limits.rung_unit: usd"}
 _RECORD_KEYS = {"judging": "evaluation"}
 _EVENT_KEYS = {"session": {"spent_s": "earlier_s"}}
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raysent.sweeps.schedulers.asha import SuccessiveHalving
-
 REDUCTION_FACTOR, NUM_REPORTS = 2, 4
-_HALVING = SuccessiveHalving(mode="max", reduction_factor=REDUCTION_FACTOR)
+RUNGS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ MOMENTS = {
     for moment in (
         Moment("start", lambda sight: _line(sight, "started"), num_sights=2),
         Moment("training", lambda sight: sight.kind == "look", num_sights=12),
-        Moment("rung", lambda sight: _line(sight, "report") and _HALVING.is_rung(sight.value["index"]), num_sights=4),
+        Moment("rung", lambda sight: _line(sight, "report") and sight.value["index"] in RUNGS, num_sights=4),
         Moment("evaluation", lambda sight: sight.kind == "file" and "evaluation" in sight.path.parts, num_sights=4),
         Moment("ensemble", lambda sight: sight.kind == "file" and sight.path.name == "ensemble.json", num_sights=1),
     )

@@ -1,1 +1,93 @@
-"""Which trials continue; one file per scheduler."""
+"""Which trials continue: a module defines `SCHEDULERS`, a table of names and classes.
+
+Another package adds a scheduler by an entry point `raysent.schedulers` whose value is such a module.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from raysent.config import StrictModel
+from raysent.sweeps.components import SCHEDULERS, build
+from raysent.sweeps.space.space import SearchSpace
+from raysent.sweeps.trial import Trial
+
+
+class Decision(NamedTuple):
+    """Whether a trial continues after a report, and why not."""
+
+    should_continue: bool
+    reason: str = ""
+
+
+CONTINUE = Decision(should_continue=True)
+
+
+class Scheduler(Protocol):
+    """Decides at each report whether the trial continues.
+
+    Calls: `on_report` for the reports of all trials in the order in which they arrive, and `complete` once for each
+    trial that has ended. A resumed sweep repeats the calls of the journal and keeps the recorded decisions. A scheduler
+    whose decisions do not follow from these calls and the seed sets `replay_problem`.
+    """
+
+    def on_report(self, trial: Trial, *, score: float) -> Decision:
+        """Record a trial's last report and decide.
+
+        Args:
+            trial: The trial, with this report in it; after the last report there is nothing to stop.
+            score: The metric's value; NaN where it is not a number.
+        """
+
+    def complete(self, trial: Trial) -> None:
+        """Record that a trial has ended."""
+
+    def next_rung(self, index: int) -> int | None:
+        """Return the first report after `index` at which a trial may be stopped; None if it is never stopped.
+
+        Under ``on_budget: finish-rung`` the money up to there is set aside.
+        """
+
+
+class SchedulerType(Protocol):
+    """A class of schedulers, as a table names it.
+
+    Attributes:
+        Config: Its settings, which a search space gives beside `type`.
+    """
+
+    Config: type[StrictModel]
+
+    def __call__(self, space: SearchSpace, config: Any, *, seed: int) -> Scheduler:
+        """Return a scheduler for a space; raise `ConfigError` where settings and space do not fit."""
+
+
+def make_scheduler(space: SearchSpace, *, seed: int) -> Scheduler:
+    """Return the scheduler that `limits.scheduler` of a space names.
+
+    Raises:
+        ConfigError: With file and line, if there is none of that name, or its settings are wrong.
+    """
+    scheduler: Scheduler = build(SCHEDULERS, space, space.limits.scheduler, at="limits.scheduler", seed=seed)
+    return scheduler
+
+
+def rungs_of(scheduler: Scheduler, *, num_reports: int) -> list[int]:
+    """Return the reports of a run at which a trial may be stopped, its end left out."""
+    rungs: list[int] = []
+    index: int | None = scheduler.next_rung(0)
+    while index is not None and index < num_reports:
+        rungs.append(index)
+        index = scheduler.next_rung(index)
+    return rungs
+
+
+__all__ = [
+    "CONTINUE",
+    "SCHEDULERS",
+    "Decision",
+    "Scheduler",
+    "SchedulerType",
+    "make_scheduler",
+    "rungs_of",
+]

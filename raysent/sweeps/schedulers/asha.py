@@ -1,17 +1,26 @@
-"""Asynchronous successive halving: which trials go on. Plain values in and out, so a simulator can drive it.
+"""Asynchronous successive halving, and a scheduler that never stops a trial.
 
 Source: Li et al. 2020, "A system for massively parallel hyperparameter tuning", algorithm 2 (the stopping form).
+Differs: a rung may be divided by dollars, see `ASHA`.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
-from typing import Literal
+from typing import ClassVar
+
+import pydantic
+
+from raysent.config import StrictModel
+from raysent.sweeps.components import NoSettings
+from raysent.sweeps.schedulers import CONTINUE, Decision
+from raysent.sweeps.space.space import SearchSpace
+from raysent.sweeps.trial import Trial
 
 
 class Rung:
-    """The scores that have come to a rung, kept in order, each with its weight."""
+    """The scores of the trials that have reached a rung, in order, each with a weight."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[float, float]] = {}
@@ -19,23 +28,23 @@ class Rung:
         self._weights: list[float] = []
 
     def __len__(self) -> int:
-        """Return how many have come."""
+        """Return how many trials have reached the rung."""
         return len(self._of)
 
     def weight(self, best: int | None = None) -> float:
-        """Return the weight of so many of the best; None for all."""
+        """Return the weight of the `best` trials; of all if None."""
         return sum(self._weights[len(self) - best :] if best is not None else self._weights)
 
     def __contains__(self, trial: str) -> bool:
-        """Return whether a trial has come."""
+        """Return whether a trial has reached the rung."""
         return trial in self._of
 
     def better(self, trial: str) -> int:
-        """Return how many are better than a trial."""
+        """Return how many trials are better than this one."""
         return len(self) - bisect.bisect_right(self._scores, self._of[trial][0])
 
     def place(self, trial: str, score: float, *, weight: float = 1.0) -> None:
-        """Take a trial's score, higher is better, in place of one it had."""
+        """Add a trial's score, higher is better; it replaces an earlier one."""
         if trial in self._of:
             old = self._of[trial]
             at = next(
@@ -50,32 +59,53 @@ class Rung:
         self._weights.insert(at, weight)
 
 
-class SuccessiveHalving:
-    """Decides at rungs whether a trial is among the best that have come so far.
+class ASHASettings(StrictModel):
+    """Settings of `asha`.
 
-    A rung is a report index: `grace_reports` times a power of `reduction_factor`. Reports come after equal shares of
-    a run's training, so trials of different batch sizes meet at a rung with the same number of sentences behind them.
-
-    By `report`, the best third of the trials goes on (where the factor is 3); by `usd`, the best ones that a third of
-    the rung's dollars was spent on: a wide encoder takes as much of the third as it cost. Where all trials cost the
-    same, both are the same.
+    Attributes:
+        reduction_factor: Of the trials that reach a rung, one in this many continues.
+        grace_reports: No trial is stopped before this many reports.
     """
 
-    def __init__(
-        self, *, mode: Literal["max", "min"], reduction_factor: int = 3, grace_reports: int = 1, unit: str = "report"
-    ) -> None:
-        self._sign = 1.0 if mode == "max" else -1.0
-        self._factor = reduction_factor
-        self._grace = grace_reports
-        self._unit = unit
-        self.rungs: dict[int, Rung] = {}
+    reduction_factor: int = pydantic.Field(default=3, ge=2)
+    grace_reports: int = pydantic.Field(default=1, ge=1)
 
-    def is_rung(self, index: int) -> bool:
-        """Return whether trials are compared after report `index`."""
-        rung = self._grace
-        while rung < index:
-            rung *= self._factor
-        return rung == index
+
+class ASHA:
+    """Asynchronous successive halving: at a rung the best of the trials that have reached it continue.
+
+    A rung is a report index: `grace_reports` times a power of `reduction_factor`. Reports follow equal shares of a
+    run's training, so trials of different batch sizes meet at a rung after the same number of sentences.
+
+    With ``limits.rung_unit: report`` the best third of the trials continues (where the factor is 3). With `usd` the
+    best ones continue on which a third of the rung's dollars was spent, decided again at every later report: a wide
+    encoder takes as much of the third as it cost. Where all trials cost the same, both are the same.
+    """
+
+    Config: ClassVar[type[StrictModel]] = ASHASettings
+
+    def __init__(self, space: SearchSpace, config: ASHASettings, *, seed: int = 0) -> None:  # noqa: ARG002
+        self._sign = 1.0 if space.mode == "max" else -1.0
+        self._factor, self._grace = config.reduction_factor, config.grace_reports
+        self._by_usd = space.limits.rung_unit == "usd"
+        self._rungs: dict[int, Rung] = {}
+
+    def on_report(self, trial: Trial, *, score: float) -> Decision:
+        """Record a trial's score if it is at a rung, and decide; NaN never continues."""
+        if trial.index >= trial.num_reports:
+            return CONTINUE
+        if math.isnan(score):
+            return Decision(False, "its score is not a number")
+        is_rung = self.next_rung(trial.index - 1) == trial.index
+        if is_rung:
+            rung = self._rungs.setdefault(trial.index, Rung())
+            rung.place(trial.name, self._sign * score, weight=max(trial.usd, 1e-9))
+        if self._by_usd:
+            return self._by_dollars(trial.name)
+        return self._by_place(trial.name, trial.index) if is_rung else CONTINUE
+
+    def complete(self, trial: Trial) -> None:
+        """Keep its scores: they count at the rungs that it reached."""
 
     def next_rung(self, index: int) -> int:
         """Return the first report after `index` at which trials are compared."""
@@ -84,42 +114,43 @@ class SuccessiveHalving:
             rung *= self._factor
         return rung
 
-    def should_continue(self, trial: str, *, index: int, score: float, usd: float = 0.0) -> tuple[bool, str]:
-        """Record a trial's score at a report and say whether it goes on.
-
-        Args:
-            trial: The trial's name.
-            index: The report's index, from 1.
-            score: The metric's value; NaN never goes on.
-            usd: What the trial has cost by now; counts by `usd` alone.
-
-        Returns:
-            Whether the trial goes on, and why not.
-        """
-        if math.isnan(score):
-            return False, "its score is not a number"
-        if self.is_rung(index):
-            rung = self.rungs.setdefault(index, Rung())
-            rung.place(trial, self._sign * score, weight=max(usd, 1e-9))
-        if self._unit == "usd":
-            return self._by_dollars(trial)
-        return self._by_place(trial, index) if self.is_rung(index) else (True, "")
-
-    def _by_place(self, trial: str, index: int) -> tuple[bool, str]:
-        """Ask whether a trial is among the best of a rung."""
-        rung = self.rungs[index]
+    def _by_place(self, trial: str, index: int) -> Decision:
+        """Return whether a trial is among the best of a rung."""
+        rung = self._rungs[index]
         better = rung.better(trial)
         kept = math.ceil(len(rung) / self._factor)
         if better < kept:
-            return True, ""
-        return False, f"place {better + 1} of {len(rung)} after report {index}; the best {kept} go on"
+            return CONTINUE
+        return Decision(False, f"place {better + 1} of {len(rung)} after report {index}; the best {kept} continue")
 
-    def _by_dollars(self, trial: str) -> tuple[bool, str]:
-        """Ask whether a trial is within its part of the dollars of every rung that it has passed."""
-        for index, rung in self.rungs.items():
+    def _by_dollars(self, trial: str) -> Decision:
+        """Return whether a trial is within its part of the dollars of every rung that it has reached."""
+        for index, rung in self._rungs.items():
             if trial in rung:
                 better_usd, all_usd = rung.weight(rung.better(trial)), rung.weight()
                 if better_usd * self._factor >= all_usd:
-                    told = f"{better_usd:.2g} of {all_usd:.2g} usd up to report {index} went to better ones"
-                    return False, f"{told}; one part in {self._factor} goes on"
-        return True, ""
+                    spent = f"{better_usd:.2g} of {all_usd:.2g} usd up to report {index} were spent on better trials"
+                    return Decision(False, f"{spent}; one part in {self._factor} continues")
+        return CONTINUE
+
+
+class NoScheduler:
+    """Never stops a trial."""
+
+    Config: ClassVar[type[StrictModel]] = NoSettings
+
+    def __init__(self, space: SearchSpace, config: NoSettings, *, seed: int = 0) -> None:
+        """Keep nothing."""
+
+    def on_report(self, trial: Trial, *, score: float) -> Decision:  # noqa: ARG002
+        """Continue."""
+        return CONTINUE
+
+    def complete(self, trial: Trial) -> None:
+        """Keep nothing."""
+
+    def next_rung(self, index: int) -> None:
+        """Return None: a trial always continues to its end."""
+
+
+SCHEDULERS = {"asha": ASHA, "none": NoScheduler}

@@ -1,6 +1,6 @@
 """search_spaces/*.yaml -> checked domains and a `RunConfig` per trial; no Ray."""
 
-from raysent.sweeps.space.limits import EvaluationConfig, Limits, SchedulerConfig
+from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, Limits
 from raysent.sweeps.space.reading import (
     apply_overrides,
     find_space,
@@ -16,12 +16,12 @@ from raysent.sweeps.space.space import Choice, Domain, Interval, Params, SearchS
 
 __all__ = [
     "Choice",
+    "ComponentChoice",
     "Domain",
     "EvaluationConfig",
     "Interval",
     "Limits",
     "Params",
-    "SchedulerConfig",
     "SearchSpace",
     "apply_overrides",
     "find_space",

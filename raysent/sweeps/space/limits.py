@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pydantic
 
@@ -12,18 +12,47 @@ from raysent.cost import Duration, parse_duration
 from raysent.sweeps.journal_v1 import RETIRED_KEYS
 
 
-class SchedulerConfig(StrictModel):
-    """How trials are stopped early.
+class ComponentChoice(pydantic.BaseModel):
+    """A sampler, scheduler or tracker: its name, or a mapping of `type` and its settings.
 
     Attributes:
-        type: `asha` (asynchronous successive halving) or `none`.
-        reduction_factor: Of the trials that reach a rung, one in this many goes on.
-        grace_reports: No trial is stopped before this many reports.
+        type: The name of the component.
     """
 
-    type: Literal["asha", "none"] = "asha"
-    reduction_factor: int = pydantic.Field(default=3, ge=2)
-    grace_reports: int = pydantic.Field(default=1, ge=1)
+    model_config = pydantic.ConfigDict(extra="allow", frozen=True, strict=True)
+
+    type: str
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"type": value} if isinstance(value, str) else value
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was given beside `type`."""
+        return dict(self.model_extra or {})
+
+
+class SamplerChoice(ComponentChoice):
+    """What proposes parameters.
+
+    Attributes:
+        type: `tpe`, `random`, `qmc`, `gp`, `optuna` (any sampler of Optuna's by name), or a sampler of another package.
+    """
+
+    type: str = "tpe"
+
+
+class SchedulerChoice(ComponentChoice):
+    """What stops trials early.
+
+    Attributes:
+        type: `asha` (asynchronous successive halving), `none`, `optuna` (any pruner of Optuna's by name), `tune` (a
+            scheduler of Ray Tune's by name), or a scheduler of another package.
+    """
+
+    type: str = "asha"
 
 
 class Limits(StrictModel):
@@ -31,18 +60,18 @@ class Limits(StrictModel):
 
     Attributes:
         trials: Trials in all.
-        seeds: Trials of the same values in a row, each with a seed of its own; what these are worth is their median.
+        seeds: Trials with the same parameters, each with a seed of its own; a configuration is worth their median.
         concurrent: Trials at once; None for as many as fit.
         workers_per_trial: Ray Train workers of each trial.
         gpus_per_worker: GPUs of each worker, may be a fraction; None for one where there are GPUs, less for trials of
             one worker that leave room for others on it, none without GPUs.
-        time: Wall-clock after which no trial is started and each running one stops at its next report.
-        backend: `actor` trains inside reused Tune actors, `train` on Ray Train workers; `auto` takes the actors for one
-            worker without a GPU.
-        sampler: Optuna's sampler, or `ei_per_usd`: expected improvement per dollar.
-        scheduler: How trials are stopped early.
-        rung_unit: What a rung is shared out in: `report`, the best third of its trials goes on, or `usd`, the best
-            that a third of its dollars was spent on, asked again at every report.
+        time: Wall-clock time after which no trial starts and each running one stops at its next report.
+        backend: `actor` trains inside reused Tune actors, `train` on Ray Train workers; `auto` chooses the actors for
+            one worker without a GPU.
+        sampler: What proposes parameters: a name, or a mapping of `type` and its settings.
+        scheduler: What stops trials early: a name, or a mapping of `type` and its settings.
+        rung_unit: How `asha` divides a rung: by `report`, the best third of its trials continue; by `usd`, the best
+            that a third of its dollars was spent on, decided again at every report.
     """
 
     trials: int = pydantic.Field(default=12, ge=1)
@@ -52,8 +81,8 @@ class Limits(StrictModel):
     gpus_per_worker: float | None = pydantic.Field(default=None, ge=0)
     time: Duration | None = None
     backend: Literal["auto", "actor", "train"] = "auto"
-    sampler: Literal["tpe", "random", "qmc", "gp", "ei_per_usd"] = "tpe"
-    scheduler: SchedulerConfig = SchedulerConfig()
+    sampler: SamplerChoice = SamplerChoice()
+    scheduler: SchedulerChoice = SchedulerChoice()
     rung_unit: Literal["report", "usd"] = "report"
 
     @property

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import pydantic
 
 from raysent.config import (
+    UPGRADE,
     Document,
     KeyPath,
     Override,
@@ -34,8 +35,9 @@ from raysent.config import (
 from raysent.config import validate as validate_document
 from raysent.cost import CostConfig
 from raysent.errors import ConfigError, did_you_mean
+from raysent.sweeps.components import check_components
 from raysent.sweeps.journal_v1 import RETIRED_KEYS
-from raysent.sweeps.space.limits import EvaluationConfig, Limits
+from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, Limits
 from raysent.sweeps.space.space import FORMS, Choice, Domain, SearchSpace, parse_domain
 from raysent.training.run import RunConfig
 from raysent.training.validation import METRICS, Metric
@@ -56,6 +58,7 @@ class SpaceFile(StrictModel):
         limits: How much the sweep may use, and how it searches.
         cost: What machines cost and what the sweep may spend.
         evaluation: What is evaluated when all trials have ended.
+        trackers: Who follows the sweep while it runs: names, or mappings of `type` and settings.
     """
 
     retired_names: ClassVar[Mapping[str, str]] = RETIRED_KEYS[""]
@@ -70,6 +73,7 @@ class SpaceFile(StrictModel):
     limits: Limits = Limits()
     cost: CostConfig = CostConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    trackers: list[ComponentChoice] = pydantic.Field(default_factory=list)
 
 
 def parse_space(document: Document, *, name: str, context: str | None = None) -> SearchSpace:
@@ -95,23 +99,19 @@ def parse_space(document: Document, *, name: str, context: str | None = None) ->
         limits=sections.limits,
         evaluation=sections.evaluation,
         cost=sections.cost,
+        trackers=sections.trackers,
         context=context,
     )
     stratum = space.evaluation.stratify_by
     if stratum is not None and stratum not in space.domains:
         message = f"must be a searched name; given {stratum!r}" + did_you_mean(stratum, space.domains)
         raise document.error(("evaluation", "stratify_by"), message)
-    _check_rungs(space)
-    _check_edges(space)
-    return space
-
-
-def _check_rungs(space: SearchSpace) -> None:
-    """Refuse dollars where nothing says what anything costs."""
-    if space.limits.sampler == "ei_per_usd" and not space.cost.is_priced:
-        raise space.document.error(("limits", "sampler"), "ei_per_usd needs a price; set cost.usd_per_hour")
     if space.limits.rung_unit == "usd" and not space.cost.is_priced:
-        raise space.document.error(("limits", "rung_unit"), "usd needs a price; set cost.usd_per_hour")
+        raise document.error(("limits", "rung_unit"), "usd needs a price; set cost.usd_per_hour")
+    _check_edges(space)
+    if context != UPGRADE:  # a recorded space was checked when its sweep started, and reports do without the components
+        check_components(space)
+    return space
 
 
 def _domain(document: Document, name: str, written: Any) -> Domain:
@@ -175,7 +175,7 @@ def schema() -> dict[str, Any]:
 
 FOLDER = "search_spaces"
 # Sections that an option may reach; any other name is one of the run's.
-_SECTIONS = frozenset({"base", "limits", "cost", "evaluation", "metric", "name", *RETIRED_KEYS[""]})
+_SECTIONS = frozenset({"base", "limits", "cost", "evaluation", "metric", "name", "trackers", *RETIRED_KEYS[""]})
 
 
 def find_space(name: str) -> Path:

@@ -18,7 +18,7 @@ import simpleeval
 from raysent.config import UPGRADE, Document, KeyPath, explain, original_names, set_dotted
 from raysent.cost import CostConfig
 from raysent.errors import ConfigError, RaysentError, did_you_mean
-from raysent.sweeps.space.limits import EvaluationConfig, Limits
+from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, Limits
 from raysent.training.run import RunConfig
 
 
@@ -149,6 +149,7 @@ class SearchSpace:
         limits: How much a sweep may use.
         evaluation: What happens when all trials have ended.
         cost: What machines cost and what a sweep may spend.
+        trackers: Who follows the sweep while it runs.
         context: `config.UPGRADE` for a space of an earlier version: its runs may have retired names.
     """
 
@@ -162,6 +163,7 @@ class SearchSpace:
     limits: Limits
     evaluation: EvaluationConfig
     cost: CostConfig
+    trackers: Sequence[ComponentChoice] = ()
     context: str | None = None
 
     def is_active(self, name: str, params: Params) -> bool:

@@ -1,0 +1,234 @@
+"""Schedulers: the contract of every one that is found, ASHA, and those of Optuna and Ray Tune by name."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from raysent.config import parse_yaml
+from raysent.errors import ConfigError, TrainingError
+from raysent.sweeps.components import replay_problem
+from raysent.sweeps.schedulers import SCHEDULERS, make_scheduler, rungs_of
+from raysent.sweeps.schedulers.asha import Rung
+from raysent.sweeps.space import SearchSpace, parse_space
+from raysent.sweeps.trial import Trial
+
+TEXT = """
+metric: %s
+base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}
+search: {training.learning_rate: {loguniform: [1e-4, 1e-2]}}
+limits: {scheduler: %s, rung_unit: %s}
+cost: {usd_per_hour: 1.0}
+"""
+# Settings of the schedulers that need some; every other one is tested as it is.
+SETTINGS = {
+    "optuna": [
+        "{type: optuna, name: MedianPruner, options: {n_startup_trials: 1}}",
+        "{type: optuna, name: SuccessiveHalvingPruner}",
+        "{type: optuna, name: HyperbandPruner, options: {max_resource: 9}}",
+        "{type: optuna, name: PercentilePruner, options: {percentile: 50.0, n_startup_trials: 1}}",
+        "{type: optuna, name: ThresholdPruner, options: {lower: -0.5, upper: 0.5}}",
+        "{type: optuna, name: PatientPruner, options: {wrapped_pruner: {name: MedianPruner}, patience: 0}}",
+    ],
+    "tune": [
+        "{type: tune, name: MedianStoppingRule, options: {time_attr: training_iteration, grace_period: 1, min_samples_required: 1}}",
+        "{type: tune, name: ASHAScheduler, options: {max_t: 9, reduction_factor: 2, brackets: 3}}",
+    ],
+}
+CHOICES = [choice for name in SCHEDULERS for choice in SETTINGS.get(name, [name])]
+NUM_REPORTS = 9
+
+
+def _space(scheduler: str, *, metric: str = "context_accuracy", unit: str = "report") -> SearchSpace:
+    return parse_space(parse_yaml(TEXT % (metric, scheduler, unit), source="s.yaml"), name="toy")
+
+
+def _report(scheduler, trial: Trial, score: float, *, usd: float = 0.0) -> bool:
+    """Give a trial its next report; returns whether it continues."""
+    trial.index, trial.num_reports, trial.status = trial.index + 1, NUM_REPORTS, "running"
+    trial.metrics, trial.seconds, trial.usd = {"context_accuracy": score, "context_nll": score}, 10.0 * trial.index, usd
+    return scheduler.on_report(trial, score=score).should_continue
+
+
+def _trial(number: int) -> Trial:
+    return Trial(f"{number:04d}", number, {"training.learning_rate": 0.001 * (number + 1)}, 0)
+
+
+def _trained(scheduler, *, num: int = 12, sign: float = 1.0) -> dict[str, int]:
+    """Train trials of a fixed quality, three at a time; returns how far each came."""
+    waiting, running = [_trial(number) for number in range(num)], []
+    reached = {}
+    while waiting or running:
+        while waiting and len(running) < 3:
+            running.append(waiting.pop(0))
+        for trial in list(running):
+            quality = random.Random(trial.number).gauss(0, 1)
+            should_continue = _report(scheduler, trial, sign * (quality - 1 / (trial.index + 1)))
+            if not should_continue or trial.index == NUM_REPORTS:
+                trial.status = "finished" if trial.index == NUM_REPORTS else "stopped"
+                scheduler.complete(trial)
+                reached[trial.name] = trial.index
+                running.remove(trial)
+    return reached
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("metric", ["context_accuracy", "context_nll"])
+def test_scheduler_keeps_good_trials_and_stops_some(choice, metric):
+    """The best trial comes to its end, and it is the same one where less is better."""
+    sign = 1.0 if metric == "context_accuracy" else -1.0
+    reached = _trained(make_scheduler(_space(choice, metric=metric), seed=1), sign=sign)
+    best = max(range(12), key=lambda number: random.Random(number).gauss(0, 1))
+    if "Threshold" not in choice:
+        assert reached[f"{best:04d}"] == NUM_REPORTS
+    # A patient pruner waits for a trial that no longer improves; these do.
+    assert (min(reached.values()) < NUM_REPORTS) == (choice != "none" and "Patient" not in choice)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_scheduler_is_a_function_of_its_seed_and_the_reports(choice):
+    """The same reports give the same decisions whatever the global generators do, which are left alone."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 - what some schedulers draw from
+    space = _space(choice)
+    first = _trained(make_scheduler(space, seed=1))
+    after = random.random(), np.random.random()  # noqa: NPY002
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    assert (random.random(), np.random.random()) == after  # noqa: NPY002
+    assert _trained(make_scheduler(space, seed=1)) == first
+    assert replay_problem(make_scheduler(space, seed=1)) == ""
+
+
+@pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice != "none"])
+def test_scheduler_stops_a_trial_whose_score_is_not_a_number(choice):
+    """Before its end; after the last report there is nothing to stop."""
+    scheduler = make_scheduler(_space(choice), seed=1)
+    trial = _trial(0)
+    assert not _report(scheduler, trial, math.nan)
+    last = _trial(1)
+    last.index = NUM_REPORTS - 1
+    assert _report(scheduler, last, math.nan)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_scheduler_takes_the_end_of_a_trial_that_never_reported(choice):
+    """A trial that failed before its first report changes nothing."""
+    scheduler = make_scheduler(_space(choice), seed=1)
+    failed = _trial(0)
+    failed.status, failed.num_reports = "failed", NUM_REPORTS
+    scheduler.complete(failed)
+    broken = _trial(1)
+    assert _report(scheduler, broken, 0.1) in (True, False)
+    broken.status = "failed"
+    scheduler.complete(broken)
+    assert _report(scheduler, _trial(2), 0.2) in (True, False)
+
+
+def test_rungs_are_those_of_the_scheduler():
+    """Powers of ASHA's factor, every report of the others, none where nothing is stopped."""
+    asha = "{type: asha, reduction_factor: 2, grace_reports: 3}"
+    found = {choice: rungs_of(make_scheduler(_space(choice), seed=0), num_reports=20) for choice in (asha, "none")}
+    assert found == {asha: [3, 6, 12], "none": []}
+    assert rungs_of(make_scheduler(_space("{type: optuna, name: NopPruner}"), seed=0), num_reports=4) == [1, 2, 3]
+
+
+def test_asha_keeps_the_best_third_at_rungs():
+    """At a rung one in three continues; between rungs everybody does."""
+    asha = make_scheduler(_space("asha"), seed=0)
+    trials = [_trial(number) for number in range(4)]
+    assert [_report(asha, trial, score) for trial, score in zip(trials, [5, 4, 6, 1], strict=True)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert _report(asha, trials[1], -9.0)
+
+
+def test_asha_says_the_place_of_a_stopped_trial():
+    """The reason has the place, how many came, and how many continue."""
+    asha = make_scheduler(_space("asha"), seed=0)
+    for number in range(3):
+        _report(asha, _trial(number), 1.0)
+    last = _trial(3)
+    last.index, last.num_reports = 1, NUM_REPORTS
+    decision = asha.on_report(last, score=0.5)
+    assert decision == (False, "place 4 of 4 after report 1; the best 2 continue")
+
+
+def test_asha_minimises_the_metric_of_a_loss():
+    """The smallest score is the best."""
+    asha = make_scheduler(_space("{type: asha, reduction_factor: 2}", metric="context_nll"), seed=0)
+    assert [_report(asha, _trial(number), score) for number, score in enumerate([2.0, 3.0, 1.0])] == [True, False, True]
+
+
+def test_asha_in_dollars_divides_a_rung_by_what_it_cost():
+    """Of trials at one rung those continue that a third of its dollars was spent on."""
+    asha = make_scheduler(_space("asha", unit="usd"), seed=0)
+    assert _report(asha, _trial(0), 0.5, usd=4.0)
+    worse = _trial(1)
+    # Four dollars of five were spent on a better one; by place, one in three of two would be this one's too.
+    assert not _report(asha, worse, 0.4, usd=1.0)
+    assert _report(asha, _trial(2), 0.6, usd=1.0)
+    worse.index = 1
+    decision = asha.on_report(worse, score=0.4)
+    assert decision.reason == "5 of 6 usd up to report 1 were spent on better trials; one part in 3 continues"
+
+
+def test_asha_in_dollars_decides_again_at_every_report():
+    """The first at a rung continues for want of others; later results count against it at its next report."""
+    asha = make_scheduler(_space("asha", unit="usd"), seed=0)
+    first = _trial(0)
+    assert _report(asha, first, 0.1, usd=1.0)
+    assert _report(asha, _trial(1), 0.9, usd=1.0)
+    assert not _report(asha, first, 0.8, usd=2.0)
+
+
+def test_rung_keeps_scores_in_order_with_their_weights():
+    """Ties are not better; a score given again replaces the first, with its weight."""
+    rung = Rung()
+    for name, score, weight in (("a", 1.0, 1.0), ("b", 3.0, 2.0), ("c", 1.0, 4.0)):
+        rung.place(name, score, weight=weight)
+    assert [rung.better(name) for name in "abc"] == [1, 0, 1]
+    assert (len(rung), rung.weight(), rung.weight(1), rung.weight(0)) == (3, 7.0, 2.0, 0)
+    rung.place("c", 5.0, weight=8.0)
+    assert [rung.better(name) for name in "abc"] == [2, 1, 0]
+    assert (rung.weight(), rung.weight(1), "c" in rung, "d" in rung) == (11.0, 8.0, True, False)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ("ashaa", r"^s.yaml:5: limits.scheduler: unknown scheduler; did you mean 'asha'\?$"),
+        ("{type: asha, reduction_factor: 1}", r"limits.scheduler.reduction_factor: must be greater than or equal to 2; given 1"),
+        ("{type: optuna, name: Median}", r"name: no class Median in optuna.pruners; did you mean 'MedianPruner'\?$"),
+        (
+            "{type: optuna, name: MedianPruner, options: {n_startup: 5}}",
+            r"options.n_startup: unknown option of MedianPruner; did you mean 'n_startup_trials'\?$",
+        ),
+        ("{type: optuna, name: MedianPruner, options: {n_startup_trials: -1}}", r"options: MedianPruner: Number of startup"),
+        ("{type: tune, name: PopulationBasedTraining}", r"PopulationBasedTraining: must decide on results alone, as ASHA"),
+        ("{type: tune, name: HyperBandScheduler}", r"HyperBandScheduler: must decide on results alone"),
+        ("{type: tune, name: MedianStoppingRule, options: {hard_stop: false}}", r"options.hard_stop: must be true; trials"),
+        ("{type: tune, name: ASHAScheduler, options: {metric: loss}}", r"options: must not give metric or mode; the space's"),
+        ("{type: tune, name: ASHAScheduler, options: {max_t: 0}}", r"options: ASHAScheduler: Max \(time_attr\) not valid!$"),
+    ],
+)  # fmt: skip
+def test_a_wrong_scheduler_is_one_line_before_anything_starts(choice, message):
+    """File, line, the setting and what it should be, when the space is read."""
+    with pytest.raises(ConfigError, match=message):
+        _space(choice)
+
+
+def test_a_tune_scheduler_that_pauses_trials_is_refused_when_it_does():
+    """Nothing else than stopping is done to a trial."""
+    scheduler = make_scheduler(_space("{type: tune, name: FIFOScheduler}"), seed=0)
+    scheduler._scheduler.on_trial_result = lambda *_: "PAUSE"
+    with pytest.raises(
+        TrainingError, match="limits.scheduler: FIFOScheduler decided PAUSE; it must decide CONTINUE or"
+    ):
+        _report(scheduler, _trial(0), 0.5)
