@@ -74,6 +74,42 @@ def test_negative_is_never_the_sentence_nor_its_partner(kind):
         assert ((chosen >= 0) & (chosen < 12)).all()
 
 
+def negatives_at(done: float, **settings: Any) -> float:
+    """Return the loss of one batch after a part of the run."""
+    objective = build_objective(Config(**settings), build_context())
+    objective.before_step(done)
+    loss: float = objective(ToyRead(1), toy_batch(PairBatches, 9), generator=torch.Generator().manual_seed(3)).item()
+    return loss
+
+
+@pytest.mark.parametrize("kind", ["max", "mix"])
+def test_negatives_are_random_in_the_first_part_of_a_run(kind):
+    """Before `random_part` the loss is that of random negatives, from then on that of the chosen kind."""
+    random, chosen = (negatives_at(0.9, negatives=name, random_part=0.0) for name in ("random", kind))
+    assert random != pytest.approx(chosen)
+    for done, expected in ((0.0, random), (0.24, random), (0.25, chosen), (0.9, chosen)):
+        assert negatives_at(done, negatives=kind, random_part=0.25) == pytest.approx(expected)
+
+
+def test_random_part_is_half_unless_the_start_is_trained(tmp_path: Path):
+    """The default for any start, for the released code's variant, and for a run that continues from a model."""
+    assert Config().resolved_random_part == 0.5
+    assert Config(variant="authors").resolved_random_part == 0.0
+    fit(pairs_run(tmp_path, training__max_steps=1, training__num_reports=1), tmp_path / "run")
+    continued = pairs_run(tmp_path, encoder=None, initial=str(tmp_path / "run"))
+    assert continued.objective.resolved_random_part == 0.0
+
+
+def test_warm_up_resumes_where_it_stopped(tmp_path: Path):
+    """A run that is stopped in its random part and resumed gives the same vectors."""
+    changes = {"objective": {**MARGIN, "random_part": 0.6}, "training__max_steps": 6, "training__num_reports": 3}
+    fit(pairs_run(tmp_path, **changes), tmp_path / "whole")
+    fit(pairs_run(tmp_path, **changes), tmp_path / "halves", report=lambda report: report.index != 1)
+    fit(pairs_run(tmp_path, **changes), tmp_path / "halves")
+    one, two = (load(tmp_path / folder).encode(["w1 w2", "w3"]) for folder in ("whole", "halves"))
+    np.testing.assert_array_equal(one, two)
+
+
 def test_scrambled_pairs_keep_their_words():
     """All, no or some pairs are shuffled; a sentence keeps its words."""
     batch, generator = toy_batch(PairBatches, 40), torch.Generator().manual_seed(0)

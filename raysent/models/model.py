@@ -367,6 +367,11 @@ class SentenceModel(nn.Module, SentenceEncoder):
         penalties = [objective.penalty().to(losses[0].device) for objective in self._objectives()]
         return torch.stack(losses).sum() + penalty_weight * torch.stack(penalties).sum()
 
+    def before_step(self, done: float) -> None:
+        """Prepare the objectives for a training step; `done` is the part of the run's steps that are done."""
+        for objective in self._objectives():
+            objective.before_step(done)
+
     def after_step(self) -> None:
         """Restore the objective's constraints after the optimizer's step."""
         for objective in self._objectives():

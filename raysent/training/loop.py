@@ -175,6 +175,7 @@ class _Training:
         # Dropout is a function of seed, step and rank, so that a resumed run draws the same masks.
         generator = dropout_generator(self._config.seed, step, self._workers.rank)
         self._model.train()
+        self._model.before_step(step / self._num_steps)
         self._optimizer.zero_grad()
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._use_bfloat16):
             loss = self._loss(batch, step=step, generator=generator)

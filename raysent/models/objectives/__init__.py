@@ -274,6 +274,13 @@ class Objective(nn.Module):
         """Return the penalty on parameters, a scalar that is added to the loss."""
         return torch.zeros(())
 
+    def before_step(self, done: float) -> None:
+        """Prepare for a training step, for a loss that changes in the course of a run.
+
+        Args:
+            done: The part of the run's steps that are done, from 0 to below 1.
+        """
+
     def predict(self, read: Read, batch: Any) -> Tensor:
         """Return the predicted score of each pair [batch]; required for `PREDICTION_METRICS`."""
         raise NotImplementedError
@@ -290,7 +297,7 @@ class ObjectiveModule(Protocol):
     1. `Config` is validated from the `objective` section of a run; `check_towers` and `check_code` refuse parts that do
        not fit. `batches`, `metrics`, `presets` and `num_step_values` are read from it before anything is built.
     2. `Objective(config, build_context)` is built once for each block that has a loss of its own.
-    3. In each step `prepare(batch)`, `forward(read, batch)` and `penalty()`; after the optimizer's step `after_step()`.
+    3. In each step `before_step(done)`, `prepare(batch)`, `forward(read, batch)` and `penalty()`; after the optimizer's step `after_step()`.
     4. At each report `scores(read, batch)`, or `predict(read, batch)`, on held-out batches.
     """
 

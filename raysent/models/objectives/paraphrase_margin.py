@@ -4,16 +4,18 @@
            + 1/2 lambda_w |W - W0|^2  +  1/2 lambda_c |C|^2
 
 W are the word vectors, W0 their initial values, C the encoder's other parameters. A negative is neither the sentence
-itself nor its partner.
+itself nor its partner. The nearest sentences from the first step on collapse an encoder whose start knows nothing of
+phrases, so the run begins with random negatives.
 
 Source: Wieting et al., 2016; Jiao, Wang and Feng, 2018, equation 4, and their released code, which halves both terms.
-Differs: a negative has the dropout mask that was drawn for its own pair, where the released code draws another.
+Differs: the warm-up (`random_part`); a negative has the dropout mask that was drawn for its own pair, where the
+released code draws another.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import pydantic
@@ -28,6 +30,8 @@ from raysent.models.objectives import Objective as BaseObjective
 
 _LEAST_NORM = 1e-10
 
+Negatives: TypeAlias = Literal["max", "mix", "random"]
+
 
 class Config(ObjectiveConfig):
     """Settings of the paraphrase margin.
@@ -35,6 +39,9 @@ class Config(ObjectiveConfig):
     Attributes:
         margin: By how much partners must be closer, in cosine.
         negatives: `max` takes the nearest sentence of the batch, `random` any, `mix` either with probability 1/2.
+        random_part: First part of the run's steps in which negatives are random, whatever `negatives` is. Set it to 0
+            where the start is already trained on phrases, as with the paper's PARAGRAM vectors; it is 0 by default for
+            a run that continues from a model (`initial`) and for `variant: authors`.
         lambda_w: Weight of the L2-SP penalty on the word vectors.
         lambda_c: Weight of the L2 penalty on the encoder's other parameters.
         scramble: Fraction of the pairs whose words are shuffled, drawn in every step. None follows `variant`: 0 for
@@ -47,10 +54,17 @@ class Config(ObjectiveConfig):
 
     type: Literal["paraphrase_margin"] = "paraphrase_margin"
     margin: float = pydantic.Field(default=0.4, gt=0)
-    negatives: Literal["max", "mix", "random"] = "max"
+    negatives: Negatives = "max"
+    random_part: float | None = pydantic.Field(default=None, ge=0, le=1)
     lambda_w: float = pydantic.Field(default=1e-6, ge=0)
     lambda_c: float = pydantic.Field(default=0.0, ge=0)
     scramble: float | None = pydantic.Field(default=None, ge=0, le=1)
+
+    @classmethod
+    def values_from_initial(cls, *, num_towers: int) -> dict[str, Any]:
+        """Return no warm-up: the run starts with a trained model."""
+        del num_towers
+        return {"random_part": 0.0}
 
     @property
     def batches(self) -> Batches:
@@ -60,6 +74,11 @@ class Config(ObjectiveConfig):
     def num_step_values(self, shape: StepShape) -> int:
         """Return the numbers of the cosines of all sentences of a batch, as a mask, for the choice and for the loss."""
         return 3 * (2 * shape.batch_size) ** 2
+
+    @property
+    def resolved_random_part(self) -> float:
+        """The part of the steps with random negatives; that of the variant where `random_part` is None."""
+        return self.random_part if self.random_part is not None else (0.0 if self.variant == "authors" else 0.5)
 
     @property
     def resolved_scramble(self) -> float:
@@ -76,6 +95,11 @@ class Objective(BaseObjective):
         words = () if build_context.words is None else (build_context.words.weight,)
         self.word_penalty = L2Penalty(words, weight=config.lambda_w, to="initial")
         self.weight_penalty = L2Penalty(build_context.parameters, weight=config.lambda_c, to="zero")
+        self._negatives: Negatives = config.negatives
+
+    def before_step(self, done: float) -> None:
+        """Choose the kind of negatives."""
+        self._negatives = "random" if done < self._config.resolved_random_part else self._config.negatives
 
     def prepare(self, batch: Pairs, *, generator: torch.Generator | None = None) -> Pairs:
         """Shuffle the words of some pairs, in both sentences."""
@@ -89,7 +113,7 @@ class Objective(BaseObjective):
         """Return the mean over the pairs."""
         first, second = batch.parts
         choosing = torch.cat([unit(read(side, is_training=False)[0]) for side in (first, second)])
-        chosen = choose_negatives(choosing, self._config.negatives, generator=generator)
+        chosen = choose_negatives(choosing, self._negatives, generator=generator)
         vectors = unit(torch.cat([read(first)[0], read(second)[0]]))
         partners = (vectors * vectors.roll(len(batch), dims=0)).sum(dim=1)
         hinges = functional.relu(self._config.margin - partners + (vectors * vectors[chosen]).sum(dim=1))
@@ -106,9 +130,7 @@ def unit(vectors: Tensor) -> Tensor:
     return functional.normalize(vectors.float(), dim=1, eps=_LEAST_NORM)
 
 
-def choose_negatives(
-    vectors: Tensor, kind: Literal["max", "mix", "random"], *, generator: torch.Generator | None = None
-) -> Tensor:
+def choose_negatives(vectors: Tensor, kind: Negatives, *, generator: torch.Generator | None = None) -> Tensor:
     """Return the negative of each sentence, int64 [2 * pairs]: the row of another pair's sentence.
 
     Args:
