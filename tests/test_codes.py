@@ -12,6 +12,7 @@ from command import CommandLine
 from tiny_run import tiny_run
 from toy_batches import ToyRead, build_context, toy_batch
 
+from raysent.data.batches import Pairs
 from raysent.errors import ConfigError, DataError
 from raysent.kernels.hamming import hamming, pack_bits, unpack_bits
 from raysent.models import SentenceModel, load
@@ -20,9 +21,9 @@ from raysent.models.codes.autoencoder import Config as Autoencoder
 from raysent.models.codes.principal_components import Config as PrincipalComponents
 from raysent.models.codes.random_projection import Config as RandomProjection
 from raysent.models.codes.threshold import Config as Threshold
-from raysent.models.objectives import ContextBatches, build_objective
+from raysent.models.objectives import ContextBatches, PairBatches, build_objective
 from raysent.models.objectives.reconstruction import Config as Reconstruction
-from raysent.models.objectives.reconstruction import similarity_kept
+from raysent.models.objectives.reconstruction import related_auc, similarity_kept
 from raysent.training.loop import fit
 
 DIM = 10
@@ -101,45 +102,105 @@ def test_straight_through_is_exactly_binary_with_the_logits_gradient():
 
 def test_stochastic_thresholds_act_in_training_only():
     """In training a bit is 1 with its probability; otherwise the threshold is one half."""
-    code = build_code(Autoencoder(bits=5, threshold="stochastic"), dim=DIM, generator=generator())
+    code = build_code(Autoencoder(bits=5, threshold="stochastic", sharpness=1.5), dim=DIM, generator=generator())
     vectors = sample(1).expand(4000, DIM) / 20
-    shares = code.binarize(vectors, generator=generator(1)).mean(dim=0)
-    torch.testing.assert_close(shares, torch.sigmoid(code.logits(vectors[:1]))[0], atol=0.03, rtol=0)
+    parts = code.binarize(vectors, generator=generator(1)).mean(dim=0)
+    torch.testing.assert_close(parts, torch.sigmoid(1.5 * code.logits(vectors[:1]))[0], atol=0.03, rtol=0)
     code.eval()
     torch.testing.assert_close(code.binarize(vectors), code(vectors))
 
 
+def triples(kind, batch, rows, source):
+    """Return the compared pairs (a, b), (x, c) of a batch, for a source of random numbers."""
+    if kind == "random":
+        first, third = (torch.randperm(rows, generator=source).tolist() for _ in range(2))
+        return [((i, first[i]), (i, third[i])) for i in range(rows)]
+    if isinstance(batch, Pairs):
+        related = [(i, i + len(batch)) for i in range(len(batch))]
+    else:  # the next sentence of the same document
+        related = [(i, i + 1) for i in range(rows - 1) if batch.documents[i] == batch.documents[i + 1]]
+    if kind == "disjoint":
+        return [(pair, related[other]) for pair, other in zip(related, torch.randperm(len(related), generator=source).tolist(), strict=True)]  # fmt: skip
+    drawn = torch.randint(0, rows, (len(related),), generator=source).tolist()
+    return [(pair, (pair[0], other)) for pair, other in zip(related, drawn, strict=True)]
+
+
 @pytest.mark.parametrize("distance", ["hamming", "normalized_hamming", "l2"])
-@pytest.mark.parametrize("power", [1, 2])
-def test_reconstruction_equals_its_restatement(distance, power):
-    """Mean squared error of the decoder of +-1 bits, and the hinge of random triples with its sign."""
-    config = Reconstruction(lambda_sp=0.3, sp_distance=distance, sp_power=power)
-    given, read, batch = build_context(), ToyRead(1), toy_batch(ContextBatches)
+@pytest.mark.parametrize(("power", "kind"), [(1, "related"), (2, "disjoint"), (1, "random")])
+@pytest.mark.parametrize("text", [ContextBatches, PairBatches])
+@pytest.mark.parametrize("scaled", [True, False])
+def test_reconstruction_equals_its_restatement(distance, power, kind, text, scaled):
+    """Squared error over the variance, of a decoder of +-1 bits, and the hinge of related pairs with its sign."""
+    config = Reconstruction(lambda_sp=0.3, sp_distance=distance, sp_power=power, sp_triples=kind, scaled=scaled)
+    given, read, batch = build_context(), ToyRead(1), toy_batch(text)
     objective = build_objective(config, given)
+    vectors = torch.cat([read(part)[0] for part in batch.parts]).detach()
+    objective.fit(vectors)
     loss = objective(read, batch, generator=generator(5)).item()
-    vectors = read(batch.sentences)[0].detach()
-    bits = given.code(vectors).detach().numpy()
-    decoded = objective.decoder(torch.from_numpy(2 * bits - 1)).detach().numpy()
-    source, unit = generator(5), vectors.numpy() / np.linalg.norm(vectors.numpy(), axis=1, keepdims=True)
-    first, third = (torch.randperm(12, generator=source).numpy() for _ in range(2))
+    h = vectors.double().numpy()
+    bits = given.code(vectors).double().numpy()
+    mean, variance = (h.mean(axis=0), h.var(axis=0).mean()) if scaled else (0.0, 1.0)
+    weight, bias = (value.detach().double().numpy() for value in (objective.decoder.weight, objective.decoder.bias))
+    restored = mean + np.sqrt(variance) * ((2 * bits - 1) @ weight.T + bias)
+    unit = h / np.linalg.norm(h, axis=1, keepdims=True)
+    scale = {"hamming": lambda d: d, "normalized_hamming": lambda d: d / 12, "l2": lambda d: np.sqrt(d + 1e-8)}
     hinges = []
-    for b in range(12):
-        sign = 1 if unit[b] @ unit[first[b]] >= unit[b] @ unit[third[b]] else -1
-        near, far = (np.abs(bits[b] - bits[other[b]]).sum() for other in (first, third))
-        scale = {"hamming": lambda d: d, "normalized_hamming": lambda d: d / 12, "l2": lambda d: np.sqrt(d + 1e-8)}
-        hinges.append(max(0, sign * (scale[distance](near) - scale[distance](far))) ** power)
-    expected = ((vectors.numpy() - decoded) ** 2).mean() + 0.3 * np.mean(hinges)
+    for (a, b), (x, c) in triples(kind, batch, len(h), generator(5)):
+        sign = 1 if unit[a] @ unit[b] >= unit[x] @ unit[c] else -1
+        near, far = (scale[distance](np.abs(bits[i] - bits[j]).sum()) for i, j in ((a, b), (x, c)))
+        hinges.append(max(0, sign * (near - far)) ** power)
+    expected = ((h - restored) ** 2).mean() / variance + 0.3 * np.mean(hinges)
     assert loss == pytest.approx(expected, rel=1e-4)
+    r2, rows = objective.scores(read, batch)["reconstruction_r2"]
+    assert r2 / rows == pytest.approx(1 - ((h - restored) ** 2).mean() / variance, rel=1e-4, abs=1e-5)
+
+
+def test_variants_of_reconstruction_are_those_of_paper_and_code():
+    """Scaled errors and related triples; raw errors and two related pairs, squared, of tiny weight."""
+    paper, authors = Reconstruction(), Reconstruction(variant="authors")
+    assert (paper.is_scaled, paper.triples, paper.weight_sp, paper.power) == (True, "related", 0.8, 1)
+    assert (authors.is_scaled, authors.triples, authors.weight_sp, authors.power) == (False, "disjoint", 1e-5, 2)
+
+
+def test_bits_of_a_new_autoencoder_are_balanced_and_not_coin_flips():
+    """Standardized vectors: no bit is almost always the same, and stochastic bits mostly equal the others."""
+    vectors = torch.nn.functional.normalize(sample(2000) + 5, dim=1)
+    agreement = {}
+    for variant in ("paper", "authors"):
+        config = Autoencoder(bits=DIM, threshold="stochastic", variant=variant)
+        code = build_code(config, dim=DIM, generator=generator())
+        code.fit(vectors)
+        agreement[variant] = (code.binarize(vectors, generator=generator(1)) == code(vectors)).float().mean().item()
+        if variant == "paper":
+            assert 0.2 < code(vectors).mean(dim=0).min() < code(vectors).mean(dim=0).max() < 0.8
+    assert agreement["paper"] > 0.75
+    assert agreement["authors"] < 0.65
+
+
+def test_related_auc_is_the_part_of_comparisons_won():
+    """Against every other related sentence, ties count one half; chance without related sentences."""
+    bits = (torch.rand(12, 5, generator=generator(3)) > 0.5).float()
+    first, second = torch.arange(6), torch.arange(6, 12)
+    wins = []
+    for i in range(6):
+        for j in range(6):
+            if i != j:
+                own, other = (float((bits[i] != bits[6 + k]).sum()) for k in (i, j))
+                wins.append(1.0 if own < other else 0.5 if own == other else 0.0)
+    assert related_auc(bits, first, second) == pytest.approx(np.mean(wins))
+    assert related_auc(bits, first[:0], second[:0]) == 0.5
 
 
 def test_semantic_term_has_the_sign_of_all_four_orders():
     """Zero if codes have the order of the vectors, positive if not, in both orders."""
-    objective = build_objective(Reconstruction(), build_context(dim=2))
+    objective = build_objective(Reconstruction(sp_triples="random"), build_context(dim=2))
+    none = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
     vectors = torch.tensor([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]])
     right = torch.tensor([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
     wrong = torch.tensor([[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
     costs = [
-        [objective._semantic(vectors, bits, generator(seed)).item() for seed in range(20)] for bits in (right, wrong)
+        [objective._semantic(vectors, bits, none, generator(seed)).item() for seed in range(20)]
+        for bits in (right, wrong)
     ]
     assert max(costs[0]) == 0
     assert max(costs[1]) > 0
@@ -199,7 +260,7 @@ def test_code_of_a_trained_model_trains_resumes_and_encodes(source: Path, tmp_pa
         training__num_reports=3,
     )
     whole = fit(config, tmp_path / "whole")
-    assert {"reconstruction_mse", "similarity_kept"} <= set(whole.metrics)
+    assert {"related_auc", "reconstruction_mse", "reconstruction_r2", "similarity_kept"} <= set(whole.metrics)
     fit(config, tmp_path / "halves", report=lambda report: report.index != 1)
     fit(config, tmp_path / "halves")
     one, two = (SentenceModel.load(tmp_path / folder) for folder in ("whole", "halves"))

@@ -12,6 +12,7 @@ from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.kernels.hamming import hamming, unpack_bits
 from raysent.models.codes import known_codes
 from raysent.models.vector_codes import VectorCodeConfig, load_code, make_code
+from raysent.storage import load_tensors, save_tensors
 
 
 def clustered_vectors(rows: int = 400, dim: int = 24) -> np.ndarray:
@@ -32,7 +33,7 @@ def test_near_vectors_have_near_codes(method, tmp_path):
     vectors = clustered_vectors()
     # The vectors have eight directions; more components than that are noise.
     made, found = make_code(vectors, settings(method, bits=8 if method == "principal_components" else 20))
-    assert set(found) == {"reconstruction_mse", "similarity_kept"}
+    assert set(found) == {"reconstruction_mse", "reconstruction_r2", "similarity_kept"}
     assert found["similarity_kept"] > 0.3
     codes = made.encode_packed(vectors)
     moved = made.encode_packed(vectors[:50] + 1e-4)
@@ -57,6 +58,42 @@ def test_training_lowers_the_error():
     errors = [make_code(vectors, settings("autoencoder", epochs=n))[1]["reconstruction_mse"] for n in (1, 8, 8)]
     assert errors[1] < errors[0]
     assert errors[1] == errors[2]
+
+
+def test_related_rows_are_read_as_pairs():
+    """Their codes are nearer with a semantic term; the metric says so; rows that do not exist are refused."""
+    vectors = clustered_vectors(800)
+    related = np.stack([np.arange(0, 800, 2), np.arange(1, 800, 2)], axis=1)
+    vectors[1::2] = vectors[::2] + 0.7 * vectors[1::2]
+    found = {
+        weight: make_code(
+            vectors, settings("autoencoder", epochs=30, objective={"lambda_sp": weight}), related=related
+        )[1]
+        for weight in (0.0, 3.0)
+    }
+    assert found[3.0]["related_auc"] > max(0.8, found[0.0]["related_auc"])
+    with pytest.raises(DataError, match=r"^related: must be rows from 0 to 799; given 0 to 800$"):
+        make_code(vectors, settings("autoencoder"), related=related + np.array([0, 1]))
+    with pytest.raises(DataError, match=r"^related: must be row numbers \[pairs, 2\]; given int64 \[800\]$"):
+        make_code(vectors, settings("autoencoder"), related=np.arange(800))
+
+
+def test_code_without_a_number_of_bits_has_one_for_each_number():
+    """At most the paper's 2,048."""
+    made, _ = make_code(clustered_vectors(), VectorCodeConfig.model_validate({"code": {"type": "autoencoder"}}))
+    assert made.num_bits == 24
+    assert made.config.code.num_bits(4096) == 2048
+
+
+def test_code_of_version_0_1_encodes_as_before(tmp_path):
+    """A saved autoencoder without mean and spread reads raw vectors."""
+    vectors = clustered_vectors()
+    config = settings("autoencoder", code={"type": "autoencoder", "bits": 20, "variant": "authors"})
+    made, _ = make_code(vectors, config)
+    made.save(tmp_path)
+    tensors = load_tensors(tmp_path / "code.safetensors")
+    save_tensors(tmp_path / "code.safetensors", {name: tensors[name] for name in ("layer.weight", "layer.bias")})
+    np.testing.assert_array_equal(load_code(tmp_path).encode_packed(vectors), made.encode_packed(vectors))
 
 
 @pytest.mark.parametrize(

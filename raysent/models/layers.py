@@ -1,4 +1,6 @@
-"""Linear layers with initial values from a given generator, and a penalty on parameters: 1/2 weight |P - P0|^2.
+"""Linear layers with initial values from a given generator, the spread of vectors, and a penalty on parameters.
+
+The penalty is 1/2 weight |P - P0|^2.
 
 Source: Wieting et al., 2016, equation 2; Jiao, Wang and Feng, 2018, sections 3.2 and 4.3; their released code halves.
 With initial values as P0 it is L2-SP (Li, Grandvalet and Davoine, 2018, "Explicit inductive bias").
@@ -22,6 +24,11 @@ def linear_layer(inputs: int, outputs: int, *, generator: torch.Generator) -> nn
     for parameter in layer.parameters():
         parameter.data.uniform_(-limit, limit, generator=generator)
     return layer
+
+
+def spread(vectors: Tensor) -> Tensor:
+    """Return the root of the mean over numbers of their variance over rows [rows, dim], a scalar above 0."""
+    return vectors.var(dim=0, unbiased=False).mean().sqrt().clamp(min=1e-12)
 
 
 class L2Penalty(nn.Module):

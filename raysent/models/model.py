@@ -243,6 +243,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
         model = cls(config, vocabulary, tables=tables, max_length=record.max_length, num_classes=record.num_classes)
         if config.objective.in_saved_model != "absent":
             model._add_objectives(tables.generator)
+        if model.code is not None:
+            saved = {name[5:]: value for name, value in tensors.items() if name.startswith("code.")}
+            tensors |= {f"code.{name}": value for name, value in model.code.upgraded(saved).items()}
         model.load_tensors(tensors, source=source)
         return model.eval()
 
@@ -422,7 +425,10 @@ class SentenceModel(nn.Module, SentenceEncoder):
     def fit_code(self, sentences: Sentences) -> None:
         """Fit what the code learns without steps to the finished vectors of a sample of sentences."""
         if self.code is not None:
-            self.code.fit(self.postprocessing(self._blocks_of_all(sentences)))
+            vectors = self.postprocessing(self._blocks_of_all(sentences))
+            self.code.fit(vectors)
+            for objective in self._objectives():
+                objective.fit(vectors)
 
     def _blocks_of_all(self, sentences: Sentences) -> Tensor:
         """Return `_blocks` of many sentences, computed in chunks."""

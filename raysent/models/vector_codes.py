@@ -20,7 +20,7 @@ from raysent.config import UPGRADE, StrictModel
 from raysent.errors import ArtifactError, DataError
 from raysent.kernels.hamming import UInt8, pack_bits
 from raysent.models.codes import AnyCode, Code, build_code
-from raysent.models.objectives import BuildContext, build_objective
+from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.objectives.reconstruction import Config as Reconstruction
 from raysent.storage import load_tensors, read_json, save_tensors, write_json
 from raysent.storage.layout import CODE_FILE
@@ -43,7 +43,7 @@ class VectorCodeConfig(StrictModel):
         code: The method.
         objective: The loss that trains code and decoder.
         batch_size: Vectors of a step.
-        learning_rate: Learning rate of Adam.
+        learning_rate: Learning rate of Adam at the first step; it falls to zero in even steps.
         epochs: Passes over the vectors.
         seed: Seed of initial values, of the order of vectors and of stochastic thresholds.
     """
@@ -110,7 +110,7 @@ def load_code(folder: Path) -> VectorCode:
     try:
         config, dim = VectorCodeConfig.model_validate(about["config"], context=UPGRADE), int(about["dim"])
         code = build_code(config.code, dim=dim, generator=torch.Generator())
-        code.load_state_dict(load_tensors(folder / TENSORS_FILE))
+        code.load_state_dict(code.upgraded(load_tensors(folder / TENSORS_FILE)))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ArtifactError(f"{folder}: changed or of another version ({reason}); make it again") from None
@@ -118,57 +118,82 @@ def load_code(folder: Path) -> VectorCode:
 
 
 def make_code(
-    vectors: np.ndarray, config: VectorCodeConfig, *, progress: Callable[[str, int, int], None] | None = None
+    vectors: np.ndarray,
+    config: VectorCodeConfig,
+    *,
+    related: np.ndarray | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> tuple[VectorCode, dict[str, float]]:
     """Make a code for vectors.
 
-    A twentieth of the vectors, at most `NUM_HELD_OUT`, is held out to evaluate the code.
+    A twentieth of the vectors, or of the related pairs, at most `NUM_HELD_OUT`, is held out to evaluate the code.
 
     Args:
         vectors: float [rows, dim]; may be memory-mapped.
         config: Settings of the code.
+        related: Rows of vectors that belong together, such as those of paraphrases, int64 [pairs, 2]; the steps read
+            these pairs. Without them the semantic term compares random rows.
         progress: Called with the name of the work, the steps done, and their number.
 
     Returns:
-        The code, and `reconstruction_mse` and `similarity_kept` of the held-out rows.
+        The code, and the metrics of `reconstruction` on the held-out rows; `related_auc` only where rows are related.
 
     Raises:
         ConfigError: If the method does not support so many bits.
-        DataError: If there are too few vectors, or one is not finite.
+        DataError: If there are too few vectors or pairs, one is not finite, or a related row does not exist.
     """
     _check(vectors)
-    order = np.random.default_rng(config.seed).permutation(len(vectors))
-    num_held_out = min(NUM_HELD_OUT, len(vectors) // 20)
-    if len(vectors) < MIN_ROWS:
+    examples = np.arange(len(vectors))[:, None] if related is None else _checked_pairs(related, len(vectors))
+    if len(examples) < MIN_ROWS:
         raise DataError(
-            f"vectors: must have at least {MIN_ROWS} rows to train and evaluate a code; given {len(vectors)}"
+            f"vectors: must have at least {MIN_ROWS} rows to train and evaluate a code; given {len(examples)}"
         )
-    held_out, train = np.sort(order[:num_held_out]), order[num_held_out:]
+    order = np.random.default_rng(config.seed).permutation(len(examples))
+    num_held_out = min(NUM_HELD_OUT, len(examples) // 20)
+    held_out, train = examples[np.sort(order[:num_held_out])], examples[order[num_held_out:]]
     generator = torch.Generator().manual_seed(config.seed)
     dim = vectors.shape[1]
     made = VectorCode(config, dim, build_code(config.code, dim=dim, generator=generator))
     objective = build_objective(
-        config.objective,
+        config.objective if related is not None else config.objective.model_copy(update={"sp_triples": "random"}),
         BuildContext(dim=dim, num_words=0, words=None, generator=generator, code=made.code, num_bits=made.num_bits),
     )
-    if config.code.is_fitted:
-        made.code.fit(_tensor(vectors[np.sort(train[:NUM_FITTED])]))
+    sample = _tensor(vectors[np.unique(train[:NUM_FITTED])])
+    made.code.fit(sample)
+    objective.fit(sample)
     _train(objective, made, vectors, train, progress=progress or (lambda *_: None))
     made.code.eval()
     with torch.no_grad():
-        found = objective.scores(_read, _Vectors(_tensor(vectors[held_out])))
-    return made, {name: total / count for name, (total, count) in found.items()}
+        found = objective.scores(_read, _batch(vectors, held_out))
+    return made, {name: total / count for name, (total, count) in found.items() if count}
+
+
+def _checked_pairs(related: np.ndarray, rows: int) -> np.ndarray:
+    """Return pairs of rows [pairs, 2].
+
+    Raises:
+        DataError: If they are not, or a row does not exist.
+    """
+    if related.ndim != 2 or related.shape[1] != 2 or related.dtype.kind not in "iu":
+        raise DataError(f"related: must be row numbers [pairs, 2]; given {related.dtype} {list(related.shape)}")
+    if related.size and not (related.min() >= 0 and related.max() < rows):
+        raise DataError(f"related: must be rows from 0 to {rows - 1}; given {related.min()} to {related.max()}")
+    return related
 
 
 @dataclass(frozen=True)
 class _Vectors:
-    """A batch of vectors [rows, dim] in place of one of sentences."""
+    """A batch of vectors in place of one of sentences: one column [rows, dim], or two of related rows."""
 
-    vectors: Tensor
+    parts: tuple[Tensor, ...]
 
-    @property
-    def parts(self) -> tuple[Tensor]:
-        return (self.vectors,)
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+
+def _batch(vectors: np.ndarray, examples: np.ndarray) -> _Vectors:
+    """Return the vectors of examples, rows or pairs of rows [examples, 1 or 2]."""
+    return _Vectors(tuple(_tensor(vectors[column]) for column in examples.T))
 
 
 def _read(sentences: Any, *, is_training: bool = True) -> tuple[Tensor, ...]:
@@ -178,26 +203,30 @@ def _read(sentences: Any, *, is_training: bool = True) -> tuple[Tensor, ...]:
 
 
 def _train(
-    objective: torch.nn.Module,
+    objective: Objective,
     made: VectorCode,
     vectors: np.ndarray,
-    rows: np.ndarray,
+    examples: np.ndarray,
     *,
     progress: Callable[[str, int, int], None],
 ) -> None:
-    """Train the decoder on the given rows of the vectors, and the method where it is trained by steps."""
+    """Train the decoder on the given rows or pairs of rows, and the method where it is trained by steps."""
     config = made.config
-    trained = [*objective.parameters(), *(made.code.parameters() if config.code.is_trained else ())]
+    parts = [objective, made.code] if config.code.is_trained else [objective]
+    trained = [parameter for part in parts for parameter in part.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=config.learning_rate)
     generator = torch.Generator().manual_seed(config.seed)
-    num_steps = config.epochs * (len(rows) // config.batch_size or 1)
+    num_steps = config.epochs * (len(examples) // config.batch_size or 1)
     for step in range(num_steps):
         place = step % (num_steps // config.epochs)
         if place == 0:
-            shuffled = rows[torch.randperm(len(rows), generator=generator).numpy()]
-        batch = np.sort(shuffled[place * config.batch_size : (place + 1) * config.batch_size])
+            shuffled = examples[torch.randperm(len(examples), generator=generator).numpy()]
+        batch = shuffled[place * config.batch_size : (place + 1) * config.batch_size]
+        # In the order of the file, which may be memory-mapped.
+        batch = batch[np.argsort(batch[:, 0], kind="stable")]
+        optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - step / num_steps)
         optimizer.zero_grad(set_to_none=True)
-        objective(_read, _Vectors(_tensor(vectors[batch])), generator=generator).backward()
+        objective(_read, _batch(vectors, batch), generator=generator).backward()
         optimizer.step()
         progress("training", step + 1, num_steps)
 

@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from raysent.config import StrictModel
 from raysent.registry import Registry, by_type, union
 
+# Bits of a code where the configuration names no number: one for each number of the vector, at most the paper's.
+MAX_DEFAULT_BITS = 2048
+
 
 class CodeConfig(StrictModel):
     """Settings of a method.
@@ -42,8 +45,14 @@ class CodeConfig(StrictModel):
         return (cls.model_validate({}),)
 
     def num_bits(self, dim: int) -> int:
-        """Return the number of bits for vectors of size `dim`; by default the field `bits`, or one bit a number."""
-        return int(getattr(self, "bits", dim))
+        """Return the number of bits for vectors of size `dim`.
+
+        By default the field `bits`; where it is None one bit a number, at most `MAX_DEFAULT_BITS`. A method without
+        that field has one bit a number.
+        """
+        if not hasattr(self, "bits"):
+            return dim
+        return int(self.bits or min(dim, MAX_DEFAULT_BITS))
 
 
 class Code(nn.Module):
@@ -60,6 +69,10 @@ class Code(nn.Module):
             DataError: If the sample is too small.
         """
         del vectors
+
+    def upgraded(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return saved parameters by name, with those that files of earlier versions do not have."""
+        return tensors
 
     def binarize(self, vectors: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Return bits, 0 or 1, whose gradient is that of the logits [batch, bits].

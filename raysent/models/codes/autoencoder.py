@@ -1,8 +1,12 @@
 """Autoencoder: bits from which a linear decoder restores the vector; trained with the objective `reconstruction`.
 
-    z = W h + k,   b = 1 where sigmoid(z) > s;   s = 0.5, or in training uniform in [0, 1) for each bit
+    z = W (h - m) / v + k,   b = 1 where sigmoid(z) > s;   s = 0.5, or in training uniform in [0, 1) for each bit
+
+m is the mean of a sample of vectors and v the root of their mean variance, so that bits start balanced and a learning
+rate does not depend on the size of the vectors.
 
 Source: Shen et al., 2019, sections 3.4 and 3.5.
+Differs: m, v and `sharpness`; `variant: authors` has neither, m = 0 and v = 1.
 """
 
 from __future__ import annotations
@@ -11,26 +15,36 @@ from typing import ClassVar, Literal, Self
 
 import pydantic
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from raysent.models.codes import Code as BaseCode
 from raysent.models.codes import CodeConfig, straight_through
-from raysent.models.layers import linear_layer
+from raysent.models.layers import linear_layer, spread
 
 
 class Config(CodeConfig):
     """Settings of the encoder half of an autoencoder.
 
     Attributes:
-        bits: Bits of a code.
+        bits: Bits of a code; None is one for each number of the vector, at most 2,048.
+        sharpness: Factor of z in the probability of a stochastic bit. z of a new layer is about 0.6 in size, so that
+            with a factor of 1 most bits are nearly coin flips. None is 4 for paper, 1 for authors.
         threshold: `deterministic` is 0.5; `stochastic` draws one for each bit in training, and is 0.5 otherwise.
     """
 
+    is_fitted: ClassVar[bool] = True
     is_trained: ClassVar[bool] = True
 
     type: Literal["autoencoder"] = "autoencoder"
-    bits: int = pydantic.Field(default=2048, ge=1)
+    bits: int | None = pydantic.Field(default=None, ge=1)
     threshold: Literal["deterministic", "stochastic"] = "deterministic"
+
+    sharpness: float | None = pydantic.Field(default=None, gt=0)
+
+    @property
+    def resolved_sharpness(self) -> float:
+        """The factor of z; that of the variant where `sharpness` is None."""
+        return self.sharpness if self.sharpness is not None else (1.0 if self.variant == "authors" else 4.0)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
@@ -39,17 +53,31 @@ class Config(CodeConfig):
 
 
 class Code(BaseCode):
-    """A linear layer."""
+    """A linear layer on standardized vectors."""
 
     def __init__(self, config: Config, *, dim: int, generator: torch.Generator) -> None:
         super().__init__()
         self._is_stochastic = config.threshold == "stochastic"
-        self.layer = linear_layer(dim, config.bits, generator=generator)
+        self._sharpness = config.resolved_sharpness
+        self._is_standardized = config.variant == "paper"
+        self.layer = linear_layer(dim, config.num_bits(dim), generator=generator)
+        self.center = nn.Parameter(torch.zeros(dim), requires_grad=False)
+        self.scale = nn.Parameter(torch.ones(()), requires_grad=False)
 
     def logits(self, vectors: Tensor) -> Tensor:
         """Return z [batch, bits]."""
-        logits: Tensor = self.layer(vectors)
+        logits: Tensor = self.layer((vectors - self.center) / self.scale)
         return logits
+
+    def fit(self, vectors: Tensor) -> None:
+        """Set m and v to those of a sample [rows, dim]."""
+        if self._is_standardized:
+            self.center.data.copy_(vectors.mean(dim=0))
+            self.scale.data.copy_(spread(vectors))
+
+    def upgraded(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return saved parameters; files of version 0.1 have no m and v."""
+        return {"center": torch.zeros_like(self.center), "scale": torch.ones_like(self.scale), **tensors}
 
     def binarize(self, vectors: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Return bits with the gradient of z [batch, bits]."""
@@ -57,4 +85,4 @@ class Code(BaseCode):
         if not (self._is_stochastic and self.training):
             return straight_through(logits)
         drawn = torch.rand(logits.shape, generator=generator).to(logits.device)
-        return straight_through(logits, (torch.sigmoid(logits) > drawn).to(logits.dtype))
+        return straight_through(logits, (torch.sigmoid(self._sharpness * logits) > drawn).to(logits.dtype))

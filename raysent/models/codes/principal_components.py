@@ -20,13 +20,13 @@ class Config(CodeConfig):
     """Settings of principal components.
 
     Attributes:
-        bits: Number of components; at most the size of the vectors.
+        bits: Number of components, at most the size of the vectors; None is that size, at most 2,048.
     """
 
     is_fitted: ClassVar[bool] = True
 
     type: Literal["principal_components"] = "principal_components"
-    bits: int = pydantic.Field(default=2048, ge=1)
+    bits: int | None = pydantic.Field(default=None, ge=1)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
@@ -40,12 +40,12 @@ class Code(BaseCode):
     def __init__(self, config: Config, *, dim: int, generator: torch.Generator) -> None:
         super().__init__()
         del generator
-        if config.bits > dim:
+        bits = config.num_bits(dim)
+        if bits > dim:
             raise ConfigError(
-                f"code.bits: must be at most {dim}, the size of the vectors, for principal_components; "
-                f"given {config.bits}"
+                f"code.bits: must be at most {dim}, the size of the vectors, for principal_components; given {bits}"
             )
-        self.weight = nn.Parameter(torch.zeros(config.bits, dim), requires_grad=False)
+        self.weight = nn.Parameter(torch.zeros(bits, dim), requires_grad=False)
         self.center = nn.Parameter(torch.zeros(dim), requires_grad=False)
 
     def logits(self, vectors: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ class Config(CodeConfig):
     """Settings of a random projection.
 
     Attributes:
-        bits: Number of directions.
+        bits: Number of directions; None is one for each number of the vector, at most 2,048.
         distribution: `uniform` in +-1 / sqrt(bits), without centring; `normal`, centred by the mean of a sample. None
             follows `variant`: `uniform` for paper, `normal` for authors.
     """
@@ -28,7 +28,7 @@ class Config(CodeConfig):
     is_fitted: ClassVar[bool] = True
 
     type: Literal["random_projection"] = "random_projection"
-    bits: int = pydantic.Field(default=2048, ge=1)
+    bits: int | None = pydantic.Field(default=None, ge=1)
     distribution: Literal["uniform", "normal"] | None = None
 
     @classmethod
@@ -48,8 +48,9 @@ class Code(BaseCode):
     def __init__(self, config: Config, *, dim: int, generator: torch.Generator) -> None:
         super().__init__()
         self._is_centred = config.resolved_distribution == "normal"
-        limit = 1 / math.sqrt(config.bits)
-        weight = torch.empty(config.bits, dim)
+        bits = config.num_bits(dim)
+        limit = 1 / math.sqrt(bits)
+        weight = torch.empty(bits, dim)
         if self._is_centred:
             weight.normal_(generator=generator)
         else:

@@ -274,6 +274,9 @@ class Objective(nn.Module):
         """Return the penalty on parameters, a scalar that is added to the loss."""
         return torch.zeros(())
 
+    def fit(self, vectors: Tensor) -> None:
+        """Fit what needs no steps to a sample of finished vectors [rows, dim]; called for models with a code."""
+
     def before_step(self, done: float) -> None:
         """Prepare for a training step, for a loss that changes in the course of a run.
 
@@ -297,7 +300,8 @@ class ObjectiveModule(Protocol):
     1. `Config` is validated from the `objective` section of a run; `check_towers` and `check_code` refuse parts that do
        not fit. `batches`, `metrics`, `presets` and `num_step_values` are read from it before anything is built.
     2. `Objective(config, build_context)` is built once for each block that has a loss of its own.
-    3. In each step `before_step(done)`, `prepare(batch)`, `forward(read, batch)` and `penalty()`; after the optimizer's step `after_step()`.
+    3. In each step `before_step(done)`, `prepare(batch)`, `forward(read, batch)` and `penalty()`; after the
+       optimizer's step `after_step()`.
     4. At each report `scores(read, batch)`, or `predict(read, batch)`, on held-out batches.
     """
 

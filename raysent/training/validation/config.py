@@ -18,7 +18,9 @@ Metric = Literal[
     "nll",
     "score_pearson",
     "score_mse",
+    "related_auc",
     "reconstruction_mse",
+    "reconstruction_r2",
     "similarity_kept",
     "downstream",
 ]
@@ -31,7 +33,9 @@ METRICS: dict[str, Literal["max", "min"]] = {
     "nll": "min",
     "score_pearson": "max",
     "score_mse": "min",
+    "related_auc": "max",
     "reconstruction_mse": "min",
+    "reconstruction_r2": "max",
     "similarity_kept": "max",
     "downstream": "max",
 }
