@@ -27,7 +27,7 @@ from raysent.errors import ConfigError
 from raysent.evaluation.evaluate import Evaluator, Load, Progress
 from raysent.evaluation.members import Member, Model, expand, model_folder, model_key
 from raysent.evaluation.records import Record
-from raysent.evaluation.tasks import Task
+from raysent.evaluation.task import Task
 from raysent.models import SentenceModel
 from raysent.models import load as load_model
 from raysent.storage import address_of, open_folder

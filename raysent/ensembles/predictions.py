@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from raysent.errors import ArtifactError, DataError
 from raysent.evaluation.probes.results import pearson, predicted_scores
-from raysent.evaluation.tasks import NO_SCORES
+from raysent.evaluation.task import NO_SCORES
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]

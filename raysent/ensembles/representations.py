@@ -16,7 +16,7 @@ from raysent.ensembles.task_ensemble import TaskScores, score_model
 from raysent.errors import ConfigError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member
-from raysent.evaluation.tasks import Task
+from raysent.evaluation.task import Task
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.storage import content_key
 

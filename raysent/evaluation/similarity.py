@@ -23,7 +23,7 @@ from scipy import stats
 from raysent.evaluation.probes.features import encode_columns
 from raysent.evaluation.probes.results import pearson
 from raysent.evaluation.records import SimilarityScore
-from raysent.evaluation.tasks import ScoredSet
+from raysent.evaluation.task import ScoredSet
 from raysent.models.sentence_encoder import SentenceEncoder
 
 Float32 = npt.NDArray[np.float32]

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from raysent.evaluation.tasks import TaskData
+from raysent.evaluation.task import TaskData
 
 # Sentences encoded before their vectors are copied into place; it bounds the memory held beside the features.
 CHUNK = 8192

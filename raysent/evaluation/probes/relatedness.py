@@ -18,7 +18,7 @@ from scipy import stats
 from torch import Tensor
 
 from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, pearson, predicted_scores
-from raysent.evaluation.tasks import TaskData
+from raysent.evaluation.task import TaskData
 
 # Number of rows -> the order in which an epoch takes them.
 Order = Callable[[int], np.ndarray]

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy import stats
 from torch import Tensor
 
-from raysent.evaluation.tasks import TaskData
+from raysent.evaluation.task import Metric, TaskData
 
 Float64 = npt.NDArray[np.float64]
 Interval = tuple[float, float]
@@ -107,6 +108,54 @@ def f1(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
     return 2 * num_true_positives / max(1, int(predictions.sum() + labels.sum()))
 
 
+def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Return the mean F1, from 0 to 1, over the classes that occur in predictions or labels, both int64 [rows]."""
+    num_classes = int(max(predictions.max(), labels.max())) + 1
+    right = np.bincount(labels[predictions == labels], minlength=num_classes)
+    total = np.bincount(predictions, minlength=num_classes) + np.bincount(labels, minlength=num_classes)
+    return float(np.mean(2 * right[total > 0] / total[total > 0]))
+
+
+def auroc(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Return the area under the ROC curve, from 0 to 1: the mean over classes of each against the rest.
+
+    It is NaN if all rows are of one class.
+
+    Args:
+        log_probabilities: [rows, classes].
+        labels: The rows' classes, int64 [rows].
+    """
+    num_classes = log_probabilities.shape[1]
+    areas = []
+    for label in range(1 if num_classes == 2 else 0, num_classes):
+        is_class = labels == label
+        num_class, num_rest = int(is_class.sum()), int((~is_class).sum())
+        if num_class and num_rest:
+            # The mean rank of the class's rows, as in the Mann-Whitney statistic; ties share their mean rank.
+            ranks = stats.rankdata(log_probabilities[:, label])
+            areas.append((ranks[is_class].sum() - num_class * (num_class + 1) / 2) / (num_class * num_rest))
+    return float(np.mean(areas)) if areas else float("nan")
+
+
+def class_score(log_probabilities: np.ndarray, labels: np.ndarray, *, metric: Metric) -> float:
+    """Return what counts on a task with classes, from 0 to 1."""
+    if metric == "macro_f1":
+        return macro_f1(log_probabilities.argmax(axis=1), labels)
+    return accuracy(log_probabilities, labels)
+
+
+def balance_measures(data: TaskData, result: ProbeResult) -> dict[str, float]:
+    """Return measures in percent that do not depend on how frequent classes are: `macro_f1` and `auroc`."""
+    if data.is_scored:
+        return {}
+    rows = np.concatenate([fold.test_rows for fold in result.folds])
+    predicted = np.concatenate([fold.test_log_probabilities for fold in result.folds])
+    labels = data.labels[rows]
+    measures = {"accuracy": accuracy(predicted, labels)} if data.metric != "accuracy" else {}
+    measures |= {"macro_f1": macro_f1(predicted.argmax(axis=1), labels), "auroc": auroc(predicted, labels)}
+    return {name: 100 * value for name, value in measures.items() if np.isfinite(value)}
+
+
 def class_measures(data: TaskData, log_probabilities: np.ndarray, rows: np.ndarray) -> dict[str, float]:
     """Return other measures of test rows: the F1 in percent for pairs with two classes, such as paraphrases."""
     if data.kind == "sentence" or len(data.label_names) != 2:
@@ -133,6 +182,10 @@ def score_interval(result: ProbeResult, data: TaskData) -> Interval:
     if data.is_scored:
         (fold,) = result.folds
         return correlation_interval(predicted_scores(fold.test_log_probabilities), data.scores[fold.test_rows])
+    if data.metric == "macro_f1":
+        rows = np.concatenate([fold.test_rows for fold in result.folds])
+        predictions = np.concatenate([fold.test_log_probabilities.argmax(axis=1) for fold in result.folds])
+        return macro_f1_interval(predictions, data.labels[rows])
     correct = [fold.test_log_probabilities.argmax(axis=1) == data.labels[fold.test_rows] for fold in result.folds]
     return mean_interval([np.concatenate(correct)])
 
@@ -153,6 +206,17 @@ def mean_interval(outcomes: Sequence[np.ndarray], *, seed: int = 0) -> Interval:
         counts = generator.multinomial(len(values), fractions, size=NUM_RESAMPLES)
         total += (counts[:, 0] - counts[:, 1]) / len(values)
     low, high = np.percentile(100 * total / len(outcomes), PERCENTILES)
+    return float(low), float(high)
+
+
+def macro_f1_interval(predictions: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> Interval:
+    """Return the interval of the macro F1 in percent of predictions and labels, both [rows]."""
+    generator = np.random.default_rng(seed)
+    scores = []
+    for _ in range(NUM_CORRELATION_RESAMPLES):
+        rows = generator.integers(len(labels), size=len(labels))
+        scores.append(100 * macro_f1(predictions[rows], labels[rows]))
+    low, high = np.percentile(scores, PERCENTILES)
     return float(low), float(high)
 
 

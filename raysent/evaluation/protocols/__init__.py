@@ -7,13 +7,14 @@ Scores of different protocols, or of two configurations of one protocol, are not
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from raysent.errors import ConfigError, DataError
-from raysent.evaluation.probes.results import ProbeResult
-from raysent.evaluation.tasks import TaskData
+from raysent.evaluation.probes.results import ProbeResult, balance_measures
+from raysent.evaluation.task import TaskData
 from raysent.registry import Registry, by_table
 
 __all__ = ["PROTOCOLS", "EvaluationProtocol", "fit_probe", "protocol_name"]
@@ -83,7 +84,7 @@ def fit_probe(features: np.ndarray, data: TaskData, *, protocol: str = "fast", s
         source: What the features come from, for messages.
 
     Raises:
-        ConfigError: If the protocol is unknown.
+        ConfigError: If the protocol is unknown, or cannot divide or score the task's rows as the task requires.
         DataError: If a feature is not finite, or the training rows are all of one class.
     """
     found = PROTOCOLS[protocol_name(protocol)]
@@ -91,7 +92,18 @@ def fit_probe(features: np.ndarray, data: TaskData, *, protocol: str = "fast", s
         raise DataError(f"{source}: {data.task} has {len(data.labels)} rows; given features of {features.shape[0]}")
     _check_finite(features, source, data.task)
     _check_classes(data)
-    return found.fit(features, data)
+    _check_supported(protocol, data)
+    result = found.fit(features, data)
+    return replace(result, measures={**balance_measures(data, result), **result.measures})
+
+
+def _check_supported(protocol: str, data: TaskData) -> None:
+    """Refuse what published protocols do not have: folds of the task's own, and other measures than accuracy."""
+    if protocol_name(protocol) == "fast":
+        return
+    given = "folds of whole groups" if len(data.folds) else data.metric if data.metric != "accuracy" else ""
+    if given:
+        raise ConfigError(f"--protocol {protocol}: must be fast for {data.task}, which has {given}; leave it out")
 
 
 def _check_finite(features: np.ndarray, source: str, task: str) -> None:

@@ -33,13 +33,13 @@ from raysent.evaluation.probes.results import (
     FoldResult,
     Probe,
     ProbeResult,
-    accuracy,
     class_measures,
+    class_score,
     log_probabilities,
     pearson,
     predicted_scores,
 )
-from raysent.evaluation.tasks import TaskData
+from raysent.evaluation.task import Metric, TaskData
 
 NUM_FOLDS = 10
 FOLD_SEED = 1111
@@ -104,19 +104,27 @@ def _targets(data: TaskData) -> Tensor:
     return (torch.from_numpy(data.labels)[:, None] == classes).to(torch.float32)
 
 
+def _folds(data: TaskData, rows: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the fold of each of some rows, int64 [rows], and the number of folds: the task's own, or drawn."""
+    if len(data.folds):
+        return data.folds[rows], int(data.folds[rows].max()) + 1
+    return stratified_folds(data.labels[rows], NUM_FOLDS, seed=FOLD_SEED), NUM_FOLDS
+
+
 def _fit_nested(fits: Fits, data: TaskData) -> ProbeResult:
-    folds = torch.from_numpy(stratified_folds(data.labels, NUM_FOLDS, seed=FOLD_SEED))
-    pairs = list(combinations(range(NUM_FOLDS), 2))
+    drawn, num_folds = _folds(data, np.arange(len(data)))
+    folds = torch.from_numpy(drawn)
+    pairs = list(combinations(range(num_folds), 2))
     path = fits.path(torch.stack([(folds != first) & (folds != second) for first, second in pairs], dim=1))
-    inner = _pair_numbers(pairs)
+    inner = _pair_numbers(pairs, num_folds)
     chosen, validated, totals = [], [], np.zeros(len(STRENGTHS))
-    for outer in range(NUM_FOLDS):
+    for outer in range(num_folds):
         rows = torch.nonzero(folds != outer).squeeze(1)
         problems = inner[outer, folds[rows]]
         candidates = [
             log_probabilities(path.margins[rows, :, problems + index * len(pairs)]) for index in range(len(STRENGTHS))
         ]
-        best, scores = _choose(candidates, data.labels[rows.numpy()])
+        best, scores = _choose(candidates, data.labels[rows.numpy()], metric=data.metric)
         totals += scores
         chosen.append(best)
         validated.append((rows.numpy(), candidates[best].numpy()))
@@ -128,12 +136,12 @@ def _fit_nested(fits: Fits, data: TaskData) -> ProbeResult:
         test = torch.nonzero(folds == outer).squeeze(1)
         tested = log_probabilities(refit.margins[test, :, outer]).numpy()
         results.append(FoldResult(validation_rows, validated_by_best, test.numpy(), tested, STRENGTHS[chosen[outer]]))
-    return _result(results, data, fits.probe(refit, NUM_FOLDS, STRENGTHS[chosen[-1]]), fits.num_unfinished)
+    return _result(results, data, fits.probe(refit, num_folds, STRENGTHS[chosen[-1]]), fits.num_unfinished)
 
 
-def _pair_numbers(pairs: Sequence[tuple[int, int]]) -> Tensor:
+def _pair_numbers(pairs: Sequence[tuple[int, int]], num_folds: int) -> Tensor:
     """Return the number of the fit without folds o and i, int64 [folds, folds]; o = i is never read."""
-    numbers = torch.zeros(NUM_FOLDS, NUM_FOLDS, dtype=torch.int64)
+    numbers = torch.zeros(num_folds, num_folds, dtype=torch.int64)
     for number, (first, second) in enumerate(pairs):
         numbers[first, second] = numbers[second, first] = number
     return numbers
@@ -141,22 +149,24 @@ def _pair_numbers(pairs: Sequence[tuple[int, int]]) -> Tensor:
 
 def _refit(fits: Fits, folds: Tensor, path: Solution, starts: Sequence[int], chosen: Sequence[int]) -> Solution:
     """Fit without each fold in turn, then on all rows, at the chosen C, starting from solved problems."""
-    masks = torch.stack([folds != outer for outer in range(NUM_FOLDS + 1)], dim=1)
+    # No row has the fold after the last, so the last fit is on all rows.
+    masks = torch.stack([folds != outer for outer in range(len(chosen))], dim=1)
     strengths = torch.tensor([STRENGTHS[pick] for pick in chosen])
     return fits.solve(masks, strengths, path.start(torch.tensor(starts)))
 
 
 def _fit_train_test(fits: Fits, data: TaskData) -> ProbeResult:
     folds = torch.full((len(data.labels),), NOT_TRAINED)
-    folds[data.train] = torch.from_numpy(stratified_folds(data.labels[data.train], NUM_FOLDS, seed=FOLD_SEED))
-    path = fits.path((folds[:, None] != torch.arange(NUM_FOLDS)) & (folds != NOT_TRAINED)[:, None])
+    drawn, num_folds = _folds(data, data.train)
+    folds[data.train] = torch.from_numpy(drawn)
+    path = fits.path((folds[:, None] != torch.arange(num_folds)) & (folds != NOT_TRAINED)[:, None])
     margins = fits.margins(path)
     train = torch.from_numpy(data.train)
     candidates = [
-        log_probabilities(margins[train, :, folds[train] + index * NUM_FOLDS]) for index in range(len(STRENGTHS))
+        log_probabilities(margins[train, :, folds[train] + index * num_folds]) for index in range(len(STRENGTHS))
     ]
-    best, _ = _choose(candidates, data.labels[data.train])
-    start = path.start(torch.tensor([best * NUM_FOLDS]))
+    best, _ = _choose(candidates, data.labels[data.train], metric=data.metric)
+    start = path.start(torch.tensor([best * num_folds]))
     refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([STRENGTHS[best]]), start)
     tested = log_probabilities(fits.margins(refit)[data.test, :, 0]).numpy()
     result = FoldResult(data.train, candidates[best].numpy(), data.test, tested, STRENGTHS[best])
@@ -166,7 +176,7 @@ def _fit_train_test(fits: Fits, data: TaskData) -> ProbeResult:
 def _fit_given_splits(fits: Fits, data: TaskData) -> ProbeResult:
     path, margins = _path_on_train(fits, data)
     candidates = [log_probabilities(margins[data.validation, :, index]) for index in range(len(STRENGTHS))]
-    best, _ = _choose(candidates, data.labels[data.validation])
+    best, _ = _choose(candidates, data.labels[data.validation], metric=data.metric)
     tested = log_probabilities(margins[data.test, :, best]).numpy()
     result = FoldResult(data.validation, candidates[best].numpy(), data.test, tested, STRENGTHS[best])
     return _result([result], data, fits.probe(path, best, STRENGTHS[best]), fits.num_unfinished)
@@ -192,16 +202,19 @@ def _path_on_train(fits: Fits, data: TaskData) -> tuple[Solution, Tensor]:
     return path, fits.margins(path)
 
 
-def _choose(candidates: Sequence[Tensor], labels: np.ndarray) -> tuple[int, np.ndarray]:
-    """Return the index of the most accurate C, the smallest in a tie, and all accuracies [strengths]."""
-    scores = np.array([accuracy(candidate.numpy(), labels) for candidate in candidates])
+def _choose(candidates: Sequence[Tensor], labels: np.ndarray, *, metric: Metric) -> tuple[int, np.ndarray]:
+    """Return the index of the C with the best score, the smallest in a tie, and all scores [strengths]."""
+    scores = np.array([class_score(candidate.numpy(), labels, metric=metric) for candidate in candidates])
     return int(scores.argmax()), scores
 
 
 def _result(results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int) -> ProbeResult:
-    validation = [accuracy(fold.validation_log_probabilities, data.labels[fold.validation_rows]) for fold in results]
+    validation = [
+        class_score(fold.validation_log_probabilities, data.labels[fold.validation_rows], metric=data.metric)
+        for fold in results
+    ]
     rows = np.concatenate([fold.test_rows for fold in results])
     tested = np.concatenate([fold.test_log_probabilities for fold in results])
-    test = accuracy(tested, data.labels[rows])
+    test = class_score(tested, data.labels[rows], metric=data.metric)
     measures = class_measures(data, tested, rows)
     return ProbeResult(100 * float(np.mean(validation)), 100 * test, tuple(results), probe, num_unfinished, measures)

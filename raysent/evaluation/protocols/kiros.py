@@ -51,7 +51,7 @@ from raysent.evaluation.probes.results import (
     pearson,
     predicted_scores,
 )
-from raysent.evaluation.tasks import TaskData
+from raysent.evaluation.task import TaskData
 
 STRENGTHS = tuple(2.0**exponent for exponent in range(9))
 NUM_FOLDS = 10

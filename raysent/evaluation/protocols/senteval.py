@@ -37,7 +37,7 @@ from raysent.evaluation.probes.results import (
     pearson,
     predicted_scores,
 )
-from raysent.evaluation.tasks import TaskData
+from raysent.evaluation.task import TaskData
 
 PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
 SEED = 1111

@@ -1,239 +1,64 @@
 """Tasks: the data sets that models are evaluated on. In: names and a data folder. Out: rows with labels or scores.
 
 `TASKS` is the registry: every file in this folder, and every module that an entry point of the group ``raysent.tasks``
-names, holds a table `TASKS`, name -> task. `resolve_tasks` turns what a user names into tasks; every command uses it.
+names, holds a table `TASKS`, name -> task. A user's own tasks are files (`task_files`). `resolve_tasks` turns what a
+user names into tasks; every command uses it.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from raysent.errors import ConfigError, DataError
+from raysent.evaluation.task import (
+    NO_ROWS,
+    NO_SCORES,
+    PROBED,
+    SCORINGS,
+    Kind,
+    Metric,
+    ProbeTask,
+    Remarks,
+    ScoredSet,
+    Scoring,
+    SimilarityData,
+    SimilarityTask,
+    Split,
+    Task,
+    TaskData,
+)
+from raysent.evaluation.task_files import OwnTask, is_task_file, open_tasks
 from raysent.registry import Registry, by_table
-from raysent.storage import content_key
 
-Kind = Literal["sentence", "pair", "order"]
-Split = Literal["nested", "train-test", "train-validation-test"]
-# How a model is scored on a task: by a probe, in percent of correct rows or by the correlation of predicted with true
-# scores; or without a probe, by the correlation of the similarity of its own vectors with true scores.
-Scoring = Literal["accuracy", "correlation", "similarity"]
-
-PROBED: frozenset[Scoring] = frozenset({"accuracy", "correlation"})
-SCORINGS: frozenset[Scoring] = PROBED | {"similarity"}
-
-NO_ROWS = np.empty(0, dtype=np.int64)
-NO_SCORES = np.empty(0, dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class TaskData:
-    """The rows of a task with a probe, in a fixed order.
-
-    Attributes:
-        task: The task's name.
-        kind: One sentence per row; a pair; or a pair whose order matters.
-        split: "nested" has no given split and is scored by nested cross-validation; "train-test" chooses by
-            cross-validation within train; "train-validation-test" uses the three splits as given.
-        label_names: The names of the classes [classes].
-        sentences: One list of sentences [rows] per column: one column, or two for pairs.
-        labels: The class of each row, int64 [rows]; for scored pairs the nearest rating level.
-        train: Rows of the given train split, int64; empty where a protocol draws folds from all rows.
-        validation: Rows of the given validation split; empty if there is none.
-        test: Rows of the given test split; empty if there is none.
-        scores: For scored pairs, the human rating of their similarity, float64 [rows]; else empty.
-    """
-
-    task: str
-    kind: Kind
-    split: Split
-    label_names: tuple[str, ...]
-    sentences: tuple[list[str], ...]
-    labels: np.ndarray
-    train: np.ndarray = field(default_factory=lambda: NO_ROWS)
-    validation: np.ndarray = field(default_factory=lambda: NO_ROWS)
-    test: np.ndarray = field(default_factory=lambda: NO_ROWS)
-    scores: np.ndarray = field(default_factory=lambda: NO_SCORES)
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.labels)
-
-    @property
-    def is_scored(self) -> bool:
-        """Whether rows have scores, predicted and evaluated by correlation, and not only classes."""
-        return len(self.scores) > 0
-
-    @cached_property
-    def row_hash(self) -> str:
-        """A hash of the rows: sentences, labels, order and splits."""
-        splits = [rows.tolist() for rows in (self.train, self.validation, self.test)]
-        values = [self.labels.tolist(), *([self.scores.tolist()] if self.is_scored else [])]
-        return content_key(self.kind, self.split, self.label_names, self.sentences, *values, splits)
-
-
-@dataclass(frozen=True)
-class ScoredSet:
-    """A named set of pairs with scores.
-
-    Attributes:
-        name: The name of the set.
-        first: The first sentences [rows].
-        second: The second sentences [rows].
-        scores: The human ratings of their similarity, float64 [rows].
-    """
-
-    name: str
-    first: list[str]
-    second: list[str]
-    scores: np.ndarray
-
-
-@dataclass(frozen=True)
-class SimilarityData:
-    """The rows of a task without a probe: sets of scored pairs that are reported together.
-
-    Attributes:
-        task: The task's name.
-        sets: The sets.
-    """
-
-    task: str
-    sets: tuple[ScoredSet, ...]
-
-    def __len__(self) -> int:
-        """Return the number of pairs of all sets."""
-        return sum(len(one.scores) for one in self.sets)
-
-    @property
-    def sentences(self) -> tuple[list[str], list[str]]:
-        """The first and the second sentences of all sets, [rows] each."""
-        first = [sentence for one in self.sets for sentence in one.first]
-        return first, [sentence for one in self.sets for sentence in one.second]
-
-    @property
-    def scores(self) -> np.ndarray:
-        """The scores of all sets, float64 [rows]."""
-        return np.concatenate([one.scores for one in self.sets])
-
-    @cached_property
-    def row_hash(self) -> str:
-        """A hash of the pairs and their scores."""
-        return content_key([(one.name, one.first, one.second, one.scores.tolist()) for one in self.sets])
-
-
-@dataclass(frozen=True)
-class Task(ABC):
-    """A data set that models are evaluated on.
-
-    Call order: `resolve_tasks` finds it by name and calls `check_files`; then `load` once per evaluation.
-
-    A task made from a user's own file is an instance like any other.
-
-    Attributes:
-        name: The name that users write; case, hyphens and underscores do not matter.
-        files: The files that it reads, relative to the data folder; empty if it needs no data folder.
-        source: Where the data set is published.
-    """
-
-    name: str
-    files: tuple[str, ...] = field(default=(), kw_only=True)
-    source: str = field(default="", kw_only=True)
-
-    @property
-    @abstractmethod
-    def scoring(self) -> Scoring:
-        """How models are scored on it."""
-
-    @abstractmethod
-    def load(self, data_dir: Path | None = None) -> TaskData | SimilarityData:
-        """Return the rows.
-
-        Raises:
-            DataError: If a file is missing or not as published.
-        """
-
-    @property
-    def summary(self) -> str:
-        """How models are scored on it, and where it is published."""
-        how = "similarity of the vectors" if self.scoring == "similarity" else f"{self.scoring} of a probe"
-        return f"{how}; {self.source or 'embedded'}"
-
-    def missing_files(self, data_dir: Path) -> list[str]:
-        """Return the files that the data folder lacks."""
-        return [name for name in self.files if not (data_dir / name).is_file()]
-
-    def is_present(self, data_dir: Path) -> bool:
-        """Return whether the data folder holds every file."""
-        return not self.missing_files(data_dir)
-
-    def check_files(self, data_dir: Path | None) -> None:
-        """Check that every file exists.
-
-        Raises:
-            DataError: If one does not, or the task needs a data folder and none is given.
-        """
-        if not self.files:
-            return
-        if data_dir is None:
-            raise DataError(
-                f"{self.name}: needs a folder in SentEval's layout; given none; name it with --data, "
-                f"it must hold {self.files[0]} ({self.source})"
-            )
-        for name in self.missing_files(data_dir):
-            raise DataError(f"{data_dir / name}: no such file; {self.name} needs it, published at {self.source}")
-
-
-@dataclass(frozen=True)
-class ProbeTask(Task):
-    """A task whose labels or scores a probe predicts.
-
-    Attributes:
-        reader: Reads the rows; takes the task and the data folder (None for a task without files).
-        is_scored: Whether the probe predicts scores of pairs instead of classes.
-    """
-
-    reader: Callable[[ProbeTask, Path | None], TaskData] = field(kw_only=True)
-    is_scored: bool = field(default=False, kw_only=True)
-
-    @property
-    def scoring(self) -> Scoring:
-        """How models are scored on it."""
-        return "correlation" if self.is_scored else "accuracy"
-
-    def load(self, data_dir: Path | None = None) -> TaskData:
-        """Return the rows; see `Task`."""
-        self.check_files(data_dir)
-        return self.reader(self, data_dir)
-
-
-@dataclass(frozen=True)
-class SimilarityTask(Task):
-    """A task on which the similarity of a model's own vectors is compared with scores; nothing is trained.
-
-    Attributes:
-        reader: Reads the sets; takes the task and the data folder.
-    """
-
-    reader: Callable[[SimilarityTask, Path | None], Iterable[ScoredSet]] = field(kw_only=True)
-
-    @property
-    def scoring(self) -> Scoring:
-        """How models are scored on it."""
-        return "similarity"
-
-    def load(self, data_dir: Path | None = None) -> SimilarityData:
-        """Return the rows; see `Task`."""
-        self.check_files(data_dir)
-        return SimilarityData(self.name, tuple(self.reader(self, data_dir)))
-
+__all__ = [
+    "NO_ROWS",
+    "NO_SCORES",
+    "PROBED",
+    "SCORINGS",
+    "TASKS",
+    "FilesStatus",
+    "Kind",
+    "Metric",
+    "OwnTask",
+    "ProbeTask",
+    "Remarks",
+    "ScoredSet",
+    "Scoring",
+    "SimilarityData",
+    "SimilarityTask",
+    "Split",
+    "Task",
+    "TaskData",
+    "absent_tasks",
+    "check_data",
+    "find_task",
+    "load_task",
+    "resolve_tasks",
+]
 
 TASKS: Registry[Task] = Registry("task", package=__name__, folders=__path__, read=by_table("TASKS"))
 
@@ -249,8 +74,8 @@ def resolve_tasks(
     """Return the tasks to evaluate on, each once.
 
     Args:
-        names: What the user named; None for all tasks whose files the data folder holds, or without a data folder
-            those that need none.
+        names: What the user named: names of tasks, files of own tasks (see `task_files`), or tasks. None for all tasks
+            whose files the data folder holds, or without a data folder those that need none.
         data_dir: Folder in SentEval's layout.
         scorings: The scorings that the caller can use.
         default: Of these, the scorings of tasks taken if the user named none; by default all.
@@ -259,13 +84,12 @@ def resolve_tasks(
     Raises:
         ConfigError: If a name is unknown, its task is scored in a way that the caller cannot use, or two different
             tasks have the same name.
-        DataError: If a task's files are missing, or the data folder holds no task.
+        DataError: If a task's files are missing or wrong, or the data folder holds no task.
     """
     if names is None:
         return _present_tasks(data_dir, scorings if default is None else default)
     tasks: dict[str, Task] = {}
-    for name in names:
-        task = find_task(name, scorings=scorings, option=option)
+    for task in (task for name in names for task in _tasks_of(name, scorings, option)):
         task.check_files(data_dir)
         if tasks.setdefault(task.name, task) != task:
             raise ConfigError(f"{option}{task.name}: two different tasks have this name; rename one")
@@ -278,14 +102,39 @@ def find_task(name: str | Task, *, scorings: Collection[Scoring] = SCORINGS, opt
     Names become tasks here and nowhere else. Case, hyphens and underscores do not matter.
 
     Raises:
-        ConfigError: If there is none, or it is scored in another way.
+        ConfigError: If there is none, it is scored in another way, or the name stands for several.
+        DataError: If a file of an own task cannot be read.
     """
-    task = name if isinstance(name, Task) else _registered_task(name, scorings, option)
-    if task.scoring not in scorings:
+    found = _tasks_of(name, scorings, option)
+    if len(found) > 1:
+        # Scores of an own file are predicted by a probe; the similarity of vectors is a second task of the same rows.
+        named = [task for task in found if task.scoring in PROBED]
+        if len(named) == 1:
+            return named[0]
+        names = ", ".join(task.name for task in found)
+        raise ConfigError(f"{option}{name}: must be one task; given {names}; name one label")
+    return found[0]
+
+
+def _tasks_of(name: str | Task, scorings: Collection[Scoring], option: str) -> list[Task]:
+    """Return the tasks that a name stands for; a file of several labels stands for one task for each."""
+    if isinstance(name, Task):
+        named: list[Task] = [name]
+    elif is_task_file(name, known=_registered_names()):
+        named = list(open_tasks(name))
+    else:
+        named = [_registered_task(name, scorings, option)]
+    found = [variant for task in named for variant in task.variants(scorings)]
+    if not found:
         raise ConfigError(
-            f"{option}{task.name}: must be scored by {' or '.join(sorted(scorings))}; it is scored by {task.scoring}"
+            f"{option}{named[0].name}: must be scored by {' or '.join(sorted(scorings))}; "
+            f"it is scored by {named[0].scoring}"
         )
-    return task
+    return found
+
+
+def _registered_names() -> Collection[str]:
+    return {_plain(name) for name in TASKS}
 
 
 def load_task(name: str | Task, data_dir: Path | None = None) -> TaskData:

@@ -19,7 +19,7 @@ import numpy as np
 
 from raysent.data.corpus import DocsDocument, docs_documents
 from raysent.errors import DataError
-from raysent.evaluation.tasks import Kind, ProbeTask, Task, TaskData
+from raysent.evaluation.task import Kind, ProbeTask, Task, TaskData
 
 Item = TypeVar("Item")
 # The sentences of a row, and its label.

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from raysent.errors import DataError
-from raysent.evaluation.tasks import ProbeTask, Task, TaskData
+from raysent.evaluation.task import ProbeTask, Task, TaskData
 
 SENTEVAL = "https://github.com/facebookresearch/SentEval, data/downstream"
 NUM_LEVELS = 5

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from raysent.errors import DataError
-from raysent.evaluation.tasks import ScoredSet, SimilarityTask
+from raysent.evaluation.task import ScoredSet, SimilarityTask
 from raysent.evaluation.tasks.senteval import SENTEVAL, read_lines
 
 # Published numbers of scored pairs of every set.

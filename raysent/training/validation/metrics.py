@@ -27,7 +27,8 @@ from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import DataError
 from raysent.evaluation.probes.features import Encode, task_features
 from raysent.evaluation.protocols import fit_probe
-from raysent.evaluation.tasks import PROBED, Task, TaskData, load_task, resolve_tasks
+from raysent.evaluation.task import PROBED, Task, TaskData
+from raysent.evaluation.tasks import load_task, resolve_tasks
 from raysent.storage import content_key
 from raysent.training.validation.config import DownstreamConfig, ValidationConfig
 
@@ -221,7 +222,7 @@ def sample_rows(data: TaskData, *, max_rows: int) -> TaskData:
     validation = _some(data.validation, max_rows)
     kept = np.concatenate([train, validation])
     place = np.arange(len(kept))
-    small = replace(_rows(data, kept), split="train-test") if is_nested else _rows(data, kept)
+    small = replace(data.select(kept), split="train-test") if is_nested else data.select(kept)
     # A probe needs test rows; it gets rows that it has seen, and its predictions for them are not read.
     unread = place[len(train) :] if len(validation) else place
     return replace(small, train=place[: len(train)], validation=place[len(train) :], test=unread)
@@ -232,8 +233,3 @@ def _some(rows: np.ndarray, max_rows: int) -> np.ndarray:
     if len(rows) <= max_rows:
         return rows
     return np.sort(np.random.default_rng(_SEED).permutation(rows)[:max_rows])
-
-
-def _rows(data: TaskData, kept: np.ndarray) -> TaskData:
-    columns = tuple([column[row] for row in kept] for column in data.sentences)
-    return replace(data, sentences=columns, labels=data.labels[kept])

@@ -1,0 +1,273 @@
+"""What a task is: a data set that models are evaluated on, and its rows. Names of tasks are resolved in `tasks`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from raysent.errors import DataError
+from raysent.storage import content_key
+
+Kind = Literal["sentence", "pair", "order"]
+Split = Literal["nested", "train-test", "train-validation-test"]
+# How a model is scored on a task: by a probe, in percent of correct rows or by the correlation of predicted with true
+# scores; or without a probe, by the correlation of the similarity of its own vectors with true scores.
+Scoring = Literal["accuracy", "correlation", "similarity"]
+# What counts on a task with classes: the fraction of correct rows, or the mean over classes of their F1.
+Metric = Literal["accuracy", "macro_f1"]
+
+PROBED: frozenset[Scoring] = frozenset({"accuracy", "correlation"})
+SCORINGS: frozenset[Scoring] = PROBED | {"similarity"}
+
+NO_ROWS = np.empty(0, dtype=np.int64)
+NO_SCORES = np.empty(0, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """The rows of a task with a probe, in a fixed order.
+
+    Attributes:
+        task: The task's name.
+        kind: One sentence per row; a pair; or a pair whose order matters.
+        split: "nested" has no given split and is scored by nested cross-validation; "train-test" chooses by
+            cross-validation within train; "train-validation-test" uses the three splits as given.
+        label_names: The names of the classes [classes].
+        sentences: One list of sentences [rows] per column: one column, or two for pairs.
+        labels: The class of each row, int64 [rows]; for scored pairs the nearest rating level.
+        train: Rows of the given train split, int64; empty where a protocol draws folds from all rows.
+        validation: Rows of the given validation split; empty if there is none.
+        test: Rows of the given test split; empty if there is none.
+        scores: For scored pairs, the human rating of their similarity, float64 [rows]; else empty.
+        folds: Where the task gives them, the fold of each row from 0, int64 [rows], for cross-validation; else empty,
+            and the protocol draws them.
+        metric: What counts, for tasks with classes.
+    """
+
+    task: str
+    kind: Kind
+    split: Split
+    label_names: tuple[str, ...]
+    sentences: tuple[list[str], ...]
+    labels: np.ndarray
+    train: np.ndarray = field(default_factory=lambda: NO_ROWS)
+    validation: np.ndarray = field(default_factory=lambda: NO_ROWS)
+    test: np.ndarray = field(default_factory=lambda: NO_ROWS)
+    scores: np.ndarray = field(default_factory=lambda: NO_SCORES)
+    folds: np.ndarray = field(default_factory=lambda: NO_ROWS)
+    metric: Metric = "accuracy"
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.labels)
+
+    def select(self, rows: np.ndarray) -> TaskData:
+        """Return some of the rows, int64 [selected], without splits."""
+        return replace(
+            self,
+            sentences=tuple([column[row] for row in rows] for column in self.sentences),
+            labels=self.labels[rows],
+            scores=self.scores[rows] if self.is_scored else self.scores,
+            folds=self.folds[rows] if len(self.folds) else self.folds,
+            train=NO_ROWS,
+            validation=NO_ROWS,
+            test=NO_ROWS,
+        )
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether rows have scores, predicted and evaluated by correlation, and not only classes."""
+        return len(self.scores) > 0
+
+    @cached_property
+    def row_hash(self) -> str:
+        """A hash of the rows: sentences, labels, order and splits."""
+        splits = [rows.tolist() for rows in (self.train, self.validation, self.test)]
+        values = [self.labels.tolist(), *([self.scores.tolist()] if self.is_scored else [])]
+        values += [self.folds.tolist()] if len(self.folds) else []
+        values += [[self.metric]] if self.metric != "accuracy" else []
+        return content_key(self.kind, self.split, self.label_names, self.sentences, *values, splits)
+
+
+@dataclass(frozen=True)
+class ScoredSet:
+    """A named set of pairs with scores.
+
+    Attributes:
+        name: The name of the set.
+        first: The first sentences [rows].
+        second: The second sentences [rows].
+        scores: The human ratings of their similarity, float64 [rows].
+    """
+
+    name: str
+    first: list[str]
+    second: list[str]
+    scores: np.ndarray
+
+
+@dataclass(frozen=True)
+class SimilarityData:
+    """The rows of a task without a probe: sets of scored pairs that are reported together.
+
+    Attributes:
+        task: The task's name.
+        sets: The sets.
+    """
+
+    task: str
+    sets: tuple[ScoredSet, ...]
+
+    def __len__(self) -> int:
+        """Return the number of pairs of all sets."""
+        return sum(len(one.scores) for one in self.sets)
+
+    @property
+    def sentences(self) -> tuple[list[str], list[str]]:
+        """The first and the second sentences of all sets, [rows] each."""
+        first = [sentence for one in self.sets for sentence in one.first]
+        return first, [sentence for one in self.sets for sentence in one.second]
+
+    @property
+    def scores(self) -> np.ndarray:
+        """The scores of all sets, float64 [rows]."""
+        return np.concatenate([one.scores for one in self.sets])
+
+    @cached_property
+    def row_hash(self) -> str:
+        """A hash of the pairs and their scores."""
+        return content_key([(one.name, one.first, one.second, one.scores.tolist()) for one in self.sets])
+
+
+@dataclass(frozen=True)
+class Remarks:
+    """What a user should know of a task's rows.
+
+    Attributes:
+        notes: What was guessed, such as which column holds the text.
+        warnings: What may make scores misleading, such as the same text in train and test.
+    """
+
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """A data set that models are evaluated on.
+
+    Call order: `resolve_tasks` finds it by name and calls `check_files`; then `load` once per evaluation.
+
+    A task made from a user's own file is an instance like any other.
+
+    Attributes:
+        name: The name that users write; case, hyphens and underscores do not matter.
+        files: The files that it reads, relative to the data folder; empty if it needs no data folder.
+        source: Where the data set is published.
+    """
+
+    name: str
+    files: tuple[str, ...] = field(default=(), kw_only=True)
+    source: str = field(default="", kw_only=True)
+
+    @property
+    @abstractmethod
+    def scoring(self) -> Scoring:
+        """How models are scored on it."""
+
+    def variants(self, scorings: Collection[Scoring]) -> Sequence[Task]:
+        """Return the tasks that the name stands for, of those that are scored in one of these ways."""
+        return [self] if self.scoring in scorings else []
+
+    @property
+    def remarks(self) -> Remarks:
+        """What a user should know of the task's rows before scores are read."""
+        return Remarks()
+
+    @abstractmethod
+    def load(self, data_dir: Path | None = None) -> TaskData | SimilarityData:
+        """Return the rows.
+
+        Raises:
+            DataError: If a file is missing or not as published.
+        """
+
+    @property
+    def summary(self) -> str:
+        """How models are scored on it, and where it is published."""
+        how = "similarity of the vectors" if self.scoring == "similarity" else f"{self.scoring} of a probe"
+        return f"{how}; {self.source or 'embedded'}"
+
+    def missing_files(self, data_dir: Path) -> list[str]:
+        """Return the files that the data folder lacks."""
+        return [name for name in self.files if not (data_dir / name).is_file()]
+
+    def is_present(self, data_dir: Path) -> bool:
+        """Return whether the data folder holds every file."""
+        return not self.missing_files(data_dir)
+
+    def check_files(self, data_dir: Path | None) -> None:
+        """Check that every file exists.
+
+        Raises:
+            DataError: If one does not, or the task needs a data folder and none is given.
+        """
+        if not self.files:
+            return
+        if data_dir is None:
+            raise DataError(
+                f"{self.name}: needs a folder in SentEval's layout; given none; name it with --data, "
+                f"it must hold {self.files[0]} ({self.source})"
+            )
+        for name in self.missing_files(data_dir):
+            raise DataError(f"{data_dir / name}: no such file; {self.name} needs it, published at {self.source}")
+
+
+@dataclass(frozen=True)
+class ProbeTask(Task):
+    """A task whose labels or scores a probe predicts.
+
+    Attributes:
+        reader: Reads the rows; takes the task and the data folder (None for a task without files).
+        is_scored: Whether the probe predicts scores of pairs instead of classes.
+    """
+
+    reader: Callable[[ProbeTask, Path | None], TaskData] = field(kw_only=True)
+    is_scored: bool = field(default=False, kw_only=True)
+
+    @property
+    def scoring(self) -> Scoring:
+        """How models are scored on it."""
+        return "correlation" if self.is_scored else "accuracy"
+
+    def load(self, data_dir: Path | None = None) -> TaskData:
+        """Return the rows; see `Task`."""
+        self.check_files(data_dir)
+        return self.reader(self, data_dir)
+
+
+@dataclass(frozen=True)
+class SimilarityTask(Task):
+    """A task on which the similarity of a model's own vectors is compared with scores; nothing is trained.
+
+    Attributes:
+        reader: Reads the sets; takes the task and the data folder.
+    """
+
+    reader: Callable[[SimilarityTask, Path | None], Iterable[ScoredSet]] = field(kw_only=True)
+
+    @property
+    def scoring(self) -> Scoring:
+        """How models are scored on it."""
+        return "similarity"
+
+    def load(self, data_dir: Path | None = None) -> SimilarityData:
+        """Return the rows; see `Task`."""
+        self.check_files(data_dir)
+        return SimilarityData(self.name, tuple(self.reader(self, data_dir)))

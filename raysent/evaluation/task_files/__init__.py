@@ -1,0 +1,333 @@
+"""A user's own labelled data as a task: a table of texts with classes, pairs, scores or several labels.
+
+    reviews.csv                                    columns are found by their names
+    reviews.csv:text=body,label=stars,split=part   or named
+    tickets=support/2024.parquet                   the task has another name than the file
+    reviews.yaml                                   a task file: the same keys, one task or several below `tasks`
+
+Rows are divided by a column, by files, by the splits of a `datasets` folder, or by fractions; without any of these they
+are scored by nested cross-validation, seeded and stratified, with rows of one group in one fold. Several labels a row
+are as many tasks, each a yes/no question. Scores of pairs are two tasks: a probe's predictions, and the similarity of
+the model's own vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raysent.config import Document, validate
+from raysent.data.tables import TABLE_SUFFIXES, Table, as_labels, read_table
+from raysent.errors import ConfigError, DataError
+from raysent.evaluation.task import (
+    Kind,
+    Remarks,
+    ScoredSet,
+    Scoring,
+    SimilarityData,
+    Task,
+    TaskData,
+)
+from raysent.evaluation.task_files.columns import Columns, find_columns, labels_of, read_targets
+from raysent.evaluation.task_files.division import SPLIT_NAMES, Division, divide, division_warnings
+from raysent.evaluation.task_files.settings import TaskSettings, is_task_file, read_settings
+
+__all__ = ["OwnTask", "TaskSettings", "is_task_file", "open_tasks"]
+
+SIMILARITY_SUFFIX = "-similarity"
+LONG_TEXT = 100_000
+
+
+def open_tasks(name: str) -> list[OwnTask]:
+    """Return the tasks of a table or a task file; see `settings.read_settings`.
+
+    Raises:
+        ConfigError: If a setting is wrong.
+    """
+    return [OwnTask(settings=settings) for settings in read_settings(name)]
+
+
+@dataclass(frozen=True, init=False)
+class OwnTask(Task):
+    """A task of a user's own table: `raysent.Task`.
+
+    Attributes:
+        settings: The table and its columns.
+        only: Of several labels a row, the one that this task asks for; empty for other tasks.
+        is_similarity: Whether the similarity of a model's own vectors is compared with the scores; no probe.
+    """
+
+    settings: TaskSettings = field(hash=False)
+    only: str = ""
+    is_similarity: bool = False
+    table: Table | None = field(default=None, repr=False, compare=False)
+
+    def __init__(
+        self,
+        data: str | Path | Mapping[str, str | Path] | pd.DataFrame | None = None,
+        *,
+        name: str | None = None,
+        settings: TaskSettings | None = None,
+        only: str = "",
+        is_similarity: bool = False,
+        table: Table | None = None,
+        **columns: Any,
+    ) -> None:
+        """Describe a task; rows are read when it is used.
+
+        Args:
+            data: A table's path, also in ``s3://``; a path for each of ``train``, ``validation`` and ``test``; or a
+                data frame.
+            name: The task's name; by default the file's. Required for a data frame.
+            settings: All settings at once, instead of the other arguments.
+            only: As the attribute.
+            is_similarity: As the attribute.
+            table: The rows, if they are in memory.
+            columns: `text`, `label`, `score`, `split`, `folds`, `group`, `metric` and others of `TaskSettings`.
+
+        Raises:
+            ConfigError: If a setting is wrong.
+        """
+        if settings is None:
+            if isinstance(data, pd.DataFrame):
+                if name is None:
+                    raise ConfigError("Task: name: must be given for a data frame")
+                table = _from_frame(name, data)
+                data = name
+            if data is None:
+                raise ConfigError("Task: data: must be a path or a data frame; given nothing")
+            paths = {part: str(path) for part, path in data.items()} if isinstance(data, Mapping) else str(data)
+            values = {"path": paths, **columns, **({} if name is None else {"name": name})}
+            settings = validate(TaskSettings, Document(values, source="Task"))
+        suffix = (f".{_file_name(only)}" if only else "") + (SIMILARITY_SUFFIX if is_similarity else "")
+        for attribute, value in {
+            "name": (settings.name or _stem(settings.path)) + suffix,
+            "files": (),
+            "source": "",
+            "settings": settings,
+            "only": only,
+            "is_similarity": is_similarity,
+            "table": table,
+        }.items():
+            object.__setattr__(self, attribute, value)
+
+    @property
+    def path(self) -> str:
+        """The table, or the first of them."""
+        path = self.settings.path
+        return path if isinstance(path, str) else next(iter(path.values()))
+
+    @property
+    def summary(self) -> str:
+        """How models are scored on it, and where it is."""
+        return f"{self.scoring}; {self.path}"
+
+    @property
+    def scoring(self) -> Scoring:
+        """How models are scored on it."""
+        if self.is_similarity:
+            return "similarity"
+        return "correlation" if self._columns.score is not None else "accuracy"
+
+    def variants(self, scorings: Collection[Scoring]) -> Sequence[Task]:
+        """Return one task for each of several labels, and a second task of similarities for scores."""
+        columns = self._columns
+        if columns.is_multilabel and not self.only:
+            found = [replace_task(self, only=label) for label in labels_of(self.settings, self._table, columns)]
+        elif columns.score is not None and not self.is_similarity:
+            found = [self, replace_task(self, is_similarity=True)]
+        else:
+            found = [self]
+        return [task for task in found if task.scoring in scorings]
+
+    def load(self, data_dir: Path | None = None) -> TaskData | SimilarityData:
+        """Return the rows; see `Task`."""
+        del data_dir
+        rows = self._rows.data
+        return _similarity_data(rows) if self.is_similarity else rows
+
+    @property
+    def remarks(self) -> Remarks:
+        """Which columns were guessed, and what may make scores misleading."""
+        return self._rows.remarks
+
+    @property
+    def _table(self) -> Table:
+        return self.table if self.table is not None else _read(self.settings)
+
+    @property
+    def _columns(self) -> Columns:
+        return find_columns(self.settings, self._table)
+
+    @property
+    def _rows(self) -> Rows:
+        if self.table is not None:
+            return _read_rows(self)
+        return _cached_rows(self, _stamp(self.settings), self.only, self.is_similarity)
+
+    def __hash__(self) -> int:
+        return hash((self.name, str(self.settings.path), self.only))
+
+
+def replace_task(task: OwnTask, *, only: str = "", is_similarity: bool = False) -> OwnTask:
+    """Return a task of the same table."""
+    return OwnTask(settings=task.settings, table=task.table, only=only, is_similarity=is_similarity)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a task and what should be known of them."""
+
+    data: TaskData
+    remarks: Remarks
+
+
+def _from_frame(name: str, frame: pd.DataFrame) -> Table:
+    columns = {
+        str(column): frame[column].astype(object).where(frame[column].notna(), None).tolist() for column in frame
+    }
+    return Table(name, columns, {}, {})
+
+
+def _stem(path: str | Mapping[str, str]) -> str:
+    first = path if isinstance(path, str) else next(iter(path.values()))
+    name = Path(first.removesuffix(".gz")).name
+    for suffix in TABLE_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return _file_name(name or "task")
+
+
+def _file_name(text: str) -> str:
+    """Return a text as part of a file's name."""
+    return "".join(character if character.isalnum() or character in "-_." else "-" for character in text)[:80]
+
+
+def _paths(settings: TaskSettings) -> list[str]:
+    return [settings.path] if isinstance(settings.path, str) else list(settings.path.values())
+
+
+def _stamp(settings: TaskSettings) -> tuple[object, ...]:
+    """Return what changes when a local file does."""
+    stamps = []
+    for path in _paths(settings):
+        local = Path(path).expanduser()
+        stamps.append((path, *((local.stat().st_mtime_ns, local.stat().st_size) if local.exists() else ())))
+    return tuple(stamps)
+
+
+def _read(settings: TaskSettings) -> Table:
+    """Return the table, or the tables of the splits as one."""
+    return _cached_table(
+        _stamp(settings), settings.path if isinstance(settings.path, str) else tuple(settings.path.items())
+    )
+
+
+# A command asks for a task's scoring, its remarks and its rows, one after another.
+@lru_cache(maxsize=4)
+def _cached_table(stamp: object, path: str | tuple[tuple[str, str], ...]) -> Table:
+    del stamp
+    if isinstance(path, str):
+        return read_table(path)
+    tables = {part: read_table(one) for part, one in path}
+    unknown = next((part for part in tables if part.lower() not in SPLIT_NAMES), None)
+    if unknown is not None:
+        raise ConfigError(f"{path[0][1]}: path: must name train, validation and test; given '{unknown}'")
+    first = next(iter(tables.values()))
+    for table in tables.values():
+        missing = [name for name in first.columns if name not in table.columns]
+        if missing:
+            raise DataError(f"{table.source}: must have the columns of {first.source}; it has no '{missing[0]}'")
+    ends = np.cumsum([0, *(len(table) for table in tables.values())])
+    parts = {part: np.arange(ends[place], ends[place + 1]) for place, part in enumerate(tables)}
+    columns = {name: [value for table in tables.values() for value in table.columns[name]] for name in first.columns}
+    return Table(first.source, columns, parts, first.class_names)
+
+
+@lru_cache(maxsize=64)
+def _cached_rows(task: OwnTask, stamp: object, only: str, is_similarity: bool) -> Rows:
+    del stamp, only, is_similarity
+    return _read_rows(task)
+
+
+def _read_rows(task: OwnTask) -> Rows:
+    """Return the rows of a task."""
+    settings, table = task.settings, task._table
+    columns = find_columns(settings, table)
+    if len(table) == 0:
+        raise DataError(f"{table.source}: must have rows; given only the names of columns")
+    texts = tuple(table.texts(name, key="text") for name in columns.texts)
+    warnings = _text_warnings(table, texts)
+    names, labels, scores, notes = read_targets(settings, table, columns, only=task.only)
+    groups = None if columns.group is None else as_labels(table.column(columns.group, key="group"))
+    division = divide(settings, table, columns, labels=labels, is_scored=scores is not None, groups=groups)
+    warnings += division.warnings + division_warnings(texts, division, labels, groups, names)
+    _check_classes(table, names, labels, division, is_scored=scores is not None)
+    data = TaskData(
+        task=task.name.removesuffix(SIMILARITY_SUFFIX) if task.is_similarity else task.name,
+        kind=_kind(texts, settings),
+        split=division.split,
+        label_names=names,
+        sentences=texts,
+        labels=labels,
+        train=division.train,
+        validation=division.validation,
+        test=division.test,
+        folds=division.folds,
+        metric=settings.metric,
+        **({} if scores is None else {"scores": scores}),
+    )
+    guessed = [f"{', '.join(columns.notes)} (found by name)"] if columns.notes else []
+    about = [*guessed, f"{len(table):,} rows", *notes, division.note]
+    prefix = f"{task.name}: "
+    return Rows(data, Remarks((prefix + "; ".join(about),), tuple(prefix + warning for warning in warnings)))
+
+
+def _kind(texts: Sequence[list[str]], settings: TaskSettings) -> Kind:
+    if len(texts) == 1:
+        return "sentence"
+    return "order" if settings.ordered else "pair"
+
+
+def _text_warnings(table: Table, texts: Sequence[list[str]]) -> list[str]:
+    found = []
+    num_empty = sum(not value.strip() for column in texts for value in column)
+    if num_empty == sum(map(len, texts)):
+        raise DataError(f"{table.source}: text: must hold text; all {num_empty} values are empty")
+    if num_empty:
+        found.append(f"{num_empty} texts are empty")
+    longest = max(len(value) for column in texts for value in column)
+    if longest > LONG_TEXT:
+        found.append(f"the longest text has {longest:,} characters; encoders read the first words of it")
+    return found
+
+
+def _check_classes(
+    table: Table, names: Sequence[str], labels: np.ndarray, division: Division, *, is_scored: bool
+) -> None:
+    """Check that train has every class.
+
+    Raises:
+        DataError: If it does not.
+    """
+    if is_scored or division.split == "nested":
+        return
+    missing = [names[label] for label in np.setdiff1d(np.unique(labels), labels[division.train])]
+    if missing:
+        raise DataError(
+            f"{table.source}: label: train must have rows of every class; it has none of {', '.join(missing[:5])}"
+        )
+
+
+def _similarity_data(data: TaskData) -> SimilarityData:
+    """Return the test rows as a set of scored pairs; all rows if the splits were not given."""
+    rows = data.test if len(data.test) else np.arange(len(data))
+    part = data.select(rows)
+    first, second = part.sentences
+    name = f"{data.task}{SIMILARITY_SUFFIX}"
+    return SimilarityData(name, (ScoredSet("test", first, second, part.scores),))

@@ -1,0 +1,279 @@
+"""The columns of a user's table: texts, classes, scores and labels, named by settings or found by convention."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysent.data.tables import Table, as_labels
+from raysent.errors import DataError
+from raysent.evaluation.task_files.settings import TaskSettings
+
+NUM_LEVELS = 5
+MAX_LABELS = 100
+TEXTS = ("text", "sentence", "content", "body", "review", "comment", "question", "utterance", "message", "document")
+PAIRS = (
+    ("sentence1", "sentence2"),
+    ("sentence_1", "sentence_2"),
+    ("text_a", "text_b"),
+    ("text1", "text2"),
+    ("sentence_a", "sentence_b"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+)
+LABELS = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "stars")
+SCORES = ("score", "similarity", "similarity_score", "relatedness_score", "relatedness")
+SPLITS = ("split", "set", "partition")
+GROUPS = ("group", "group_id", "document_id", "doc_id")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a task.
+
+    Attributes:
+        texts: One column of text, or two for pairs.
+        label: Column of the class; None for scores and for several columns of labels.
+        labels: Several columns of labels.
+        score: Column of the score.
+        split: Column of the split.
+        group: Column of the group.
+        is_multilabel: Whether a row may have several labels.
+        notes: What was guessed.
+    """
+
+    texts: tuple[str, ...]
+    label: str | None
+    labels: tuple[str, ...]
+    score: str | None
+    split: str | None
+    group: str | None
+    is_multilabel: bool
+    notes: tuple[str, ...]
+
+
+def find_columns(settings: TaskSettings, table: Table) -> Columns:
+    """Return the columns that the settings name, and for the others those of a conventional name."""
+    guess = _Guess(table)
+    label, labels = (None, tuple(settings.label)) if isinstance(settings.label, list) else (settings.label, ())
+    for name in labels:
+        table.column(name, key="label")
+    score = settings.score
+    texts = _text_columns(settings, guess)
+    if label is None and not labels and score is None:
+        score = guess.find("score", SCORES) if len(texts) == 2 else None
+        label = None if score is not None else guess.label(texts)
+    if score is not None and len(texts) == 1:
+        raise DataError(
+            f"{table.source}: score: must be of pairs of texts; given one text a row; name its class with label"
+        )
+    values = [] if label is None else table.column(label, key="label")
+    is_multilabel = bool(labels) or settings.separator is not None or any(isinstance(value, list) for value in values)
+    split = settings.split if isinstance(settings.split, str) else None
+    if settings.split is None and settings.folds is None and not table.parts:
+        split = guess.find("split", SPLITS)
+    group = settings.group or guess.find("group", GROUPS)
+    return Columns(texts, label, labels, score, split, group, is_multilabel, tuple(guess.notes))
+
+
+def _text_columns(settings: TaskSettings, guess: _Guess) -> tuple[str, ...]:
+    if settings.text_a is not None and settings.text_b is not None:
+        return settings.text_a, settings.text_b
+    if settings.text is not None:
+        return (settings.text,) if isinstance(settings.text, str) else tuple(settings.text)
+    return guess.texts()
+
+
+class _Guess:
+    """Finds columns by their names.
+
+    Attributes:
+        notes: What was found.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.notes: list[str] = []
+        self._by_plain = {name.lower().strip(): name for name in table.columns}
+
+    def find(self, key: str, names: Sequence[str]) -> str | None:
+        """Return the first column of these names, or None."""
+        found = next((self._by_plain[name] for name in names if name in self._by_plain), None)
+        if found is not None:
+            self.notes.append(f"{key} = '{found}'")
+        return found
+
+    def texts(self) -> tuple[str, ...]:
+        """Return the column of the text, or the two of pairs."""
+        for first, second in PAIRS:
+            if first in self._by_plain and second in self._by_plain:
+                found = self._by_plain[first], self._by_plain[second]
+                self.notes.append(f"text = '{found[0]}' and '{found[1]}'")
+                return found
+        name = self.find("text", TEXTS) or self._longest()
+        if name is None:
+            raise DataError(
+                f"{self.table.source}: text: must name the column of the text; "
+                f"it has {', '.join(self.table.columns) or 'no columns'}"
+            )
+        return (name,)
+
+    def label(self, texts: Sequence[str]) -> str:
+        """Return the column of the label."""
+        name = self.find("label", LABELS)
+        others = [column for column in self.table.columns if column not in texts]
+        if name is None and len(others) == 1:
+            name = others[0]
+            self.notes.append(f"label = '{name}', the only other column")
+        if name is None:
+            raise DataError(
+                f"{self.table.source}: label: must name the column of the labels; "
+                f"it has {', '.join(self.table.columns) or 'no columns'}"
+            )
+        return name
+
+    def _longest(self) -> str | None:
+        """Return the column of the longest text of two columns, or None."""
+        if len(self.table.columns) != 2 or not len(self.table):
+            return None
+        lengths = {name: np.mean([len(str(value)) for value in values]) for name, values in self.table.columns.items()}
+        name = max(lengths, key=lambda column: lengths[column])
+        if not all(isinstance(value, str) for value in self.table.columns[name]):
+            return None
+        self.notes.append(f"text = '{name}', the longer of two columns")
+        return name
+
+
+def labels_of(settings: TaskSettings, table: Table, columns: Columns) -> list[str]:
+    """Return the names of several labels, most frequent first."""
+    if columns.labels:
+        return list(columns.labels)
+    counts = Counter(label for labels in _label_sets(settings, table, columns) for label in labels)
+    if not counts:
+        raise DataError(f"{table.source}: label '{columns.label}': must hold labels; given none")
+    if len(counts) > MAX_LABELS:
+        raise DataError(
+            f"{table.source}: label '{columns.label}': must have at most {MAX_LABELS} labels; given {len(counts)}; "
+            "keep the frequent ones"
+        )
+    return [label for label, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+
+def _label_sets(settings: TaskSettings, table: Table, columns: Columns) -> list[set[str]]:
+    """Return the labels of each row of a column of lists, or of text with a separator."""
+    assert columns.label is not None
+    names = table.class_names.get(columns.label)
+    found = []
+    for row, value in enumerate(table.column(columns.label, key="label")):
+        is_text = isinstance(value, str) and settings.separator is not None
+        labels = value.split(settings.separator) if is_text else [] if value is None else value
+        if not isinstance(labels, list):
+            raise DataError(f"{table.where(row)}: label must be a list, as in other rows; given {type(value).__name__}")
+        found.append({label for label in as_labels(labels, names) if label is not None})
+    return found
+
+
+_YES, _NO = {"1", "true", "yes"}, {"0", "false", "no"}
+
+
+def _yes_no(settings: TaskSettings, table: Table, columns: Columns, only: str) -> list[str | None]:
+    """Return ``yes`` or ``no`` for each row: whether it has the label."""
+    if not columns.labels:
+        return ["yes" if only in labels else "no" for labels in _label_sets(settings, table, columns)]
+    found: list[str | None] = []
+    for row, label in enumerate(as_labels(table.column(only, key="label"))):
+        if label is not None and label.lower() not in _YES | _NO:
+            raise DataError(
+                f"{table.where(row)}: label '{only}' must be 0 or 1, one of several columns; given '{label}'"
+            )
+        found.append(None if label is None else "yes" if label.lower() in _YES else "no")
+    return found
+
+
+def read_targets(
+    settings: TaskSettings, table: Table, columns: Columns, *, only: str = ""
+) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None, list[str]]:
+    """Return the classes' names, the rows' classes, their scores if they have any, and notes.
+
+    Args:
+        settings: The task's settings.
+        table: The table.
+        columns: Its columns.
+        only: Of several labels a row, the one to ask for.
+
+    Raises:
+        DataError: If a value is missing, or the values cannot be classes or scores.
+    """
+    if columns.score is not None:
+        return _scores(settings, table, columns.score)
+    if columns.is_multilabel:
+        values, key = _yes_no(settings, table, columns, only), only
+    else:
+        assert columns.label is not None
+        given = table.column(columns.label, key="label")
+        values, key = as_labels(given, table.class_names.get(columns.label)), columns.label
+    missing = next((row for row, value in enumerate(values) if value is None), None)
+    if missing is not None:
+        count = sum(value is None for value in values)
+        raise DataError(
+            f"{table.where(missing)}: label '{key}' must not be missing; it is in {count} rows; leave them out"
+        )
+    labels = [str(value) for value in values]
+    names = ("no", "yes") if columns.is_multilabel else _class_names(labels, table.class_names.get(columns.label or ""))
+    if len(names) == 1:
+        raise DataError(f"{table.source}: label '{key}': must have at least two classes; given only '{names[0]}'")
+    if len(names) > max(2, len(labels) // 2):
+        raise DataError(
+            f"{table.source}: label '{key}': must be classes that several rows share; given {len(names)} different "
+            f"values in {len(labels)} rows; name another column, or use score for numbers of pairs"
+        )
+    places = {name: place for place, name in enumerate(names)}
+    note = f"{len(names)} classes of '{key}'"
+    return names, np.array([places[label] for label in labels], dtype=np.int64), None, [note]
+
+
+def _class_names(labels: Sequence[str], known: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the classes in the order of `known`, of numbers, or of the alphabet."""
+    present = set(labels)
+    if known is not None:
+        return tuple(name for name in known if name in present)
+    try:
+        return tuple(sorted(present, key=float))
+    except ValueError:
+        return tuple(sorted(present))
+
+
+def _scores(
+    settings: TaskSettings, table: Table, name: str
+) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, list[str]]:
+    """Return rating levels, the nearest level of each row, and the scores on the scale of the levels."""
+    given = table.column(name, key="score")
+    found = np.empty(len(given))
+    for row, value in enumerate(given):
+        try:
+            found[row] = float(value)
+        except (TypeError, ValueError):
+            shown = "nothing" if value in (None, "") else repr(value)[:40]
+            raise DataError(f"{table.where(row)}: score '{name}' must be a number; given {shown}") from None
+    broken = np.flatnonzero(~np.isfinite(found))
+    if len(broken):
+        raise DataError(f"{table.where(int(broken[0]))}: score '{name}' must be finite; {len(broken)} rows are not")
+    low, high = float(found.min()), float(found.max())
+    if low == high:
+        raise DataError(f"{table.source}: score '{name}': must differ between rows; all are {low:g}")
+    if settings.range is not None:
+        if low < settings.range[0] or high > settings.range[1]:
+            raise DataError(
+                f"{table.source}: score '{name}': must be from {settings.range[0]:g} to {settings.range[1]:g}; "
+                f"given {low:g} to {high:g}"
+            )
+        low, high = settings.range
+    # Ratings of up to five are used as they are, as in SentEval; others are mapped to the levels.
+    is_rating = low >= 0 and NUM_LEVELS - 2 < high <= NUM_LEVELS
+    note = f"scores from {low:g} to {high:g}" + ("" if is_rating else ", mapped to 1 to 5")
+    scores = found if is_rating else 1 + (NUM_LEVELS - 1) * (found - low) / (high - low)
+    levels = np.clip(np.rint(scores), 1, NUM_LEVELS).astype(np.int64) - 1
+    return tuple(str(level) for level in range(1, NUM_LEVELS + 1)), levels, scores, [note]

@@ -1,0 +1,197 @@
+"""Settings of a user's own task, and the names that describe one on a command line or in a task file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from raysent.config import Document, StrictModel, read_yaml, validate
+from raysent.data.tables import is_table
+from raysent.errors import ConfigError, did_you_mean
+from raysent.evaluation.task import (
+    Metric,
+)
+from raysent.storage import is_remote
+
+TASK_FILE_SUFFIXES = (".yaml", ".yml")
+
+
+class Fractions(StrictModel):
+    """Parts of the rows that are drawn for validation and test; whole groups, if rows have groups.
+
+    Attributes:
+        validation: Fraction for validation; 0 for none.
+        test: Fraction for test.
+        seed: Of the draw.
+    """
+
+    validation: float = pydantic.Field(default=0.15, ge=0, lt=1)
+    test: float = pydantic.Field(default=0.15, gt=0, lt=1)
+    seed: int = pydantic.Field(default=0, ge=0)
+
+
+class TaskSettings(StrictModel):
+    """How a table becomes a task. Columns that are not named are found by their names.
+
+    Attributes:
+        path: The table; or one for each of ``train``, ``validation`` and ``test``.
+        name: The task's name; by default the file's.
+        text: Column of the text; or two columns, for pairs.
+        text_a: Column of the first text of a pair.
+        text_b: Column of the second text of a pair.
+        ordered: Whether the order of a pair matters.
+        label: Column of the class, or of a list of labels; or several columns, each a yes/no question.
+        separator: Separates several labels in one value of a CSV file, such as ``|``.
+        score: Column of the score of a pair.
+        range: The lowest and the highest possible score; by default of the scores themselves.
+        split: Column that says train, validation or test; or fractions to draw.
+        folds: Number of folds of cross-validation, or the column of the fold of each row.
+        group: Column of what belongs together: rows with the same value are in the same fold or split.
+        metric: What counts: accuracy or macro_f1.
+        seed: Of the division into folds.
+    """
+
+    path: str | dict[str, str]
+    name: str | None = pydantic.Field(default=None, min_length=1, max_length=80)
+    text: str | list[str] | None = None
+    text_a: str | None = None
+    text_b: str | None = None
+    ordered: bool = False
+    label: str | list[str] | None = None
+    separator: str | None = pydantic.Field(default=None, min_length=1)
+    score: str | None = None
+    range: list[float] | None = pydantic.Field(default=None, min_length=2, max_length=2)
+    split: str | Fractions | None = None
+    folds: int | str | None = None
+    group: str | None = None
+    metric: Metric = "accuracy"
+    seed: int = pydantic.Field(default=0, ge=0)
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> TaskSettings:
+        if (self.text_a is None) != (self.text_b is None):
+            raise ValueError("text_a and text_b must be given together")
+        if self.text is not None and self.text_a is not None:
+            raise ValueError("text and text_a must not both be given")
+        if isinstance(self.text, list) and len(self.text) != 2:
+            raise ValueError("text must name one column, or two for pairs")
+        if self.label is not None and self.score is not None:
+            raise ValueError("label and score must not both be given; make two tasks")
+        if isinstance(self.folds, int) and not 3 <= self.folds <= 20:
+            raise ValueError(f"folds must be from 3 to 20; given {self.folds}")
+        if self.split is not None and self.folds is not None:
+            raise ValueError("split and folds must not both be given")
+        if self.range is not None and not self.range[0] < self.range[1]:
+            raise ValueError("range must be two rising numbers")
+        return self
+
+
+class _TaskFile(StrictModel):
+    """A task file with several tasks."""
+
+    tasks: dict[str, dict[str, Any]]
+
+
+def is_task_file(name: str, *, known: Collection[str] = ()) -> bool:
+    """Return whether a name is that of a table or a task file rather than of a registered task.
+
+    Args:
+        name: What the user wrote.
+        known: Names of registered tasks, lower case without hyphens and underscores.
+    """
+    if name.lower().replace("-", "").replace("_", "") in known:
+        return False
+    path = _parse_name(name)[1]
+    return path.lower().endswith(TASK_FILE_SUFFIXES) or is_table(path) or is_remote(path) or "/" in path
+
+
+def _parse_name(name: str) -> tuple[str | None, str, str]:
+    """Return the task's name if one is given, the path, and the options of ``[name=]path[:key=value,...]``."""
+    head, _, path = name.partition("=")
+    own = head if path and not set(head) & set("/:.") and head else None
+    rest = path if own is not None else name
+    colon = rest.find(":", rest.find("://") + 3 if "://" in rest else 0)
+    if colon < 0 or "=" not in rest[colon:]:
+        return own, rest, ""
+    return own, rest[:colon], rest[colon + 1 :]
+
+
+def read_settings(name: str) -> list[TaskSettings]:
+    """Return the settings of each task of a table or a task file.
+
+    Args:
+        name: ``[NAME=]PATH[:KEY=VALUE,...]``, with the keys of `TaskSettings`.
+
+    Raises:
+        ConfigError: If a setting is wrong.
+        DataError: If the file cannot be read.
+    """
+    own, path, options = _parse_name(name)
+    if path.lower().endswith(TASK_FILE_SUFFIXES):
+        if options:
+            raise ConfigError(f"{path}: options must be written in the task file; given {options}")
+        return _read_task_file(Path(path).expanduser(), own)
+    values: dict[str, Any] = {"path": path, **_options(name, options)}
+    if own is not None:
+        values["name"] = own
+    return [validate(TaskSettings, Document(values, source=name))]
+
+
+_OPTION_NAMES = tuple(name for name in TaskSettings.model_fields if name != "path")
+
+
+def _options(name: str, options: str) -> dict[str, Any]:
+    """Return ``key=value,key=value`` as settings; a value with ``+`` names several columns."""
+    values: dict[str, Any] = {}
+    for option in filter(None, options.split(",")):
+        key, equals, value = option.partition("=")
+        if not equals or key not in _OPTION_NAMES:
+            raise ConfigError(f"{name}: {key}: unknown setting of a task{did_you_mean(key, _OPTION_NAMES)}")
+        values[key] = _option_value(key, value)
+    return values
+
+
+def _option_value(key: str, value: str) -> Any:
+    if key == "ordered":
+        return value.lower() in ("true", "yes", "1")
+    if key in ("folds", "seed") and value.isdigit():
+        return int(value)
+    if key == "range":
+        return [float(end) for end in value.split("+")]
+    return value.split("+") if key in ("text", "label") and "+" in value else value
+
+
+def _read_task_file(path: Path, own: str | None) -> list[TaskSettings]:
+    document = read_yaml(path)
+    several = document.values.get("tasks")
+    if several is None:
+        values = {"name": path.stem, **document.values, **({"name": own} if own else {})}
+        return [_from_values(replace(document, values=values), path.parent)]
+    if set(document.values) != {"tasks"} or not isinstance(several, dict):
+        raise ConfigError(f"{path}: tasks: must be the only key, with a mapping of names to tasks")
+    found = []
+    for name, values in several.items():
+        if not isinstance(values, dict):
+            raise document.error(("tasks", name), "must be a mapping with path, text and label")
+        lines = {key[2:]: line for key, line in document.lines.items() if key[:2] == ("tasks", name)}
+        found.append(_from_values(Document({"name": name, **values}, str(path), lines), path.parent))
+    return found
+
+
+def _from_values(document: Document, folder: Path) -> TaskSettings:
+    """Return the settings of a file's values; paths are relative to the file's folder."""
+    given = document.values.get("path", document.values.get("files"))
+    if given is None:
+        raise document.error(("path",), "must name a table; given nothing")
+    paths = {part: _located(path, folder) for part, path in given.items()} if isinstance(given, dict) else given
+    values = {key: value for key, value in document.values.items() if key != "files"}
+    values["path"] = paths if isinstance(paths, dict) else _located(str(paths), folder)
+    return validate(TaskSettings, replace(document, values=values))
+
+
+def _located(path: str, folder: Path) -> str:
+    return path if is_remote(path) else str(folder / Path(path).expanduser())

@@ -1,0 +1,360 @@
+"""Own tasks: columns by name, splits, folds, scores, several labels; what is refused and what is warned about."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import ipc
+
+from raysent.errors import ConfigError, DataError, RaysentError
+from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.protocols import fit_probe
+from raysent.evaluation.task import PROBED, SimilarityData, TaskData
+from raysent.evaluation.task_files import OwnTask
+from raysent.evaluation.tasks import find_task, load_task, resolve_tasks
+
+SENTEVAL = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "senteval"
+
+
+def rows(number: int = 60, seed: int = 0) -> list[dict[str, str]]:
+    """Return labelled sentences whose class a word shows."""
+    generator = np.random.default_rng(seed)
+    words = {"good": ["fine", "great", "lovely"], "bad": ["poor", "dull", "awful"]}
+    found = []
+    for row in range(number):
+        label = ("good", "bad")[row % 2]
+        found.append({"text": f"a {generator.choice(words[label])} film {row}", "label": label})
+    return found
+
+
+def write_csv(path: Path, found: list[dict[str, str]]) -> Path:
+    """Write rows as CSV."""
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(found[0]))
+        writer.writeheader()
+        writer.writerows(found)
+    return path
+
+
+def write(path: Path, found: list[dict[str, str]]) -> str:
+    """Write rows in the form that the name ends in, and return the path."""
+    frame = pd.DataFrame(found)
+    if path.suffix == ".csv":
+        write_csv(path, found)
+    elif path.suffix == ".tsv":
+        frame.to_csv(path, sep="\t", index=False)
+    elif path.suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True, double_precision=15)
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        save_dataset(path, frame)
+    return str(path)
+
+
+def save_dataset(folder: Path, frame: pd.DataFrame, class_names: list[str] | None = None) -> None:
+    """Write a folder as `datasets.Dataset.save_to_disk` does."""
+    folder.mkdir(parents=True)
+    table = pa.Table.from_pandas(frame)
+    if class_names is not None:
+        features = {"label": {"names": class_names, "_type": "ClassLabel"}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    with ipc.new_stream(str(folder / "data-00000-of-00001.arrow"), table.schema) as stream:
+        stream.write_table(table)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    (folder / "dataset_info.json").write_text("{}")
+
+
+def load(name: str, **columns: object) -> TaskData:
+    """Return the rows of an own task."""
+    data = (OwnTask(name, **columns) if columns else find_task(name)).load()
+    assert isinstance(data, TaskData)
+    return data
+
+
+@pytest.mark.parametrize("name", ["own.csv", "own.tsv", "own.jsonl", "own.parquet", "folder"])
+def test_own_task_is_the_same_in_every_form(tmp_path, name):
+    """Texts, classes and their order do not depend on the form of the file; a nested split is the default."""
+    found = [*rows(), {"text": 'it said "no,\tnever" ; NA', "label": "bad"}]
+    data = load(write(tmp_path / name, found))
+    assert data.sentences == ([row["text"] for row in found],)
+    assert data.label_names == ("bad", "good")
+    assert [data.label_names[label] for label in data.labels] == [row["label"] for row in found]
+    assert (data.split, data.kind) == ("nested", "sentence")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_own_task_reads_encodings_with_a_bom_and_crlf(tmp_path, encoding, newline):
+    """A BOM is no part of the first column's name, nor a carriage return of the last value."""
+    path = tmp_path / "own.csv"
+    text = newline.join(["text,label", *(f"{row['text']} é,{row['label']}" for row in rows(20))])
+    path.write_bytes((text + newline).encode(encoding))
+    data = load(str(path))
+    assert data.sentences[0][0].endswith(" é")
+    assert data.label_names == ("bad", "good")
+
+
+def test_own_task_columns_are_found_by_convention_and_the_guess_is_reported(tmp_path):
+    """Names of other tools are known; the only other column of two is the label."""
+    found = [{"Review": row["text"], "stars": "5" if row["label"] == "good" else "10"} for row in rows(20)]
+    task = find_task(write(tmp_path / "reviews.csv", found))
+    assert task.remarks.notes[0].startswith("reviews: text = 'Review', label = 'stars' (found by name); 20 rows")
+    # Classes that are numbers are in the order of numbers.
+    assert task.load().label_names == ("5", "10")
+
+
+@pytest.mark.parametrize(
+    ("parts", "split", "sizes"),
+    [
+        (["train", "dev", "test"], "train-validation-test", (20, 20, 20)),
+        (["Train", "test", "train"], "train-test", (40, 0, 20)),
+        (["train", "train", "validation"], "train-test", (40, 0, 20)),
+        (["train"], "nested", (0, 0, 0)),
+    ],
+)
+def test_own_task_takes_the_splits_of_a_column(tmp_path, parts, split, sizes):
+    """Common names of splits are known; validation rows alone are the test rows."""
+    found = [{**row, "split": parts[number // 2 % len(parts)]} for number, row in enumerate(rows(60))]
+    data = load(write(tmp_path / "own.csv", found))
+    assert data.split == split
+    assert tuple(map(len, (data.train, data.validation, data.test))) == sizes
+
+
+def test_own_task_takes_a_file_for_each_split(tmp_path):
+    """A task file names them, relative to itself."""
+    write(tmp_path / "a.csv", rows(40))
+    write(tmp_path / "b.csv", rows(20, seed=1))
+    (tmp_path / "own.yaml").write_text("path: {train: a.csv, test: b.csv}\ntext: text\nlabel: label\n")
+    data = load(str(tmp_path / "own.yaml"))
+    assert (data.task, data.split, len(data.train), len(data.test)) == ("own", "train-test", 40, 20)
+
+
+def test_own_task_draws_stratified_fractions(tmp_path):
+    """Each class has its fraction in each split, and the seed decides the rows."""
+    path = write(tmp_path / "own.csv", rows(100))
+    first, second = (load(path, split={"validation": 0.1, "test": 0.2, "seed": seed}) for seed in (0, 1))
+    assert tuple(map(len, (first.train, first.validation, first.test))) == (70, 10, 20)
+    assert np.bincount(first.labels[first.test]).tolist() == [10, 10]
+    assert not np.array_equal(first.test, second.test)
+
+
+def test_own_task_keeps_groups_in_one_fold(tmp_path):
+    """No document is on both sides of a fold; the probe uses these folds."""
+    found = [{**row, "doc_id": str(number // 6)} for number, row in enumerate(rows(120))]
+    data = load(write(tmp_path / "own.csv", found))
+    folds = data.folds.reshape(20, 6)
+    assert (folds == folds[:, :1]).all()
+    assert set(data.folds) == set(range(10))
+    result = fit_probe(np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32), data)
+    for fold in result.folds:
+        assert len(set(data.folds[fold.test_rows])) == 1
+        assert not set(data.folds[fold.test_rows]) & set(data.folds[fold.validation_rows])
+
+
+def test_own_task_with_scores_is_two_tasks(tmp_path):
+    """A probe predicts the scores, and the similarity of the model's own vectors is compared with them."""
+    generator = np.random.default_rng(0)
+    found = [
+        {"sentence1": f"a {row}", "sentence2": f"b {row}", "score": f"{generator.uniform(-1, 1):.3f}"}
+        for row in range(80)
+    ]
+    probe, similarity = resolve_tasks([write(tmp_path / "own.csv", found)])
+    data, pairs = probe.load(), similarity.load()
+    assert (probe.name, probe.scoring, similarity.name, similarity.scoring) == (
+        "own", "correlation", "own-similarity", "similarity",
+    )  # fmt: skip
+    assert isinstance(data, TaskData)
+    assert isinstance(pairs, SimilarityData)
+    assert data.kind == "pair"
+    # Other ranges than ratings of up to 5 are mapped to the levels.
+    assert (data.scores.min(), data.scores.max()) == (1.0, 5.0)
+    assert len(pairs) == len(data.test) == 13
+    assert [task.name for task in resolve_tasks([str(tmp_path / "own.csv")], scorings=PROBED)] == ["own"]
+
+
+def test_own_task_with_several_labels_is_a_question_for_each(tmp_path):
+    """Lists of labels, and values with a separator, become yes/no tasks, the most frequent label first."""
+    found = [{"text": f"t {row}", "label": "joy" if row % 3 else "joy|fear"} for row in range(30)]
+    found += [{"text": f"u {row}", "label": ""} for row in range(30)]
+    tasks = resolve_tasks([write(tmp_path / "own.csv", found) + ":separator=|"])
+    assert [task.name for task in tasks] == ["own.joy", "own.fear"]
+    data = tasks[1].load()
+    assert isinstance(data, TaskData)
+    assert data.label_names == ("no", "yes")
+    assert np.bincount(data.labels).tolist() == [50, 10]
+    lists = [{"text": row["text"], "labels": [one for one in str(row["label"]).split("|") if one]} for row in found]
+    pd.DataFrame(lists).to_parquet(tmp_path / "lists.parquet")
+    assert [task.name for task in resolve_tasks([str(tmp_path / "lists.parquet")])] == ["lists.joy", "lists.fear"]
+
+
+def test_own_task_takes_class_names_of_datasets(tmp_path):
+    """Numbers of classes are named as the schema names them, in its order."""
+    frame = pd.DataFrame({"text": [f"t {row}" for row in range(30)], "label": [row % 2 for row in range(30)]})
+    save_dataset(tmp_path / "own", frame, ["zebra", "ape"])
+    assert load(str(tmp_path / "own")).label_names == ("zebra", "ape")
+
+
+def test_macro_f1_counts_on_an_unbalanced_task(tmp_path):
+    """The scores are macro F1, and accuracy is a further measure."""
+    found = [{"text": f"t {row}", "label": "rare" if row % 10 == 0 else "common"} for row in range(100)]
+    data = load(write(tmp_path / "own.csv", found), metric="macro_f1")
+    result = fit_probe(np.zeros((100, 2), dtype=np.float32), data)
+    assert result.measures["accuracy"] == pytest.approx(90.0)
+    # The rare class has F1 0, and the common one 2 * 90 / 190.
+    assert result.test == pytest.approx(100 * 0.5 * 180 / 190)
+    with pytest.raises(
+        ConfigError, match=r"^--protocol senteval: must be fast for own, which has macro_f1; leave it out$"
+    ):
+        fit_probe(np.zeros((100, 2), dtype=np.float32), data, protocol="senteval")
+
+
+def test_own_task_is_evaluated_as_any_other(tmp_path):
+    """A table, a task file with several tasks, and a data frame are scored, and records are kept by name."""
+    path = write(tmp_path / "own.csv", rows(60))
+    (tmp_path / "two.yaml").write_text(f"tasks:\n  one: {{path: own.csv}}\n  two: {{path: {path}, folds: 5}}\n")
+    frame = OwnTask(pd.DataFrame(rows(60)), name="frame")
+    scores = Evaluator(tmp_path / "out").evaluate(["hash:20"], [path, str(tmp_path / "two.yaml"), frame])
+    assert [score.task for score in scores] == ["own", "one", "two", "frame"]
+    assert scores[0].test == scores[1].test == scores[3].test > 60
+    assert set(scores[0].measures) == {"macro_f1", "auroc"}
+
+
+@pytest.mark.skipif(not SENTEVAL.is_dir(), reason="needs ../shared/data/senteval")
+@pytest.mark.parametrize("task", ["TREC", "SST-5", "STS-B"])
+@pytest.mark.parametrize("form", [".csv", ".parquet", ".jsonl"])
+def test_own_task_equals_the_built_in_one(tmp_path, task, form):
+    """The rows of a published task in a table of one's own have the same hash, so the same scores."""
+    data = load_task(task, SENTEVAL)
+    split = np.empty(len(data), dtype=object)
+    for part in ("train", "validation", "test"):
+        split[getattr(data, part)] = part
+    texts = ("text",) if data.kind == "sentence" else ("sentence1", "sentence2")
+    frame = pd.DataFrame(dict(zip(texts, data.sentences, strict=True)))
+    if data.is_scored:
+        frame["score"] = data.scores
+    else:
+        frame["label"] = [str(label) for label in data.labels]
+    frame["split"] = split
+    own = load(write(tmp_path / f"own{form}", frame.to_dict("records")))
+    assert own.sentences == data.sentences
+    assert np.array_equal(own.labels, data.labels)
+    assert np.array_equal(own.scores, data.scores)
+    for part in ("train", "validation", "test"):
+        assert np.array_equal(getattr(own, part), getattr(data, part))
+    assert (own.kind, own.split, len(own.label_names)) == (data.kind, data.split, len(data.label_names))
+
+
+def csv_of(*lines: str) -> bytes:
+    """Return lines of a CSV file."""
+    return "\n".join(lines).encode() + b"\n"
+
+
+GOOD = [f"text {row},{'ab'[row % 2]}" for row in range(30)]
+BAD: dict[str, tuple[str, bytes, str, str]] = {
+    # What is wrong: name of the file, its bytes, options, and the message.
+    "no file": ("", b"", "", r"no such file$"),
+    "empty file": ("x.csv", b"", "", r"x.csv: must name its columns in the first line; given an empty file$"),
+    "only a header": ("x.csv", csv_of("text,label"), "", r"must have rows; given only the names of columns$"),
+    "no text column": ("x.csv", csv_of("a,b,c", "1,2,3"), "", r"text: must name the column of the text; it has a, b, c$"),
+    "no label column": ("x.csv", csv_of("text,b,c", "1,2,3"), "", r"label: must name the column of the labels; it has text"),
+    "no such text column": ("x.csv", csv_of("text,label", *GOOD), ":text=txt", r"text: must name a column; given 'txt'; did you mean 'text'\?$"),
+    "no such label column": ("x.csv", csv_of("text,label", *GOOD), ":label=lable", r"label: must name a column; given 'lable'; did you mean 'label'\?$"),
+    "no such setting": ("x.csv", csv_of("text,label", *GOOD), ":lable=label", r"lable: unknown setting of a task; did you mean 'label'\?$"),
+    "all labels different": ("x.csv", csv_of("text,label", *(f"a,{row}" for row in range(30))), "", r"must be classes that several rows share; given 30 different values in 30 rows"),
+    "one class": ("x.csv", csv_of("text,label", *["a b,yes"] * 30), "", r"must have at least two classes; given only 'yes'$"),
+    "missing label": ("x.csv", csv_of("text,label", *GOOD, "more,"), "", r"row 31: label 'label' must not be missing; it is in 1 rows; leave them out$"),
+    "NaN label": ("x.csv", csv_of("text,label", *GOOD, "more,nan"), "", r"row 31: label 'label' must not be missing"),
+    "all texts empty": ("x.csv", csv_of("text,label", *[",a", ",b"] * 10), "", r"text: must hold text; all 20 values are empty$"),
+    "ragged rows": ("x.csv", csv_of("text,label", *GOOD, "one, two,a"), "", r"row 31: must have 2 values, as the header; given 3; put values with ',' in double quotes$"),
+    "open quotes": ("x.csv", csv_of("text,label", *GOOD, '"open,a'), "", r"x.csv: "),
+    "mixed encodings": ("x.csv", csv_of("text,label", *GOOD) + b"caf\xe9,a\n", "", r"x.csv:32: must be UTF-8; given byte 0xe9; convert it with iconv$"),
+    "UTF-16 cut short": ("x.csv", "text,label\na,b".encode("utf-16")[:-1], "", r"must be UTF-16; given"),
+    "NUL characters": ("x.csv", b"text,label\na\0b,c\n", "", r"x.csv:2: must be plain text; given a NUL character"),
+    "one name twice": ("x.csv", csv_of("text,text,label", "a,b,c"), "", r"columns must have different names; given 'text' twice; rename one$"),
+    "not gzip": ("x.csv.gz", b"text,label\n", "", r"truncated or not gzip"),
+    "not Parquet": ("x.parquet", b"PAR1 no", "", r"not a Parquet file, or truncated"),
+    "not JSON": ("x.jsonl", b'{"text": "a", "label": 1}\n{oops\n', "", r"x.jsonl:2: must be one JSON object a line"),
+    "a JSON list": ("x.jsonl", b'["a", 1]\n', "", r"x.jsonl:1: must be a JSON object; given list$"),
+    "text that is a number": ("x.jsonl", b'{"text": "a", "label": 1}\n{"text": 5, "label": 0}\n', "", r"row 2: text 'text' must be text; given int$"),
+    "text that is missing": ("x.jsonl", b'{"text": "a", "label": 1}\n{"label": 0}\n', "", r"row 2: text 'text' must be text; given nothing$"),
+    "unknown split": ("x.csv", csv_of("text,label,split", *(f"{row},train" for row in GOOD), "c,a,later"), "", r"row 31: split 'split' must be train, validation or test; given 'later'$"),
+    "no train rows": ("x.csv", csv_of("text,label,split", *(f"{row},test" for row in GOOD)), "", r"split: must have train rows; given test$"),
+    "class missing in train": ("x.csv", csv_of("text,label,split", *(f"{row},train" for row in GOOD), "c,z,test"), "", r"train must have rows of every class; it has none of z$"),
+    "two groups": ("x.csv", csv_of("text,label,group", *(f"{row},{row[-1]}" for row in GOOD)), "", r"must have at least 3 groups of rows for cross-validation; given 2$"),
+    "score that is text": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,high"), "", r"row 2: score 'score' must be a number; given 'high'$"),
+    "score NaN": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,nan"), "", r"row 2: score 'score' must be finite; 1 rows are not$"),
+    "equal scores": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,1"), "", r"must differ between rows; all are 1$"),
+    "score out of range": ("x.csv", csv_of("sentence1,sentence2,score", "a,b,1", "c,d,9"), ":range=0+5", r"must be from 0 to 5; given 1 to 9$"),
+    "score of one text": ("x.csv", csv_of("text,score", "a,1", "c,2"), ":score=score", r"score: must be of pairs of texts; given one text a row; name its class with label$"),
+    "folds and split": ("x.csv", csv_of("text,label", *GOOD), ":folds=5,split=label", r"split and folds must not both be given$"),
+    "folder without a dataset": ("x/y.txt", b"text", "/", r"must be a .csv, .tsv, .jsonl, .parquet file or a folder that datasets saved"),
+    "task file without a path": ("x.yaml", b"text: body\n", "", r"path: must name a table; given nothing$"),
+    "task file with an unknown key": ("x.yaml", b"path: a.csv\nlabl: b\n", "", r"x.yaml:2: labl: unknown name; did you mean 'label'\?$"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_task_file_is_one_line(tmp_path, case):
+    """Every mistake is an error of one line that names the file."""
+    name, data, options, message = BAD[case]
+    path = tmp_path / (name or "missing.csv")
+    path.parent.mkdir(exist_ok=True)
+    if name:
+        path.write_bytes(data)
+    given = f"{path.parent}/" if options == "/" else f"{path}{options}"
+    with pytest.raises(RaysentError, match=message) as found:
+        for task in resolve_tasks([given]):
+            task.load()
+    assert "\n" not in str(found.value)
+    assert str(tmp_path) in str(found.value)
+
+
+WARNED = {
+    "empty texts": (csv_of("text,label", *GOOD, ",a"), r"1 texts are empty$"),
+    "repeated rows": (csv_of("text,label", *GOOD, GOOD[0], GOOD[1]), r"2 rows repeat the text of another row"),
+    "rows in two splits": (
+        csv_of("text,label,split", *(f"{row},train" for row in GOOD), *(f"{row},test" for row in GOOD[:3])),
+        r"3 test rows have the text of a train or validation row; test scores are too high$",
+    ),
+    "groups in two splits": (
+        csv_of("text,label,split,group", *(f"{row},{('train', 'test')[n // 2 % 2]},{n % 5}" for n, row in enumerate(GOOD))),
+        r"5 groups are in test and in train or validation; see split$",
+    ),
+    "a rare class": (csv_of("text,label", *GOOD, "more,rare", "and,rare"), r"fewer than 10 rows of rare: not every fold has one$"),
+    "no test rows": (
+        csv_of("text,label,split", *(f"{row},train" for row in GOOD), *(f"x{row},dev" for row in GOOD)),
+        r"no test rows; the validation rows are the test rows, and train alone chooses$",
+    ),
+    "a 10 MB value": (csv_of("text,label", *GOOD, f"{'long ' * 2_000_000},a"), r"the longest text has 10,000,000 characters"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_doubtful_task_file_is_warned_about(tmp_path, case):
+    """The rows are used, and one line says what makes scores misleading, with a count."""
+    data, message = WARNED[case]
+    path = tmp_path / "own.csv"
+    path.write_bytes(data)
+    task = find_task(str(path))
+    assert len(task.load()) > 0
+    (warning,) = task.remarks.warnings
+    assert warning.startswith("own: ")
+    assert re.search(message, warning)
+
+
+def test_several_tasks_of_one_file_need_a_name(tmp_path):
+    """What needs one task refuses a file of several labels in one line."""
+    path = tmp_path / "own.csv"
+    path.write_bytes(csv_of("text,label", *(f"t {row},{'a|b' if row % 2 else 'b|c'}" for row in range(20))))
+    with pytest.raises(ConfigError, match=r"must be one task; given own.b, own.a, own.c; name one label$"):
+        find_task(f"{path}:separator=|")
+    with pytest.raises(DataError, match="no such file"):
+        find_task("./missing.csv").load()
