@@ -1,4 +1,4 @@
-"""The README: short, and its annotated tree names exactly what is there."""
+"""The README is short and its Python runs; the tree in CONTRIBUTING.md names exactly what is there."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
+from tiny_run import tiny_run
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-MAX_LINES = 250
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+MAX_LINES = 150
 # Folders whose contents the tree names; of the others it names the folder alone, or what it likes.
 COMPLETE = ("raysent", "search_spaces", "benchmarks")
 UNNAMED = {"__init__.py", "py.typed"}
@@ -18,7 +21,9 @@ UNNAMED = {"__init__.py", "py.typed"}
 
 def tree_block() -> list[str]:
     """Return the lines of the fenced block whose first line begins with `raysent/`."""
-    blocks = re.findall(r"^```[a-z]*\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```[a-z]*\n(.*?)^```", CONTRIBUTING.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     return next((block.splitlines() for block in blocks if block.startswith("raysent/")), [])
 
 
@@ -63,18 +68,18 @@ def expected(files: set[str]) -> set[str]:
 
 
 def test_readme_is_short() -> None:
-    """The README can be read in one sitting."""
+    """The README can be read in a few minutes."""
     assert len(README.read_text(encoding="utf-8").splitlines()) < MAX_LINES
 
 
-def test_readme_tree_names_all_that_is_there() -> None:
+def test_tree_names_all_that_is_there() -> None:
     """Every tracked module, folder, search space and benchmark stands in the tree."""
     named = paths_in(tree_block())
-    assert named, "README.md: holds no fenced block whose first line begins with 'raysent/'"
+    assert named, "CONTRIBUTING.md: holds no fenced block whose first line begins with 'raysent/'"
     assert sorted(expected(tracked()) - named) == []
 
 
-def test_readme_tree_names_nothing_that_is_not_there() -> None:
+def test_tree_names_nothing_that_is_not_there() -> None:
     """Every name in the tree is a file or a folder that exists."""
     missing = [path for path in sorted(paths_in(tree_block())) if not (ROOT / path).exists()]
     assert missing == []
@@ -97,3 +102,27 @@ def test_paths_in_passes_over_layer_words() -> None:
     """A layer's name in capitals may stand before the first of its entries."""
     lines = ["raysent/", "  GROUND  errors.py  what may go wrong", "          config.py  YAML"]
     assert paths_in(lines) == {"raysent/", "raysent/errors.py", "raysent/config.py"}
+
+
+@pytest.mark.cluster
+def test_readme_python_runs_as_printed(tmp_path, monkeypatch, capsys) -> None:
+    """The README's Python block, with a small search space of the name that it gives."""
+    [block] = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    base = tiny_run(tmp_path).model_dump(mode="json", exclude_unset=True)
+    (tmp_path / "search_spaces").mkdir()
+    space = {
+        "name": "quickstart",
+        "base": base,
+        "search": {"training.learning_rate": {"loguniform": [1e-3, 1e-2]}},
+        "evaluation": {"tasks": ["docs-library"], "members": 2},
+    }
+    (tmp_path / "search_spaces/quickstart.yaml").write_text(yaml.safe_dump(space))
+    names: dict[str, object] = {}
+    exec(block, names)
+    assert len(names["sweep"].trials) == 4
+    assert names["vectors"].shape == (2, names["sweep"].best.get_sentence_embedding_dimension())
+    assert len(names["scores"]) == 2
+    assert "hash:50" in set(names["scores"]["model"])
+    assert names["model"].encode(["A sentence."]).shape[0] == 1
+    assert capsys.readouterr().out
