@@ -5,6 +5,7 @@ A `Document` keeps the line of every key, so that an error found long after pars
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
@@ -18,12 +19,16 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from raysent.errors import ConfigError, did_you_mean
+from raysent.reading import MAX_DEPTH, MAX_DIGITS, is_deeper, read_text
 
 KeyPath = tuple[str, ...]
 
 # Configuration files are about one page long. Larger input is a mistake or an attempt to exhaust memory.
 MAX_BYTES = 1_000_000
+# The parser takes half a millisecond for each.
+MAX_LINES = 5_000
 MAX_VALUES = 100_000
+_MAX_BITS = MAX_DIGITS * 10 // 3
 
 
 # Files and folders outside the package that the wheel holds inside it: `pyproject.toml` names the same ones.
@@ -165,16 +170,7 @@ def read_yaml(path: Path) -> Document:
     Raises:
         ConfigError: If the file is missing, too large, not text, not YAML, or not a mapping.
     """
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ConfigError(f"{path}: must be at most {MAX_BYTES:,} bytes; is this another file?")
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: must be YAML in UTF-8; byte {error.start} is not; is this another file?") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    text = read_text(path, max_bytes=MAX_BYTES, error=ConfigError)
     return parse_yaml(text, source=str(path))
 
 
@@ -186,8 +182,12 @@ def parse_yaml(text: str, *, source: str = "") -> Document:
         source: Name of the text in error messages.
 
     Raises:
-        ConfigError: If the text is not YAML, not a mapping, or expands to too many values.
+        ConfigError: If the text is not YAML, not a mapping, too long or too deep, or expands to too many values.
     """
+    if text.count("\n") + text.count(",") > MAX_LINES:
+        raise ConfigError(f"{source}: must have at most {MAX_LINES:,} lines and values; is this another file?")
+    if _flow_depth(text) > MAX_DEPTH:  # the parser's time grows with the square of it
+        raise ConfigError(f"{source}: must not be nested deeper than {MAX_DEPTH}")
     try:
         loaded = YAML(typ="rt").load(StringIO(text))
     except MarkedYAMLError as error:
@@ -196,14 +196,34 @@ def parse_yaml(text: str, *, source: str = "") -> Document:
         raise ConfigError(f"{source}{line}: not valid YAML: {error.problem or error.context}") from None
     except YAMLError as error:
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{source}: must not be nested deeper than {MAX_DEPTH}") from None
+    except Exception as error:  # the parser raises errors of many kinds for numbers and dates that are none
+        raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(loaded, CommentedMap):
         given = "nothing" if loaded is None else "a list" if isinstance(loaded, CommentedSeq) else repr(loaded)
         raise ConfigError(f"{source}: must be a mapping of names to values; given {given}")
-    if _num_values(loaded, {}) > MAX_VALUES:
-        raise ConfigError(f"{source}: must hold at most {MAX_VALUES:,} values; its anchors expand to more")
     lines: dict[KeyPath, int] = {}
-    values = _plain(loaded, (), lines)
+    try:
+        if _num_values(loaded, {}) > MAX_VALUES:
+            raise ConfigError(f"{source}: must hold at most {MAX_VALUES:,} values; its anchors expand to more")
+        if is_deeper(loaded, MAX_DEPTH):
+            raise RecursionError
+        values = _plain(loaded, (), lines)
+    except RecursionError:
+        raise ConfigError(f"{source}: must not be nested deeper than {MAX_DEPTH}") from None
+    except ValueError as error:
+        raise Document(values={}, source=source, lines=lines).error(list(lines)[-1], str(error)) from None
     return Document(values=values, source=source, lines=lines)
+
+
+def _flow_depth(text: str) -> int:
+    """Return an upper bound of the depth of brackets; those inside text are counted too."""
+    depth = deepest = 0
+    for bracket in re.findall(r"[\[\]{}]", text):
+        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _num_values(node: Any, known: dict[int, int]) -> int:
@@ -232,8 +252,20 @@ def _plain(node: Any, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
         return node
     for kind in (int, float, str):
         if isinstance(node, kind):
-            return kind(node)
-    return node
+            return _checked(kind(node))
+    raise ValueError(f"must be text, a number, true, false or null; given {_short(node)}")
+
+
+def _checked(value: int | float | str) -> int | float | str:
+    """Return a value; raise ValueError for an integer of too many digits, or text with half of a surrogate pair."""
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        raise ValueError(f"must have at most {MAX_DIGITS} digits")
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"must not have half of a surrogate pair; given {_short(value)}") from None
+    return value
 
 
 def parse_override(text: str) -> tuple[str, Any]:

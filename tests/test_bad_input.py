@@ -124,7 +124,7 @@ SPACES = [
     Case("key given twice", "space lint space.yaml", r"space.yaml:12: not valid YAML: found duplicate key \"base\" .*", ("limits:", "base:")),
     Case("empty space", "space lint empty.yaml", r"empty.yaml: must be a mapping of names to values; given nothing", files={"empty.yaml": ""}),
     Case("list for a space", "space lint list.yaml", r"list.yaml: must be a mapping of names to values; given a list", files={"list.yaml": "- a\n"}),
-    Case("space that is no text", "space lint odd.yaml", r"odd.yaml: must be YAML in UTF-8; byte 0 is not; is this another file\?", files={"odd.yaml": b"\xff\xfe"}),
+    Case("space that is no text", "space lint odd.yaml", r"odd.yaml: must be text in UTF-8; byte 0 is not; is this another file\?", files={"odd.yaml": b"\xff\xfe"}),
     Case("missing space", "sweep spaces.yaml", r"spaces.yaml: no such search space; did you mean 'space.yaml'\?"),
     Case("missing bare space", "sweep quick_thougths", r"quick_thougths: no such search space; did you mean 'quick_thoughts'\?"),
     Case("folder for a space", "sweep .", r"\.: must be a search-space file; given a folder; name a .yaml file in it"),

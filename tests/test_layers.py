@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "raysent"
 # two packages of one row do not import each other.
 ROWS: tuple[tuple[str, ...], ...] = (
     ("errors",),
+    ("reading",),
     ("config", "registry", "parallel", "progress"),
     ("storage",),
     ("cost", "preemption"),

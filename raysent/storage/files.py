@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import safetensors
 
+from raysent import reading
 from raysent.errors import ArtifactError
 from raysent.storage.disk import storage_errors, temporary_beside
 from raysent.storage.mirror import address_of, commit, line_address, locked
@@ -70,16 +71,9 @@ def read_json(path: Path) -> Any:
     """Read a JSON file that raysent wrote.
 
     Raises:
-        ArtifactError: If it is missing, truncated or not JSON.
+        ArtifactError: If it is missing, truncated, not JSON, or beyond the limits of `raysent.reading`.
     """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ArtifactError(f"{address_of(path)}: no such file") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{address_of(path)}: truncated or not JSON ({error}); restore it or run again") from None
-    except (NotADirectoryError, IsADirectoryError, PermissionError) as error:
-        raise ArtifactError(f"{address_of(path)}: cannot be read: {error.strerror}") from None
+    return reading.read_json(path, name=address_of(path))
 
 
 def save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
@@ -203,20 +197,18 @@ def read_json_lines(path: Path) -> list[Any]:
     Raises:
         ArtifactError: If it is missing or a line before the last is not JSON.
     """
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except FileNotFoundError:
-        raise ArtifactError(f"{address_of(path)}: no such file") from None
+    name = address_of(path)
+    lines = reading.read_bytes(path, name=name).decode("utf-8", errors="replace").split("\n")
     values = []
     complete, incomplete = lines[:-1], lines[-1]
     for number, line in enumerate(complete, start=1):
         try:
-            values.append(json.loads(line))
-        except json.JSONDecodeError:
+            values.append(reading.parse_json(line))
+        except ValueError:
             is_last = number == len(complete) and not incomplete
             if is_last:
                 break
-            raise ArtifactError(f"{address_of(path)}:{number}: not JSON; another program changed the file") from None
+            raise ArtifactError(f"{name}:{number}: not JSON; another program changed the file") from None
     return values
 
 
