@@ -1,4 +1,4 @@
-"""Devices: the default device, asynchronous copies, and the precision of float32 products.
+"""Devices: the default device, asynchronous copies, the precision of float32 products, and threads after a fork.
 
 A GPU computes asynchronously, so that the next batch is prepared in the meantime. Some operations synchronize: a copy
 from pageable memory, `item`, `nonzero`, and every operation whose output shape depends on values.
@@ -6,6 +6,7 @@ from pageable memory, `item`, `nonzero`, and every operation whose output shape 
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,11 @@ import torch
 from torch import Tensor
 
 from raysent.kernels.compiled import cpu_info
+
+
+if hasattr(os, "register_at_fork"):
+    # The threads of OpenMP do not survive a fork, and a child that uses them waits for ever.
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 def default_device() -> torch.device:

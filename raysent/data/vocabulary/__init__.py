@@ -13,7 +13,7 @@ from raysent.data.vocabulary.tokens import (
     as_rows,
     ragged_indices,
     ragged_sums,
-    tokenize_chunks,
+    tokenize,
 )
 from raysent.data.vocabulary.vectors import WordVectors, read_word_vectors
 from raysent.data.vocabulary.words import Vocabulary, VocabularyConfig, build_vocabulary
@@ -39,5 +39,5 @@ __all__ = [
     "ragged_sums",
     "read_word_vectors",
     "shared_words",
-    "tokenize_chunks",
+    "tokenize",
 ]

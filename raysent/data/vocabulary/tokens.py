@@ -8,14 +8,28 @@ Tokens follow the Penn Treebank, so that raw text and tokenized text give the sa
 's``, ``can not``) and punctuation are separate tokens, while hyphenated words, decimals, dotted names and common
 abbreviations (``Mr.``, ``U.S.``) are one token.
 
+Every string has tokens:
+
+- NUL is white space;
+- a byte order mark (U+FEFF) is removed wherever it occurs;
+- a lone surrogate, which is no character, is replaced by U+FFFD, as decoders of UTF-8 do;
+- a combining mark belongs to the word before it; where there is none, it begins a word;
+- a chunk of more than 65,536 characters is read in pieces of that length.
+
+The tokens of a sentence depend on nothing else, and take time and memory in proportion to its length.
+
 Differs: every double quotation mark (typographic, ``` `` ``` or ``''``) becomes ``"``, every single one ``'``, dashes
 become ``--``, and ``-LRB-`` and similar tokens become brackets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, compress, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +41,7 @@ UNK_ID = 1
 PAD_WORD = "<pad>"
 UNK_WORD = "<unk>"
 # Part of every cache key: must change whenever the same text gives different tokens.
-TOKENIZER_VERSION = 1
+TOKENIZER_VERSION = 2
 
 _REPLACEMENTS = (
     *((quote, '"') for quote in ("“", "”", "„", "«", "»", "``", "''")),
@@ -35,6 +49,7 @@ _REPLACEMENTS = (
     *((dash, "--") for dash in ("—", "–", "―")),
     ("…", "..."),
     ("\\/", "/"),
+    ("\ufeff", ""),
     ("-LRB-", "("), ("-RRB-", ")"), ("-LSB-", "["), ("-RSB-", "]"), ("-LCB-", "{"), ("-RCB-", "}"),
     ("-lrb-", "("), ("-rrb-", ")"), ("-lsb-", "["), ("-rsb-", "]"), ("-lcb-", "{"), ("-rcb-", "}"),
 )  # fmt: skip
@@ -61,9 +76,18 @@ _PATTERN = "|".join(
         r"[^\s\w]",
     )
 )
-_MAX_CHUNKS = 2_000_000
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# The pattern's engine keeps a stack while it reads a word, and gives up after 10 million characters.
+_MAX_PIECE = 1 << 16
+# Text that is tokenized at once; bounds memory.
+_MAX_BLOCK = 1 << 20
+# A longer chunk hardly occurs twice, and is not kept.
+_MAX_KEPT = 256
+_MAX_TABLE_BYTES = 256 << 20
+_ENTRY_BYTES = 240  # of a chunk in a dictionary, without its characters
 # Separates the sentences of a block; text never contains it.
-_BREAK, _BREAK_CHUNK = "\0", 0
+_BREAK, _BREAK_ROW = "\0", 0
+_UNKNOWN = -1
 
 
 class Sentences(NamedTuple):
@@ -86,52 +110,127 @@ class Sentences(NamedTuple):
             yield Sentences(self.ids[stop - int(lengths.sum()) : stop], lengths)
 
 
+@dataclass
+class _Table:
+    """Chunks and the ids of their tokens, one row per chunk; it only grows.
+
+    Readers take no lock: they look chunks up first and take the arrays then, and a writer does the reverse, so that all
+    rows that a reader has found are complete in its arrays. A writer that is interrupted leaves nothing that is read.
+
+    Attributes:
+        known: Chunk -> its row.
+        ids: The concatenated rows, then free space, int32.
+        starts: First id of each row, then the end of the last row, then free space, int64.
+        num_rows: Number of complete rows.
+        num_bytes: Memory of chunks and rows.
+    """
+
+    known: dict[str, int] = field(default_factory=lambda: {_BREAK: _BREAK_ROW})
+    ids: np.ndarray = field(default_factory=lambda: np.empty(256, dtype=np.int32))
+    starts: np.ndarray = field(default_factory=lambda: np.zeros(256, dtype=np.int64))
+    num_rows: int = 1  # the break has no token
+    num_bytes: int = 0
+
+    def find(self, chunks: list[str]) -> np.ndarray:
+        """Return the row of each chunk, or _UNKNOWN, int64 [chunks]."""
+        return np.fromiter(map(self.known.get, chunks, repeat(_UNKNOWN)), dtype=np.int64, count=len(chunks))
+
+    def append(self, ids: np.ndarray, lengths: np.ndarray) -> int:
+        """Add rows, and return the number of the first; rows that readers may know stay where they are."""
+        first, end = self.num_rows, int(self.starts[self.num_rows])
+        self.ids = _with_space(self.ids, end, len(ids))
+        self.starts = _with_space(self.starts, first + 1, len(lengths))
+        self.ids[end : end + len(ids)] = ids
+        self.starts[first + 1 : first + 1 + len(lengths)] = end + np.cumsum(lengths)
+        self.num_bytes += ids.nbytes + lengths.nbytes
+        self.num_rows += len(lengths)
+        return first
+
+
+def _with_space(values: np.ndarray, used: int, more: int) -> np.ndarray:
+    """Return the array, or a larger copy if it has no space for `more` values after the used ones."""
+    if used + more <= len(values):
+        return values
+    larger = np.empty(max(2 * len(values), used + more), dtype=values.dtype)
+    larger[:used] = values[:used]
+    return larger
+
+
+# Held while any table changes. A fork waits for it, so that the child's tables are whole and its lock is free.
+_CHANGING = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_CHANGING.acquire, after_in_parent=_CHANGING.release, after_in_child=_CHANGING.release
+    )
+
+
 class ChunkTable:
     """Encodes text with a table of the distinct chunks between white space.
 
+    Any number of threads may encode at the same time. The table is a cache: it changes no id, and a call that raises
+    leaves no trace in it. When it exceeds its size, an empty one takes its place.
+
     Args:
-        word_id: Returns the id of a token; called once for each token of a distinct chunk.
-        max_chunks: The table is cleared when it is larger, which bounds memory and changes no id.
+        word_id: Returns the id of a token. Called in one thread at a time, once for each token of a new chunk, in the
+            order of the text.
+        max_bytes: Size of the table.
     """
 
-    def __init__(self, word_id: Callable[[str], int], *, max_chunks: int = _MAX_CHUNKS) -> None:
+    def __init__(self, word_id: Callable[[str], int], *, max_bytes: int = _MAX_TABLE_BYTES) -> None:
         self._word_id = word_id
-        self._max_chunks = max_chunks
-        self._clear()
-
-    def _clear(self) -> None:
-        self._chunks = Numbering({_BREAK: _BREAK_CHUNK})
-        self._ids = np.empty(0, dtype=np.int32)
-        self._starts = np.zeros(2, dtype=np.int64)  # the break has no token
+        self._max_bytes = max_bytes
+        self._table = _Table()
 
     def encode(self, sentences: Sequence[str]) -> Sentences:
         """Return the ids of all tokens; a sentence without tokens has length 0."""
         if not sentences:
             return Sentences(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64))
-        if len(self._chunks) > self._max_chunks:
-            self._clear()
         text = f" {_BREAK} ".join(sentences)
         if text.count(_BREAK) != len(sentences) - 1:
             text = f" {_BREAK} ".join(sentence.replace(_BREAK, " ") for sentence in sentences)
-        # One list for the whole block: one list per sentence takes twice the time.
-        chunks = np.fromiter(map(self._chunks.__getitem__, text.split()), dtype=np.int64)
-        self._add_new_chunks()
-        starts, lengths = self._starts[chunks], self._starts[chunks + 1] - self._starts[chunks]
-        ids = self._ids[ragged_indices(starts, lengths)]
-        ends = np.append(np.flatnonzero(chunks == _BREAK_CHUNK), len(chunks) - 1)
-        return Sentences(ids, ragged_sums(lengths, np.diff(ends, prepend=-1)))
+        # One list for all sentences: one list per sentence takes twice the time.
+        chunks = text.split()
+        table = self._table
+        rows = table.find(chunks)
+        is_unknown = rows == _UNKNOWN
+        if is_unknown.any():
+            number = Numbering()
+            numbers = np.fromiter(map(number.__getitem__, compress(chunks, is_unknown.tolist())), dtype=np.int64)
+            rows[is_unknown] = self._add(table, list(number))[numbers]
+        ids, starts = table.ids, table.starts
+        firsts, lengths = starts[rows], starts[rows + 1] - starts[rows]
+        ends = np.append(np.flatnonzero(rows == _BREAK_ROW), len(rows) - 1)
+        return Sentences(ids[ragged_indices(firsts, lengths)], ragged_sums(lengths, np.diff(ends, prepend=-1)))
 
-    def _add_new_chunks(self) -> None:
-        """Tokenize the chunks that were numbered since the last call."""
-        new = list(islice(self._chunks, len(self._starts) - 1, None))
-        if not new:
-            return
-        tokens = tokenize_chunks(new)
-        lengths = np.fromiter(map(len, tokens), dtype=np.int64, count=len(tokens))
-        flat = map(self._word_id, chain.from_iterable(tokens))
-        ids = np.fromiter(flat, dtype=np.int32, count=int(lengths.sum()))
-        self._ids = np.concatenate([self._ids, ids])
-        self._starts = np.concatenate([self._starts, self._starts[-1] + np.cumsum(lengths)])
+    def _add(self, table: _Table, chunks: list[str]) -> np.ndarray:
+        """Add distinct chunks to a table; a long one gets a row, but stays unknown. Return their rows, int64."""
+        with _CHANGING:
+            rows = table.find(chunks)
+            # Another thread may have added some since they were looked up.
+            is_new = rows == _UNKNOWN
+            new = chunks if is_new.all() else list(compress(chunks, is_new.tolist()))
+            sizes = np.fromiter(map(len, new), dtype=np.int64, count=len(new))
+            first = table.append(*self._ids(new, sizes))
+            rows[is_new] = np.arange(first, first + len(new))
+            kept = zip(new, range(first, first + len(new)), strict=True)
+            is_kept = sizes <= _MAX_KEPT
+            table.num_bytes += _ENTRY_BYTES * len(new) + 4 * int(sizes[is_kept].sum())
+            table.known.update(kept if is_kept.all() else compress(kept, is_kept.tolist()))
+            if table.num_bytes > self._max_bytes and self._table is table:
+                self._table = _Table()
+        return rows
+
+    def _ids(self, chunks: list[str], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of the tokens of chunks of given sizes, int32 [tokens], and their number, int64 [chunks]."""
+        num_pieces = -(-sizes // _MAX_PIECE)
+        pieces = chain.from_iterable(map(_pieces, chunks)) if (num_pieces > 1).any() else chunks
+        ids, lengths = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int64)]
+        for block in _blocks(pieces) if sizes.sum() > _MAX_BLOCK else [chunks]:
+            tokens = _tokenize_chunks(block)
+            lengths.append(np.fromiter(map(len, tokens), dtype=np.int64, count=len(tokens)))
+            flat = map(self._word_id, chain.from_iterable(tokens))
+            ids.append(np.fromiter(flat, dtype=np.int32, count=int(lengths[-1].sum())))
+        return np.concatenate(ids), ragged_sums(np.concatenate(lengths), num_pieces)
 
 
 class Numbering(dict[str, int]):
@@ -172,7 +271,34 @@ def as_rows(encoded: Sentences, *, max_length: int) -> Sentences:
 _pre_tokenizer = Split(Regex(_PATTERN), "removed", invert=True)
 
 
-def tokenize_chunks(chunks: Sequence[str]) -> list[list[str]]:
+def tokenize(sentence: str) -> list[str]:
+    """Return the tokens of a sentence."""
+    pieces = chain.from_iterable(map(_pieces, sentence.replace(_BREAK, " ").split()))
+    return list(chain.from_iterable(chain.from_iterable(map(_tokenize_chunks, _blocks(pieces)))))
+
+
+def _pieces(chunk: str) -> list[str]:
+    """Return a chunk in pieces that the pattern can read."""
+    if len(chunk) <= _MAX_PIECE:
+        return [chunk]
+    return [chunk[first : first + _MAX_PIECE] for first in range(0, len(chunk), _MAX_PIECE)]
+
+
+def _blocks(chunks: Iterable[str]) -> Iterator[list[str]]:
+    """Yield chunks in blocks that take little memory."""
+    block: list[str] = []
+    num_characters = 0
+    for chunk in chunks:
+        block.append(chunk)
+        num_characters += len(chunk)
+        if num_characters >= _MAX_BLOCK:
+            yield block
+            block, num_characters = [], 0
+    if block:
+        yield block
+
+
+def _tokenize_chunks(chunks: Sequence[str]) -> list[list[str]]:
     """Return the tokens of each chunk; a chunk contains no white space."""
     rows = [_plain_tokens(chunk) for chunk in chunks]
     others = _matched_tokens([chunk for chunk, row in zip(chunks, rows, strict=True) if row is None])
@@ -195,6 +321,7 @@ def _matched_tokens(chunks: Sequence[str]) -> Iterator[list[str]]:
     text = "\n".join(chunks)
     for typographic, plain in _REPLACEMENTS:
         text = text.replace(typographic, plain)
+    text = _SURROGATE.sub("\ufffd", text)
     tokens = (token for token, _ in _pre_tokenizer.pre_tokenize_str(text + "\n"))
     for _ in chunks:
         yield list(iter(tokens.__next__, "\n"))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 from pathlib import Path
 
 from pydantic import Field
 
 from raysent import storage
 from raysent.config import StrictModel
-from raysent.data.vocabulary.tokens import PAD_WORD, UNK_ID, UNK_WORD, ChunkTable, Sentences, as_rows, tokenize_chunks
+from raysent.data.vocabulary.tokens import PAD_WORD, UNK_ID, UNK_WORD, ChunkTable, Sentences, as_rows, tokenize
 from raysent.errors import ArtifactError
 
 
@@ -46,7 +45,7 @@ class Vocabulary:
         if self.words[:2] != [PAD_WORD, UNK_WORD]:
             raise ArtifactError(f"vocabulary: must start with {PAD_WORD} and {UNK_WORD}; given {self.words[:2]}")
         self._index = {word: index for index, word in enumerate(self.words)}
-        self._table: ChunkTable | None = None
+        self._table = ChunkTable(self.id)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -59,21 +58,19 @@ class Vocabulary:
 
     def tokenize(self, sentences: Sequence[str]) -> list[list[str]]:
         """Return the tokens of each sentence, lowercased if the vocabulary is."""
-        rows = [list(chain.from_iterable(tokenize_chunks(sentence.split()))) for sentence in sentences]
+        rows = list(map(tokenize, sentences))
         return [[token.lower() for token in row] for row in rows] if self.lowercase else rows
 
     def ids(self, sentences: Sequence[str], *, max_length: int) -> Sentences:
-        """Return the ids of sentences.
+        """Return the ids of sentences; any number of threads may call this at the same time.
 
         Args:
-            sentences: Text [batch].
+            sentences: Text [batch]; any string, see `tokens`.
             max_length: Maximum number of tokens of a sentence; longer ones are truncated.
 
         Returns:
             Rows of at least one id; a sentence without a known word is a single UNK_ID.
         """
-        if self._table is None:
-            self._table = ChunkTable(self.id)
         return as_rows(self._table.encode(sentences), max_length=max_length)
 
     def id(self, token: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,6 +13,7 @@ from torch import Tensor
 ROW_MULTIPLE = 16  # the number of rows of a product is a multiple of this
 TOKEN_MULTIPLE = 256  # the number of tokens summed in one weight gradient is a multiple of this
 _GROWTH = 1.25  # a new workspace has space for longer batches
+_MAX_FREE = 16  # an encoder of two directions uses two at the same time in each thread
 
 
 @dataclass(frozen=True)
@@ -78,21 +81,22 @@ class Workspace:
 
 
 class Workspaces:
-    """The workspaces of one encoder: as many as it uses at the same time, freed with it."""
+    """The workspaces of one encoder, freed with it. Threads that use the encoder at the same time share none."""
 
     def __init__(self) -> None:
-        self._free: list[Workspace] = []
+        self._free: deque[Workspace] = deque(maxlen=_MAX_FREE)
 
     def acquire(self, shape: Shape) -> Workspace:
         """Return a free workspace, or a new one; a free one that is too small is dropped."""
-        while self._free:
-            workspace = self._free.pop()
-            if workspace.shape.holds(shape):
-                return workspace
+        with contextlib.suppress(IndexError):  # none is free; asking first would let another thread take the last one
+            while True:
+                workspace = self._free.pop()
+                if workspace.shape.holds(shape):
+                    return workspace
         return Workspace(shape.enlarged)
 
     def release(self, workspace: Workspace) -> None:
-        """Keep a workspace for the next use."""
+        """Keep a workspace for the next use; the one that was free for the longest time is freed if there are many."""
         self._free.append(workspace)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
