@@ -1,7 +1,7 @@
-"""Map a function over many items in several processes of this machine, results in order.
+"""Processes of this machine: a function mapped over many items in several of them, and locks that survive a fork.
 
-Only a few items are read ahead, so memory stays bounded. Every process has its own copy of the function, which may keep
-state between its items. With one process the function runs in the caller.
+Results are in order. Only a few items are read ahead, so memory stays bounded. Every process has its own copy of the
+function, which may keep state between its items. With one process the function runs in the caller.
 
 The pool is loky's: unlike `multiprocessing` with spawn, it does not import the user's main module again, so a script
 needs no ``if __name__ == "__main__"``.
@@ -10,6 +10,7 @@ needs no ``if __name__ == "__main__"``.
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
@@ -28,6 +29,17 @@ _NUM_AHEAD = 2  # items submitted ahead, per process
 
 # The function of a worker process, set by `_initialize`.
 _function: Callable[[Any], Any]
+
+
+def lock_for_forks() -> threading.Lock:
+    """Return a lock for what a forked process inherits; only for locks that exist as long as the process.
+
+    A fork waits for the lock, so that the child finds what it guards whole, and the lock free.
+    """
+    lock = threading.Lock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    return lock
 
 
 def num_processes_for(configured: int | None, *, bytes_each: int) -> int:

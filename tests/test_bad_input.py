@@ -196,7 +196,7 @@ FOLDERS = [
     Case("evaluation of nothing", "evaluate out", r"out: no such run or model; name a run, a trial, a model, an ensemble or hash:DIM"),
     Case("evaluation of no run", "evaluate out", r"out: holds no model.json, trials or ensemble.json; name a run or a model", files={"out/x": ""}),
     Case("evaluation of a sweep without a model", "evaluate out", r"out/trials: must hold a trained trial; found none; finish the sweep first", files={"out/trials/0000/x": ""}),
-    Case("hash without a size", "evaluate hash:big", r"hash:big: the size after 'hash:' must be a whole number of at least 1, as in hash:50"),
+    Case("hash without a size", "evaluate hash:big", r"hash:big: the size must be a whole number of at least 1, as in hash:50"),
     Case("folder without tasks", "evaluate hash:8 --data out", r"out: must be a folder in SentEval's layout; no task found; it would hold MR/rt-polarity.pos"),
     Case("missing task file", "evaluate hash:8 --data data --tasks SUBJ", r"data/SUBJ/subj.objective: no such file; SUBJ needs it, published at https://.*"),
     Case("wrong number of rows", "evaluate hash:8 --data data", r"data/MR/rt-polarity.pos: MR must have 5331 lines as published; given 40; fetch it again from https://.*"),

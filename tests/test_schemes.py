@@ -100,7 +100,7 @@ def test_broken_scheme_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hash_needs_a_size(rest: str) -> None:
     """One line, before any task is read."""
     with pytest.raises(
-        ConfigError, match=rf"^hash:{rest}: the size after 'hash:' must be a whole number of at least 1"
+        ConfigError, match=rf"^hash:{rest}: the size must be a whole number from 1 to 999999"
     ):
         expand([f"hash:{rest}"])
 

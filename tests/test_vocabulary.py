@@ -3,6 +3,8 @@
 import gzip
 import pickle
 import struct
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -131,9 +133,85 @@ def test_chunk_table_gives_the_same_ids_after_overflow():
     sentences = [f"word{i} the cat{i % 7}." for i in range(50)]
     number: dict[str, int] = {}
     whole = ChunkTable(lambda word: number.setdefault(word, len(number))).encode(sentences)
-    small = ChunkTable(number.__getitem__, max_chunks=3)
+    small = ChunkTable(number.__getitem__, max_bytes=1000)
     parts = [small.encode([sentence]).ids for sentence in sentences]
     assert np.array_equal(np.concatenate(parts), whole.ids)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("\ufeffThe cat\ufeff \ufeff", "The cat"),
+        ("\ud83d cat\ude00s", "\ufffd cat \ufffd s"),
+        ("cat\0sat", "cat sat"),
+        ("\u0301 e\u0301 \u0301e", "\u0301 e\u0301 \u0301e"),
+        ("\U0001f600 \u200b.", "\U0001f600 \u200b ."),
+    ],
+)
+def test_tokenize_defines_odd_characters(sentence, expected):
+    """Byte order marks, lone surrogates, NUL and combining marks have the tokens that the module promises."""
+    assert tokens(sentence) == expected
+    assert WORDS.ids([sentence], max_length=50).lengths[0] in {1, len(expected.split())}
+
+
+@pytest.mark.parametrize("bad", ["\ud83d", "x" * 9_999_990 + "1", "\ufeff", "\0", "!" * 200_000])
+def test_ids_after_an_odd_sentence_are_as_before(bad):
+    """No sentence disables the vocabulary."""
+    words = Vocabulary(WORDS.words)
+    before = words.ids(["the cat"], max_length=9).ids
+    assert words.ids([bad, "the"], max_length=9).lengths.tolist() == [1, 1]
+    assert np.array_equal(words.ids(["the cat"], max_length=9).ids, before)
+
+
+def test_long_chunk_is_read_in_pieces():
+    """Its tokens are those of its pieces, in `tokenize` and in `ids`."""
+    word = "the" + "a" * ((1 << 16) - 3) + "cat"
+    assert [len(token) for token in WORDS.tokenize([word])[0]] == [1 << 16, 3]
+    assert WORDS.ids([word, "the"], max_length=9).ids.tolist() == [UNK_ID, 3, 2]
+
+
+def test_chunk_table_is_unchanged_by_a_call_that_raises():
+    """An exception in the middle, such as that of Ctrl-C, leaves later ids right."""
+    fail = {"now": False}
+
+    def word_id(word: str) -> int:
+        if fail["now"] and word == "sat":
+            raise KeyboardInterrupt
+        return len(word)
+
+    table = ChunkTable(word_id)
+    assert table.encode(["a cat"]).ids.tolist() == [1, 3]
+    fail["now"] = True
+    with pytest.raises(KeyboardInterrupt):
+        table.encode(["horse sat there"])
+    fail["now"] = False
+    assert table.encode(["there sat a horse cat"]).ids.tolist() == [5, 3, 1, 5, 3]
+
+
+def test_chunk_table_is_bounded_in_bytes():
+    """Neither many chunks nor long ones exceed the size by more than one call."""
+    table = ChunkTable(len, max_bytes=20_000)
+    for number in range(200):
+        table.encode([f"{number}word{number}" * 1000, *(f"w{number}x{index}" for index in range(10))])
+    kept = table._table
+    assert kept.num_bytes < 20_000
+    assert sum(map(sys.getsizeof, kept.known)) + kept.ids.nbytes + kept.starts.nbytes < 50_000
+
+
+def test_chunk_table_under_threads_gives_the_ids_of_one():
+    """Threads that learn new chunks at the same time get their own ids."""
+    sentences = [" ".join(f"w{(row * 7 + place * row) % 5000}" for place in range(20)) for row in range(2000)]
+    table = ChunkTable(lambda word: int(word[1:]), max_bytes=300_000)
+    requests = [sentences[first : first + 20] for first in range(0, 2000, 20)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(table.encode, requests))
+    finally:
+        sys.setswitchinterval(interval)
+    for request, rows in zip(requests, found, strict=True):
+        assert rows.ids.tolist() == [int(word[1:]) for sentence in request for word in sentence.split()]
 
 
 def test_ragged_helpers_agree_with_loops():

@@ -9,6 +9,7 @@ save, load              a folder of `model.json`, `model.safetensors` and `vocab
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
@@ -30,7 +31,8 @@ from raysent.models.files import KIND, TENSORS_FILE, Record, fill, read_record, 
 from raysent.models.loading import register_loader
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.postprocessing import Postprocessing
-from raysent.models.sentence_encoder import Float32, SentenceEncoder, encode_blocks
+from raysent.models.sentence_encoder import Float32, SentenceEncoder, check_size, encode_blocks
+from raysent.parallel import lock_for_forks
 from raysent.storage import load_tensors, save_tensors
 from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
 
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 # Sentences whose distinct words are projected together; bounds memory and does not change the vectors.
 _CHUNK = 8192
+# Held while a model enters or leaves training mode for `encode`.
+_MODE = lock_for_forks()
 
 
 class StepReader:
@@ -123,6 +127,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             for tower in self.towers:
                 tower.requires_grad_(False)
         self.objectives = nn.ModuleList()
+        self._num_encoding, self._was_training = 0, False
 
     # -- building and loading -----------------------------------------------------------------------------------
 
@@ -494,7 +499,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return self.max_length
 
     def use_device(self, device: torch.device) -> None:
-        """Move the model."""
+        """Move the model; no other thread may use it meanwhile."""
         self.to(device)
 
     def encode_texts(
@@ -519,8 +524,14 @@ class SentenceModel(nn.Module, SentenceEncoder):
         Returns:
             Each tower's blocks, each of unit length, concatenated or averaged, float32 [sentences, dim]. For a model
             with a code its bits, 0 or 1; `encode_packed` returns these as bytes.
+
+        Raises:
+            ConfigError: If an argument has a value that is not supported.
         """
-        if num_processes > 1 and len(sentences) > _CHUNK:
+        check_size("batch_size", batch_size)
+        if towers not in ("both", "f"):
+            raise ConfigError(f"towers: must be 'both' or 'f'; given {towers!r}")
+        if check_size("num_processes", num_processes) > 1 and len(sentences) > _CHUNK:
             blocks = (sentences[first : first + _CHUNK] for first in range(0, len(sentences), _CHUNK))
             options = {"batch_size": batch_size, "towers": towers, "bfloat16": bfloat16}
             return np.concatenate(list(encode_blocks(self, blocks, num_processes=num_processes, **options)))
@@ -529,15 +540,32 @@ class SentenceModel(nn.Module, SentenceEncoder):
         if self.code is not None and len(readers) < len(self.towers):
             raise ConfigError("towers: must be 'both' for a model with a code, which reads them all; given 'f'")
         out = np.empty((len(sentences), self.num_bits or self.postprocessing.dim(num_blocks)), dtype=np.float32)
-        was_training = self.training
-        self.eval()
-        with torch.inference_mode(), torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bfloat16):
+        with (
+            self._evaluating(),
+            torch.inference_mode(),
+            torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bfloat16),
+        ):
             for first in range(0, len(sentences), _CHUNK):
                 chunk = self.vocabulary.ids(sentences[first : first + _CHUNK], max_length=self.max_length)
                 for rows, vectors in self._encode_blocks(chunk, readers, batch_size):
                     out[first + rows] = vectors
-        self.train(was_training)
         return out
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Leave training mode while this or another thread encodes; the last one to end restores it."""
+        with _MODE:
+            if not self._num_encoding:
+                self._was_training = self.training
+                self.eval()
+            self._num_encoding += 1
+        try:
+            yield
+        finally:
+            with _MODE:
+                self._num_encoding -= 1
+                if self._was_training and not self._num_encoding:
+                    self.train()
 
     def _encode_blocks(
         self, chunk: Sentences, readers: list[tuple[EncoderConfig, Tower]], batch_size: int

@@ -107,6 +107,10 @@ class SentenceEncoder(ABC):
     ) -> npt.NDArray[Any] | Tensor | list[Tensor]:
         """Encode text; a vector depends on its sentence only.
 
+        Any number of threads, asyncio tasks and forked processes may encode with one model; a forked process computes
+        with one thread. Any string has a vector, also one of characters that no text should have: see
+        `raysent.data.vocabulary.tokens`. A call that raises, or is interrupted, changes nothing for others.
+
         Arguments, their order and the results are those of `SentenceTransformer.encode`.
 
         Args:
@@ -137,13 +141,14 @@ class SentenceEncoder(ABC):
             raise ConfigError(f"output_value: must be 'sentence_embedding'; given {output_value!r}")
         if precision not in (None, *get_args(Precision)):
             raise ConfigError(f"precision: must be float32, ubinary or binary; given {precision!r}")
-        if truncate_dim is not None and truncate_dim < 1:
-            raise ConfigError(f"truncate_dim: must be at least 1; given {truncate_dim}")
+        check_size("batch_size", batch_size)
+        if truncate_dim is not None:
+            check_size("truncate_dim", truncate_dim)
         texts = [sentences] if isinstance(sentences, str) else as_sentences(sentences)
         start = self._prompt(prompt_name, prompt)
         texts = [start + text for text in texts] if start else texts
         if device is not None:
-            self.use_device(torch.device(device))
+            self.use_device(_device(device))
         vectors = self._encode_with_progress(texts, show=bool(show_progress_bar), batch_size=batch_size, **options)
         vectors = vectors if truncate_dim is None else vectors[:, :truncate_dim]
         vectors = normalize_rows(vectors) if normalize_embeddings else vectors
@@ -347,11 +352,34 @@ def as_sentences(sentences: object) -> list[str]:
         hasattr(sentences, "__len__") and isinstance(sentences, Iterable)
     ):
         raise RaysentError(f"sentences: must be a string or a sequence of strings; given {type(sentences).__name__}")
-    rows = sentences if isinstance(sentences, list) else list(sentences)
+    rows = list(sentences)  # a copy, because another thread may change the list
     for row, sentence in enumerate(rows):
         if not isinstance(sentence, str):
             raise RaysentError(f"sentences[{row}]: must be a string; given {type(sentence).__name__}")
     return rows
+
+
+def check_size(name: str, value: object) -> int:
+    """Return a whole number of at least 1.
+
+    Raises:
+        ConfigError: If it is anything else.
+    """
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1:
+        return int(value)
+    raise ConfigError(f"{name}: must be a whole number of at least 1; given {value!r}")
+
+
+def _device(name: str | torch.device) -> torch.device:
+    """Return a device.
+
+    Raises:
+        ConfigError: If torch knows no such device.
+    """
+    try:
+        return torch.device(name)
+    except (RuntimeError, TypeError):
+        raise ConfigError(f"device: must be a device of torch, such as cpu or cuda:0; given {name!r}") from None
 
 
 def normalize_rows(vectors: Float32) -> Float32:

@@ -24,9 +24,7 @@ become ``--``, and ``-LRB-`` and similar tokens become brackets.
 
 from __future__ import annotations
 
-import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress, repeat
@@ -35,6 +33,8 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import Split
+
+from raysent.parallel import lock_for_forks
 
 PAD_ID = 0
 UNK_ID = 1
@@ -156,12 +156,8 @@ def _with_space(values: np.ndarray, used: int, more: int) -> np.ndarray:
     return larger
 
 
-# Held while any table changes. A fork waits for it, so that the child's tables are whole and its lock is free.
-_CHANGING = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_CHANGING.acquire, after_in_parent=_CHANGING.release, after_in_child=_CHANGING.release
-    )
+# Held while any table changes.
+_CHANGING = lock_for_forks()
 
 
 class ChunkTable:
@@ -223,9 +219,9 @@ class ChunkTable:
     def _ids(self, chunks: list[str], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of the tokens of chunks of given sizes, int32 [tokens], and their number, int64 [chunks]."""
         num_pieces = -(-sizes // _MAX_PIECE)
-        pieces = chain.from_iterable(map(_pieces, chunks)) if (num_pieces > 1).any() else chunks
+        pieces = list(chain.from_iterable(map(_pieces, chunks))) if (num_pieces > 1).any() else chunks
         ids, lengths = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int64)]
-        for block in _blocks(pieces) if sizes.sum() > _MAX_BLOCK else [chunks]:
+        for block in _blocks(pieces) if sizes.sum() > _MAX_BLOCK else [pieces]:
             tokens = _tokenize_chunks(block)
             lengths.append(np.fromiter(map(len, tokens), dtype=np.int64, count=len(tokens)))
             flat = map(self._word_id, chain.from_iterable(tokens))

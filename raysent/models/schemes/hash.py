@@ -1,7 +1,8 @@
 """`hash:DIM`: the mean of word vectors that are drawn from each word's hash, a floor for every comparison.
 
 A word's vector is uniform in [-1, 1), seeded with the first 8 hexadecimal digits of the MD5 of the lower-cased word.
-Words are separated by white space. The vectors are random, and the same on every machine.
+Words are separated by white space; a lone surrogate counts as a question mark. The vectors are random, and the same on
+every machine.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from raysent.storage import content_key
 
 FORM = "hash:DIM"
 
-_MAX_CACHED_WORDS = 100_000
+_CACHE_BYTES = 64 << 20
+_MAX_DIGITS, _MAX_SHOWN = 6, 40
 
 
 def label(rest: str) -> str:
@@ -40,8 +42,11 @@ def load(rest: str) -> HashEncoder:
 
 
 def _dim(rest: str) -> int:
-    if not (rest.isascii() and rest.isdigit() and int(rest) >= 1):
-        raise ConfigError(f"hash:{rest}: the size after 'hash:' must be a whole number of at least 1, as in hash:50")
+    if not (rest.isascii() and rest.isdigit() and len(rest) <= _MAX_DIGITS and int(rest) >= 1):
+        given = rest if len(rest) <= _MAX_SHOWN else f"{rest[:_MAX_SHOWN]}…"
+        raise ConfigError(
+            f"hash:{given}: the size after 'hash:' must be a whole number from 1 to 999999, as in hash:50"
+        )
     return int(rest)
 
 
@@ -51,7 +56,7 @@ class HashEncoder(SentenceEncoder):
     def __init__(self, dim: int) -> None:
         """Make an encoder of vectors of `dim` numbers."""
         self._dim = dim
-        self._vector = lru_cache(maxsize=_MAX_CACHED_WORDS)(self._hashed)
+        self._vector = lru_cache(maxsize=max(1, _CACHE_BYTES // (4 * dim)))(self._hashed)
 
     def __reduce__(self) -> tuple[type[HashEncoder], tuple[int]]:
         return HashEncoder, (self._dim,)
@@ -70,6 +75,6 @@ class HashEncoder(SentenceEncoder):
 
     def _hashed(self, word: str) -> Float32:
         """Return one word's vector [dim]."""
-        seed = int(hashlib.md5(word.lower().encode(), usedforsecurity=False).hexdigest()[:8], 16)
+        seed = int(hashlib.md5(word.lower().encode(errors="replace"), usedforsecurity=False).hexdigest()[:8], 16)
         # The legacy generator is part of the definition.
         return np.random.RandomState(seed).uniform(-1, 1, self._dim).astype(np.float32)
