@@ -99,9 +99,7 @@ def test_broken_scheme_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("rest", ["", "0", "-3", "five"])
 def test_hash_needs_a_size(rest: str) -> None:
     """One line, before any task is read."""
-    with pytest.raises(
-        ConfigError, match=rf"^hash:{rest}: the size must be a whole number from 1 to 999999"
-    ):
+    with pytest.raises(ConfigError, match=rf"^hash:{rest}: the size must be a whole number from 1 to 999999"):
         expand([f"hash:{rest}"])
 
 

@@ -44,9 +44,7 @@ def load(rest: str) -> HashEncoder:
 def _dim(rest: str) -> int:
     if not (rest.isascii() and rest.isdigit() and len(rest) <= _MAX_DIGITS and int(rest) >= 1):
         given = rest if len(rest) <= _MAX_SHOWN else f"{rest[:_MAX_SHOWN]}…"
-        raise ConfigError(
-            f"hash:{given}: the size after 'hash:' must be a whole number from 1 to 999999, as in hash:50"
-        )
+        raise ConfigError(f"hash:{given}: the size must be a whole number from 1 to 999999, as in hash:50")
     return int(rest)
 
 
