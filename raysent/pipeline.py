@@ -779,6 +779,9 @@ def encode_file(  # noqa: PLR0913 - as above
 def write_report(run: str | Path) -> Path:
     """Write ``report.html`` into a run folder and return its path.
 
+    Args:
+        run: The run folder of a sweep or a training, or a folder with records of `evaluate`.
+
     Raises:
         ArtifactError: If the folder is no run's, or a file in it is damaged.
     """

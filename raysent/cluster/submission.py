@@ -11,6 +11,7 @@ import json
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -275,7 +276,13 @@ def _pack(submission: Submission, folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _uninterrupted(say: Say) -> Iterator[None]:
-    """Ignore a first Ctrl-C inside the block, because what it would leave costs money. A second one ends the block."""
+    """Ignore a first Ctrl-C inside the block, because what it would leave costs money. A second one ends the block.
+
+    Does nothing outside the main thread, which alone receives Ctrl-C.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def ignore(*_: object) -> None:
         signal.signal(signal.SIGINT, before)

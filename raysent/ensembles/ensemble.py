@@ -54,6 +54,11 @@ class Ensemble(SentenceEncoder):
         self.members = tuple(members)
         self._vectors = Concatenation([member.encoder for member in self.members])
 
+    def __repr__(self) -> str:
+        """Return the folder, the members and the tasks."""
+        members, tasks = ", ".join(self.result.members), ", ".join(self.tasks)
+        return f"Ensemble({address_of(self.folder)!r}, members: {members}; tasks: {tasks})"
+
     @property
     def tasks(self) -> list[str]:
         """The tasks that it can predict."""

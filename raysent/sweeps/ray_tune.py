@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -263,7 +264,10 @@ def _driver_place(resources: Mapping[str, float]) -> dict[str, float]:
 
 @contextmanager
 def _signals_caught(interrupt: _Interrupt) -> Iterator[None]:
-    """Take the first Ctrl-C or SIGTERM as a wish to stop cleanly; a second one as an order."""
+    """Stop cleanly on the first Ctrl-C or SIGTERM, at once on the second; in the main thread, which alone gets them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def handle(*_: Any) -> None:
         if interrupt.requested:

@@ -1,0 +1,295 @@
+"""The public API as a script or a notebook calls it: twice in one process, in threads, and on what it wrote before."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import ray
+from command import CommandLine, write_task
+from tiny_run import write_corpus
+
+import raysent
+from raysent.evaluation.tasks import senteval
+
+pytestmark = [
+    pytest.mark.cluster,
+    # Ray warns of its own defaults.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Return the values of a search space of two trials; its folder holds the task MR too, of 80 rows."""
+    folder = tmp_path_factory.mktemp("text")
+    write_task(folder / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 40))
+        yield {
+            "name": "tiny",
+            "base": {
+                "corpus": {
+                    "path": str(write_corpus(folder)),
+                    "validation_fraction": 0.2,
+                    "cache_dir": str(folder / "cache"),
+                },
+                "vocabulary": {"size": 200},
+                "encoder": {"type": "gru", "hidden_size": 8, "embedding": {"dim": 6}},
+                "objective": {"type": "context_prediction"},
+                "training": {"batch_size": 24, "learning_rate": 0.01, "epochs": 1.0, "num_reports": 2},
+                "validation": {"num_candidates": 20, "num_sentences": 40},
+            },
+            "search": {"training.learning_rate": {"loguniform": [0.001, 0.01]}},
+            "limits": {"trials": 2},
+        }
+
+
+@pytest.fixture(scope="module")
+def data(space: dict[str, Any]) -> Path:
+    """Return the folder of task files."""
+    return Path(space["base"]["corpus"]["path"]).parent / "data"
+
+
+@pytest.fixture(scope="module")
+def running_ray() -> Iterator[None]:
+    """Start Ray as a notebook does; the functions use it, and leave it running."""
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    assert ray.is_initialized()
+    ray.shutdown()
+
+
+def in_thread(function: Callable[[], Any]) -> Any:
+    """Call a function outside the main thread, as a web application or a widget of a notebook does."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(function()))
+    thread.start()
+    thread.join()
+    assert results, "the thread raised"
+    return results[0]
+
+
+def process_state() -> dict[str, Any]:
+    """Return what a library must leave as it was."""
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    return {
+        "handlers": handlers,
+        "folder": Path.cwd(),
+        "stdout": sys.stdout,
+        "ray": ray.is_initialized(),
+        "random": np.random.get_state()[1].tolist(),
+    }
+
+
+@pytest.fixture(scope="module")
+def swept(space: dict[str, Any], data: Path, running_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return a finished sweep, run outside the main thread, and the events that its listener received."""
+    events: list[str] = []
+    run, state = tmp_path_factory.mktemp("runs") / "swept", process_state()
+    listeners = [lambda event: events.append(event["event"])]
+    sweep = in_thread(
+        lambda: raysent.sweep(space, run=run, data=data, tasks=["MR"], progress=False, listeners=listeners)
+    )
+    assert process_state() == state
+    return sweep, events
+
+
+@pytest.fixture(scope="module")
+def trained(
+    space: dict[str, Any], running_ray: None, tmp_path_factory: pytest.TempPathFactory
+) -> raysent.SentenceModel:
+    """Return a model trained by `raysent.train`."""
+    run = tmp_path_factory.mktemp("runs") / "one"
+    return raysent.train(space, run=run, set={"training.learning_rate": 0.005}, seed=3, progress=False)
+
+
+def test_sweep_in_a_thread_gives_trials_best_ensemble_and_report(swept):
+    """What the README promises of a sweep; its listener received every kind of event."""
+    sweep, events = swept
+    assert (sweep.status, sweep.closed) == ("completed", "")
+    assert list(sweep.trials.index) == [trial.name for trial in sweep.recorded.ranked]
+    assert sweep.trials[sweep.metric].is_monotonic_decreasing
+    assert set(sweep.trials["status"]) <= {"finished", "stopped"}
+    assert sweep.best.encode(["w1 w2 w3"]).shape == (1, 16)
+    assert np.array_equal(sweep.best.encode(["w1 w2"]), sweep.model(sweep.trials.index[0]).encode(["w1 w2"]))
+    assert sweep.ensemble.predict_proba("MR", ["a good film", "a bad film"]).sum(axis=1) == pytest.approx([1, 1])
+    assert list(sweep.scores["task"].unique()) == ["MR"]
+    assert sweep.report.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert {"session", "suggested", "started", "report", "ended", "completed"} <= set(events)
+
+
+def test_sweep_study_has_the_trials_of_the_sweep(swept):
+    """The study is rebuilt from the journal."""
+    sweep, _ = swept
+    assert len(sweep.study().trials) == len(sweep.trials)
+
+
+def test_replay_derives_the_same_decisions(swept):
+    """A finished sweep replays."""
+    assert raysent.replay(swept[0].folder).difference == ""
+
+
+def test_write_report_writes_into_the_run_folder(swept):
+    """Its result is the path."""
+    assert raysent.write_report(swept[0].folder) == swept[0].folder / "report.html"
+
+
+def test_interrupted_sweep_resumes_in_the_same_process(space, running_ray, tmp_path, capsys):
+    """The first Ctrl-C ends a sweep cleanly and raises nothing; progress names the command and method that resume."""
+    handlers = process_state()["handlers"]
+
+    def interrupt(event: Any) -> None:
+        if event["event"] == "report":
+            os.kill(os.getpid(), signal.SIGINT)
+            interrupts.append(event["trial"])
+
+    interrupts: list[str] = []
+    sweep = raysent.sweep(space, run=tmp_path / "run", tasks=[], trials=3, concurrent=1, listeners=[interrupt])
+    shown = capsys.readouterr()
+    assert sweep.status == "interrupted"
+    assert process_state()["handlers"] == handlers
+    assert f"raysent resume {tmp_path}/run" in shown.err
+    assert f"trial {interrupts[0]} started" in shown.err
+    assert shown.out == ""
+    again = sweep.resume(progress=False)
+    assert again.status == "completed"
+    assert len(again.trials) == 3
+    assert capsys.readouterr() == ("", "")
+
+
+def test_resume_of_a_finished_sweep_trains_nothing(swept):
+    """It is evaluated and reported again; the journal is as it was."""
+    journal = swept[0].folder / "journal.jsonl"
+    before = journal.read_bytes()
+    resumed = in_thread(lambda: raysent.resume(swept[0].folder, progress=False))
+    assert resumed.trials.equals(swept[0].trials)
+    assert journal.read_bytes() == before
+
+
+def test_train_again_returns_the_same_model(space, trained, running_ray):
+    """A second call on the folder of a finished run trains nothing, in a thread too."""
+    again = in_thread(
+        lambda: raysent.train(
+            space, run=trained.source, set={"training.learning_rate": 0.005}, seed=3, progress=False
+        )
+    )
+    assert np.array_equal(again.encode(["w1 w2"]), trained.encode(["w1 w2"]))
+
+
+def test_evaluate_returns_a_table_with_intervals(trained, data, tmp_path):
+    """Models in memory and by name; the second call reads the records of the first."""
+    options: dict[str, Any] = {"tasks": ["MR"], "data": data, "output": tmp_path, "progress": False}
+    scores = raysent.evaluate([trained, "hash:8"], **options)
+    assert list(scores["model"]) == ["one", "hash:8"]
+    assert (scores["low"] <= scores["test"]).all()
+    assert (scores["test"] <= scores["high"]).all()
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+    pd.testing.assert_frame_equal(raysent.evaluate([trained, "hash:8"], **options), scores)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == times
+
+
+def test_ensemble_is_saved_and_loaded(trained, data, tmp_path):
+    """The ensemble that is returned predicts as the one that is loaded."""
+    both = raysent.ensemble(
+        [trained, "hash:8"], tasks=["MR"], data=data, method="pool", output=tmp_path / "both", progress=False
+    )
+    loaded = raysent.load(tmp_path / "both")
+    assert isinstance(loaded, raysent.Ensemble)
+    sentences = ["a good film", "a bad film"]
+    assert np.array_equal(loaded.predict_proba("MR", sentences), both.predict_proba("MR", sentences))
+    assert repr(loaded) == f"Ensemble('{tmp_path / 'both'}', members: one, hash:8; tasks: MR)"
+
+
+def test_plan_trains_nothing(space, tmp_path):
+    """It checks the space and returns what is known; the folder is not made."""
+    plan = raysent.plan(space, run=tmp_path / "run", tasks=[], progress=False)
+    assert plan.space.limits.trials == 2
+    assert isinstance(plan.space, raysent.SearchSpace)
+    assert plan.values()["num_train"] > 0
+    assert not (tmp_path / "run").exists()
+
+
+def test_sweep_names_an_unknown_argument(space):
+    """A misspelt limit is an error with the nearest name, before anything starts."""
+    with pytest.raises(raysent.ConfigError, match="trails: unknown argument; did you mean 'trials'"):
+        raysent.sweep(space, trails=3)
+
+
+def test_load_returns_each_kind_of_folder(swept, trained, tmp_path, monkeypatch, capsys):
+    """Trial, sweep, training, model made of words, code, and a scheme's name."""
+    command = CommandLine(monkeypatch, capsys)
+    np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(60, 8)).astype("float32"))
+    (tmp_path / "words.txt").write_text("\n".join(f"w{n} {n} 1.0" for n in range(9)) + "\n")
+    for words in (
+        ("bag", trained.source, "-o", tmp_path / "bag"),
+        ("average", tmp_path / "words.txt", "-o", tmp_path / "average"),
+        ("expand", trained.source, tmp_path / "words.txt", "-o", tmp_path / "expanded"),
+        ("binarize", tmp_path / "vectors.npy", "--method", "threshold", "-o", tmp_path / "bits.npy")
+        + ("--keep", tmp_path / "code"),
+    ):
+        assert command(*words).code == 0
+    models = [swept[0].folder / "trials" / "0000", trained.source]
+    models += [tmp_path / name for name in ("bag", "average", "expanded")]
+    assert [type(raysent.load(path)) for path in models] == [raysent.SentenceModel] * len(models)
+    assert isinstance(raysent.load(str(swept[0].folder)), raysent.Sweep)
+    assert isinstance(raysent.load(tmp_path / "code"), raysent.VectorCode)
+    assert isinstance(raysent.load("hash:8"), raysent.SentenceEncoder)
+
+
+def test_load_of_a_sweep_without_ensemble(swept, tmp_path, monkeypatch):
+    """The sweep is loaded; its ensemble is asked for in vain, in one line that says what to do."""
+    folder = tmp_path / "run"
+    folder.symlink_to(swept[0].folder)
+    unfinished = raysent.load(folder)
+    monkeypatch.setattr("raysent.pipeline.ENSEMBLE_FILE", "missing.json")
+    assert unfinished.best.encode(["w1"]).shape == (1, 16)
+    with pytest.raises(raysent.ArtifactError, match="has no missing.json; finish the sweep with 'raysent resume"):
+        _ = unfinished.ensemble
+
+
+def test_load_refuses_another_folder(tmp_path):
+    """A folder of something else is an error that says what it holds."""
+    with pytest.raises(raysent.ArtifactError, match="holds no"):
+        raysent.load(tmp_path)
+
+
+def test_components_of_one_kind():
+    """One row per component; an unknown kind is an error with the nearest."""
+    table = raysent.components("encoders")
+    assert "gru" in list(table["name"])
+    assert set(table["kind"]) == {"encoders"}
+    with pytest.raises(raysent.ConfigError, match="did you mean 'encoders'"):
+        raysent.components("encoder")
+
+
+def test_public_names_have_docstrings_and_types():
+    """Every public function documents and annotates each argument."""
+    for name in raysent.__all__:
+        public = getattr(raysent, name)
+        if name.startswith("__"):
+            continue
+        assert inspect.getdoc(public), name
+        if inspect.isfunction(public):
+            parameters = inspect.signature(public).parameters.values()
+            assert [one.name for one in parameters if one.annotation is inspect.Parameter.empty] == [], name
+            listed = inspect.getdoc(public) or ""
+            assert [one.name for one in parameters if f"\n    {one.name}: " not in listed] == [], name
+
+
+def test_every_public_function_is_called_here():
+    """A function that is added to the API is added to this file."""
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    called = {node.func.attr for node in ast.walk(tree) if isinstance(node, ast.Call) and hasattr(node.func, "attr")}
+    functions = {name for name in raysent.__all__ if inspect.isfunction(getattr(raysent, name))}
+    assert sorted(functions - called) == []
