@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import random
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import ray
+import torch
 from command import CommandLine, write_task
 from tiny_run import write_corpus
 
@@ -88,7 +90,8 @@ def process_state() -> dict[str, Any]:
         "folder": Path.cwd(),
         "stdout": sys.stdout,
         "ray": ray.is_initialized(),
-        "random": np.random.get_state()[1].tolist(),
+        "random": random.getstate(),
+        "torch": torch.get_rng_state().tolist(),
     }
 
 
@@ -180,9 +183,7 @@ def test_resume_of_a_finished_sweep_trains_nothing(swept):
 def test_train_again_returns_the_same_model(space, trained, running_ray):
     """A second call on the folder of a finished run trains nothing, in a thread too."""
     again = in_thread(
-        lambda: raysent.train(
-            space, run=trained.source, set={"training.learning_rate": 0.005}, seed=3, progress=False
-        )
+        lambda: raysent.train(space, run=trained.source, set={"training.learning_rate": 0.005}, seed=3, progress=False)
     )
     assert np.array_equal(again.encode(["w1 w2"]), trained.encode(["w1 w2"]))
 
@@ -228,15 +229,14 @@ def test_sweep_names_an_unknown_argument(space):
 
 def test_load_returns_each_kind_of_folder(swept, trained, tmp_path, monkeypatch, capsys):
     """Trial, sweep, training, model made of words, code, and a scheme's name."""
-    command = CommandLine(monkeypatch, capsys)
+    command, threshold = CommandLine(monkeypatch, capsys), ("--method", "threshold")
     np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(60, 8)).astype("float32"))
     (tmp_path / "words.txt").write_text("\n".join(f"w{n} {n} 1.0" for n in range(9)) + "\n")
     for words in (
         ("bag", trained.source, "-o", tmp_path / "bag"),
         ("average", tmp_path / "words.txt", "-o", tmp_path / "average"),
         ("expand", trained.source, tmp_path / "words.txt", "-o", tmp_path / "expanded"),
-        ("binarize", tmp_path / "vectors.npy", "--method", "threshold", "-o", tmp_path / "bits.npy")
-        + ("--keep", tmp_path / "code"),
+        ("binarize", tmp_path / "vectors.npy", *threshold, "-o", tmp_path / "bits.npy", "--keep", tmp_path / "code"),
     ):
         assert command(*words).code == 0
     models = [swept[0].folder / "trials" / "0000", trained.source]

@@ -19,7 +19,7 @@ from raysent.ensembles.result import EnsembleOnTask, EnsembleResult, read_result
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
 from raysent.evaluation.members import ensemble_members, folder_name, model_key
 from raysent.evaluation.probes.features import features_of
-from raysent.evaluation.records import Record, read_record
+from raysent.evaluation.records import Record, read_record, record_folder
 from raysent.models import load as load_model
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.storage import address_of
@@ -133,7 +133,7 @@ class Ensemble(SentenceEncoder):
         """Return the members' records that the ensemble was fitted on."""
         keys, records = self._on(task).keys, []
         for member in self.members:
-            folder = self.folder / EVALUATION_FOLDER / folder_name(member.name)
+            folder = record_folder(self.folder / EVALUATION_FOLDER / folder_name(member.name), self.result.protocol)
             record = read_record(folder, task, key=keys[member.name])
             if record is None:
                 raise ArtifactError(

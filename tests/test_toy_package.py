@@ -1,0 +1,46 @@
+"""Another package adds one component of each kind by entry points: installed, found, listed, used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parent / "toy_package"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that pip has installed the package into."""
+    target = tmp_path_factory.mktemp("packages")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", target]
+    ran = subprocess.run([*pip, FOLDER], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return target
+
+
+def run_checks(installed: Path, *options: str) -> None:
+    """Run `checks.py` in a process whose path has the package."""
+    paths = [str(FOLDER.parent.parent), str(installed)]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER / "checks.py"), *options],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_installed_package_adds_components(installed):
+    """Each is listed and works."""
+    run_checks(installed, "-k", "not sweep")
+
+
+@pytest.mark.cluster
+def test_installed_package_directs_a_sweep(installed):
+    """Sampler, scheduler and tracker, in a sweep on Ray whose workers find the package too."""
+    run_checks(installed, "-k", "sweep")

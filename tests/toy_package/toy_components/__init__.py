@@ -1,0 +1,1 @@
+"""One component of each kind, as another package adds them."""
