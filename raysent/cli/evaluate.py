@@ -121,7 +121,7 @@ def ensemble(
         typer.Option(
             "--method",
             metavar="NAME",
-            help="validation, uniform, best, pool, greedy, linear or stack; all scores each and keeps the best.",
+            help="validation, uniform, best, guarded, pool, greedy, linear, stack; or all, which keeps the best.",
         ),
     ] = "validation",
     top: Annotated[
