@@ -32,7 +32,7 @@ _MAX_BITS = MAX_DIGITS * 10 // 3
 
 
 # Files and folders outside the package that the wheel holds inside it: `pyproject.toml` names the same ones.
-SHIPPED = ("cluster.yaml", "examples", "search_spaces")
+SHIPPED = ("cluster.yaml", "examples", "papers", "search_spaces")
 
 # Validation context for files of an earlier version: retired names are replaced by their new names.
 UPGRADE = "upgrade"

@@ -30,13 +30,15 @@ from raysent.ensembles import CostLimits, Ensemble, EnsembleResult, combine, loa
 from raysent.ensembles import default_folder as ensemble_folder
 from raysent.errors import ArtifactError, BudgetError, ConfigError, RaysentError, TrainingError, did_you_mean
 from raysent.evaluation.evaluate import Evaluator, Job, MapJobs, Result, run_job
-from raysent.evaluation.members import Model
+from raysent.evaluation.members import Model, model_folder
+from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.records import SIMILARITY, AnyScore, Score, read_scores
 from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
 from raysent.kernels.hamming import pack_bits
 from raysent.live import EventLines, SweepView, is_submitted
-from raysent.models import SentenceModel
+from raysent.models import Composition, SentenceModel
+from raysent.models import compose as compose_models
 from raysent.models import load as load_model
 from raysent.models.objectives import CONTEXT_METRICS
 from raysent.models.schemes import is_scheme_name
@@ -46,6 +48,9 @@ from raysent.parallel import num_processes_for
 from raysent.progress import ProgressLines, format_duration, format_value, messages
 from raysent.registry import Registry
 from raysent.report import write as write_page
+from raysent.reproduction import ModelEstimate, Reproduction, estimate, read_paper, wanted_models
+from raysent.reproduction import Scale as PaperScale
+from raysent.reproduction import reproduce as reproduce_paper
 from raysent.simulation.estimate import Estimate, estimate_locally
 from raysent.storage import address_of, atomic_write, open_folder, storage_errors, write_json
 from raysent.storage.layout import CODE_FILE, ENSEMBLE_FILE, ESTIMATE_FILE, EVALUATION_FOLDER, RUN_FILE, SWEEP_FILE
@@ -94,6 +99,7 @@ __all__ = [
     "SweepPlan",
     "TrainedRun",
     "components",
+    "compose",
     "default_run_folder",
     "encode_file",
     "ensemble",
@@ -102,7 +108,9 @@ __all__ = [
     "load",
     "map_jobs",
     "plan",
+    "plan_reproduction",
     "replay",
+    "reproduce",
     "resume",
     "scores_folder",
     "scores_frame",
@@ -718,6 +726,88 @@ def ensemble(  # noqa: PLR0913 - as above
             progress=bar,
         )
     return load_ensemble(folder)
+
+
+def compose(models: Sequence[str | Path], *, output: str | Path) -> Composition:
+    """Put trained models side by side as one model in a folder of its own.
+
+    Args:
+        models: Folders of trainings or trials; a sweep stands for its trials.
+        output: Folder of the new model; must be new or empty.
+
+    Returns:
+        The composition, as `load` returns it.
+
+    Raises:
+        ConfigError: If fewer than two models are given, one has a code, or the folder is not empty.
+        ArtifactError: If a folder holds no model.
+    """
+    places: dict[str, Path] = {}
+    for member in expand_names(models):
+        found = model_folder(Path(member.path))
+        if found is None:
+            raise ConfigError(f"{member.path}: must be a trained model to be composed; name the folder of a training")
+        places[member.folder] = found
+    return compose_models(places, open_folder(output))
+
+
+def reproduce(
+    paper: str,
+    *,
+    tables: Sequence[str] | None = None,
+    claims: Sequence[str] = (),
+    scale: PaperScale = "small",
+    data: str | Path = "data",
+    output: str | Path | None = None,
+    max_hours: float | None = None,
+    progress: bool = True,
+) -> Reproduction:
+    """Train a paper's models and evaluate them beside the reported figures; continues after an interruption.
+
+    Args:
+        paper: Name of a shipped paper, such as ``quick_thoughts``, or a file.
+        tables: Numbers of the tables; all by default.
+        claims: Claims to run on several seeds; ``all`` for every one.
+        scale: ``small``, or ``paper`` for the published settings.
+        data: Folder of corpora, pairs, vectors and tasks.
+        output: Folder of models, records and results; ``runs/PAPER-SCALE`` by default.
+        max_hours: No model is begun after this time.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        Tables and claims; what could not run has a reason.
+
+    Raises:
+        ConfigError: If the paper, a table or a claim is unknown.
+    """
+    folder = Path("runs") / f"{Path(paper).stem}-{scale}" if output is None else Path(output)
+    return reproduce_paper(
+        paper,
+        data=Path(data),
+        output=folder,
+        scale=scale,
+        tables=tables,
+        claims=claims,
+        max_hours=max_hours,
+        progress=(lambda line: messages.print(line, soft_wrap=True)) if progress else None,
+    )
+
+
+def plan_reproduction(
+    paper: str,
+    *,
+    tables: Sequence[str] | None = None,
+    claims: Sequence[str] = (),
+    scale: PaperScale = "small",
+    data: str | Path = "data",
+) -> list[ModelEstimate]:
+    """Return the models of a paper's tables and claims, with parameters, hours and dollars; nothing is trained.
+
+    Arguments are those of `reproduce`.
+    """
+    found = read_paper(paper)
+    wanted = wanted_models(found, tables=tables, claims=claims)
+    return estimate(found, wanted, scale=scale, data=Path(data))
 
 
 def encode_file(  # noqa: PLR0913 - as above

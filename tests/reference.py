@@ -144,7 +144,7 @@ def _log_softmax(row):
 
 
 def view_agreement(f, g, positions, documents, *, context_size=3, temperature=1.0, includes_itself=True):
-    """Mean over sentences of the mean over neighbours of -log p; cosines of both ways."""
+    """Mean over sentences of the sum over neighbours of -log p (equation 3); cosines of both ways."""
     losses = []
     for i in range(len(f)):
         scores = np.array([unit(f[i]) @ unit(g[j]) + unit(g[i]) @ unit(f[j]) for j in range(len(f))])
@@ -157,7 +157,7 @@ def view_agreement(f, g, positions, documents, *, context_size=3, temperature=1.
             and (i != j or includes_itself)
         ]
         if right:
-            losses.append(-np.mean(log_p[right]))
+            losses.append(-np.sum(log_p[right]))
     return np.mean(losses)
 
 
@@ -173,7 +173,7 @@ def self_agreement(f, positions, documents, *, context_size=3):
             if documents[i] == documents[j] and abs(positions[i] - positions[j]) <= context_size
         ]
         if right:
-            losses.append(-np.mean(log_p[right]))
+            losses.append(-np.sum(log_p[right]))
     return np.mean(losses)
 
 

@@ -30,7 +30,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("simulation",),
     ("cluster",),
     ("report",),
-    ("exports",),
+    ("exports", "reproduction"),
     ("live",),
     ("pipeline",),
     ("cli",),

@@ -18,10 +18,11 @@ from tiny_run import tiny_run
 
 from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.models import SentenceModel, load
+from raysent.training.data import open_training_data
 from raysent.training.loop import fit
-from raysent.training.optimization import DenseAdam, clip_gradients, learning_rate
+from raysent.training.optimization import DenseAdam, Optimizer, clip_gradients, count_drops, learning_rate
 from raysent.training.outcome import Report, load_outcome, load_reports
-from raysent.training.plan import count_steps, report_index
+from raysent.training.plan import build_model, count_steps, report_index
 from raysent.training.run import RunConfig, TrainingConfig, load_run
 from raysent.training.workers import Workers
 
@@ -395,3 +396,54 @@ def test_dense_adam_equals_torchs() -> None:
         dense.step(0.1)
         oracle.step()
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_count_drops_counts_reports_that_are_not_the_best_so_far():
+    """Higher or lower is better; NaN and ties are drops."""
+    assert count_drops([50.0, 60.0, 55.0, 60.0, 61.0, float("nan")], mode="max") == 3
+    assert count_drops([3.0, 2.0, 2.5], mode="min") == 1
+    assert count_drops([], mode="max") == 0
+
+
+def test_gradient_descent_equals_its_restatement(tmp_path):
+    """InferSent's recipe: w - rate g, with the factors of epochs and of reports without progress."""
+    config = tiny_run(
+        tmp_path,
+        training__optimizer="sgd",
+        training__learning_rate=0.1,
+        training__epoch_decay=0.9,
+        training__drop_decay=0.5,
+        training__clip=None,
+    )
+    model = build_model(config, open_training_data(config))
+    optimizer = Optimizer(model, config.training, num_steps=10, steps_per_epoch=2)
+    before = [parameter.detach().clone() for parameter in optimizer.parameters]
+    for parameter in optimizer.parameters:
+        parameter.grad = torch.full_like(parameter, 2.0)
+    optimizer.num_drops = 2
+    optimizer.step(5)
+    for old, parameter in zip(before, optimizer.parameters, strict=True):
+        torch.testing.assert_close(parameter.detach(), old - 0.1 * 0.9**2 * 0.5**2 * 2.0)
+
+
+def test_run_of_gradient_descent_resumes_with_its_learning_rate(tmp_path):
+    """The reports before the stop determine the rate after it."""
+    changes = {
+        "training__optimizer": "sgd",
+        "training__learning_rate": 0.5,
+        "training__drop_decay": 0.1,
+        "training__max_steps": 8,
+        "training__num_reports": 4,
+    }
+    fit(tiny_run(tmp_path, **changes), tmp_path / "whole")
+    fit(tiny_run(tmp_path, **changes), tmp_path / "halves", report=lambda report: report.index != 2)
+    fit(tiny_run(tmp_path, **changes), tmp_path / "halves")
+    one, two = (SentenceModel.load(tmp_path / folder).encode(["w1 w2"]) for folder in ("whole", "halves"))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_key_of_a_run_does_not_depend_on_settings_that_it_does_not_use(tmp_path):
+    """A setting of a later version changes the key only where it is not the default."""
+    plain = tiny_run(tmp_path)
+    assert tiny_run(tmp_path, training__optimizer="adam").key == plain.key
+    assert tiny_run(tmp_path, training__optimizer="sgd").key != plain.key

@@ -24,6 +24,7 @@ from raysent.models.objectives.self_agreement import Config as SelfAgreement
 from raysent.models.objectives.view_agreement import Config as Agreement
 from raysent.models.objectives.view_generation import Config as Generation
 from raysent.models.objectives.view_generation import next_words, orthonormalize
+from raysent.models.objectives.view_joint import Config as Joint
 from raysent.models.postprocessing import first_singular_vector
 from raysent.training.loop import fit
 from raysent.training.run import RunConfig
@@ -189,6 +190,24 @@ def test_generation_equals_its_restatement():
     )
     assert loss.item() == pytest.approx(expected, rel=1e-5)
     assert drawn.min() >= 2
+
+
+def test_joint_loss_is_the_sum_of_both_as_published():
+    """Agreement as the paper's sum over neighbours, 2 c + 1 times as large as a mean, beside the generation loss."""
+    given = build_context(word_dim=5)
+    table = WordTable(given.words.weight.detach().clone(), trained=False)
+    weight = torch.nn.Parameter(torch.randn(8, 5, generator=torch.Generator().manual_seed(4)))
+    values = {**vars(given), "words": table, "second_parameters": (weight,), "word_counts": lambda: torch.ones(30)}
+    config = Joint(agreement=Agreement(power_iterations=0, context_size=3), generation=Generation(num_negatives=3))
+    objective, read, batch = build_objective(config, type(given)(**values)), ToyRead(2), toy_batch(ContextBatches)
+    loss = objective(read, batch, generator=torch.Generator().manual_seed(7)).item()
+    drawn = objective.generation._draw(12, torch.Generator().manual_seed(7))
+    f, g = (tower.detach().double().numpy() for tower in read(batch.sentences))
+    rows = np.split(batch.sentences.ids, np.cumsum(batch.sentences.lengths)[:-1])
+    words = (weight.detach().double().numpy(), table.weight.detach().double().numpy())
+    agreement = reference.view_agreement(f, g, batch.positions, batch.documents, context_size=3)
+    generation = reference.view_generation(f, rows, batch.documents, drawn, *words)
+    assert loss == pytest.approx(agreement + generation, rel=1e-5)
 
 
 def test_next_words_are_of_the_same_document():

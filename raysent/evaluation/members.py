@@ -17,12 +17,19 @@ from typing import Any
 from uuid import uuid4
 
 from raysent.errors import ArtifactError
-from raysent.models import TENSORS_FILE
+from raysent.models import TENSORS_FILE, member_folders
 from raysent.models.loading import missing_model
 from raysent.models.schemes import find_scheme, is_scheme_name, known_forms
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import address_of, content_key, file_sha256, is_remote, open_folder, read_json, refresh, to_uri
-from raysent.storage.layout import ENSEMBLE_FILE, MODEL_FILE, OUTCOME_FILE, TRIALS_FOLDER, VOCABULARY_FILE
+from raysent.storage.layout import (
+    COMPOSITION_FILE,
+    ENSEMBLE_FILE,
+    MODEL_FILE,
+    OUTCOME_FILE,
+    TRIALS_FOLDER,
+    VOCABULARY_FILE,
+)
 
 # A folder of a model, a run or a sweep, a scheme's name such as ``hash:50``, or an encoder in memory.
 Model = str | Path | SentenceEncoder
@@ -80,15 +87,14 @@ def expand(models: Sequence[Model]) -> list[Member]:
 
 
 def model_key(path: str) -> str:
-    """Return a hash of a model's content: configuration, values and vocabulary; of an ensemble, its members' hashes."""
+    """Return a hash of a model's content: configuration, values and vocabulary; of others, its members' hashes."""
     found = find_scheme(path)
     if found is not None:
         scheme, rest = found
         return scheme.key(rest)
     folder = model_folder(Path(path))
     if folder is None:
-        base = Path(path)
-        return content_key([model_key(member) for member in ensemble_members(base)])
+        return content_key([model_key(member) for member in _part_paths(Path(path))])
     return content_key(*(_digest(folder / name) for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)))
 
 
@@ -106,6 +112,13 @@ def is_model(name: str) -> bool:
         or (path / TRIALS_FOLDER).is_dir()
         or (path / ENSEMBLE_FILE).is_file()
     )
+
+
+def _part_paths(folder: Path) -> list[str]:
+    """Return the paths of the models that a composition or an ensemble is made of."""
+    if (folder / COMPOSITION_FILE).is_file():
+        return [str(path) for path in member_folders(folder).values()]
+    return ensemble_members(folder)
 
 
 def ensemble_members(folder: Path) -> list[str]:
@@ -160,7 +173,7 @@ def _paths(name: str) -> list[str]:
                 f"{address_of(path / TRIALS_FOLDER)}: must hold a trained trial; found none; finish the sweep first"
             )
         return [str(trial) for trial in trials]
-    if (path / ENSEMBLE_FILE).is_file():
+    if (path / ENSEMBLE_FILE).is_file() or (path / COMPOSITION_FILE).is_file():
         return [str(path)]
     if not path.exists():
         raise missing_model(path, "no such run or model")
@@ -238,8 +251,8 @@ def costs_of(path: Path) -> Costs:
         hours = (_training_hours(place / OUTCOME_FILE) for place in (folder, folder.parent))
         known = next((value for value in hours if value is not None), None)
         return Costs(_num_parameters(folder / TENSORS_FILE), _num_bytes(folder), known)
-    if (path / ENSEMBLE_FILE).is_file():
-        return sum((costs_of(Path(member)) for member in ensemble_members(path)), Costs(0, 0, 0.0))
+    if (path / ENSEMBLE_FILE).is_file() or (path / COMPOSITION_FILE).is_file():
+        return sum((costs_of(Path(member)) for member in _part_paths(path)), Costs(0, 0, 0.0))
     return Costs()
 
 

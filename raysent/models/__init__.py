@@ -3,6 +3,7 @@
 - `encoders`, `objectives`, `codes`, `schemes`: the registries of components
 - `config`: the parts of a model
 - `model`: `SentenceModel`, which joins the parts
+- `composition`: trained models side by side
 - `files`: the content of a saved model's folder
 - `sentence_encoder`: the interface of every model
 - `loading`: names of models -> models
@@ -11,6 +12,7 @@
 - `vector_codes`: codes of vectors from any source
 """
 
+from raysent.models.composition import Composition, compose, member_folders
 from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, encoder_tensors
 from raysent.models.loading import load, register_loader
@@ -20,6 +22,7 @@ from raysent.models.word_models import average_of_words, bag_of_words, check_wei
 
 __all__ = [
     "TENSORS_FILE",
+    "Composition",
     "ModelConfig",
     "SentenceModel",
     "VectorCode",
@@ -27,11 +30,13 @@ __all__ = [
     "average_of_words",
     "bag_of_words",
     "check_weighting",
+    "compose",
     "encoder_tensors",
     "expand",
     "load",
     "load_code",
     "make_code",
+    "member_folders",
     "read_vectors",
     "register_loader",
 ]

@@ -5,6 +5,7 @@ a sweep      sweep.json journal.jsonl ledger.jsonl trials.csv trials/0000/ ... e
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
 any of them  evaluation/ analyses/ neighbours.json report.html
 a code       code.json code.safetensors
+a composition  composition.json members/a/ ...
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ MODEL_FILE = "model.json"
 VOCABULARY_FILE = "vocabulary.txt"
 CHECKPOINT_FOLDER = "checkpoint"
 CODE_FILE = "code.json"
+COMPOSITION_FILE = "composition.json"
 
 SWEEP_FILE = "sweep.json"
 JOURNAL_FILE = "journal.jsonl"
@@ -30,7 +32,7 @@ REMOTE_FILE = "remote.json"
 
 EVALUATION_FOLDER = "evaluation"
 ENSEMBLE_FILE = "ensemble.json"
-# In an ensemble's folder: members that were in memory.
+# In an ensemble's folder: members that were in memory. In a composition's: all members.
 MEMBERS_FOLDER = "members"
 ANALYSES_FOLDER = "analyses"
 NEIGHBOURS_FILE = "neighbours.json"

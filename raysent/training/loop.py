@@ -24,10 +24,11 @@ from raysent.training.checkpoint import (
 )
 from raysent.training.data import TrainingData, open_training_data
 from raysent.training.interruptions import InterruptionMonitor, Interruptions
-from raysent.training.optimization import Optimizer, strip_prefix
+from raysent.training.optimization import Optimizer, count_drops, strip_prefix
 from raysent.training.outcome import OnReport, Outcome, Report, Status, always_continue, load_outcome, save_outcome
 from raysent.training.plan import build_model, count_steps, open_stream, open_validator, report_index
 from raysent.training.run import RunConfig, save_run
+from raysent.training.validation.config import METRICS
 from raysent.training.workers import SharedLoss, Workers, dropout_generator
 
 # Steps between two checks of the loss on a GPU, which has to wait for them.
@@ -90,7 +91,9 @@ class _Training:
         self._validator = open_validator(config, training_data)
         self._model = build_model(config, training_data).to(device)
         self._sample = self._fit_parts_without_steps(training_data)
-        self._optimizer = Optimizer(self._model, config.training, num_steps=self._num_steps)
+        self._optimizer = Optimizer(
+            self._model, config.training, num_steps=self._num_steps, steps_per_epoch=self._stream.num_batches
+        )
         self._loss = SharedLoss(config, self._model, self._optimizer, workers=workers, device=device)
         self._use_bfloat16 = config.training.precision == "bfloat16" or (
             config.training.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -218,12 +221,20 @@ class _Training:
             steps_lost=self._progress.steps_lost,
         )
         self._progress = replace(self._progress, seconds=seconds, reports=(*self._progress.reports, asdict(now)))
+        self._count_drops()
         self._save_checkpoint(folder, monitor)
         if self._workers.is_first:
             # At every report, so that a run that is killed leaves a model.
             self._model.save(folder)
             append_json_line(folder / REPORTS_FILE, asdict(now))
         return "finished" if self._should_continue(now, report) else "stopped"
+
+    def _count_drops(self) -> None:
+        """Let the learning rate depend on the reports so far; all workers have the same."""
+        name = next(iter(self._config.metrics), None)
+        if name is not None:
+            values = [report["metrics"][name] for report in self._progress.reports]
+            self._optimizer.num_drops = count_drops(values, mode=METRICS[name])
 
     def _should_continue(self, now: Report, report: OnReport) -> bool:
         """Call `report` on every worker and return the first worker's answer."""
@@ -274,6 +285,7 @@ class _Training:
         self._optimizer.load_tensors(strip_prefix(tensors, "optimizer."))
         self._loss_sum.fill_(progress.loss_sum)
         self._num_losses = progress.num_losses
+        self._count_drops()
 
     def _rewrite_reports(self, folder: Path) -> None:
         """Make the file of reports agree with the checkpoint that is resumed."""

@@ -1,4 +1,4 @@
-"""From gradients to weights: clipping, learning rate, and Adam, dense or row-exact.
+"""From gradients to weights: clipping, learning rate, and Adam, dense or row-exact, or plain gradient descent.
 
 Word tables get sparse gradients of rows; `RowAdam` computes the trajectory of dense Adam at the cost of the rows in
 use. All other parameters have torch's fused Adam, and word tables too where `row_exact_adam` is false, as a reference.
@@ -18,25 +18,40 @@ from raysent.training.run import TrainingConfig
 
 
 class Optimizer:
-    """Adam on all trained parameters of a model, with the clipping and the schedule of a run.
+    """Adam or gradient descent on all trained parameters of a model, with the clipping and the schedule of a run.
 
     Call order in a step: `catch_up` with the rows to be read, forward, backward, `step`. Call `flush` before reading
     all weights.
 
     Attributes:
         parameters: All trained parameters in a fixed order.
+        num_drops: Reports so far after which the learning rate has `drop_decay`; the training loop counts them.
     """
 
-    def __init__(self, model: SentenceModel, config: TrainingConfig, *, num_steps: int) -> None:
-        """Divide the parameters between dense and row-exact Adam; `num_steps` is that of the whole run."""
+    def __init__(
+        self, model: SentenceModel, config: TrainingConfig, *, num_steps: int, steps_per_epoch: int | None = None
+    ) -> None:
+        """Divide the parameters between dense and row-exact updates.
+
+        Args:
+            model: The model to train.
+            config: Settings of the training.
+            num_steps: Steps of the whole run.
+            steps_per_epoch: Steps of an epoch; by default those of the whole run.
+        """
         self._config = config
         self._num_steps = num_steps
+        self._steps_per_epoch = steps_per_epoch or num_steps
+        self.num_drops = 0
+        by_rows = config.row_exact_adam and config.optimizer == "adam"
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        tables = [table.weight for table in model.tables] if config.row_exact_adam else []
-        model.use_sparse_gradients(config.row_exact_adam)
+        self._clip_groups = member_groups(model) if config.clip_per == "member" else [self.parameters]
+        tables = [table.weight for table in model.tables] if by_rows else []
+        model.use_sparse_gradients(by_rows)
         by_row = {id(weight) for weight in tables}
         self._row_adams = [RowAdam(weight, learning_rate=config.learning_rate) for weight in tables]
-        self._dense_adam = DenseAdam([parameter for parameter in self.parameters if id(parameter) not in by_row])
+        dense = [parameter for parameter in self.parameters if id(parameter) not in by_row]
+        self._dense = DenseAdam(dense) if config.optimizer == "adam" else GradientDescent(dense)
 
     def catch_up(self, words: Tensor) -> None:
         """Apply the outstanding updates to the rows of these words, int64 [words]."""
@@ -60,12 +75,15 @@ class Optimizer:
             step: Number of this step, from 0.
         """
         if self._config.clip is not None:
-            clip_gradients(self.parameters, limit=self._config.clip, per=self._config.clip_per)
+            per: Literal["tensor", "global"] = "tensor" if self._config.clip_per == "tensor" else "global"
+            for group in self._clip_groups:
+                clip_gradients(group, limit=self._config.clip, per=per)
         rate = learning_rate(self._config, step, num_steps=self._num_steps)
+        rate *= self._config.epoch_decay ** (step // self._steps_per_epoch) * self._config.drop_decay**self.num_drops
         for adam in self._row_adams:
             adam.learning_rate = rate
             adam.step()
-        self._dense_adam.step(rate)
+        self._dense.step(rate)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the state of all optimizers by name."""
@@ -73,7 +91,7 @@ class Optimizer:
         for number, adam in enumerate(self._row_adams):
             for name, value in adam.state_dict().items():
                 named[f"row.{number}.{name}"] = value if isinstance(value, Tensor) else _number(value)
-        named |= {f"dense.{name}": value for name, value in self._dense_adam.tensors().items()}
+        named |= {f"dense.{name}": value for name, value in self._dense.tensors().items()}
         return named
 
     def load_tensors(self, named: dict[str, Tensor]) -> None:
@@ -82,7 +100,7 @@ class Optimizer:
             state = strip_prefix(named, f"row.{number}.")
             numbers = {name: state[name].item() for name in ("num_steps", "learning_rate")}
             adam.load_state_dict({**state, **numbers})
-        self._dense_adam.load_tensors(strip_prefix(named, "dense."))
+        self._dense.load_tensors(strip_prefix(named, "dense."))
 
 
 class DenseAdam:
@@ -133,6 +151,40 @@ class DenseAdam:
             value.copy_(named[name])
 
 
+class GradientDescent:
+    """Plain gradient descent, which has no state."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        """Store the parameters."""
+        self._parameters = parameters
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """Subtract the gradients times the learning rate of this step."""
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                parameter.sub_(parameter.grad, alpha=rate)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return no state."""
+        return {}
+
+    def load_tensors(self, named: dict[str, Tensor]) -> None:
+        """Accept no state."""
+        del named
+
+
+def count_drops(values: list[float], *, mode: Literal["max", "min"]) -> int:
+    """Return how many values of a metric are not better than all before them; NaN never is."""
+    best, drops = None, 0
+    for value in values:
+        if best is None or (value > best if mode == "max" else value < best):
+            best = value
+        else:
+            drops += 1
+    return drops
+
+
 def _number(value: float) -> Tensor:
     """Return a number as a tensor without loss of precision."""
     return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
@@ -152,6 +204,28 @@ def learning_rate(config: TrainingConfig, step: int, *, num_steps: int) -> float
         falling = max(1, num_steps - config.warmup_steps)
         return rate * (num_steps - step) / falling
     return rate
+
+
+def member_groups(model: SentenceModel) -> list[list[nn.Parameter]]:
+    """Return the trained parameters of each member of a composition (encoder `concat`), of towers and objective.
+
+    Members then have the steps that they would have if each were trained alone. Another model is a single group.
+    """
+    members = getattr(model.config.encoder, "members", None)
+    groups: dict[str, list[nn.Parameter]] = {}
+    # The number of each member's losses, to find the member of an objective.
+    counts = [len(member.loss_dims) for member in members.values()] if members else []
+    owners = [str(member) for member, count in enumerate(counts) for _ in range(count)]
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            part, *rest = name.split(".")
+            member = ""
+            if owners and rest[:1] == ["members"]:
+                member = rest[1]
+            elif part == "objectives" and len(owners) == len(model.objectives):
+                member = owners[int(rest[0])]
+            groups.setdefault(member, []).append(parameter)
+    return list(groups.values())
 
 
 def clip_gradients(parameters: list[nn.Parameter], *, limit: float, per: Literal["tensor", "global"]) -> None:

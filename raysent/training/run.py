@@ -30,6 +30,7 @@ from raysent.storage import content_key, open_folder, read_json, write_json
 from raysent.storage.layout import RUN_FILE
 from raysent.training.validation import ValidationConfig, metrics_of
 
+_ADDED = ("optimizer", "epoch_decay", "drop_decay")
 _PACKAGES = ("raysent", "torch", "numpy", "ray", "optuna")
 
 
@@ -39,11 +40,16 @@ class TrainingConfig(StrictModel):
     Attributes:
         batch_size: Sentences, triplets or pairs of one step, of all workers with `gather_candidates` and otherwise of
             each worker.
-        learning_rate: Learning rate of Adam, constant unless `schedule` says otherwise.
+        optimizer: `sgd` is plain gradient descent, as InferSent is trained.
+        learning_rate: Learning rate, constant unless the following settings say otherwise.
+        epoch_decay: Factor of the learning rate after every epoch.
+        drop_decay: Factor of the learning rate after every report whose first metric is not above the best before it,
+            below it where lower is better.
         epochs: Passes over the training split; may be a fraction.
         max_steps: Upper limit on the number of steps.
         clip: Limit on the norm of the gradient; None does not clip.
-        clip_per: Whether the limit holds per tensor or for all tensors together.
+        clip_per: Whether the limit holds per tensor, for all tensors together (`global`), or for those of each member
+            of a composition, as if it were trained alone (`member`).
         precision: `auto` multiplies in bfloat16 where the device does so fast (CUDA), else in float32.
         schedule: `linear` decreases the learning rate to zero at the last step.
         warmup_steps: Steps over which the learning rate increases from zero.
@@ -54,11 +60,14 @@ class TrainingConfig(StrictModel):
     """
 
     batch_size: int = pydantic.Field(default=400, ge=2)
+    optimizer: Literal["adam", "sgd"] = "adam"
     learning_rate: float = pydantic.Field(default=5e-4, gt=0)
+    epoch_decay: float = pydantic.Field(default=1.0, gt=0, le=1)
+    drop_decay: float = pydantic.Field(default=1.0, gt=0, le=1)
     epochs: float = pydantic.Field(default=1.0, gt=0)
     max_steps: int | None = pydantic.Field(default=None, ge=1)
     clip: float | None = pydantic.Field(default=5.0, gt=0)
-    clip_per: Literal["tensor", "global"] = "tensor"
+    clip_per: Literal["tensor", "global", "member"] = "tensor"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     schedule: Literal["constant", "linear"] = "constant"
     warmup_steps: int = pydantic.Field(default=0, ge=0)
@@ -160,6 +169,10 @@ class RunConfig(StrictModel):
     def key(self) -> str:
         """16 hexadecimal digits that identify the configuration, whatever the folder of the corpus' cache is."""
         values = self.model_dump(mode="json", exclude={"corpus": {"cache_dir"}})
+        # Settings that version 0.1 does not have leave the key as it was, unless they are used.
+        for name in _ADDED:
+            if values["training"][name] == TrainingConfig.model_fields[name].default:
+                del values["training"][name]
         return content_key(configuration.original_names(self, values))
 
 

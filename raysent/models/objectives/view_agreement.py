@@ -9,8 +9,7 @@ Before the cosines, the first singular vector of each view's batch is removed; i
 iteration and is treated as a constant.
 
 Source: Tang and de Sa, 2018, section 2.2.
-Differs: the sum over neighbours is divided by their number, which changes the gradient only for sentences at a
-document's edge; neighbours in other documents do not count.
+Differs: the mean over sentences stands for the paper's sum; neighbours in other documents do not count.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class Agreement(nn.Module):
         return functional.normalize(vectors, dim=1)
 
     def loss(self, scores: Tensor, targets: Tensor, *, is_candidate: Tensor | None = None) -> Tensor:
-        """Return the mean over the sentences that have a target.
+        """Return the mean over the sentences that have a target of their sums over targets.
 
         Args:
             scores: a_ij [batch, batch].
@@ -96,9 +95,8 @@ class Agreement(nn.Module):
         if is_candidate is not None:
             scaled = scaled.masked_fill(~is_candidate, -torch.inf)
         log_probabilities = functional.log_softmax(scaled, dim=1).masked_fill(~targets, 0.0)
-        counts = targets.sum(dim=1)
-        per_sentence = -log_probabilities.sum(dim=1) / counts.clamp(min=1)
-        return per_sentence.sum() / (counts > 0).sum().clamp(min=1)
+        num_sentences = targets.any(dim=1).sum().clamp(min=1)
+        return -log_probabilities.sum() / num_sentences
 
 
 class Objective(ContextObjective):

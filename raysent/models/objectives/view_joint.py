@@ -3,6 +3,8 @@
 The second encoder has two maps (`num_maps: 2`): the first is the view that is compared, the second the inverse decoder.
 With several workers, each compares only its own sentences.
 
+The losses are added as published: agreement sums over a sentence's neighbours, generation is a mean over words.
+
 Source: Tang and de Sa, 2018, appendix, section 5.
 """
 

@@ -1,0 +1,170 @@
+"""CLI of `raysent reproduce` and `raysent compose`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from raysent.cli.console import messages, print_json, print_table, results
+from raysent.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from raysent.reproduction import ClaimResult, TableResult
+
+reproduce_app = typer.Typer()
+DASH = "–"
+
+
+@reproduce_app.command()
+def reproduce(
+    paper: Annotated[
+        str, typer.Argument(metavar="PAPER", help="Name of a shipped paper, such as quick_thoughts, or a file.")
+    ],
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", metavar="N", help="Table of the paper. Repeatable.  [default: all]")
+    ] = None,
+    claims: Annotated[
+        list[str] | None,
+        typer.Option("--claim", metavar="NAME", help="Claim to run on several seeds, or all. Repeatable."),
+    ] = None,
+    scale: Annotated[
+        str, typer.Option("--scale", metavar="NAME", help="small, or paper: published settings.")
+    ] = "small",
+    data: Annotated[
+        Path, typer.Option("--data", metavar="FOLDER", help="Folder of corpora, pairs, vectors and tasks.")
+    ] = Path("data"),
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write, and to continue in.")
+    ] = None,
+    max_hours: Annotated[
+        float | None, typer.Option("--max-hours", metavar="H", min=0, help="Begin no model after this time.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the graph and its cost, and stop.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a paper's models and print their scores beside the reported ones.
+
+    The same command continues after an interruption. Models whose data is missing are skipped with the reason.
+    """
+    from raysent import pipeline
+    from raysent.errors import ConfigError
+
+    if scale not in ("small", "paper"):
+        raise ConfigError(f"--scale {scale}: must be small or paper")
+    checked = cast("Literal['small', 'paper']", scale)
+    if dry_run:
+        _print_plan(paper, checked, tables=tables, claims=claims, data=data, as_json=as_json)
+        return
+    found = pipeline.reproduce(
+        paper,
+        tables=tables if tables or not claims else [],
+        claims=claims or [],
+        scale=checked,
+        data=data,
+        output=output,
+        max_hours=max_hours,
+        progress=not as_json,
+    )
+    if as_json:
+        print_json(asdict(found))
+        return
+    for table in found.tables:
+        _print_table(table)
+    if found.claims:
+        _print_claims(found.claims)
+    messages.print(f"{found.paper}, scale {found.scale}: {found.hours:.2f} h")
+
+
+@reproduce_app.command()
+def compose(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Trainings or trials, at least two.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the new model; must be new or empty.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Put trained models side by side as one model.
+
+    Each keeps its own vocabulary; the vectors are concatenated. raysent encode, evaluate and ensemble take the folder.
+    """
+    from raysent import pipeline
+
+    made = pipeline.compose(models, output=output)
+    dim = made.get_sentence_embedding_dimension()
+    if as_json:
+        print_json({"model": str(output), "members": list(made.members), "dim": dim})
+        return
+    results.print(f"{output}: {' + '.join(made.members)}, {dim:,} dimensions", soft_wrap=True)
+
+
+def _print_plan(
+    paper: str,
+    scale: Literal["small", "paper"],
+    *,
+    tables: list[str] | None,
+    claims: list[str] | None,
+    data: Path,
+    as_json: bool,
+) -> None:
+    from raysent import pipeline
+
+    plan = pipeline.plan_reproduction(paper, tables=tables, claims=claims or [], scale=scale, data=data)
+    if as_json:
+        print_json({"models": [asdict(one) for one in plan]})
+        return
+    rows = [
+        (
+            one.name,
+            one.kind,
+            ", ".join(one.parts) or DASH,
+            f"{one.parameters / 1e6:.3f}" if one.parameters else DASH,
+            f"{one.reported:g}" if one.reported is not None else DASH,
+            f"{one.steps:,}" if one.steps else DASH,
+            f"{one.hours:.2f}",
+            f"{one.usd:.2f}",
+        )
+        for one in plan
+    ]
+    rows.append(("all", "", "", "", "", "", f"{sum(p.hours for p in plan):.2f}", f"{sum(p.usd for p in plan):.2f}"))
+    headings = ["model", "made by", "of", "parameters, M", "paper's", "steps", "hours", "US$"]
+    print_table(headings, rows, num_text=3)
+    missing = dict.fromkeys(what for one in plan for what in one.missing)
+    for what in missing:
+        messages.print(f"missing: {what}", soft_wrap=True)
+
+
+def _print_table(table: TableResult) -> None:
+    """Print our scores, with the paper's in brackets."""
+    rows = [
+        (
+            name,
+            *(
+                _cell(table.ours.get(name, {}).get(task), table.reported.get(name, {}).get(task))
+                for task in table.tasks
+            ),
+        )
+        for name in {**table.ours, **table.skipped}
+    ]
+    results.print(f"Table {table.number}: {table.title}", soft_wrap=True)
+    print_table([f"ours (paper's), protocol {table.protocol}", *table.tasks], rows)
+    for name, reason in table.skipped.items():
+        messages.print(f"{name}: skipped: {reason}", soft_wrap=True)
+    results.print()
+
+
+def _cell(ours: float | None, reported: float | None) -> str:
+    text = DASH if ours is None else f"{ours:.1f}"
+    return text if reported is None else f"{text} ({reported:g})"
+
+
+def _print_claims(claims: tuple[ClaimResult, ...]) -> None:
+    rows = []
+    for claim in claims:
+        shown = DASH
+        if claim.difference is not None and claim.interval is not None:
+            shown = f"{claim.difference:+.2f} [{claim.interval[0]:+.2f}, {claim.interval[1]:+.2f}]"
+        rows.append((claim.claim, claim.verdict, shown, str(len(claim.better) or DASH), claim.reason))
+    print_table(["claim", "verdict", "difference, 95 % interval", "seeds", "why"], rows, num_text=2)

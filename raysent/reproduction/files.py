@@ -1,0 +1,353 @@
+"""A paper's file -> its models, tables and claims.
+
+A file names datasets and bases of runs for each scale: `small` fits a laptop, `paper` holds the published settings. The
+models, tables and claims are the same graph at both. A model is trained, or made of others; its entry has exactly one
+of the keys `train`, `expand`, `bag`, `average`, `compose`, `blocks`, `represent` and `ensemble`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias
+
+import pydantic
+
+from raysent.config import StrictModel, read_yaml, shipped_path, validate
+from raysent.errors import ConfigError, did_you_mean
+
+FOLDER = "papers"
+Scale: TypeAlias = Literal["small", "paper"]
+# In a run's values: the folder of files that are derived from datasets.
+DERIVED = "{derived}"
+KINDS = ("train", "expand", "bag", "average", "compose", "blocks", "represent", "ensemble")
+
+
+class Dataset(StrictModel):
+    """Files that models read.
+
+    Attributes:
+        path: Below the folder of the data.
+        derive: What is made of the file before models read it: `caption_pairs`, two pairs of captions of each image.
+        about: What it is, for the message where it is missing.
+        sentences: How many it has, for the estimate of steps.
+        words: Words of a sentence, on average.
+    """
+
+    path: str
+    derive: Literal["caption_pairs"] | None = None
+    about: str = ""
+    sentences: int | None = None
+    words: float = 12.0
+
+
+class Machine(StrictModel):
+    """What an estimate assumes of the machine.
+
+    Attributes:
+        flops: Floating-point operations a second that training reaches.
+        usd_per_hour: Price of the machine.
+    """
+
+    flops: float = pydantic.Field(gt=0)
+    usd_per_hour: float = pydantic.Field(ge=0)
+
+
+class Setting(StrictModel):
+    """One scale.
+
+    Attributes:
+        data: Datasets by name; `{name}` in a base stands for the path.
+        bases: Values of a run by name.
+        machine: What estimates assume.
+        protocol: The protocol of all tables; None for each table's own.
+        about: What differs from the paper.
+    """
+
+    data: dict[str, Dataset]
+    bases: dict[str, dict[str, Any]]
+    machine: Machine
+    protocol: str | None = None
+    about: str = ""
+
+
+class ModelEntry(StrictModel):
+    """A model of the graph.
+
+    Attributes:
+        train: Base of a run.
+        run: Changes of the base, at both scales.
+        small: Further changes at this scale.
+        paper: The same.
+        initial: A model that the run starts with.
+        expand: A model whose vocabulary `vectors` expands.
+        bag: A model whose word vectors are averaged.
+        average: A dataset of word vectors that are averaged.
+        weighting: Weights of that average.
+        counts: A dataset of words and their counts, for the weighting `sif`.
+        sample: A dataset of sentences whose first singular vector the average loses (WR).
+        vectors: A dataset of word vectors.
+        compose: Models side by side.
+        blocks: Blocks of the vectors of `of`, such as a single view.
+        of: A model.
+        represent: A model whose test representation `run` changes: `encode_pooling` of its encoders, or
+            `postprocessing`. Nothing is trained.
+        ensemble: Models whose log-probabilities are pooled.
+        method: The ensemble's rule.
+        parameters: Parameters of the model as the paper counts them, in millions.
+    """
+
+    train: str | None = None
+    run: dict[str, Any] = pydantic.Field(default_factory=dict)
+    small: dict[str, Any] = pydantic.Field(default_factory=dict)
+    paper: dict[str, Any] = pydantic.Field(default_factory=dict)
+    initial: str | None = None
+    expand: str | None = None
+    bag: str | None = None
+    average: str | None = None
+    weighting: Literal["uniform", "sif"] = "uniform"
+    counts: str | None = None
+    sample: str | None = None
+    vectors: str | None = None
+    compose: list[str] | None = None
+    blocks: list[int] | None = None
+    of: str | None = None
+    represent: str | None = None
+    ensemble: list[str] | None = None
+    method: str = "validation"
+    parameters: float | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_kind(self) -> Self:
+        given = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            raise ValueError(f"must have exactly one of {', '.join(KINDS)}; given {', '.join(given) or 'none'}")
+        if self.expand is not None and self.vectors is None:
+            raise ValueError("vectors must name a dataset of word vectors")
+        if self.blocks is not None and self.of is None:
+            raise ValueError("of must name the model whose blocks these are")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """How the model is made."""
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The models that it is made of."""
+        single = (self.initial, self.expand, self.bag, self.of, self.represent)
+        return (*(name for name in single if name is not None), *(self.compose or ()), *(self.ensemble or ()))
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The datasets that it names."""
+        return tuple(name for name in (self.vectors, self.average, self.counts, self.sample) if name is not None)
+
+
+class Row(StrictModel):
+    """A row of a table.
+
+    Attributes:
+        model: The model.
+        reported: Name of the row in the paper's table, where it differs from the row's own.
+    """
+
+    model: str
+    reported: str | None = None
+
+
+class TableEntry(StrictModel):
+    """A table of the paper.
+
+    Attributes:
+        title: What it shows.
+        tasks: Tasks of raysent that are its columns.
+        protocol: How the paper evaluates.
+        rows: Name -> model, or a row.
+        about: What is left out, and why.
+    """
+
+    title: str
+    tasks: list[str]
+    protocol: str = "fast"
+    rows: dict[str, str | Row]
+    about: str = ""
+
+    def models(self) -> dict[str, Row]:
+        """Return the rows by name."""
+        return {name: row if isinstance(row, Row) else Row(model=row) for name, row in self.rows.items()}
+
+
+class ClaimEntry(StrictModel):
+    """A qualitative claim: the first arm is better than the second.
+
+    Attributes:
+        claim: What the paper says.
+        better: The model that it says is better.
+        worse: The other one.
+        tasks: Tasks whose mean score decides.
+        seeds: Seeds of each arm.
+        margin: Points by which the claim says `better` is ahead, or may be behind where negative.
+        needs: What must exist for it, where it cannot run yet; then it is not run.
+        why: Why the verdict is what it is, once it has been studied.
+    """
+
+    claim: str
+    better: str | None = None
+    worse: str | None = None
+    tasks: list[str] = pydantic.Field(default_factory=list)
+    seeds: int = pydantic.Field(default=5, ge=2)
+    margin: float = 0.0
+    needs: str = ""
+    why: str = ""
+
+
+class PaperFile(StrictModel):
+    """A paper.
+
+    Attributes:
+        paper: Authors and year, as in `raysent.analysis.reported`.
+        title: Short title.
+        scales: The two scales.
+        models: The graph.
+        tables: The paper's tables by number.
+        claims: Its claims by name.
+    """
+
+    paper: str
+    title: str
+    scales: dict[Scale, Setting]
+    models: dict[str, ModelEntry]
+    tables: dict[str, TableEntry]
+    claims: dict[str, ClaimEntry] = pydantic.Field(default_factory=dict)
+
+    @pydantic.model_validator(mode="after")
+    def _names_exist(self) -> Self:
+        for where, name in self._references():
+            if name not in self.models:
+                raise ValueError(f"{where}: no model '{name}'{did_you_mean(name, list(self.models))}")
+        for scale, setting in self.scales.items():
+            for name, entry in self.models.items():
+                if entry.train is not None and entry.train not in setting.bases:
+                    raise ValueError(f"models.{name}.train: scale {scale} has no base '{entry.train}'")
+                for dataset in entry.datasets:
+                    if dataset not in setting.data:
+                        raise ValueError(f"models.{name}: scale {scale} has no dataset '{dataset}'")
+        self.order(list(self.models))
+        return self
+
+    def _references(self) -> Iterator[tuple[str, str]]:
+        for name, entry in self.models.items():
+            yield from ((f"models.{name}", part) for part in entry.parts)
+        for number, table in self.tables.items():
+            yield from ((f"tables.{number}", row.model) for row in table.models().values())
+        for name, claim in self.claims.items():
+            yield from ((f"claims.{name}", arm) for arm in (claim.better, claim.worse) if arm is not None)
+
+    def order(self, wanted: list[str]) -> list[str]:
+        """Return models and all that they are made of, each after its parts.
+
+        Raises:
+            ValueError: If a model is made of itself.
+        """
+        graph: dict[str, tuple[str, ...]] = {}
+        todo = list(wanted)
+        while todo:
+            name = todo.pop()
+            if name not in graph:
+                graph[name] = self.models[name].parts
+                todo.extend(graph[name])
+        try:
+            found = list(TopologicalSorter(graph).static_order())
+        except CycleError as error:
+            raise ValueError(f"models: {' -> '.join(error.args[1])} is made of itself") from None
+        return found
+
+    def values(self, name: str, *, scale: Scale, data: Path) -> dict[str, Any]:
+        """Return the values of a model's run at a scale, with the paths of its datasets; without `initial`.
+
+        `DERIVED` stands for the folder of derived files.
+        """
+        entry, setting = self.models[name], self.scales[scale]
+        base = setting.bases[entry.train] if entry.train is not None else {}
+        changed = merged(merged(base, entry.run), getattr(entry, scale))
+        places = {
+            f"{{{key}}}": str(data / dataset.path) if dataset.derive is None else f"{DERIVED}/{key}.tsv"
+            for key, dataset in setting.data.items()
+        }
+        values = filled(changed, places)
+        return dict(values)
+
+    def datasets_of(self, name: str, *, scale: Scale) -> list[str]:
+        """Return the names of the datasets whose paths are among the values of a model's run."""
+        texts = set(_texts(self.values(name, scale=scale, data=Path("/data"))))
+        paths = {
+            key: str(Path("/data") / dataset.path) if dataset.derive is None else f"{DERIVED}/{key}.tsv"
+            for key, dataset in self.scales[scale].data.items()
+        }
+        return [key for key, path in paths.items() if path in texts]
+
+    def missing(self, name: str, *, scale: Scale, data: Path) -> list[str]:
+        """Return what a model and its parts need and the folder does not have, as text."""
+        setting, absent = self.scales[scale], {}
+        for part in self.order([name]):
+            entry = self.models[part]
+            read = self.datasets_of(part, scale=scale)
+            for key, dataset in setting.data.items():
+                if (key in entry.datasets or key in read) and not (data / dataset.path).exists():
+                    absent[key] = f"{dataset.about or key} ({data / dataset.path})"
+        return list(absent.values())
+
+
+def known_papers() -> list[str]:
+    """Return the names of the shipped papers."""
+    return sorted(path.stem for path in shipped_path(FOLDER).glob("*.yaml"))
+
+
+def read_paper(name: str) -> PaperFile:
+    """Return a shipped paper by name, or one's file.
+
+    Raises:
+        ConfigError: If it is unknown, or the file is wrong, with the line.
+    """
+    path = Path(name) if name.endswith((".yaml", ".yml")) else shipped_path(FOLDER) / f"{name}.yaml"
+    if not path.is_file():
+        known = known_papers()
+        raise ConfigError(f"PAPER: no paper '{name}'{did_you_mean(name, known) or '; known: ' + ', '.join(known)}")
+    return validate(PaperFile, read_yaml(path))
+
+
+def merged(base: Any, changes: Any) -> Any:
+    """Return the base updated with the changes; a value of another `type` is replaced as a whole."""
+    if not isinstance(base, Mapping) or not isinstance(changes, Mapping):
+        return changes
+    if "type" in changes and changes["type"] != base.get("type"):
+        return dict(changes)
+    both = {key: merged(base[key], changes[key]) for key in base.keys() & changes.keys()}
+    return {**base, **changes, **both}
+
+
+def filled(value: Any, places: Mapping[str, str]) -> Any:
+    """Return the value with paths in place of the names of datasets."""
+    if isinstance(value, Mapping):
+        return {key: filled(part, places) for key, part in value.items()}
+    if isinstance(value, list):
+        return [filled(part, places) for part in value]
+    if isinstance(value, str):
+        for name, path in places.items():
+            value = value.replace(name, path)
+    return value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts of nested values."""
+    if isinstance(value, Mapping):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part)
+    elif isinstance(value, str):
+        yield value

@@ -1,0 +1,216 @@
+"""One model of a paper's graph -> its folder.
+
+A folder holds `graph.json` with a key of the model's settings and of those of its parts. A model whose key is unchanged
+is kept, or trained on from its last checkpoint; another one is made again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raysent.config import Document, validate
+from raysent.data import read_counts, read_lines
+from raysent.data.vocabulary import Vocabulary, read_word_vectors
+from raysent.errors import DataError, TrainingError
+from raysent.evaluation.members import Member, model_key
+from raysent.models import SentenceModel, average_of_words, bag_of_words, compose, expand
+from raysent.models.config import ModelConfig
+from raysent.models.files import TENSORS_FILE, read_record
+from raysent.models.postprocessing import Postprocessing
+from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.reproduction.files import DERIVED, PaperFile, Scale, filled, merged
+from raysent.storage import content_key, load_tensors, read_json, write_json, write_text
+from raysent.storage.layout import VOCABULARY_FILE
+from raysent.training.data import open_training_data
+from raysent.training.loop import fit
+from raysent.training.run import RunConfig, load_run
+
+GRAPH_FILE = "graph.json"
+
+
+class Blocks(SentenceEncoder):
+    """Some blocks of a model's vectors, such as a single view."""
+
+    def __init__(self, model: SentenceModel, blocks: list[int]) -> None:
+        """Choose the blocks by number."""
+        ends = np.cumsum([0, *model.config.encoded_dims])
+        self._model = model
+        self._columns = np.concatenate([np.arange(ends[block], ends[block + 1]) for block in blocks])
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the sum of the blocks' sizes."""
+        return len(self._columns)
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
+        """Return the blocks, each of unit length, float32 [sentences, dim]."""
+        return self._model.encode_texts(sentences, batch_size=batch_size)[:, self._columns]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A paper's models at one scale, in a folder.
+
+    Attributes:
+        paper: The paper's file.
+        scale: The scale.
+        data: Folder of the datasets.
+        output: Folder of the models: `models/NAME/SEED`.
+    """
+
+    paper: PaperFile
+    scale: Scale
+    data: Path
+    output: Path
+
+    def folder(self, name: str, seed: int) -> Path:
+        """Return the folder of a model."""
+        return self.output / "models" / name / str(seed)
+
+    def values(self, name: str) -> dict[str, Any]:
+        """Return the values of a model's run, or its changes of another model."""
+        values = self.paper.values(name, scale=self.scale, data=self.data)
+        return dict(filled(values, {DERIVED: str(self.output / "derived")}))
+
+    def derive(self) -> None:
+        """Write the files that are derived from datasets, unless they exist.
+
+        Raises:
+            DataError: If a dataset cannot be read.
+        """
+        for key, dataset in self.paper.scales[self.scale].data.items():
+            path, source = self.output / "derived" / f"{key}.tsv", self.data / dataset.path
+            if dataset.derive is not None and source.is_file() and not path.is_file():
+                write_caption_pairs(source, path)
+
+    def config(self, name: str, seed: int) -> RunConfig:
+        """Return the run of a trained model.
+
+        Raises:
+            ConfigError: If the values are wrong, or the model that it starts with is not made yet.
+        """
+        values = {**self.values(name), "seed": seed}
+        initial = self.paper.models[name].initial
+        if initial is not None:
+            values["initial"] = str(self.folder(initial, seed))
+        return validate(RunConfig, Document(values, source=f"models.{name}"))
+
+    def key(self, name: str, seed: int) -> str:
+        """Return a key of what determines a model."""
+        entry = self.paper.models[name]
+        own = entry.model_dump(mode="json", exclude={"run", "small", "paper", "train", "parameters"})
+        return content_key(own, self.values(name), seed, [self.key(part, seed) for part in entry.parts])
+
+    def make(self, name: str, seed: int) -> float:
+        """Train or make a model whose parts exist, unless it exists; returns the seconds that it took when made.
+
+        Raises:
+            RaysentError: If it cannot be made.
+        """
+        entry, folder, key = self.paper.models[name], self.folder(name, seed), self.key(name, seed)
+        if entry.kind in {"blocks", "ensemble"}:  # parts of others' vectors, or of their predictions
+            return 0.0
+        about = read_json(folder / GRAPH_FILE) if (folder / GRAPH_FILE).is_file() else {}
+        if about.get("key") == key and about.get("seconds") is not None:
+            return float(about["seconds"])
+        if about.get("key") != key or entry.kind != "train":
+            shutil.rmtree(folder, ignore_errors=True)
+        started = time.perf_counter()
+        if entry.kind == "train":
+            write_json(folder / GRAPH_FILE, {"key": key, "seconds": None})
+            self._train(name, seed)
+        elif entry.compose is not None:
+            compose({part: self.folder(part, seed) for part in entry.compose}, folder)
+        else:
+            self._made(name, seed).save(folder)
+        seconds = time.perf_counter() - started
+        write_json(folder / GRAPH_FILE, {"key": key, "seconds": round(seconds, 1)})
+        return seconds
+
+    def member(self, name: str, seed: int) -> Member:
+        """Return a made model as one to evaluate."""
+        entry, label = self.paper.models[name], f"{name}-{seed}"
+        if entry.blocks is not None:
+            source = self.folder(str(entry.of), seed)
+            key = content_key(model_key(str(source)), entry.blocks)
+            return Member(label, label, key, Blocks(SentenceModel.load(source), entry.blocks))
+        folder = str(self.folder(name, seed))
+        return Member(label, folder, model_key(folder))
+
+    def _train(self, name: str, seed: int) -> None:
+        outcome = fit(self.config(name, seed), self.folder(name, seed))
+        if outcome.status != "finished":
+            raise TrainingError(f"{name}: {outcome.message or outcome.status}")
+
+    def _made(self, name: str, seed: int) -> SentenceModel:
+        """Return a model that is made of another one, or of word vectors."""
+        entry, datasets = self.paper.models[name], self.paper.scales[self.scale].data
+        files = {key: self.data / datasets[key].path for key in entry.datasets}
+        if entry.average is not None:
+            model = average_of_words(
+                read_word_vectors(files[entry.average]),
+                weighting=entry.weighting,
+                counts=None if entry.counts is None else read_counts(files[entry.counts]),
+                remove_component=entry.sample is not None,
+            )
+            if entry.sample is not None:
+                sample = read_lines(files[entry.sample])[: model.postprocessing.num_sentences]
+                model.fit_postprocessing(model.vocabulary.ids(sample, max_length=model.max_length))
+            return model
+        if entry.represent is not None:
+            return represent(self.folder(entry.represent, seed), self.values(name))
+        if entry.expand is not None:
+            assert entry.vectors is not None  # checked when the file was read
+            return expand(SentenceModel.load(self.folder(entry.expand, seed)), read_word_vectors(files[entry.vectors]))
+        return bag_of_words(SentenceModel.load(self.folder(str(entry.bag), seed)))
+
+
+def write_caption_pairs(source: Path, path: Path) -> None:
+    """Write two pairs of captions of each training image of Flickr30k's JSON lines, as a `.tsv` file.
+
+    Raises:
+        DataError: If the file is of another kind.
+    """
+    lines = []
+    try:
+        with gzip.open(source, "rt", encoding="utf-8") as stream:
+            for image in map(json.loads, stream):
+                if image["split"] == "train":
+                    first = image["captions"]
+                    lines += [f"{first[0]}\t{first[1]}\n", f"{first[2]}\t{first[3]}\n"]
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        raise DataError(f"{source}: must hold an image's captions a line, as gzipped JSON ({error})") from None
+    write_text(path, "".join(lines))
+
+
+def represent(folder: Path, changes: Mapping[str, Any]) -> SentenceModel:
+    """Return a trained model with another test representation; its postprocessing is fitted to its training text.
+
+    Args:
+        folder: Folder of the run.
+        changes: Changes of its settings: `encode_pooling` of the encoders, or `postprocessing`.
+    """
+    record = read_record(folder)
+    values = merged(record.config.model_dump(mode="json"), changes)
+    config = validate(ModelConfig, Document(values, source=str(folder)))
+    post = Postprocessing(config.postprocessing, config.encoded_dims)
+    tensors = {
+        name: value
+        for name, value in load_tensors(folder / TENSORS_FILE).items()
+        if not name.startswith("postprocessing.")
+    }
+    tensors |= {f"postprocessing.{name}": value.detach() for name, value in post.named_parameters()}
+    vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
+    model = SentenceModel.from_tensors(record._replace(config=config), vocabulary, tensors, source=folder)
+    if model.postprocessing.is_fitted_to_text:
+        run = load_run(folder)
+        model.fit_postprocessing(open_training_data(run).sample(config.postprocessing.num_sentences))
+    return model

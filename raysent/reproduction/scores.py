@@ -1,0 +1,150 @@
+"""Scores of a paper's models -> its tables beside the reported figures, and verdicts on its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from raysent.analysis.reported import MEASURE, reported_tables
+from raysent.ensembles.task_ensemble import score_methods
+from raysent.evaluation import Evaluator
+from raysent.evaluation.records import Record
+from raysent.evaluation.tasks import Task, resolve_tasks
+from raysent.reproduction.files import ClaimEntry, PaperFile, TableEntry
+from raysent.reproduction.making import Graph
+
+Verdict = Literal["reproduced", "refuted at this size", "undecidable", "not run"]
+CONFIDENCE = 0.95
+_SCORINGS = ("accuracy", "rating", "similarity")
+
+
+@dataclass(frozen=True)
+class TableResult:
+    """A table of ours beside the paper's.
+
+    Attributes:
+        number: The table's number in the paper.
+        title: What it shows.
+        protocol: How models were evaluated.
+        tasks: The columns.
+        ours: Row -> task -> test score in percent.
+        reported: Row -> task -> the paper's figure.
+        skipped: Row -> why it has no score.
+    """
+
+    number: str
+    title: str
+    protocol: str
+    tasks: tuple[str, ...]
+    ours: Mapping[str, Mapping[str, float]]
+    reported: Mapping[str, Mapping[str, float]]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """The verdict on a claim.
+
+    Attributes:
+        name: The claim's name in its file.
+        claim: The claim.
+        verdict: What the seeds show.
+        better: Score of the arm that should be better, for each seed.
+        worse: Score of the other one.
+        difference: Mean of the paired differences, less the claim's margin.
+        interval: Its 95 % interval.
+        reason: Why it was not run, or what is known of the verdict's cause.
+    """
+
+    name: str
+    claim: str
+    verdict: Verdict
+    better: tuple[float, ...] = ()
+    worse: tuple[float, ...] = ()
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
+    reason: str = ""
+
+
+class Scores:
+    """Scores of the models of a graph; each is computed once."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Keep records in the graph's folder."""
+        self._graph = graph
+        self._senteval = graph.data / "senteval"
+
+    def of_model(self, name: str, seed: int, *, tasks: Sequence[str], protocol: str) -> dict[str, float]:
+        """Return a made model's test score on each task, in percent.
+
+        Raises:
+            RaysentError: If a task's files are missing, or the protocol is unknown.
+        """
+        entry = self._graph.paper.models[name]
+        if entry.ensemble is None:
+            found = self._results(name, seed, tasks, protocol)
+            return {task: _test(result) for task, result in zip(tasks, found, strict=True)}
+        members = [self._results(member, seed, tasks, protocol) for member in entry.ensemble]
+        scores = {}
+        for task, *results in zip(tasks, *members, strict=True):
+            records = [result for result in results if isinstance(result, Record)]
+            scores[task] = score_methods(records, [entry.method])[entry.method].test.value
+        return scores
+
+    def _results(self, name: str, seed: int, tasks: Sequence[str], protocol: str) -> list[object]:
+        evaluator = Evaluator(self._graph.output / "evaluation", self._senteval, protocol)
+        member = self._graph.member(name, seed)
+        return list(evaluator.results([member], self.tasks(tasks))[member])
+
+    def tasks(self, names: Sequence[str]) -> list[Task]:
+        """Return tasks by name."""
+        return resolve_tasks(list(names), self._senteval)
+
+    def present(self, names: Sequence[str]) -> list[str]:
+        """Return the names of the tasks whose files exist."""
+        return [task.name for task in self.tasks(names) if task.is_present(self._senteval)]
+
+
+def _test(result: object) -> float:
+    score = result.score if isinstance(result, Record) else result
+    return float(score.test)  # type: ignore[attr-defined]  # every kind of score has it
+
+
+def reported_rows(paper: PaperFile, number: str, table: TableEntry) -> dict[str, dict[str, float]]:
+    """Return the paper's figures of a table's rows, by row and task."""
+    found = [one for one in reported_tables() if (one.paper, one.table) == (paper.paper, number)]
+    rows: dict[str, dict[str, float]] = {}
+    for reported in found:
+        columns = [column.removesuffix(f" {MEASURE}") for column in reported.columns]
+        for name, row in table.models().items():
+            figures = reported.rows.get(row.reported or name, ())
+            known = {task: value for task, value in zip(columns, figures, strict=False) if value is not None}
+            rows.setdefault(name, {}).update({task: known[task] for task in table.tasks if task in known})
+    return rows
+
+
+def judged(name: str, entry: ClaimEntry, *, better: Sequence[float], worse: Sequence[float]) -> ClaimResult:
+    """Return the verdict of paired scores: the sign of Student's interval of their mean difference.
+
+    Args:
+        name: The claim's name.
+        entry: The claim.
+        better: Score of the arm that should be better, for each seed.
+        worse: Score of the other arm, for the same seeds.
+    """
+    differences = np.asarray(better) - np.asarray(worse) - entry.margin
+    mean, low, high = paired_interval(differences)
+    verdict: Verdict = "reproduced" if low > 0 else "refuted at this size" if high < 0 else "undecidable"
+    arms = tuple(map(float, better)), tuple(map(float, worse))
+    return ClaimResult(name, entry.claim, verdict, *arms, mean, (low, high), entry.why)
+
+
+def paired_interval(differences: np.ndarray) -> tuple[float, float, float]:
+    """Return the mean of paired differences [seeds] and its 95 % interval, by Student's t."""
+    mean, count = float(differences.mean()), len(differences)
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * differences.std(ddof=1) / np.sqrt(count))
+    return mean, mean - half, mean + half

@@ -1,0 +1,246 @@
+"""Reproduction: papers' files, the graph's cost, made models, tables, and verdicts on claims."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from tiny_run import write_corpus
+
+from raysent.config import Document, validate
+from raysent.errors import ConfigError
+from raysent.evaluation.tasks import senteval
+from raysent.models import SentenceModel, load
+from raysent.reproduction import claims_page, estimate, known_papers, read_paper, reproduce
+from raysent.reproduction.files import ClaimEntry, PaperFile
+from raysent.reproduction.making import Graph, represent, write_caption_pairs
+from raysent.reproduction.scores import judged, reported_rows
+from raysent.storage import read_json
+
+# The graph of a paper of two encoders, on a toy text.
+TOY = """
+paper: Logeswaran and Lee, 2018
+title: Toy
+scales:
+  small:
+    protocol: fast
+    machine: {flops: 1.0e+9, usd_per_hour: 1.0}
+    data:
+      text: {path: text.txt, sentences: 120}
+      absent: {path: nowhere, about: text that nobody has}
+    bases:
+      contexts: &contexts
+        corpus: {path: "{text}", format: sentences, validation_fraction: 0.2, cache_dir: CACHE}
+        encoder: {type: gru, hidden_size: 8, bidirectional: true, embedding: {dim: 6}}
+        objective: {type: context_prediction}
+        training: {batch_size: 24, max_steps: 4, num_reports: 2}
+        validation: {num_candidates: 20, num_sentences: 40}
+      other:
+        corpus: {path: "{absent}"}
+        encoder: {type: bag, embedding: {dim: 6}}
+        objective: {type: context_prediction}
+models:
+  gru: {train: contexts}
+  bag: {train: contexts, run: {encoder: {type: bag, embedding: {dim: 6}}}}
+  both: {compose: [gru, bag]}
+  mean: {represent: gru, run: {encoder: {encode_pooling: [mean, max]}, postprocessing: {remove_component: true, num_sentences: 40}}}
+  f: {blocks: [0], of: gru}
+  words: {bag: gru}
+  pooled: {ensemble: [gru, bag]}
+  away: {train: other}
+tables:
+  "1":
+    title: All
+    tasks: [CR]
+    rows: {uni-QT: gru, combine: both, mean: mean, f: f, words: words, pooled: pooled, away: away}
+claims:
+  first: {claim: a GRU is better, better: gru, worse: bag, tasks: [CR], seeds: 2}
+  later: {claim: images, needs: image features}
+  gone: {claim: another text, better: away, worse: gru, tasks: [CR]}
+"""  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of data with a text and one small task, and the toy paper's file."""
+    folder = tmp_path_factory.mktemp("toy")
+    write_corpus(folder)
+    (folder / "senteval/CR").mkdir(parents=True)
+    for name, words in (("pos", "w1 w2 w3"), ("neg", "w20 w21")):
+        lines = [f"{words} w{number % 7}" for number in range(60)]
+        (folder / f"senteval/CR/custrev.{name}").write_text("\n".join(lines) + "\n")
+    (folder / "toy.yaml").write_text(TOY.replace("CACHE", str(folder / "cache")))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 60))
+
+
+def toy(folder: Path, **options):
+    """Reproduce the toy paper."""
+    return reproduce(str(folder / "toy.yaml"), data=folder, output=folder / "out", **options)
+
+
+def test_reproduce_makes_every_kind_of_model_and_evaluates_it(folder: Path):
+    """A table has a score for each row, a reason for each row without one, and the reported figures."""
+    (table,) = toy(folder, tables=["1"]).tables
+    assert set(table.ours) == {"uni-QT", "combine", "mean", "f", "words", "pooled"}
+    assert all(0 <= scores["CR"] <= 100 for scores in table.ours.values())
+    assert table.skipped == {"away": f"needs text that nobody has ({folder / 'nowhere'})"}
+    assert table.reported["uni-QT"] == {"CR": 82.8}
+    assert read_json(folder / "out/results.json")["tables"]["1"]["ours"] == table.ours
+    gru, both = (load(folder / "out/models" / name / "0") for name in ("gru", "both"))
+    assert both.get_sentence_embedding_dimension() == gru.get_sentence_embedding_dimension() + 12
+
+
+def test_reproduce_keeps_what_is_made(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """A second call trains nothing and gives the same scores; a changed setting is made again."""
+    before = toy(folder, tables=["1"]).tables
+    monkeypatch.setattr(Graph, "_train", lambda *_: pytest.fail("trained again"))
+    assert toy(folder, tables=["1"]).tables == before
+    monkeypatch.undo()
+    paper = read_paper(str(folder / "toy.yaml"))
+    graph = Graph(paper, "small", folder, folder / "out")
+    values = paper.model_dump()
+    values["models"]["gru"]["run"] = {"encoder": {"hidden_size": 10}}
+    changed = Graph(validate(PaperFile, Document(values)), "small", folder, folder / "out")
+    assert changed.key("gru", 0) != graph.key("gru", 0)
+    assert changed.key("both", 0) != graph.key("both", 0)
+    assert changed.key("bag", 0) == graph.key("bag", 0)
+
+
+def test_reproduce_begins_nothing_after_its_limit(folder: Path, tmp_path: Path):
+    """Every model is skipped with the reason."""
+    found = reproduce(str(folder / "toy.yaml"), data=folder, output=tmp_path, max_hours=0.0)
+    assert set(found.tables[0].skipped.values()) >= {"not begun: the limit of 0 hours is reached"}
+    assert not found.tables[0].ours
+
+
+def test_claims_compare_both_arms_on_every_seed(folder: Path):
+    """Runs of the same seeds, paired; a claim that cannot run says what it needs; the page lists all of them."""
+    found = {claim.name: claim for claim in toy(folder, tables=[], claims=["all"]).claims}
+    assert len(found["first"].better) == len(found["first"].worse) == 2
+    weights = [SentenceModel.load(folder / "out/models/gru" / seed).tensors()["f.words.weight"] for seed in "01"]
+    assert not np.array_equal(*weights)
+    assert (found["later"].verdict, found["later"].reason) == ("not run", "image features")
+    assert found["gone"].verdict == "not run"
+    page = claims_page([(str(folder / "toy.yaml"), folder / "out")])
+    assert "| a GRU is better | **" in page
+    assert page.count("*not run*") == 2
+    assert claims_page([(str(folder / "toy.yaml"), folder / "nothing")]).count("*not run*") == 3
+
+
+@pytest.mark.parametrize(
+    ("better", "margin", "verdict"),
+    [
+        ([2.0, 3.0, 2.5], 0.0, "reproduced"),
+        ([-2.0, -3.0, -2.5], 0.0, "refuted at this size"),
+        ([-1.0, 3.0, 0.5], 0.0, "undecidable"),
+        ([-0.2, -0.1, -0.15], -0.5, "reproduced"),
+        ([2.0, 3.0, 2.5], 4.0, "refuted at this size"),
+    ],
+)
+def test_verdict_is_the_sign_of_the_paired_interval(better, margin, verdict):
+    """Student's interval of the paired differences, less the margin."""
+    worse = [60.0, 70.0, 50.0]
+    entry = ClaimEntry(claim="one is better", better="a", worse="b", margin=margin)
+    found = judged("one", entry, better=np.add(better, worse).tolist(), worse=worse)
+    assert found.verdict == verdict
+    low, high = stats.t.interval(0.95, 2, loc=np.mean(better) - margin, scale=stats.sem(better))
+    assert found.interval == pytest.approx((low, high))
+    assert found.difference == pytest.approx(np.mean(better) - margin)
+
+
+def test_represent_changes_the_test_representation_alone(folder: Path):
+    """Pooled states in place of the last one; the weights stay, and the first singular vector is fitted anew."""
+    toy(folder, tables=["1"])
+    source = folder / "out/models/gru/0"
+    before = SentenceModel.load(source)
+    after = represent(source, {"encoder": {"encode_pooling": ["mean", "max", "min", "last"]}})
+    assert after.get_sentence_embedding_dimension() == 4 * before.get_sentence_embedding_dimension()
+    np.testing.assert_array_equal(after.tensors()["f.words.weight"], before.tensors()["f.words.weight"])
+    last = after.encode(["w1 w2"]).reshape(2, 4, 8)[:, 3]
+    last /= np.linalg.norm(last, axis=1, keepdims=True)
+    np.testing.assert_allclose(last, before.encode(["w1 w2"]).reshape(2, 8), atol=1e-6)
+    removed = load(folder / "out/models/mean/0")
+    assert removed.postprocessing.is_fitted_to_text
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+@pytest.mark.parametrize("name", known_papers())
+def test_shipped_papers_are_valid_at_both_scales(name: str, scale):
+    """Every run's values are checked, every figure of a row is found, and every claim has arms or says what it needs."""
+    paper = read_paper(name)
+    trained = [model for model, entry in paper.models.items() if entry.train is not None]
+    plan = {one.name: one for one in estimate(paper, list(paper.models), scale=scale, data=Path("/nowhere"), counts=())}
+    assert set(plan) == set(paper.models)
+    assert all(plan[model].missing for model in trained)
+    assert all((claim.better and claim.worse and claim.tasks) or claim.needs for claim in paper.claims.values())
+    known = {number: reported_rows(paper, number, table) for number, table in paper.tables.items()}
+    for number, table in paper.tables.items():
+        for row, entry in table.models().items():
+            assert entry.reported is None or known[number][row], f"table {number}, {row}: no reported figures"
+
+
+@pytest.mark.parametrize(("model", "millions"), [("efficiency-qt", 19.812), ("efficiency-st", 57.709)])
+def test_parameters_are_those_of_the_paper(model: str, millions: float):
+    """Appendix C of Quick-Thoughts counts 19.8 and 57.7 million; a GRU here has one bias a gate more."""
+    paper = read_paper("quick_thoughts")
+    found = estimate(paper, [model], scale="paper", data=Path("/nowhere"))[0]
+    assert found.parameters / 1e6 == pytest.approx(millions, abs=5e-4)
+    assert found.reported == pytest.approx(found.parameters / 1e6, abs=0.05)
+
+
+def test_estimate_multiplies_steps_tokens_and_parameters(folder: Path):
+    """120 sentences, 4 steps of 24, six operations for each parameter that is no word vector."""
+    paper = read_paper(str(folder / "toy.yaml"))
+    (found,) = estimate(paper, ["gru"], scale="small", data=folder)
+    gru = 2 * 2 * 3 * (4 * 6 + 4 * 4 + 4 + 4)
+    assert found.steps == 4
+    assert found.parameters == gru + 2 * 50_000 * 6
+    assert found.hours == pytest.approx(6 * gru * 4 * 24 * 12 / 1e9 / 3600)
+    assert found.usd == pytest.approx(found.hours)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"models": {"x": {"train": "contexts", "bag": "gru"}}}, "must have exactly one of train"),
+        ({"models": {"x": {"compose": ["gru", "gur"]}}}, "no model 'gur'; did you mean 'gru'"),
+        ({"models": {"x": {"bag": "y"}, "y": {"bag": "x"}}}, "is made of itself"),
+        ({"models": {"x": {"train": "context"}}}, "scale small has no base 'context'"),
+        ({"models": {"x": {"average": "vectors"}}}, "scale small has no dataset 'vectors'"),
+    ],
+)
+def test_paper_files_are_checked(folder: Path, change, message: str):
+    """One error that names the model."""
+    values = read_paper(str(folder / "toy.yaml")).model_dump(exclude_none=True)
+    values["models"] |= change["models"]
+    with pytest.raises(ConfigError, match=message):
+        validate(PaperFile, Document(values))
+
+
+def test_reproduce_refuses_unknown_names(folder: Path):
+    """A paper, a table, a claim, with the nearest name."""
+    with pytest.raises(ConfigError, match=r"^PAPER: no paper 'quick_thought'; did you mean 'quick_thoughts'"):
+        read_paper("quick_thought")
+    with pytest.raises(ConfigError, match=r"^--table 2: no such table"):
+        toy(folder, tables=["2"])
+    with pytest.raises(ConfigError, match=r"^--claim frist: no such claim; did you mean 'first'"):
+        toy(folder, claims=["frist"])
+
+
+def test_caption_pairs_are_two_of_each_training_image(tmp_path: Path):
+    """Flickr30k's lines; a file of another kind is an error."""
+    import gzip
+
+    images = [{"split": "train", "captions": list("abcde")}, {"split": "val", "captions": list("fghij")}]
+    with gzip.open(tmp_path / "captions.gz", "wt") as stream:
+        stream.writelines(json.dumps(image) + "\n" for image in images)
+    write_caption_pairs(tmp_path / "captions.gz", tmp_path / "pairs.tsv")
+    assert (tmp_path / "pairs.tsv").read_text() == "a\tb\nc\td\n"
