@@ -16,6 +16,7 @@ from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError, 
 
 if TYPE_CHECKING:
     from raysent.ensembles import Ensemble
+    from raysent.exports import export
     from raysent.models import SentenceModel
     from raysent.models.sentence_encoder import SentenceEncoder
     from raysent.models.vector_codes import VectorCode
@@ -46,6 +47,7 @@ _MODULE_OF = {
     "SentenceEncoder": "raysent.models.sentence_encoder",
     "SentenceModel": "raysent.models",
     "VectorCode": "raysent.models.vector_codes",
+    "export": "raysent.exports",
     **dict.fromkeys(
         (
             "Sweep",
@@ -85,6 +87,7 @@ __all__ = [
     "compose",
     "ensemble",
     "evaluate",
+    "export",
     "load",
     "plan",
     "replay",

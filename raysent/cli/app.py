@@ -23,6 +23,7 @@ from raysent.cli.cluster import cluster_app
 from raysent.cli.components import components_app
 from raysent.cli.cost import cost_app
 from raysent.cli.evaluate import data_app, evaluate_app
+from raysent.cli.exports import export_app
 from raysent.cli.models import model_app
 from raysent.cli.reproduce import reproduce_app
 from raysent.cli.search import search_app
@@ -62,6 +63,7 @@ app.add_typer(cluster_app, name="cluster")
 app.add_typer(search_app)
 app.add_typer(model_app)
 app.add_typer(reproduce_app)
+app.add_typer(export_app)
 app.add_typer(components_app)
 
 

@@ -37,3 +37,5 @@ MEMBERS_FOLDER = "members"
 ANALYSES_FOLDER = "analyses"
 NEIGHBOURS_FILE = "neighbours.json"
 REPORT_FILE = "report.html"
+# In an export for sentence-transformers: the parts of its models.
+EXPORT_FILE = "raysent.json"

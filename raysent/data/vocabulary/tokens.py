@@ -43,7 +43,7 @@ UNK_WORD = "<unk>"
 # Part of every cache key: must change whenever the same text gives different tokens.
 TOKENIZER_VERSION = 2
 
-_REPLACEMENTS = (
+REPLACEMENTS = (
     *((quote, '"') for quote in ("“", "”", "„", "«", "»", "``", "''")),
     *((quote, "'") for quote in ("‘", "’", "‚", "`")),
     *((dash, "--") for dash in ("—", "–", "―")),
@@ -53,20 +53,20 @@ _REPLACEMENTS = (
     ("-LRB-", "("), ("-RRB-", ")"), ("-LSB-", "["), ("-RSB-", "]"), ("-LCB-", "{"), ("-RCB-", "}"),
     ("-lrb-", "("), ("-rrb-", ")"), ("-lsb-", "["), ("-rsb-", "]"), ("-lcb-", "{"), ("-rcb-", "}"),
 )  # fmt: skip
-_ABBREVIATIONS = (
+ABBREVIATIONS = (
     "Mr|Mrs|Ms|Dr|St|Prof|Rev|Hon|Capt|Col|Gen|Lieut|Lt|Sgt|Gov|Sen|Rep|Messrs|Mme|Mlle|Jr|Sr|Esq|"
     "vs|etc|cf|al|Vol|vol|Fig|fig|No|Nos|pp|Inc|Ltd|Co|Corp|Bros|Mt|Ft"
 )
-_IS_ABBREVIATED = frozenset(_ABBREVIATIONS.split("|"))
+_IS_ABBREVIATED = frozenset(ABBREVIATIONS.split("|"))
 _CLOSING_MARKS = frozenset(',;:!?."')
 _CLITIC = r"(?i:s|m|d|ll|re|ve)(?!\w)"
 # The first matching alternative is used. `\n` is a token, so that a list of chunks can be tokenized in one call.
-_PATTERN = "|".join(
+PATTERN = "|".join(
     (
         r"\n",
         r"<unk>",
         r"(?:\p{L}\.){2,}",  # U.S., e.g.
-        rf"(?:{_ABBREVIATIONS})\.(?!\w)",
+        rf"(?:{ABBREVIATIONS})\.(?!\w)",
         r"(?i:can)(?=(?i:not)(?!\w))",
         r"\p{L}+?(?=n'(?i:t)(?!\w))|\p{L}+?(?=N'T(?!\w))",
         r"(?i:n't)(?!\w)",
@@ -264,7 +264,7 @@ def as_rows(encoded: Sentences, *, max_length: int) -> Sentences:
     return Sentences(ids[ragged_indices(np.where(known, starts, len(ids) - 1), lengths)], lengths)
 
 
-_pre_tokenizer = Split(Regex(_PATTERN), "removed", invert=True)
+_pre_tokenizer = Split(Regex(PATTERN), "removed", invert=True)
 
 
 def tokenize(sentence: str) -> list[str]:
@@ -315,7 +315,7 @@ def _plain_tokens(chunk: str) -> list[str] | None:
 def _matched_tokens(chunks: Sequence[str]) -> Iterator[list[str]]:
     """Yield the tokens of each chunk, split by the pattern."""
     text = "\n".join(chunks)
-    for typographic, plain in _REPLACEMENTS:
+    for typographic, plain in REPLACEMENTS:
         text = text.replace(typographic, plain)
     text = _SURROGATE.sub("\ufffd", text)
     tokens = (token for token, _ in _pre_tokenizer.pre_tokenize_str(text + "\n"))

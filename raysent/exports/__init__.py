@@ -1,0 +1,15 @@
+"""Exports: a trained model or an ensemble as a folder that other libraries read.
+
+- `export`: writes a folder for a target, compares it with the model, and adds a model card
+- `formats`: the registry of targets, one file each
+- `tokenizer`: a vocabulary as `tokenizer.json`
+- `check`: the comparison of a model with its export
+- `card`: the model card
+- `modeling_raysent`: the code that an export for sentence-transformers contains
+"""
+
+from raysent.exports.check import Check
+from raysent.exports.folder import Export, export
+from raysent.exports.formats import FORMATS
+
+__all__ = ["FORMATS", "Check", "Export", "export"]

@@ -1,0 +1,121 @@
+"""sentence-transformers: a folder that `SentenceTransformer(folder, trust_remote_code=True)` reads without raysent.
+
+The folder contains its own module, `modeling_raysent.py`; that file describes the others.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from raysent.errors import ConfigError
+from raysent.exports.formats import Encode
+from raysent.exports.tokenizer import build_tokenizer
+from raysent.models import SentenceModel
+from raysent.models.encoders import ENCODERS
+from raysent.models.schemes.st import KIND
+from raysent.registry import OWN_PACKAGE
+from raysent.storage import save_tensors, write_json
+from raysent.storage.layout import EXPORT_FILE, VOCABULARY_FILE
+
+TARGET = "sentence-transformers"
+EXTRA = "sentence-transformers"
+LIBRARY = "sentence-transformers"
+USAGE = """from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("FOLDER", trust_remote_code=True)
+vectors = model.encode(["A sentence.", "Another one."])
+similarities = model.similarity(vectors, vectors)"""
+DIFFERS_ON: tuple[str, ...] = ()
+
+_CODE = Path(__file__).parent.parent / "modeling_raysent.py"
+
+
+def check_model(models: Sequence[SentenceModel]) -> None:
+    """Refuse encoders and codes of other packages."""
+    for model in models:
+        for part in (model.config.encoder, model.config.second_encoder, model.config.code):
+            check_own(part)
+
+
+def check_own(part: Any) -> None:
+    """Refuse a part of a model's configuration that another package defines.
+
+    Raises:
+        ConfigError: With the part's name.
+    """
+    if part is not None and not type(part).__module__.startswith(f"{OWN_PACKAGE}."):
+        kind = "encoder" if part.type in ENCODERS else "code"
+        raise ConfigError(f"{kind} {part.type}: cannot be exported: another package defines it")
+    for member in (getattr(part, "members", None) or {}).values():
+        check_own(member)
+
+
+def write(models: Sequence[SentenceModel], folder: Path) -> None:
+    """Write the folder."""
+    tensors: dict[str, Tensor] = {}
+    for number, model in enumerate(models):
+        own = {name: value for name, value in model.tensors().items() if not name.startswith("objectives.")}
+        tensors |= {f"{number}.{name}": value.contiguous() for name, value in own.items()}
+        write_words(model, folder, number=number)
+    save_tensors(folder / "model.safetensors", tensors, metadata={"format": "pt"})
+    write_json(folder / EXPORT_FILE, {"kind": KIND, "format": 1, "members": [_about(model) for model in models]})
+    shutil.copyfile(_CODE, folder / _CODE.name)
+    modules = [{"idx": 0, "name": "0", "path": "", "type": f"{_CODE.stem}.RaysentModule"}]
+    write_json(folder / "modules.json", modules)
+    is_code = len(models) == 1 and models[0].code is not None
+    versions = {name.replace("-", "_"): version(name) for name in (TARGET, "transformers", "torch")}
+    settings = {
+        "__version__": versions,
+        "model_type": "SentenceTransformer",
+        "prompts": {},
+        "default_prompt_name": None,
+        # On bits, the Manhattan distance is the Hamming distance.
+        "similarity_fn_name": "manhattan" if is_code else "cosine",
+    }
+    write_json(folder / "config_sentence_transformers.json", settings)
+
+
+def write_words(model: SentenceModel, folder: Path, *, number: int = 0) -> None:
+    """Write the tokenizer and the vocabulary of the member of a number."""
+    build_tokenizer(model.vocabulary).save(str(folder / numbered("tokenizer.json", number)))
+    model.vocabulary.save(folder / numbered(VOCABULARY_FILE, number))
+
+
+def numbered(name: str, number: int) -> str:
+    """Return the name of a member's file: `tokenizer.json`, then `tokenizer1.json`."""
+    return name.replace(".", f"{number}.", 1) if number else name
+
+
+def open(folder: Path) -> Encode:
+    """Return the `encode` of sentence-transformers."""
+    library = import_module("sentence_transformers")
+    model = library.SentenceTransformer(str(folder), trust_remote_code=True, device="cpu")
+
+    def encode(sentences: list[str]) -> Any:
+        return model.encode(sentences, batch_size=64)
+
+    return encode
+
+
+def _about(model: SentenceModel) -> dict[str, Any]:
+    """Return a member's entry of `raysent.json`."""
+    names = {id(value): name for name, value in model.named_parameters()}
+    shared = {
+        name: names[id(value)]
+        for name, value in model.named_parameters(remove_duplicate=False)
+        if names[id(value)] != name and not name.startswith("objectives.")
+    }
+    record = model.record
+    return {
+        **record._asdict(),
+        "config": record.config.model_dump(mode="json"),
+        "num_towers": len(model.towers),
+        "shared": shared,
+    }

@@ -1,0 +1,62 @@
+"""static: a folder of sentence-transformers' own modules, `StaticEmbedding` and `Normalize`, for bags of one tower.
+
+The mean of word vectors has the direction of their sum, so both poolings have the same vectors of unit length.
+
+Differs: `StaticEmbedding` reads all words of a sentence, also beyond the model's `max_length`; truncation is set in
+`tokenizer.json`. The empty sentence has a vector of zeros in place of that of an unknown word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from raysent.errors import ConfigError
+from raysent.exports.formats import Encode
+from raysent.exports.tokenizer import build_tokenizer
+from raysent.models import SentenceModel
+
+TARGET = "static"
+EXTRA = "sentence-transformers"
+LIBRARY = "sentence-transformers"
+USAGE = """from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("FOLDER")
+vectors = model.encode(["A sentence.", "Another one."])
+similarities = model.similarity(vectors, vectors)"""
+DIFFERS_ON: tuple[str, ...] = ("",)
+
+
+def check_model(models: Sequence[SentenceModel]) -> None:
+    """Refuse all but one bag of one tower without code and component."""
+    model = models[0]
+    is_bag = len(models) == 1 and model.config.encoder.type == "bag" and len(model.towers) == 1
+    if not is_bag or model.code is not None or model.postprocessing.is_fitted_to_text:
+        raise ConfigError(
+            "--to static: must be a bag of words of one tower without code and remove_component; "
+            "use --to sentence-transformers"
+        )
+
+
+def write(models: Sequence[SentenceModel], folder: Path) -> None:
+    """Write the folder."""
+    model = models[0]
+    library = import_module("sentence_transformers")
+    modules = import_module("sentence_transformers.sentence_transformer.modules")
+    tokenizer = build_tokenizer(model.vocabulary)
+    tokenizer.enable_truncation(model.max_length)
+    weight = model.tables[0].weight.detach().clone()
+    static = modules.StaticEmbedding(tokenizer, embedding_weights=weight)
+    library.SentenceTransformer(modules=[static, modules.Normalize()], device="cpu").save(str(folder))
+
+
+def open(folder: Path) -> Encode:
+    """Return the `encode` of sentence-transformers."""
+    model = import_module("sentence_transformers").SentenceTransformer(str(folder), device="cpu")
+
+    def encode(sentences: list[str]) -> Any:
+        return model.encode(sentences)
+
+    return encode

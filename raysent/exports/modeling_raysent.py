@@ -1,0 +1,429 @@
+"""A model trained with raysent, as a module of sentence-transformers. This file needs no raysent.
+
+The folder holds, besides this file:
+
+raysent.json            the parts of each member; a model that is no ensemble has one member
+model.safetensors       the parameters, named NUMBER.NAME after the member's number
+tokenizer.json          text -> word ids, one file for each member: tokenizer.json, tokenizer1.json, ...
+vocabulary.txt          the words by id, with which raysent reads the folder; one file for each member
+
+`SentenceTransformer(folder, trust_remote_code=True)` returns the vectors of raysent's `encode`: each member's towers
+read a sentence, each block of their vectors gets unit length, and blocks are concatenated or averaged. A member with a
+code returns bits, 0 or 1. In an ensemble each member's vector gets unit length.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers.base.modules import InputModule
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+UNKNOWN = 1
+
+
+class Batch:
+    """Sentences of one batch, padded.
+
+    Attributes:
+        ids: Word ids, 0 after a sentence's end [batch, time].
+        lengths: Words of each sentence [batch].
+        mask: 1 inside a sentence, else 0 [batch, time, 1].
+    """
+
+    def __init__(self, ids: Tensor, lengths: Tensor) -> None:
+        self.ids, self.lengths = ids, lengths
+        self.mask = self.before(lengths, ids.shape[1])
+
+    def before(self, ends: Tensor, time: int) -> Tensor:
+        """Return 1 before each sentence's end, else 0 [batch, time, 1]."""
+        places = torch.arange(time, device=self.ids.device)
+        return (places[None] < ends[:, None]).float()[..., None]
+
+
+def pool(values: Tensor, mask: Tensor, pooling: str) -> Tensor:
+    """Return values [batch, time, dim] pooled over the places where the mask is 1 [batch, dim]."""
+    if pooling in ("sum", "mean"):
+        total = (values * mask).sum(dim=1)
+        return total if pooling == "sum" else total / mask.sum(dim=1)
+    limit = torch.finfo(values.dtype).max
+    if pooling == "max":
+        return values.masked_fill(mask == 0, -limit).amax(dim=1)
+    return values.masked_fill(mask == 0, limit).amin(dim=1)
+
+
+class Words(nn.Module):
+    """A table of word vectors."""
+
+    def __init__(self, num_words: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_words, dim), requires_grad=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return word vectors [batch, time, dim]."""
+        return functional.embedding(ids, self.weight)
+
+
+class WordEncoder(nn.Module):
+    """An encoder that reads word vectors."""
+
+    def __init__(self, config: dict[str, Any], num_words: int) -> None:
+        super().__init__()
+        self.config = config
+        self.dim = config["embedding"]["dim"]
+        self.words = Words(num_words, self.dim)
+
+    @property
+    def poolings(self) -> list[str]:
+        """The poolings whose results are concatenated."""
+        return self.config.get("encode_pooling") or [self.config["pooling"]]
+
+    @property
+    def block_dims(self) -> list[int]:
+        """Sizes of the blocks that get unit length."""
+        return [self.config["hidden_size"] * len(self.poolings)]
+
+
+class Bag(WordEncoder):
+    """The sum or the mean of the word vectors."""
+
+    @property
+    def block_dims(self) -> list[int]:
+        """One block of the size of a word vector."""
+        return [self.dim]
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the vectors [batch, dim]."""
+        return pool(self.words(batch.ids), batch.mask, self.config["pooling"])
+
+
+class Linear(WordEncoder):
+    """Maps of word vectors, pooled."""
+
+    def __init__(self, config: dict[str, Any], num_words: int) -> None:
+        super().__init__(config, num_words)
+        self.maps = nn.ParameterList(torch.empty(config["hidden_size"], self.dim) for _ in range(config["num_maps"]))
+
+    @property
+    def block_dims(self) -> list[int]:
+        """A block for each map."""
+        return super().block_dims * len(self.maps)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the vectors [batch, dim]."""
+        vectors = self.words(batch.ids)
+        last = vectors[torch.arange(len(vectors), device=vectors.device), batch.lengths - 1]
+        blocks = []
+        for weight in self.maps:
+            mapped = functional.linear(vectors, weight)
+            for pooling in self.poolings:
+                is_last = pooling == "last"
+                blocks.append(functional.linear(last, weight) if is_last else pool(mapped, batch.mask, pooling))
+        return torch.cat(blocks, dim=1)
+
+
+class Convolution(WordEncoder):
+    """Windows of several widths, each pooled over the places where it fits; at least one place."""
+
+    def __init__(self, config: dict[str, Any], num_words: int) -> None:
+        super().__init__(config, num_words)
+        filters = config["num_filters"]
+        self.weights = nn.ParameterList(torch.empty(width * filters, self.dim) for width in config["windows"])
+        self.biases = nn.ParameterList(torch.empty(filters) for _ in config["windows"])
+
+    @property
+    def block_dims(self) -> list[int]:
+        """One block of all filters."""
+        return [len(self.config["windows"]) * self.config["num_filters"]]
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the vectors [batch, dim]."""
+        vectors = (self.words(batch.ids) * batch.mask).transpose(1, 2)
+        blocks = []
+        for width, weight, bias in zip(self.config["windows"], self.weights, self.biases, strict=True):
+            kernel = weight.view(width, len(bias), -1).permute(1, 2, 0)
+            # The window at place t covers the words t, t + 1, ...
+            values = functional.conv1d(functional.pad(vectors, (0, width - 1)), kernel, bias).transpose(1, 2)
+            values = torch.tanh(values) if self.config["activation"] == "tanh" else values
+            places = batch.before((batch.lengths - width + 1).clamp(min=1), values.shape[1])
+            blocks.append(pool(values, places, self.config["pooling"]))
+        return torch.cat(blocks, dim=1)
+
+
+class Recurrence(WordEncoder):
+    """A GRU or an LSTM, its states pooled."""
+
+    def __init__(self, config: dict[str, Any], num_words: int) -> None:
+        super().__init__(config, num_words)
+        self.name = config["type"]
+        directions = 2 if config["bidirectional"] else 1
+        network = (nn.GRU if self.name == "gru" else nn.LSTM)(
+            self.dim,
+            config["hidden_size"] // directions,
+            num_layers=config.get("num_layers", 1),
+            bidirectional=directions == 2,
+            batch_first=True,
+        )
+        self.add_module(self.name, network)
+        reset = config.get("reset") or ("before" if config["variant"] == "authors" else "after")
+        self.resets_before = self.name == "gru" and reset == "before"
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the vectors [batch, dim]."""
+        vectors, network = self.words(batch.ids), getattr(self, self.name)
+        if self.resets_before:
+            return last_states_reset_before(network, vectors, batch)
+        packed = pack_padded_sequence(vectors, batch.lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, last = network(packed)
+        last = last if self.name == "gru" else last[0]
+        ends = torch.cat(tuple(last[-2:] if network.bidirectional else last[-1:]), dim=1)
+        values = pad_packed_sequence(states, batch_first=True, total_length=vectors.shape[1])[0]
+        pooled = [ends if pooling == "last" else pool(values, batch.mask, pooling) for pooling in self.poolings]
+        return torch.cat(pooled, dim=1)
+
+
+def last_states_reset_before(network: nn.GRU, vectors: Tensor, batch: Batch) -> Tensor:
+    """Return the last states of a GRU whose reset gate acts before the product, as TensorFlow's; torch has none.
+
+    r, z = sigmoid(W x + b + U h),  c = tanh(W x + b + U (r * h)),  h = z * h + (1 - z) * c
+    """
+    size, states = network.hidden_size, []
+    for direction, (input_weight, weight, input_bias, bias) in enumerate(network.all_weights):
+        inputs = vectors if direction == 0 else backwards(vectors, batch.lengths)
+        projected = functional.linear(inputs, input_weight, input_bias + bias)
+        state = vectors.new_zeros(len(vectors), size)
+        for place in range(vectors.shape[1]):
+            gates, candidate = projected[:, place].split([2 * size, size], dim=1)
+            r, z = torch.sigmoid(gates + functional.linear(state, weight[: 2 * size])).chunk(2, dim=1)
+            new = torch.tanh(candidate + functional.linear(r * state, weight[2 * size :]))
+            state = torch.where((place < batch.lengths)[:, None], z * state + (1 - z) * new, state)
+        states.append(state)
+    return torch.cat(states, dim=1)
+
+
+def backwards(vectors: Tensor, lengths: Tensor) -> Tensor:
+    """Return each sentence's vectors in the opposite order, padding still after them."""
+    places = torch.arange(vectors.shape[1], device=vectors.device)[None]
+    sources = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
+    return vectors.gather(1, sources[..., None].expand_as(vectors))
+
+
+class Concatenation(nn.Module):
+    """Several encoders side by side."""
+
+    def __init__(self, config: dict[str, Any], num_words: int) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(build_encoder(member, num_words) for member in config["members"].values())
+
+    @property
+    def block_dims(self) -> list[int]:
+        """The members' blocks."""
+        return [dim for member in self.members for dim in member.block_dims]
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the vectors [batch, dim]."""
+        return torch.cat([member(batch) for member in self.members], dim=1)
+
+
+ENCODERS = {
+    "bag": Bag,
+    "cnn": Convolution,
+    "concat": Concatenation,
+    "gru": Recurrence,
+    "linear": Linear,
+    "lstm": Recurrence,
+}
+
+
+def build_encoder(config: dict[str, Any], num_words: int) -> Any:
+    """Return an encoder without values."""
+    return ENCODERS[config["type"]](config, num_words)
+
+
+class Postprocessing(nn.Module):
+    """Each block loses its projection on a component, where there are any, and gets unit length."""
+
+    def __init__(self, config: dict[str, Any], dims: list[int]) -> None:
+        super().__init__()
+        self.dims, self.is_average = dims, config["combine"] == "average"
+        self.dim = dims[0] if self.is_average else sum(dims)
+        self.components = nn.ParameterList(torch.empty(dim) for dim in (dims if config["remove_component"] else ()))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Return the finished vectors [batch, dim]."""
+        blocks = list(torch.split(vectors, self.dims, dim=1))
+        if len(self.components):
+            pairs = zip(blocks, self.components, strict=True)
+            blocks = [block - (block @ component)[:, None] * component for block, component in pairs]
+        blocks = [functional.normalize(block, dim=1) for block in blocks]
+        return torch.stack(blocks).mean(dim=0) if self.is_average else torch.cat(blocks, dim=1)
+
+
+class Code(nn.Module):
+    """Bits: 1 where a number, or its projection, is positive."""
+
+    def __init__(self, config: dict[str, Any], dim: int) -> None:
+        super().__init__()
+        self.dim = config.get("bits", dim)
+        self.method = config["type"]
+        if self.method == "threshold":
+            self.thresholds = nn.Parameter(torch.empty(dim))
+        elif self.method == "autoencoder":
+            self.layer = nn.Linear(dim, self.dim)
+        else:
+            self.weight = nn.Parameter(torch.empty(self.dim, dim))
+            self.center = nn.Parameter(torch.empty(dim))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Return bits, 0 or 1 [batch, bits]."""
+        if self.method == "threshold":
+            logits = vectors - self.thresholds
+        elif self.method == "autoencoder":
+            logits = self.layer(vectors)
+        else:
+            logits = (vectors - self.center) @ self.weight.T
+        return (logits > 0).to(vectors.dtype)
+
+
+class Member(nn.Module):
+    """One trained model: its towers, postprocessing and code. Parameters have raysent's names.
+
+    Attributes:
+        about: Its entry of `raysent.json`.
+        dim: Size of its vectors.
+    """
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        super().__init__()
+        self.about = about
+        config, num_words = about["config"], about["num_words"]
+        self.f = build_encoder(config["encoder"], num_words)
+        if about["num_towers"] == 2:
+            self.g = build_encoder(config["second_encoder"] or config["encoder"], num_words)
+        dims = [dim for tower in self.towers for dim in tower.block_dims]
+        self.postprocessing = Postprocessing(config["postprocessing"], dims)
+        self.code = Code(config["code"], self.postprocessing.dim) if config["code"] else None
+        self.dim = self.postprocessing.dim if self.code is None else self.code.dim
+        for name, source in about["shared"].items():
+            parent, _, attribute = name.rpartition(".")
+            setattr(self.get_submodule(parent), attribute, self.get_parameter(source))
+        self.requires_grad_(False)
+
+    @property
+    def towers(self) -> list[Any]:
+        """The encoders: f, or f and g."""
+        return [self.f, self.g] if self.about["num_towers"] == 2 else [self.f]
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the vectors [batch, dim]."""
+        vectors = self.postprocessing(torch.cat([tower(batch) for tower in self.towers], dim=1))
+        return vectors if self.code is None else self.code(vectors)
+
+
+class RaysentModule(InputModule):
+    """The members' vectors, one after another.
+
+    Attributes:
+        members: The models.
+        tokenizers: The members' tokenizers.
+        vocabularies: The members' files of words.
+    """
+
+    save_in_root = True
+    config_file_name = "raysent.json"
+
+    def __init__(self, config: dict[str, Any], tokenizers: list[Tokenizer], vocabularies: list[str]) -> None:
+        super().__init__()
+        self.config = config
+        self.members = nn.ModuleList(Member(about) for about in config["members"])
+        self.tokenizers, self.vocabularies = tokenizers, vocabularies
+        self.eval()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The first member's tokenizer."""
+        return self.tokenizers[0]
+
+    @property
+    def max_seq_length(self) -> int:
+        """Words read of a longer sentence."""
+        return max(member.about["max_length"] for member in self.members)
+
+    @max_seq_length.setter
+    def max_seq_length(self, length: int) -> None:
+        for member in self.members:
+            member.about["max_length"] = length
+
+    def preprocess(self, inputs: list[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:  # noqa: ARG002
+        """Return each member's word ids, padded [batch, time], and lengths [batch]."""
+        texts = [f"{prompt or ''}{text}" for text in inputs]
+        features = {}
+        for number, (tokenizer, member) in enumerate(zip(self.tokenizers, self.members, strict=True)):
+            rows = [encoded.ids for encoded in tokenizer.encode_batch(texts, add_special_tokens=False)]
+            known = [row if any(word != UNKNOWN for word in row) else [UNKNOWN] for row in rows]
+            cut = [torch.tensor(row[: member.about["max_length"]]) for row in known]
+            features[f"ids_{number}"] = nn.utils.rnn.pad_sequence(cut, batch_first=True)
+            features[f"lengths_{number}"] = torch.tensor([len(row) for row in cut])
+        features["input_ids"] = features["ids_0"]
+        return features
+
+    def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:  # noqa: ARG002
+        """Add `sentence_embedding` [batch, dim]."""
+        vectors = [
+            member(Batch(features[f"ids_{number}"], features[f"lengths_{number}"]))
+            for number, member in enumerate(self.members)
+        ]
+        if len(vectors) > 1:
+            vectors = [functional.normalize(vector, dim=1) for vector in vectors]
+        features["sentence_embedding"] = torch.cat(vectors, dim=1)
+        return features
+
+    def get_embedding_dimension(self) -> int:
+        """Return the size of a vector."""
+        return sum(member.dim for member in self.members)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the content of `raysent.json`."""
+        return self.config
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Write the folder's files; sentence-transformers copies this one."""
+        self.save_config(output_path)
+        folder = Path(output_path)
+        tensors = {name: value.detach().contiguous() for name, value in self.members.named_parameters()}
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        for number, (tokenizer, words) in enumerate(zip(self.tokenizers, self.vocabularies, strict=True)):
+            tokenizer.save(str(folder / f"tokenizer{number or ''}.json"))
+            (folder / f"vocabulary{number or ''}.txt").write_bytes(words.encode())
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> RaysentModule:
+        """Read a folder, or a repository of the Hugging Face hub."""
+        options = {
+            name: kwargs[name] for name in ("token", "cache_folder", "revision", "local_files_only") if name in kwargs
+        }
+
+        def path_of(file: str) -> Path:
+            return Path(cls.load_file_path(model_name_or_path, file, subfolder=subfolder, **options))
+
+        config = json.loads(path_of("raysent.json").read_text(encoding="utf-8"))
+        numbers = ["", *range(1, len(config["members"]))]
+        module = cls(
+            config,
+            [Tokenizer.from_file(str(path_of(f"tokenizer{number}.json"))) for number in numbers],
+            [path_of(f"vocabulary{number}.txt").read_bytes().decode() for number in numbers],
+        )
+        tensors = load_file(path_of("model.safetensors"))
+        own = dict(module.members.named_parameters())
+        if own.keys() != tensors.keys():
+            raise ValueError(f"model.safetensors: of another model: {sorted(own.keys() ^ tensors.keys())[0]!r}")
+        for name, parameter in own.items():
+            parameter.copy_(tensors[name])
+        return module

@@ -1,0 +1,77 @@
+"""A vocabulary as a `tokenizer.json` of the `tokenizers` library: the same text gives the same ids.
+
+Normalization, the pattern and the table of words are those of `data.vocabulary.tokens`. Two rules belong to the reader
+of the ids: a sentence without a known word is a single unknown word, and rows are truncated after that.
+
+raysent changes a token's case after it matched the pattern, which recognizes `Mr.` and `N'T` by their case; a
+`tokenizer.json` changes the text's case before. Periods of abbreviations and apostrophes of `N'T` therefore become
+private characters first, in the text as in the words.
+
+Differs: of a lowercase vocabulary, an abbreviation after a number or a period (`1,000Jr.`, `No.ISN'T`), rare sigmas and
+combining marks, and texts that hold the private characters themselves may give other ids.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+from tokenizers.models import WordLevel
+
+from raysent.data.vocabulary import UNK_WORD, Vocabulary
+from raysent.data.vocabulary.tokens import ABBREVIATIONS, PATTERN, REPLACEMENTS
+
+_PERIOD, _APOSTROPHE, _OTHER = "\ue000", "\ue001", "\uf8ff"
+_NAMES = ABBREVIATIONS.split("|")
+_ABBREVIATED = {f"{name.lower()}." for name in _NAMES}
+_LEAST_NEGATION = len("xn't")
+
+
+def build_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
+    """Return the tokenizer of a vocabulary; truncation and padding are off."""
+    words, pattern = vocabulary.words, PATTERN.removeprefix(r"\n|")
+    # White space of `str.split` that a pattern's \s does not match.
+    steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(r"[\x00\x1c-\x1f]"), " ")]
+    if vocabulary.lowercase:
+        steps.append(normalizers.Replace(Regex(f"[{_PERIOD}{_APOSTROPHE}]"), _OTHER))
+    steps += _replacements()
+    if vocabulary.lowercase:
+        steps += _lowercase()
+        pattern = pattern.replace(rf"(?:{ABBREVIATIONS})\.(?!\w)", rf"\p{{L}}+{_PERIOD}")
+        pattern = pattern.replace(r"|,\d+", rf"|,\d+|{_APOSTROPHE}\w+")
+        words = [_marked(word) for word in words]
+    steps.append(normalizers.Replace(Regex(r"\A\s*\z"), UNK_WORD))
+    tokenizer = Tokenizer(WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNK_WORD))
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+    return tokenizer
+
+
+def _replacements() -> list[normalizers.Normalizer]:
+    """Return one step for each plain form, in the order of the table."""
+    forms: dict[str, list[str]] = {}
+    for typographic, plain in REPLACEMENTS:
+        forms.setdefault(plain, []).append(typographic)
+    return [normalizers.Replace(Regex("|".join(map(re.escape, found))), plain) for plain, found in forms.items()]
+
+
+def _lowercase() -> list[normalizers.Normalizer]:
+    """Return the steps that mark what the pattern recognizes by its case, and lowercase the text."""
+    after_break = "|".join(rf"\W{name}" for name in _NAMES)
+    inside_word = "|".join(rf"\w[-.']{name}" for name in _NAMES)
+    return [
+        normalizers.Prepend(" "),
+        normalizers.Replace(Regex(rf"(?<={after_break})\.(?!\w)"), _PERIOD),
+        normalizers.Replace(Regex(rf"(?<={inside_word}){_PERIOD}"), "."),
+        normalizers.Replace(Regex(r"(?<=\p{L}N)'(?=t(?!\w))"), _APOSTROPHE),
+        normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς"),
+        normalizers.Lowercase(),
+    ]
+
+
+def _marked(word: str) -> str:
+    """Return a lowercase word as it reads after `_lowercase`."""
+    if word in _ABBREVIATED:
+        return word[:-1] + _PERIOD
+    is_negation = len(word) >= _LEAST_NEGATION and word.endswith("n't") and word[:-2].isalpha()
+    return word.replace("'", _APOSTROPHE) if is_negation else word

@@ -1,0 +1,186 @@
+"""`st:PATH`: a folder of sentence-transformers.
+
+A folder that `raysent export --to sentence-transformers` wrote is read without sentence-transformers, and none of its
+code is run. Any other folder is read by sentence-transformers, which must be installed; one with code of its own is
+refused unless the environment variable `RAYSENT_TRUST_REMOTE_CODE` is 1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from raysent import config as configuration
+from raysent.data.vocabulary import Vocabulary
+from raysent.errors import ArtifactError, ConfigError
+from raysent.models.config import ModelConfig
+from raysent.models.files import TENSORS_FILE, Record
+from raysent.models.model import SentenceModel
+from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.storage import content_key, file_sha256, load_tensors, read_json
+from raysent.storage.layout import EXPORT_FILE, VOCABULARY_FILE
+
+FORM = "st:PATH"
+KIND = "raysent export"
+TRUST_VARIABLE = "RAYSENT_TRUST_REMOTE_CODE"
+
+_MODULES_FILE = "modules.json"
+_LIBRARY = "sentence_transformers"
+_BATCH_SIZE = 64
+
+
+def label(rest: str) -> str:
+    """Return the folder's name."""
+    return _folder(rest).resolve().name
+
+
+def key(rest: str) -> str:
+    """Return a key of the names and contents of the folder's files."""
+    folder = _folder(rest)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return content_key(*((str(path.relative_to(folder)), file_sha256(path)) for path in files))
+
+
+def load(rest: str) -> SentenceEncoder:
+    """Return the model of a folder.
+
+    Raises:
+        ArtifactError: If there is no such folder, or its files are truncated or of another kind.
+        ConfigError: If it needs sentence-transformers, which is not installed, or code that is not trusted.
+    """
+    folder = _folder(rest)
+    if (folder / EXPORT_FILE).is_file():
+        return _load_own(folder)
+    if find_spec(_LIBRARY) is None:
+        raise ConfigError(f"st:{rest}: needs sentence-transformers; install raysent[sentence-transformers]")
+    is_trusted = os.environ.get(TRUST_VARIABLE) == "1"
+    if not is_trusted and (foreign := _foreign_code(folder)):
+        raise ConfigError(
+            f"st:{rest}: contains code of its own, {foreign}; to run it, set {TRUST_VARIABLE}=1 or --trust-remote-code"
+        )
+    return SentenceTransformersModel(folder, is_trusted=is_trusted)
+
+
+def _folder(rest: str) -> Path:
+    folder = Path(rest).expanduser()
+    if not rest or not folder.is_dir():
+        raise ArtifactError(f"st:{rest}: no such folder; name a folder of sentence-transformers")
+    return folder
+
+
+def _foreign_code(folder: Path) -> str | None:
+    """Return the first module that is none of sentence-transformers'; None if there is none."""
+    path = folder / _MODULES_FILE
+    modules = read_json(path) if path.is_file() else []
+    types = [str(module.get("type", "")) for module in modules if isinstance(module, dict)]
+    own = next((name for name in types if not name.startswith(f"{_LIBRARY}.")), None)
+    return own or next((file.name for file in folder.rglob("*.py")), None)
+
+
+def _load_own(folder: Path) -> SentenceEncoder:
+    """Return the model or models of a folder that raysent exported."""
+    path = folder / EXPORT_FILE
+    about = read_json(path)
+    if not isinstance(about, dict) or about.get("kind") != KIND or about.get("format") != 1:
+        raise ArtifactError(f"{path}: not an export of this version of raysent; export the model again")
+    tensors = load_tensors(folder / TENSORS_FILE)
+    models = []
+    for number, member in enumerate(about["members"]):
+        own = {name.partition(".")[2]: value for name, value in tensors.items() if name.startswith(f"{number}.")}
+        vocabulary = Vocabulary.load(folder / VOCABULARY_FILE.replace(".", f"{number or ''}."))
+        record = _record(member, source=path)
+        models.append(SentenceModel.from_tensors(record, vocabulary, own, source=folder / TENSORS_FILE))
+    return models[0] if len(models) == 1 else JoinedModels(models)
+
+
+def _record(member: Any, *, source: Path) -> Record:
+    """Return the parts of a member; its objective needs none of the parameters that were left out."""
+    try:
+        document = configuration.Document(values=member["config"], source=str(source))
+        config = configuration.validate(ModelConfig, document)
+        return Record(config, int(member["max_length"]), int(member["num_words"]), int(member["num_classes"]))
+    except (ConfigError, KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(f"{source}: changed or of another version ({error}); export the model again") from None
+
+
+class JoinedModels(SentenceEncoder):
+    """Several models; their vectors of unit length stand one after another."""
+
+    def __init__(self, models: Sequence[SentenceModel]) -> None:
+        """Hold the models."""
+        self.models = tuple(models)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the sum of the models' sizes."""
+        return sum(model.get_sentence_embedding_dimension() for model in self.models)
+
+    @property
+    def max_seq_length(self) -> int:
+        """Tokens that some model reads of a longer sentence."""
+        return max(model.max_seq_length for model in self.models)
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
+        """Return the vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
+        blocks = [model.encode(sentences, batch_size=batch_size, normalize_embeddings=True) for model in self.models]
+        return np.concatenate(blocks, axis=1)
+
+    def use_device(self, device: torch.device) -> None:
+        """Move the models."""
+        for model in self.models:
+            model.use_device(device)
+
+
+class SentenceTransformersModel(SentenceEncoder):
+    """A model that sentence-transformers reads."""
+
+    def __init__(self, folder: Path, *, is_trusted: bool = False) -> None:
+        """Read a folder.
+
+        Raises:
+            ArtifactError: If sentence-transformers cannot read it.
+        """
+        self._folder, self._is_trusted = folder, is_trusted
+        library = import_module(_LIBRARY)
+        try:
+            self.model = library.SentenceTransformer(
+                str(folder), device="cpu", trust_remote_code=is_trusted, local_files_only=True
+            )
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise ArtifactError(f"st:{folder}: sentence-transformers cannot read it: {reason}") from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self._folder, self._is_trusted)
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the size of an encoded sentence."""
+        return int(self.model.get_embedding_dimension())
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """Tokens read of a longer sentence."""
+        found = self.model.max_seq_length
+        return int(found) if found is not None and np.isfinite(found) else None
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = _BATCH_SIZE) -> Float32:
+        """Return the vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
+        if not sentences:
+            return np.empty((0, self.get_sentence_embedding_dimension()), dtype=np.float32)
+        size = min(batch_size, _BATCH_SIZE)
+        vectors = self.model.encode(sentences, batch_size=size, show_progress_bar=False)
+        return np.asarray(vectors, dtype=np.float32)
+
+    def use_device(self, device: torch.device) -> None:
+        """Move the model."""
+        self.model.to(device)
+
+
+def _reopen(folder: Path, is_trusted: bool) -> SentenceTransformersModel:
+    return SentenceTransformersModel(folder, is_trusted=is_trusted)

@@ -1,0 +1,294 @@
+"""Exports equal their models; their tokenizers give raysent's ids; cards and errors say what a reader needs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from raysent.data.vocabulary import Vocabulary
+from raysent.errors import ArtifactError, ConfigError
+from raysent.exports import check as checks
+from raysent.exports import export
+from raysent.exports.check import Check, compare, other_ids
+from raysent.exports.formats import FORMATS, trained_models
+from raysent.exports.tokenizer import build_tokenizer
+from raysent.models import ModelConfig, SentenceModel, load
+from raysent.models.codes import known_codes
+from raysent.models.encoders import known_encoders
+from raysent.models.schemes import st
+from raysent.models.schemes.hash import HashEncoder
+
+WORDS = [
+    "a",
+    "the",
+    "dog",
+    "man",
+    "is",
+    "n't",
+    "can",
+    "not",
+    "mr.",
+    "u.s.",
+    "it",
+    "'s",
+    "good",
+    ",",
+    ".",
+    "?",
+    "guitar",
+    "playing",
+    "in",
+    "of",
+    "1,000",
+    "--",
+    "(",
+    ")",
+]
+VOCABULARY = Vocabulary(["<pad>", "<unk>", *WORDS], lowercase=True)
+OBJECTIVE = {"type": "context_prediction"}
+RECONSTRUCTION = {"type": "reconstruction"}
+TEXT = ["a dog", "the man can't", "zzz"]
+GRU = {"type": "gru", "hidden_size": 6, "bidirectional": True, "embedding": {"dim": 5}}
+BAG = {"type": "bag", "embedding": {"dim": 5}}
+FIXED = {"dim": 5, "vectors": "ppmi", "trained": False}
+
+
+def build(encoder, vocabulary=VOCABULARY, seed=1, **sections) -> SentenceModel:
+    """Return an untrained model whose parameters, also those that are fitted, are random."""
+    config = ModelConfig.model_validate({"encoder": encoder, "objective": OBJECTIVE, **sections})
+    vectors = np.random.default_rng(seed).normal(size=(len(vocabulary), 5)).astype(np.float32)
+    model = SentenceModel.build(config, vocabulary, seed=seed, max_length=12, word_vectors=lambda _: vectors).eval()
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        # Initial values may give vectors so small that unit length magnifies float32's error.
+        parameter.data.normal_(0, 0.5, generator=generator)
+    sentences = vocabulary.ids(checks.check_sentences(vocabulary), max_length=12)
+    if model.postprocessing.is_fitted_to_text:
+        model.fit_postprocessing(sentences)
+    model.fit_code(sentences)
+    return model
+
+
+def examples() -> dict[str, SentenceModel]:
+    """Return a model for every example of every encoder, composition, postprocessing and code."""
+    encoders = {
+        f"{name}-{number}": config.model_dump(mode="json")
+        for name, kind in known_encoders().items()
+        for number, config in enumerate(kind.examples())
+    }
+    parts = {
+        "shared": {"encoder": {"type": "concat", "members": {"a": {**GRU, "embedding": FIXED}, "b": GRU}}},
+        "component": {"encoder": GRU, "postprocessing": {"remove_component": True}},
+        "average": {"encoder": GRU, "second_encoder": GRU, "postprocessing": {"combine": "average"}},
+        "two": {"encoder": GRU, "second_encoder": {**BAG, "embedding": {"dim": 6}}},
+        "code in training": {"encoder": GRU, "code": {"type": "threshold"}},
+        **{
+            f"{name}-{number}": {"encoder": GRU, "code": code.model_dump(mode="json"), "objective": RECONSTRUCTION}
+            for name, kind in known_codes().items()
+            for number, code in enumerate(kind.examples())
+        },
+    }
+    return {name: build(encoder) for name, encoder in encoders.items()} | {
+        name: build(**sections) for name, sections in parts.items()
+    }
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("target", [name for name in FORMATS if name != "static"])
+def test_export_equals_every_model(tmp_path, target) -> None:
+    """Encoders, compositions, postprocessing and codes; ids of one sentence in 50 may differ, vectors may not."""
+    pytest.importorskip(
+        "sentence_transformers" if target == "sentence-transformers" else "onnxruntime",
+        reason=f"pip install raysent[{FORMATS[target].EXTRA}]",
+    )
+    for name, model in examples().items():
+        folder = tmp_path / name
+        folder.mkdir()
+        FORMATS[target].check_model([model])
+        FORMATS[target].write([model], folder)
+        check = compare(model, [model], FORMATS[target].open(folder))
+        assert check.holds, (name, check)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_export_of_an_ensemble_is_read_without_raysent(tmp_path) -> None:
+    """In a process that cannot import raysent; saved again and reloaded, the vectors are bit-identical."""
+    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    models = [build(GRU), build(BAG, Vocabulary(["<pad>", "<unk>", "A", "Dog"]), seed=2)]
+    folder, text = tmp_path / "st", ["A dog can't.", "", "a man"]
+    folder.mkdir()
+    FORMATS["sentence-transformers"].write(models, folder)
+    script = f"""
+import json, sys
+sys.modules["raysent"] = None
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer({str(folder)!r}, trust_remote_code=True, device="cpu")
+first = model.encode({text!r})
+model.save({str(tmp_path / "again")!r})
+again = SentenceTransformer({str(tmp_path / "again")!r}, trust_remote_code=True, device="cpu").encode({text!r})
+assert (first == again).all()
+print(json.dumps(first.tolist()))
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    expected = np.concatenate([model.encode(text, normalize_embeddings=True) for model in models], axis=1)
+    np.testing.assert_allclose(json.loads(ran.stdout.splitlines()[-1]), expected, atol=1e-5)
+    for place in (folder, tmp_path / "again"):
+        np.testing.assert_array_equal(load(f"st:{place}").encode(text), expected)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_static_export_equals_a_bag_of_one_tower(tmp_path) -> None:
+    """Sums and means, without code of its own; anything else is refused."""
+    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    one = {"objective": {"type": "paraphrase_margin"}}
+    for pooling in ("sum", "mean"):
+        model = build({**BAG, "pooling": pooling}, **one)
+        done = export(model, tmp_path / pooling, to="static")
+        assert done.check.num_other_ids == 0
+        assert not list((tmp_path / pooling).glob("*.py"))
+        np.testing.assert_allclose(load(f"st:{tmp_path / pooling}").encode(TEXT), model.encode(TEXT), atol=1e-6)
+    for other in (build(BAG), build(GRU, **one)):
+        with pytest.raises(ConfigError, match=r"^--to static: must be a bag of words of one tower"):
+            export(other, tmp_path / "other", to="static")
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_tokenizer_gives_the_ids_of_the_vocabulary(lowercase) -> None:
+    """Of clitics, abbreviations, quotation marks, odd white space, and text without a known word."""
+    text = [
+        *checks.check_sentences(VOCABULARY),
+        "Mr. Jones's U.S. can't",
+        "N.Y. ISN'T",
+        "a\x1cb\x00c",
+        "\u2028 \x85 \u3000",
+    ]
+    bare = Vocabulary(["<pad>", "<unk>"], lowercase=lowercase)
+    words = dict.fromkeys(token for row in bare.tokenize(text) for token in row if token != "<unk>")
+    model = build(BAG, Vocabulary(["<pad>", "<unk>", *words], lowercase=lowercase))
+    assert other_ids(model, text).sum() == 0
+    saved = build_tokenizer(model.vocabulary).to_str()
+    assert type(build_tokenizer(model.vocabulary)).from_str(saved).to_str() == saved
+
+
+def test_other_ids_finds_a_difference(monkeypatch) -> None:
+    """A tokenizer of other words is noticed."""
+    model = build(BAG)
+    other = build_tokenizer(Vocabulary(["<pad>", "<unk>", *WORDS[::-1]], lowercase=True))
+    monkeypatch.setattr(checks, "build_tokenizer", lambda _: other)
+    assert other_ids(model, ["a dog", "zzz"]).tolist() == [True, False]
+
+
+def test_compare_measures_vectors_and_bits() -> None:
+    """The largest difference of a number; of codes, the share of bits."""
+    model, code = build(BAG), build(BAG, code={"type": "threshold"})
+    text = ["a dog", "the man"]
+    assert compare(model, [model], lambda rows: model.encode(rows) + 0.25, text).difference == pytest.approx(0.25)
+
+    def flipped(rows: list[str]) -> np.ndarray:
+        bits = code.encode(rows)
+        bits[0, :2] = 1 - bits[0, :2]
+        return bits
+
+    found = compare(code, [code], flipped, text)
+    assert found.is_code
+    assert found.difference == pytest.approx(2 / bits_of(code, text))
+
+
+def bits_of(model: SentenceModel, text: list[str]) -> int:
+    """Return the number of bits of all codes."""
+    return model.encode(text).size
+
+
+@pytest.mark.parametrize(
+    ("check", "holds"),
+    [
+        (Check(200, 4, 1e-5), True),
+        (Check(200, 5, 0.0), False),
+        (Check(200, 0, 2e-5), False),
+        (Check(200, 0, 2e-5, is_code=True), True),
+        (Check(200, 0, 2e-4, is_code=True), False),
+    ],
+)
+def test_check_holds_within_its_bounds(check, holds) -> None:
+    """1e-5 for numbers, one bit in 10,000 for codes, other ids for 2 % of the sentences."""
+    assert check.holds is holds
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_export_writes_a_card_and_refuses_what_it_cannot_do(tmp_path, monkeypatch) -> None:
+    """The folder appears whole or not at all."""
+    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    model = build(GRU)
+    done = export(model, tmp_path / "out", license="apache-2.0")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "\nlicense: apache-2.0\n" in card
+    assert str(done.check) in card
+    assert f"gru trained for context_prediction, {len(VOCABULARY)} words, at most 12 read of a sentence" in card
+    with pytest.raises(ArtifactError, match=r"out: exists; name a new folder$"):
+        export(model, tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"^--to onx: unknown format; did you mean 'onnx'\?$"):
+        export(model, tmp_path / "new", to="onx")
+    with pytest.raises(ConfigError, match=r"^HashEncoder: cannot be exported"):
+        export(HashEncoder(4), tmp_path / "new")
+    monkeypatch.setattr(checks, "MAX_DIFFERENCE", -1.0)
+    with pytest.raises(ArtifactError, match=r"^--to sentence-transformers: the export must equal the model; given 200"):
+        export(model, tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_export_of_another_packages_encoder_is_refused() -> None:
+    """Its code is not part of the exported module."""
+    model = build(BAG)
+    type(model.config.encoder).__module__, own = "other.package", type(model.config.encoder).__module__
+    try:
+        with pytest.raises(ConfigError, match=r"^encoder bag: cannot be exported: another package defines it$"):
+            FORMATS["sentence-transformers"].check_model(trained_models(model))
+    finally:
+        type(model.config.encoder).__module__ = own
+
+
+def test_load_of_an_export_runs_none_of_its_code(tmp_path) -> None:
+    """Not even if the file were another; a folder with foreign code is refused."""
+    model = build(GRU)
+    FORMATS["sentence-transformers"].write([model], tmp_path)
+    (tmp_path / "modeling_raysent.py").write_text("raise SystemExit")
+    np.testing.assert_array_equal(load(f"st:{tmp_path}").encode(["a dog"]), model.encode(["a dog"]))
+    (tmp_path / "raysent.json").unlink()
+    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    with pytest.raises(
+        ConfigError, match=r"contains code of its own, modeling_raysent\.RaysentModule; to run it, set RAY"
+    ):
+        load(f"st:{tmp_path}")
+
+
+def test_load_of_a_damaged_export_names_the_file(tmp_path) -> None:
+    """Another kind, a missing key, and no folder at all."""
+    FORMATS["sentence-transformers"].write([build(GRU)], tmp_path)
+    path = tmp_path / "raysent.json"
+    about = json.loads(path.read_text())
+    del about["members"][0]["config"]
+    path.write_text(json.dumps(about))
+    with pytest.raises(ArtifactError, match=r"raysent\.json: changed or of another version"):
+        load(f"st:{tmp_path}")
+    path.write_text("{}")
+    with pytest.raises(ArtifactError, match=r"raysent\.json: not an export of this version"):
+        load(f"st:{tmp_path}")
+    with pytest.raises(ArtifactError, match=r"^st:nowhere: no such folder"):
+        load("st:nowhere")
+
+
+def test_key_of_a_folder_depends_on_every_file(tmp_path: Path) -> None:
+    """On contents and names."""
+    (tmp_path / "a").write_text("1")
+    first = st.key(str(tmp_path))
+    assert st.key(str(tmp_path)) == first
+    assert st.label(str(tmp_path)) == tmp_path.name
+    (tmp_path / "a").rename(tmp_path / "b")
+    second = st.key(str(tmp_path))
+    (tmp_path / "b").write_text("2")
+    assert len({first, second, st.key(str(tmp_path))}) == 3
