@@ -61,7 +61,7 @@ def test_scheme_of_another_package_works_like_hash(tmp_path: Path) -> None:
     assert saved_path("fixed:4/a", tmp_path) == "fixed:4/a"
     write_json(tmp_path / ENSEMBLE_FILE, {"members": ["x"], "paths": {"x": "fixed:4/a"}})
     assert ensemble_members(tmp_path) == ["fixed:4/a"]
-    assert known_forms() == "hash:DIM or fixed:DIM/COMMENT"
+    assert known_forms() == "hash:DIM or st:PATH or fixed:DIM/COMMENT"
 
 
 def test_folder_with_a_colon_is_loaded_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,15 +85,15 @@ def test_unknown_prefix_names_the_nearest(find: object) -> None:
 @pytest.mark.parametrize("name", ["nowhere", "C:/nowhere"])
 def test_missing_folder_names_what_can_be_given(name: str) -> None:
     """The forms of the schemes that are known among them."""
-    with pytest.raises(ArtifactError, match=rf"^{name}: no such folder; name a run, .*, an ensemble or hash:DIM$"):
+    with pytest.raises(ArtifactError, match=rf"^{name}: no such folder; name a run, .*, an ensemble or hash:DIM or st:PATH$"):
         load(name)
 
 
 def test_broken_scheme_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that cannot be imported is not an unknown name."""
-    monkeypatch.setattr(SCHEMES, "_broken", {"st": "cannot be loaded from st 1.0: ImportError: no torch"})
-    with pytest.raises(ArtifactError, match=r"no such folder, and 'st:': cannot be loaded from st 1\.0: ImportError"):
-        load("st:mini")
+    monkeypatch.setattr(SCHEMES, "_broken", {"other": "cannot be loaded from other 1.0: ImportError: no torch"})
+    with pytest.raises(ArtifactError, match=r"no such folder, and 'other:': cannot be loaded from other 1\.0: ImportError"):
+        load("other:mini")
 
 
 @pytest.mark.parametrize("rest", ["", "0", "-3", "five"])
