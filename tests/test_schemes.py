@@ -85,14 +85,18 @@ def test_unknown_prefix_names_the_nearest(find: object) -> None:
 @pytest.mark.parametrize("name", ["nowhere", "C:/nowhere"])
 def test_missing_folder_names_what_can_be_given(name: str) -> None:
     """The forms of the schemes that are known among them."""
-    with pytest.raises(ArtifactError, match=rf"^{name}: no such folder; name a run, .*, an ensemble or hash:DIM or st:PATH$"):
+    with pytest.raises(
+        ArtifactError, match=rf"^{name}: no such folder; name a run, .*, an ensemble or hash:DIM or st:PATH$"
+    ):
         load(name)
 
 
 def test_broken_scheme_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that cannot be imported is not an unknown name."""
     monkeypatch.setattr(SCHEMES, "_broken", {"other": "cannot be loaded from other 1.0: ImportError: no torch"})
-    with pytest.raises(ArtifactError, match=r"no such folder, and 'other:': cannot be loaded from other 1\.0: ImportError"):
+    with pytest.raises(
+        ArtifactError, match=r"no such folder, and 'other:': cannot be loaded from other 1\.0: ImportError"
+    ):
         load("other:mini")
 
 
