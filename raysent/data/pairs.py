@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from raysent.data.vocabulary import (
     ragged_indices,
 )
 from raysent.errors import DataError, did_you_mean
+from raysent.reading import parse_json
 from raysent.storage import content_key
 
 Column = int | str
@@ -193,6 +193,8 @@ def open_lines(path: Path) -> Iterator[Iterator[str]]:
     Raises:
         DataError: If the file is missing, unreadable, truncated or not UTF-8.
     """
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: must be a file; it is a folder, a pipe or a device")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
             yield _lines(path, stream)  # type: ignore[arg-type]  # GzipFile reads like any other
@@ -269,9 +271,9 @@ def _fields(
 def _json_fields(where: str, line: str, columns: list[Column | None]) -> list[str | None]:
     """Return the fields of one JSON object."""
     try:
-        values = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where}: must be a JSON object; {error.msg}") from None
+        values = parse_json(line)
+    except ValueError as error:
+        raise DataError(f"{where}: must be a JSON object; {error}") from None
     if not isinstance(values, dict):
         raise DataError(f"{where}: must be a JSON object; given {type(values).__name__}")
     for column in columns:
@@ -325,7 +327,14 @@ def _read_sts_set(path: Path) -> PairTexts:
         scores = [line.strip() for line in lines]
     if len(pairs) != len(scores):
         raise DataError(f"{gold}: must have one line for each of the {len(pairs)} pairs; given {len(scores)}")
-    scored = [(pair, float(score)) for pair, score in zip(pairs, scores, strict=True) if score]
+    for number, pair in enumerate(pairs, start=1):
+        if len(pair) < 2:
+            raise DataError(f"{path}:{number}: must have two columns; given {len(pair)}")
+    scored = [
+        (pair, _number(f"{gold}:{number}", score))
+        for number, (pair, score) in enumerate(zip(pairs, scores, strict=True), start=1)
+        if score
+    ]
     numbers = np.array([score for _, score in scored], dtype=np.float64)
     return PairTexts([pair[0] for pair, _ in scored], [pair[1] for pair, _ in scored], scores=numbers)
 

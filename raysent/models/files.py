@@ -1,10 +1,17 @@
-"""A saved model's files: reading and writing `model.json`, and setting parameters from tensors by name."""
+"""A saved model's files: reading and writing `model.json`, and setting parameters from tensors by name.
+
+`model.json` holds the parts of the model and a manifest: size and SHA-256 of the other files, type and shape of each
+tensor, and a hash of itself. All are verified when the model is read, so that no damaged model loads. Folders that
+raysent 0.1 wrote (format 1) have no manifest; names, shapes and types of their tensors are compared with the model.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +19,17 @@ from torch import Tensor, nn
 from raysent import config as configuration
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.config import ModelConfig
-from raysent.storage import load_tensors, read_json, write_json
-from raysent.storage.layout import MODEL_FILE
+from raysent.storage import file_sha256, load_tensors, read_json, tensor_types, write_json
+from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
 
 TENSORS_FILE = "model.safetensors"
 
 KIND = "raysent model"
-_FORMAT = 1
+_FORMAT = 2
+_FORMAT_WITHOUT_MANIFEST = 1
+_MAX_LENGTH = 1_000_000
+# A fixed table counts for each tower and each member that reads it.
+_MAX_OVERCOUNT = 100
 
 
 class Record(NamedTuple):
@@ -38,36 +49,104 @@ class Record(NamedTuple):
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Write `model.json`."""
-    about = {"kind": KIND, "format": _FORMAT, **record._asdict(), "config": record.config.model_dump(mode="json")}
-    write_json(folder / MODEL_FILE, about)
+    """Write `model.json` for a folder that has the other files."""
+    names = (TENSORS_FILE, VOCABULARY_FILE)
+    files = {name: {"bytes": (folder / name).stat().st_size, "sha256": file_sha256(folder / name)} for name in names}
+    about = {
+        "kind": KIND,
+        "format": _FORMAT,
+        **record._asdict(),
+        "config": record.config.model_dump(mode="json"),
+        "files": files,
+        "tensors": tensor_types(folder / TENSORS_FILE),
+    }
+    write_json(folder / MODEL_FILE, {**about, "sha256": _digest(about)})
+
+
+def _digest(about: dict[str, Any]) -> str:
+    """Return the SHA-256 of the content of `model.json` without this digest."""
+    text = json.dumps({name: value for name, value in about.items() if name != "sha256"}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_record(folder: Path) -> Record:
     """Read `model.json`.
 
     Raises:
-        ArtifactError: If it is missing, truncated, of another kind or of another version.
+        ArtifactError: If it is missing, truncated, changed, of another kind or of another version.
     """
     path = folder / MODEL_FILE
-    about = read_json(path)
-    if not isinstance(about, dict) or about.get("kind") != KIND or about.get("format") != _FORMAT:
-        raise ArtifactError(f"{path}: not a model of this version of raysent; name the folder of a trained model")
+    about = _read(path)
     try:
         document = configuration.Document(values=about["config"], source=str(path))
         config = configuration.validate(ModelConfig, document, context=configuration.UPGRADE)
-        return Record(config, int(about["max_length"]), int(about["num_words"]), int(about.get("num_classes", 0)))
+        return Record(
+            config,
+            max_length=_whole(about, "max_length", at_least=1, at_most=_MAX_LENGTH),
+            num_words=_whole(about, "num_words", at_least=2, at_most=1 << 31),
+            num_classes=_whole({"num_classes": 0, **about}, "num_classes", at_least=0, at_most=1 << 31),
+        )
     except (ConfigError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"{path}: changed or of another version ({error}); restore it or train again") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the verified content of `model.json`."""
+    about = read_json(path)
+    formats = (_FORMAT, _FORMAT_WITHOUT_MANIFEST)
+    if not isinstance(about, dict) or about.get("kind") != KIND or about.get("format") not in formats:
+        raise ArtifactError(f"{path}: not a model of this version of raysent; name the folder of a trained model")
+    if about["format"] == _FORMAT and about.get("sha256") != _digest(about):
+        raise ArtifactError(f"{path}: changed since it was written; restore it or train again")
+    return about
+
+
+def _whole(about: dict[str, Any], name: str, *, at_least: int, at_most: int) -> int:
+    """Return a whole number of `model.json`.
+
+    Raises:
+        ValueError: If it is anything else, or out of bounds.
+    """
+    value = about[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not at_least <= value <= at_most:
+        raise ValueError(f"{name}: must be a whole number from {at_least} to {at_most}; given {value!r}")
+    return value
+
+
+def verify_files(folder: Path) -> None:
+    """Compare the files of a model with its manifest; a folder of raysent 0.1 has none.
+
+    Raises:
+        ArtifactError: If a file is missing or was changed since the model was saved.
+    """
+    manifest = _read(folder / MODEL_FILE).get("files", {})
+    for name, expected in manifest.items():
+        path = folder / name
+        if not path.is_file():
+            raise ArtifactError(f"{path}: no such file")
+        if (path.stat().st_size, file_sha256(path)) != (expected["bytes"], expected["sha256"]):
+            raise ArtifactError(f"{path}: truncated or changed since the model was saved; restore it or train again")
+
+
+def check_parameters(record: Record, tensors: Mapping[str, Tensor], *, source: Path | str) -> None:
+    """Refuse a configuration of a much larger model than the tensors hold, before memory is allocated for it.
+
+    Raises:
+        ArtifactError: If the model has more parameters than there are numbers.
+    """
+    given = sum(tensor.numel() for tensor in tensors.values())
+    expected = sum(tower.num_parameters(record.num_words) for tower in record.config.towers)
+    if expected > _MAX_OVERCOUNT * given:
+        raise ArtifactError(f"{source}: of another model: must hold {expected:,} numbers; given {given:,}; restore it")
 
 
 def encoder_tensors(folder: Path) -> dict[str, Tensor]:
     """Return a saved model's encoder parameters by name, without those of its objective, postprocessing and code.
 
     Raises:
-        ArtifactError: If the file is missing or truncated.
+        ArtifactError: If the file is missing, truncated or changed.
     """
-    read_record(folder)
+    verify_files(folder)
     return {name: value for name, value in load_tensors(folder / TENSORS_FILE).items() if name.startswith(("f.", "g."))}
 
 
@@ -75,7 +154,7 @@ def fill(own: Mapping[str, nn.Parameter], tensors: dict[str, Tensor], *, source:
     """Set parameters from the tensors of the same names.
 
     Raises:
-        ArtifactError: If names or shapes are those of another model, or a value is not finite.
+        ArtifactError: If names, shapes or types are those of another model, or a value is not finite.
     """
     if tensors.keys() != own.keys():
         odd = sorted(tensors.keys() ^ own.keys())[0]
@@ -86,6 +165,8 @@ def fill(own: Mapping[str, nn.Parameter], tensors: dict[str, Tensor], *, source:
             raise ArtifactError(
                 f"{source}: of another model: '{name}' must be {tuple(parameter.shape)}; given {tuple(given.shape)}"
             )
+        if given.dtype != parameter.dtype:
+            raise ArtifactError(f"{source}: '{name}' must be {parameter.dtype}; given {given.dtype}; restore it")
         if not torch.isfinite(given).all():
             raise ArtifactError(f"{source}: '{name}' holds values that are not finite; train again or restore it")
         parameter.data.copy_(given)

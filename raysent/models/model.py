@@ -27,7 +27,16 @@ from raysent.models.codes import build_code, straight_through
 from raysent.models.config import ModelConfig
 from raysent.models.embeddings import CorpusVectors, EmptyTables, Tables, WordTable
 from raysent.models.encoders import EncoderConfig, Tower, build_encoder
-from raysent.models.files import KIND, TENSORS_FILE, Record, fill, read_record, write_record
+from raysent.models.files import (
+    KIND,
+    TENSORS_FILE,
+    Record,
+    check_parameters,
+    fill,
+    read_record,
+    verify_files,
+    write_record,
+)
 from raysent.models.loading import register_loader
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.postprocessing import Postprocessing
@@ -217,6 +226,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             ArtifactError: If a file is missing, truncated, of another kind or of another model.
         """
         record = read_record(folder)
+        verify_files(folder)
         vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
         if len(vocabulary) != record.num_words:
             raise ArtifactError(
@@ -243,6 +253,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         Raises:
             ArtifactError: If names or shapes are those of another model, or a value is not finite.
         """
+        check_parameters(record, tensors, source=source)
         config = record.config
         tables = EmptyTables(vocabulary, generator=torch.Generator())
         model = cls(config, vocabulary, tables=tables, max_length=record.max_length, num_classes=record.num_classes)

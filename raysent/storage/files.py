@@ -104,6 +104,13 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
         ) from None
 
 
+def tensor_types(path: Path) -> dict[str, dict[str, Any]]:
+    """Return type and shape of each tensor of a safetensors file, by name, without reading the values."""
+    with safetensors.safe_open(path, framework="numpy") as stream:
+        slices = {name: stream.get_slice(name) for name in sorted(stream.keys())}
+        return {name: {"dtype": one.get_dtype(), "shape": list(one.get_shape())} for name, one in slices.items()}
+
+
 def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write named arrays as one compressed .npz atomically."""
     with atomic_write(path) as temporary, temporary.open("wb") as stream:

@@ -1,7 +1,8 @@
 """Checkpoints: everything that is needed to continue a run bit for bit.
 
     checkpoint/<step>.safetensors   parameters, buffers and the optimizers' tensors, by name
-    checkpoint/<step>.json          the run's key, its progress and reports, the SHA-256 of the tensors; written last
+    checkpoint/<step>.json          the run's key, its progress and reports, the SHA-256 of the tensors, a hash of
+                                    itself; written last
     checkpoint/.pulse.json          heartbeat: the current step, from which the steps lost by a kill are counted
     checkpoint/pulse.json           the same in a bucket, once a minute, as the other is lost with its machine
 
@@ -25,6 +26,7 @@ from torch import Tensor
 from raysent.errors import ArtifactError
 from raysent.storage import (
     address_of,
+    content_key,
     file_sha256,
     load_tensors,
     read_json,
@@ -36,7 +38,8 @@ from raysent.storage import (
 )
 from raysent.storage.layout import CHECKPOINT_FOLDER
 
-_FORMAT = "raysent checkpoint 2"
+_FORMAT = "raysent checkpoint 3"
+_FORMAT_WITHOUT_DIGEST = "raysent checkpoint 2"  # of raysent 0.1
 _NUM_KEPT = 2
 # Hidden files are not uploaded to a bucket.
 _HEARTBEAT_FILE = ".pulse.json"
@@ -78,7 +81,7 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], progress: Progress
     path = _tensors_path(place, progress.step)
     save_tensors(path, tensors)
     record = {"format": _FORMAT, "run": key, "tensor_sha256": file_sha256(path), **asdict(progress)}
-    write_json(path.with_suffix(".json"), record)
+    write_json(path.with_suffix(".json"), {**record, "digest": content_key(record)})
     for step in _steps(place)[:-_NUM_KEPT]:
         # The record first, because tensors without a record are no checkpoint.
         remove(_tensors_path(place, step).with_suffix(".json"))
@@ -183,8 +186,13 @@ def _steps(place: Path) -> list[int]:
 def _read_record(path: Path, *, key: str) -> tuple[Progress, str]:
     """Return a checkpoint's progress and the SHA-256 of its tensors' file."""
     record = read_json(path)
-    if not isinstance(record, dict) or record.pop("format", None) != _FORMAT:
+    formats = (_FORMAT, _FORMAT_WITHOUT_DIGEST)
+    if not isinstance(record, dict) or record.get("format") not in formats:
         raise _DamagedError(f"{path}: not a checkpoint's record; remove {path.parent} to train again from the start")
+    digest = record.pop("digest", None)
+    if record["format"] == _FORMAT and digest != content_key(record):
+        raise _DamagedError(f"{path}: changed; remove {path.parent} to train again from the start")
+    del record["format"]
     if record.pop("run", None) != key:
         raise _ForeignError(
             f"{path}: of a run with another configuration; name another folder, or remove {path.parent} to train again"

@@ -14,7 +14,6 @@ The format `auto` is decided by the first 1,000 non-blank lines of a plain file:
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -28,6 +27,7 @@ import sentencex
 from raysent.data.corpus.sources import CorpusConfig, Source
 from raysent.errors import DataError
 from raysent.parallel import map_in_processes, num_processes_for
+from raysent.reading import parse_json
 
 # Part of every cache key: must change whenever the same text gives different sentences.
 SPLITTING_VERSION = f"3-sentencex-{version('sentencex')}"
@@ -103,6 +103,7 @@ _CLOSED = re.compile(r"[.!?:;][\"'”’)\]]*$|''$")
 _MAX_PARAGRAPH_LINES = 10_000
 
 Result = TypeVar("Result")
+_MAX_SHOWN = 40
 
 # Passages are sent to processes in groups of at least this many characters: a file may have a single line.
 _GROUP_CHARACTERS = 1 << 19
@@ -283,8 +284,8 @@ def _read_json_lines(passage: Passage) -> Iterator[Piece]:
             continue
         where = f"{path}:{number}"
         try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
+            value = parse_json(line)
+        except ValueError as error:
             raise DataError(f"{where}: must be one JSON object per line; {error}") from None
         yield Piece(_json_sentences(where, value, passage.text_field), ends_document=True)
 
@@ -293,8 +294,10 @@ def _json_sentences(where: str, value: Any, text_field: str) -> list[str]:
     """Return the sentences of one JSON object."""
     readers: dict[str, Callable[[Any], list[str]]] = {
         text_field: lambda text: split_sentences(PARAGRAPH_BREAK.join(filter(None, map(str.strip, text.split("\n"))))),
-        "sentences": lambda sentences: [_one_line(sentence) for sentence in sentences],
-        "paragraphs": lambda paragraphs: [s for paragraph in paragraphs for s in _paragraph_sentences(paragraph)],
+        "sentences": lambda sentences: [_one_line(sentence) for sentence in _list(sentences)],
+        "paragraphs": lambda paragraphs: [
+            s for paragraph in _list(paragraphs) for s in _paragraph_sentences(paragraph)
+        ],
     }
     if not isinstance(value, dict):
         raise DataError(f"{where}: must be a JSON object; given {type(value).__name__}")
@@ -307,13 +310,30 @@ def _json_sentences(where: str, value: Any, text_field: str) -> list[str]:
         return [sentence for sentence in readers[name](value[name]) if sentence]
     except (AttributeError, TypeError):
         kinds = "text" if name == text_field else "a list of texts"
-        raise DataError(f"{where}: '{name}' must be {kinds}; given {type(value[name]).__name__}") from None
+        raise DataError(f"{where}: '{name}' must be {kinds}; given {_shown(value[name])}") from None
 
 
 def _paragraph_sentences(paragraph: Any) -> list[str]:
     if isinstance(paragraph, str):
         return split_sentences(_one_line(paragraph))
-    return [_one_line(sentence) for sentence in paragraph]
+    return [_one_line(sentence) for sentence in _list(paragraph)]
+
+
+def _list(value: Any) -> list[Any]:
+    """Return a list; a string is none, though it could be iterated.
+
+    Raises:
+        TypeError: If it is anything else.
+    """
+    if not isinstance(value, list):
+        raise TypeError
+    return value
+
+
+def _shown(value: Any) -> str:
+    """Return a value of JSON for a message, at most 40 characters."""
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def _one_line(text: str) -> str:

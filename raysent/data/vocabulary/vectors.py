@@ -18,6 +18,8 @@ from raysent.errors import DataError
 
 _BLOCK_BYTES = 1 << 22
 _MAX_WORD_BYTES = 4_096
+_MAX_DIGITS = 18
+_MAX_DIM = 1 << 20
 
 
 class WordVectors(NamedTuple):
@@ -67,6 +69,8 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         DataError: If it is missing, unreadable or truncated.
     """
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: must be a file; it is a folder, a pipe or a device")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
             yield stream  # type: ignore[misc]  # typeshed does not declare GzipFile as IO[bytes]
@@ -106,7 +110,8 @@ def _read_text(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -> 
 def _header(fields: bytes) -> tuple[int, int] | None:
     """Return the numbers of words and dimensions if the line is a header, or None."""
     parts = fields.split()
-    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.isdigit() for part in parts) else None
+    is_header = len(parts) == 2 and all(part.isdigit() and len(part) <= _MAX_DIGITS for part in parts)
+    return (int(parts[0]), int(parts[1])) if is_header else None
 
 
 def _ragged(where: str, line: bytes, dim: int) -> NoReturn:
@@ -139,7 +144,7 @@ def _numbers(where: str, fields: bytes, dim: int) -> np.ndarray:
 def _read_binary(path: Path, stream: IO[bytes], wanted: frozenset[str] | None) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yield location, word and vector of each wanted word of word2vec's binary format."""
     header = _header(stream.readline(_MAX_WORD_BYTES).rstrip())
-    if header is None or header[1] < 1:
+    if header is None or not 1 <= header[1] <= _MAX_DIM:
         raise DataError(f"{path}:1: must begin with the number of words and of dimensions; is it word2vec's .bin?")
     num_words, dim = header
     data, start = b"", 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from raysent import storage
 from raysent.config import StrictModel
 from raysent.data.vocabulary.tokens import PAD_WORD, UNK_ID, UNK_WORD, ChunkTable, Sentences, as_rows, tokenize
 from raysent.errors import ArtifactError
+from raysent.reading import read_text
 
 
 class VocabularyConfig(StrictModel):
@@ -89,15 +91,15 @@ class Vocabulary:
         Raises:
             ArtifactError: If the file is missing, truncated or of another kind.
         """
-        try:
-            lines = path.read_text(encoding="utf-8").split("\n")
-        except FileNotFoundError:
-            raise ArtifactError(f"{path}: no such file") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise ArtifactError(f"{path}: cannot be read as a vocabulary: {error}") from None
+        lines = read_text(path).replace("\r\n", "\n").split("\n")
         head, *words, end = lines if len(lines) > 1 else ["", ""]
         if end or head not in ("#lowercase=true", "#lowercase=false") or words[:2] != [PAD_WORD, UNK_WORD]:
             raise ArtifactError(f"{path}: truncated or not a vocabulary; restore it or train again")
+        # A file of word vectors may have vectors for these two.
+        counts = Counter(word for word in words if word not in (PAD_WORD, UNK_WORD))
+        word, count = next(iter(counts.most_common(1)), ("", 0))
+        if count > 1:
+            raise ArtifactError(f"{path}: must name each word once; given {count} times '{word}'; restore it")
         return cls(words, lowercase=head == "#lowercase=true")
 
 
