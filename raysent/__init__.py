@@ -16,6 +16,7 @@ from raysent.errors import ArtifactError, ConfigError, DataError, RaysentError, 
 
 if TYPE_CHECKING:
     from raysent.ensembles import Ensemble
+    from raysent.evaluation.task_files import OwnTask as Task
     from raysent.exports import export
     from raysent.models import SentenceModel
     from raysent.models.sentence_encoder import SentenceEncoder
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# Imported at the first use, so that `import raysent` does not wait for torch and Ray.
+# Where each name is, and its name there if that is another. Imported at the
+# first use, so that `import raysent` does not wait for torch and Ray.
 _MODULE_OF = {
     "Ensemble": "raysent.ensembles",
     "SearchSpace": "raysent.sweeps.space",
     "SentenceEncoder": "raysent.models.sentence_encoder",
     "SentenceModel": "raysent.models",
+    "Task": "raysent.evaluation.task_files:OwnTask",
     "VectorCode": "raysent.models.vector_codes",
     "export": "raysent.exports",
     **dict.fromkeys(
@@ -80,6 +83,7 @@ __all__ = [
     "SentenceModel",
     "Sweep",
     "SweepPlan",
+    "Task",
     "TrainingError",
     "VectorCode",
     "__version__",
@@ -103,7 +107,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name at its first use."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    module, _, own_name = _MODULE_OF[name].partition(":")
+    value = getattr(importlib.import_module(module), own_name or name)
     globals()[name] = value
     return value
 

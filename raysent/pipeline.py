@@ -78,6 +78,7 @@ from raysent.training.plan import check_run
 from raysent.training.ray_session import map_on_ray
 from raysent.training.ray_train import train as train_run
 from raysent.training.run import RunConfig, describe, load_run
+from raysent.training.validation import METRICS
 
 if TYPE_CHECKING:
     import optuna
@@ -107,8 +108,10 @@ __all__ = [
     "evaluate_models",
     "load",
     "map_jobs",
+    "metric_values",
     "plan",
     "plan_reproduction",
+    "print_remarks",
     "replay",
     "reproduce",
     "resume",
@@ -387,7 +390,8 @@ def plan(
     set: Mapping[str, Any] | None = None,
     run: str | Path | None = None,
     data: str | Path | None = None,
-    tasks: Sequence[str] | None = None,
+    tasks: Sequence[str | Task] | None = None,
+    metric: str | Task | None = None,
     progress: bool = True,
     **limits: Any,
 ) -> SweepPlan:
@@ -400,18 +404,19 @@ def plan(
         run: The run folder.
         data: Folder of task files.
         tasks: Tasks to evaluate on.
+        metric: What to rank trials by.
         progress: Whether to show progress.
         limits: `trials`, `time`, `budget` and the like.
 
     Raises:
         RaysentError: As for `sweep`.
     """
-    checked = _read_space(space, corpus=corpus, set=set, **limits)
-    names = _task_names(checked, tasks, data)
+    checked = _read_space(space, corpus=corpus, set=set, metric=metric, data=data, **limits)
+    chosen = _tasks(checked, tasks, data, progress=progress)
     with ProgressLines(is_quiet=not progress) as bar:
         facts = prepare_space(checked, progress=bar)
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1)
-    return SweepPlan(checked, _run_folder(run, checked.name), tuple(names), facts, estimate)
+    return SweepPlan(checked, _run_folder(run, checked.name), tuple(task.name for task in chosen), facts, estimate)
 
 
 def sweep(  # noqa: PLR0913 - the options of the command
@@ -422,7 +427,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
     run: str | Path | None = None,
     seed: int = 0,
     data: str | Path | None = None,
-    tasks: Sequence[str] | None = None,
+    tasks: Sequence[str | Task] | None = None,
+    metric: str | Task | None = None,
     address: str | None = None,
     progress: bool = True,
     listeners: Iterable[Listener] = (),
@@ -437,7 +443,10 @@ def sweep(  # noqa: PLR0913 - the options of the command
         run: The run folder to create, also ``s3://BUCKET/FOLDER``; ``runs/NAME-DATE`` by default.
         seed: Seed of everything random.
         data: Folder of task files in SentEval's layout; by default the embedded tasks.
-        tasks: Names of the tasks to evaluate on; by default all whose files are there.
+        tasks: Tasks to evaluate on: names, own tables and task files, or `raysent.Task`; by default all whose files
+            are there.
+        metric: What to rank trials by: a metric, or a task, which means the mean validation score of probes on it; by
+            default the space's.
         address: A running Ray cluster; by default this machine.
         progress: Whether to show progress on standard error.
         listeners: Called with each event of the journal as it is written.
@@ -452,13 +461,13 @@ def sweep(  # noqa: PLR0913 - the options of the command
         DataError: If the corpus or a task's files cannot be used.
         ArtifactError: If the run folder is in use.
     """
-    checked = _read_space(space, corpus=corpus, set=set, **limits)
+    checked = _read_space(space, corpus=corpus, set=set, metric=metric, data=data, **limits)
     if address is not None and not is_submitted():
         # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
         checked = with_absolute_paths(checked)
-    names = _task_names(checked, tasks, data)
+    chosen = _tasks(checked, tasks, data, progress=progress)
     folder = _run_folder(run, checked.name)
-    options = {"data": None if data is None else str(Path(data).resolve()), "tasks": names}
+    options = {"data": None if data is None else str(Path(data).resolve()), "tasks": [task.spec for task in chosen]}
     record = SweepRecord(checked, seed, ["raysent", *sys.argv[1:]], address, options)
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1) if address is None else None
     with ProgressLines(is_quiet=not progress) as bar, _view(checked, progress=progress) as view:
@@ -625,7 +634,8 @@ def evaluate(  # noqa: PLR0913 - as above
     Args:
         models: Folders of trainings, trials, ensembles or sweeps (which stand for all their trials), names such as
             ``hash:50``, or encoders in memory.
-        tasks: Names of tasks; by default all whose files are in `data`, or the embedded ones.
+        tasks: Names of tasks, own tables and task files, or `raysent.Task`; by default all whose files are
+            in `data`, or the embedded ones.
         data: Folder of task files in SentEval's layout.
         protocol: ``fast``, ``senteval`` or ``kiros``. Scores of different protocols are not comparable.
         config: A configuration of the protocol, such as ``prototyping``.
@@ -668,8 +678,11 @@ def evaluate_models(
 ) -> list[AnyScore]:
     """Return the scores behind `evaluate`, in the order given; arguments as there."""
     folder = output or scores_folder(models) / EVALUATION_FOLDER
+    chosen = resolve_tasks(tasks, data)
+    if progress:
+        print_remarks(chosen)
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
-        return Evaluator(folder, data, protocol, progress=bar, map_jobs=map_jobs).evaluate(models, tasks)
+        return Evaluator(folder, data, protocol, progress=bar, map_jobs=map_jobs).evaluate(models, chosen)
 
 
 def ensemble(  # noqa: PLR0913 - as above
@@ -691,7 +704,8 @@ def ensemble(  # noqa: PLR0913 - as above
 
     Args:
         models: As for `evaluate`.
-        tasks: Names of tasks; by default all whose files are in `data`, or the embedded ones.
+        tasks: Names of tasks, own tables and task files, or `raysent.Task`; by default all whose files are
+            in `data`, or the embedded ones.
         data: Folder of task files in SentEval's layout.
         method: ``validation`` (weights are the members' validation scores), ``uniform``, ``best``, ``pool``,
             ``greedy``, ``linear``, ``stack``; or ``all``, which keeps the method of the best cross-validated score.
@@ -712,12 +726,16 @@ def ensemble(  # noqa: PLR0913 - as above
     """
     named = [model for model in models if isinstance(model, (str, Path))]
     folder = ensemble_folder(named) if output is None else open_folder(output)
+    data_dir = None if data is None else Path(data)
+    chosen = resolve_tasks(tasks, data_dir, scorings=PROBED, default={"accuracy"})
+    if progress:
+        print_remarks(chosen)
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
         combine(
             models,
             output=folder,
-            tasks=tasks,
-            data_dir=None if data is None else Path(data),
+            tasks=chosen,
+            data_dir=data_dir,
             method=method,
             top=top,
             limits=CostLimits(max_ms, max_bytes),
@@ -925,7 +943,9 @@ def _read_space(
     unknown = [name for name in limits if name not in _LIMITS]
     if unknown:
         raise ConfigError(f"{unknown[0]}: unknown argument{did_you_mean(unknown[0], _LIMITS)}")
-    overrides = _overrides({**limits, "corpus": None if corpus is None else str(corpus)}, set or {})
+    metric, data = limits.pop("metric", None), limits.pop("data", None)
+    values = {**({} if metric is None else metric_values(metric, data)), **(set or {})}
+    overrides = _overrides({**limits, "corpus": None if corpus is None else str(corpus)}, values)
     if isinstance(space, (str, Path)):
         return read_space(find_space(str(space)), overrides=overrides)
     if isinstance(space, SearchSpace):
@@ -957,7 +977,9 @@ def _overrides(limits: Mapping[str, Any], values: Mapping[str, Any]) -> list[Ove
     return sorted(given, key=lambda override: override.name.count("."))
 
 
-def _task_names(space: SearchSpace, tasks: Sequence[str] | None, data: str | Path | None) -> list[str]:
+def _tasks(
+    space: SearchSpace, tasks: Sequence[str | Task] | None, data: str | Path | None, *, progress: bool
+) -> list[Task]:
     """Return the tasks that are named, else those of the space, else all whose files are there."""
     folder = None if data is None else Path(data)
     try:
@@ -968,7 +990,39 @@ def _task_names(space: SearchSpace, tasks: Sequence[str] | None, data: str | Pat
         if tasks is not None or space.evaluation.tasks is None:
             raise
         raise space.document.error(("evaluation", "tasks"), str(error).removeprefix("--tasks ")) from None
-    return [task.name for task in chosen]
+    if progress:
+        print_remarks(chosen)
+    return chosen
+
+
+def print_remarks(tasks: Iterable[Task]) -> None:
+    """Print what was guessed of tasks' files, and what may make their scores misleading."""
+    for task in tasks:
+        for note in task.remarks.notes:
+            messages.print(note, style="dim", soft_wrap=True)
+        for warning in task.remarks.warnings:
+            messages.print(f"warning: {warning}", soft_wrap=True)
+
+
+def metric_values(metric: str | Task, data: str | Path | None = None) -> dict[str, Any]:
+    """Return the values of a space that ranks trials by a metric, or by the validation score of probes on a task.
+
+    Args:
+        metric: A metric, or a task: its name, its file, or a `Task`.
+        data: Folder of task files.
+
+    Raises:
+        RaysentError: If it is neither, or the task's files are missing or wrong.
+    """
+    if metric in METRICS:
+        return {"metric": metric}
+    folder = None if data is None else Path(data)
+    tasks = resolve_tasks([metric], folder, scorings=PROBED, option="--metric ")
+    specs = [task.spec for task in tasks]
+    values: dict[str, Any] = {"metric": "downstream", "validation.downstream.tasks": specs}
+    if any(task.files for task in tasks):
+        return values | {"validation.downstream.data": None if folder is None else str(folder.resolve())}
+    return values | {"evaluation.tasks": specs}
 
 
 def _run_folder(run: str | Path | None, name: str) -> Path:

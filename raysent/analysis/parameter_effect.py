@@ -19,6 +19,7 @@ from raysent.config import StrictModel, get_dotted
 from raysent.errors import ConfigError, did_you_mean
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import costs_of, expand
+from raysent.evaluation.tasks import find_task
 
 Value = bool | int | float | str | None
 
@@ -126,7 +127,7 @@ def compare_values(
     _check_varied(runs, values, parameter)
     if tasks and evaluator is not None:
         scores, mode = _test_scores(runs, tasks, evaluator), "max"
-        chosen = f"test on {', '.join(tasks)} ({evaluator.protocol})"
+        chosen = f"test on {', '.join(find_task(task).name for task in tasks)} ({evaluator.protocol})"
     else:
         chosen = choose_metric(runs, metric)
         scores, mode = [run.series(chosen)[-1][1] for run in runs], metric_mode(chosen)

@@ -22,7 +22,7 @@ from raysent.errors import ConfigError, DataError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.probes.features import encode_columns
-from raysent.evaluation.tasks import SimilarityData, find_task
+from raysent.evaluation.tasks import SimilarityData, Task, find_task
 from raysent.models.sentence_encoder import SentenceEncoder
 
 MAX_DIM = 50
@@ -93,7 +93,7 @@ def project(
     """
     if num_points <= PERPLEXITY:
         raise ConfigError(f"--points: must be more than {PERPLEXITY:.0f}, the perplexity; given {num_points}")
-    rows = {task: _rows(task, evaluator.data_dir) for task in tasks}
+    rows = {task.name: _rows(task, evaluator.data_dir) for task in map(find_task, tasks)}
     members = expand(models)
     report = evaluator.progress or (lambda *_: None)
     found = []
@@ -106,9 +106,9 @@ def project(
     return found
 
 
-def _rows(task: str, data_dir: Path | None) -> LabelledRows:
+def _rows(task: Task, data_dir: Path | None) -> LabelledRows:
     """Return a task's rows with their ratings, or else their classes."""
-    data = find_task(task).load(data_dir)
+    data = task.load(data_dir)
     if isinstance(data, SimilarityData) or data.is_scored:
         return LabelledRows(data.sentences, data.scores, ())
     return LabelledRows(data.sentences, data.labels.astype(np.float64), data.label_names)

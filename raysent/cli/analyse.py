@@ -38,8 +38,10 @@ MetricOption = Annotated[
     typer.Option("--metric", metavar="NAME", help="Validation metric.  [default: downstream, or one that all report]"),
 ]
 TasksOption = Annotated[
-    str | None,
-    typer.Option("--tasks", metavar="A,B", help="Tasks, with a probe or of pairs.  [default: all with a probe]"),
+    list[str] | None,
+    typer.Option(
+        "--tasks", "--task", metavar="A,B|FILE", help="Tasks, with a probe or of pairs.  [default: all with a probe]"
+    ),
 ]
 NumRowsOption = Annotated[int, typer.Option("--rows", metavar="N", min=1, help="Rows to show of each kind.")]
 # Characters of sentences in a table; the file and the report hold them whole.
@@ -184,7 +186,10 @@ def analyse_parameter(
     metric: MetricOption = None,
     data: DataOption = None,
     tasks: Annotated[
-        str | None, typer.Option("--tasks", metavar="A,B", help="Compare the mean test score of these tasks instead.")
+        list[str] | None,
+        typer.Option(
+            "--tasks", "--task", metavar="A,B|FILE", help="Compare the mean test score of these tasks instead."
+        ),
     ] = None,
     protocol: ProtocolOption = "fast",
     into: IntoOption = None,
@@ -205,7 +210,7 @@ def analyse_parameter(
             name,
             by=by or "",
             metric=metric,
-            tasks=[find_task(task, scorings=PROBED).name for task in split_names(tasks) or ()],
+            tasks=[find_task(task, scorings=PROBED).spec for task in split_names(tasks) or ()],
             evaluator=_evaluator(runs, into, data, protocol=protocol_name(protocol), progress=progress),
         )
     if not as_json:
@@ -225,11 +230,11 @@ def _folder(models: Sequence[str], into: Path | None) -> Path:
     return into or scores_folder(models)
 
 
-def _task_names(tasks: str | None, data: Path | None) -> list[str]:
+def _task_names(tasks: list[str] | None, data: Path | None) -> list[str]:
     """Return the names of the tasks named, or of all with a probe whose files are there."""
     from raysent.evaluation import PROBED, resolve_tasks
 
-    return [task.name for task in resolve_tasks(split_names(tasks), data, default=PROBED)]
+    return [task.spec for task in resolve_tasks(split_names(tasks), data, default=PROBED)]
 
 
 def _store(found: Sequence[Analysis], models: Sequence[str], into: Path | None, *, as_json: bool) -> None:

@@ -22,17 +22,22 @@ def opened_name(name: str) -> str:
     return str(opened(name)) if name.startswith("s3:") else name
 
 
-def split_names(tasks: str | None) -> list[str] | None:
-    """Return the names that `--tasks` lists; None if the option is absent.
+def split_names(tasks: list[str] | None) -> list[str] | None:
+    """Return the names and files that `--tasks` lists; None if the option is absent.
+
+    A file with settings, such as ``reviews.csv:text=body,label=stars``, is one name.
 
     Raises:
         ConfigError: If it lists none.
     """
-    names = None if tasks is None else [name.strip() for name in tasks.split(",") if name.strip()]
+    if tasks is None:
+        return None
+    lists = [[given] if ":" in given and "=" in given else given.split(",") for given in tasks]
+    names = [name.strip() for one in lists for name in one if name.strip()]
     if names == []:
         from raysent.evaluation import TASKS  # torch comes with it
 
-        raise ConfigError(f"--tasks '{tasks}': must name a task; known: {', '.join(TASKS)}")
+        raise ConfigError(f"--tasks '{','.join(tasks)}': must name a task; known: {', '.join(TASKS)}")
     return names
 
 
@@ -90,8 +95,14 @@ DataOption = Annotated[
     typer.Option("--data", metavar="DIR", help="Task files in SentEval's layout.  [default: the embedded tasks]"),
 ]
 TasksOption = Annotated[
-    str | None,
-    typer.Option("--tasks", metavar="A,B", help="Tasks to evaluate on.  [default: all whose files are there]"),
+    list[str] | None,
+    typer.Option(
+        "--tasks",
+        "--task",
+        metavar="A,B|FILE",
+        help="Tasks to evaluate on: names, own tables (reviews.csv, .tsv, .jsonl, .parquet, a folder of datasets) or "
+        "task files (.yaml). Repeatable.  [default: all whose files are there]",
+    ),
 ]
 AddressOption = Annotated[
     str | None, typer.Option("--address", metavar="ADDR", help="Address of a running Ray cluster.")

@@ -81,6 +81,14 @@ def sweep(
     overrides: SetOption = None,
     data: DataOption = None,
     tasks: TasksOption = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME|FILE",
+            help="Rank trials by this metric, or by validation on this task: a name or an own table.",
+        ),
+    ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -103,7 +111,7 @@ def sweep(
         "--on-budget": ("cost.on_budget", on_budget),
         "--corpus": ("corpus.path", corpus),
     }
-    given = console.collect_overrides(options, overrides or [])
+    given = console.collect_overrides(options, [*_metric_settings(metric, data), *(overrides or [])])
     if cluster is not None:
         if address is not None or dry_run:
             raise ConfigError("--cluster: must not stand beside --address or --dry-run")
@@ -232,6 +240,15 @@ def space_schema() -> None:
     typer.echo(json.dumps(schema(), indent=2, ensure_ascii=False))
 
 
+def _metric_settings(metric: str | None, data: Path | None) -> list[str]:
+    """Return `--metric` as arguments of `--set`."""
+    if metric is None:
+        return []
+    from raysent.pipeline import metric_values
+
+    return [f"{name}={json.dumps(value)}" for name, value in metric_values(metric, data).items()]
+
+
 def _read_space(name: str, overrides: Sequence[Override]) -> SearchSpace:
     from raysent.sweeps.space import find_space, read_space
 
@@ -246,7 +263,7 @@ def _sweep_on_cluster(
     run: Path | None,
     seed: int | None,
     data: Path | None,
-    tasks: str | None,
+    tasks: list[str] | None,
     is_kept: bool,
     as_json: bool,
 ) -> NoReturn:
@@ -261,7 +278,7 @@ def _sweep_on_cluster(
         run=run or default_run_folder(Path(name).stem),
         seed=seed,
         data=data,
-        tasks=tasks,
+        tasks=None if tasks is None else ",".join(tasks),
         as_json=as_json,
     )
     for note in notes:

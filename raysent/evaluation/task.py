@@ -186,6 +186,11 @@ class Task(ABC):
         return [self] if self.scoring in scorings else []
 
     @property
+    def spec(self) -> str:
+        """What `resolve_tasks` turns into this task again, on any machine that has its files: its name."""
+        return self.name
+
+    @property
     def remarks(self) -> Remarks:
         """What a user should know of the task's rows before scores are read."""
         return Remarks()

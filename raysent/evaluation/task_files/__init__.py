@@ -13,6 +13,7 @@ the model's own vectors.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -37,6 +38,7 @@ from raysent.evaluation.task import (
 from raysent.evaluation.task_files.columns import Columns, find_columns, labels_of, read_targets
 from raysent.evaluation.task_files.division import SPLIT_NAMES, Division, divide, division_warnings
 from raysent.evaluation.task_files.settings import TaskSettings, is_task_file, read_settings
+from raysent.storage import is_remote
 
 __all__ = ["OwnTask", "TaskSettings", "is_task_file", "open_tasks"]
 
@@ -50,6 +52,11 @@ def open_tasks(name: str) -> list[OwnTask]:
     Raises:
         ConfigError: If a setting is wrong.
     """
+    if name.startswith("{"):
+        values = json.loads(name)
+        only, is_similarity = values.pop("only", ""), values.pop("is_similarity", False)
+        settings = validate(TaskSettings, Document(values, source="task"))
+        return [OwnTask(settings=settings, only=only, is_similarity=is_similarity)]
     return [OwnTask(settings=settings) for settings in read_settings(name)]
 
 
@@ -135,6 +142,23 @@ class OwnTask(Task):
             return "similarity"
         return "correlation" if self._columns.score is not None else "accuracy"
 
+    @property
+    def spec(self) -> str:
+        """The absolute path, or the settings as one line of JSON.
+
+        Raises:
+            ConfigError: If the rows are in memory alone.
+        """
+        if self.table is not None:
+            raise ConfigError(f"{self.name}: must be a file to be used here; save the data frame with to_parquet")
+        path = self.settings.path
+        paths = _absolute(path) if isinstance(path, str) else {part: _absolute(one) for part, one in path.items()}
+        values = {**self.settings.model_dump(mode="json", exclude_defaults=True), "path": paths}
+        values |= {"only": self.only} if self.only else {}
+        values |= {"is_similarity": True} if self.is_similarity else {}
+        # A path alone stays readable, and is found by whatever copies the files of a search space.
+        return paths if set(values) == {"path"} and isinstance(paths, str) else json.dumps(values)
+
     def variants(self, scorings: Collection[Scoring]) -> Sequence[Task]:
         """Return one task for each of several labels, and a second task of similarities for scores."""
         columns = self._columns
@@ -186,6 +210,10 @@ class Rows:
 
     data: TaskData
     remarks: Remarks
+
+
+def _absolute(path: str) -> str:
+    return path if is_remote(path) else str(Path(path).expanduser().absolute())
 
 
 def _from_frame(name: str, frame: pd.DataFrame) -> Table:

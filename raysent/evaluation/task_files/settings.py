@@ -105,6 +105,8 @@ def is_task_file(name: str, *, known: Collection[str] = ()) -> bool:
     """
     if name.lower().replace("-", "").replace("_", "") in known:
         return False
+    if name.startswith("{"):
+        return True
     path = _parse_name(name)[1]
     return path.lower().endswith(TASK_FILE_SUFFIXES) or is_table(path) or is_remote(path) or "/" in path
 
