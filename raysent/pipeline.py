@@ -940,10 +940,10 @@ def _read_space(
     space: Space, *, corpus: str | Path | None = None, set: Mapping[str, Any] | None = None, **limits: Any
 ) -> SearchSpace:
     """Return a checked space with what the caller sets."""
+    metric, data = limits.pop("metric", None), limits.pop("data", None)
     unknown = [name for name in limits if name not in _LIMITS]
     if unknown:
         raise ConfigError(f"{unknown[0]}: unknown argument{did_you_mean(unknown[0], _LIMITS)}")
-    metric, data = limits.pop("metric", None), limits.pop("data", None)
     values = {**({} if metric is None else metric_values(metric, data)), **(set or {})}
     overrides = _overrides({**limits, "corpus": None if corpus is None else str(corpus)}, values)
     if isinstance(space, (str, Path)):

@@ -33,7 +33,7 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_scheme_has_the_form_of_one(prefix: str) -> None:
     """A form that begins with the prefix, and three functions."""
     scheme = SCHEMES[prefix]
-    assert scheme.FORM.startswith(f"{prefix}:")
+    assert scheme.FORM.startswith((f"{prefix}:", f"{prefix}[:"))
     assert all(callable(getattr(scheme, name)) for name in ("label", "key", "load"))
 
 

@@ -19,8 +19,10 @@ from raysent.ensembles.result import EnsembleOnTask, EnsembleResult, read_result
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
 from raysent.evaluation.members import ensemble_members, folder_name, model_key
 from raysent.evaluation.probes.features import features_of
+from raysent.evaluation.probes.lexical import predict_lexical
 from raysent.evaluation.records import Record, read_record, record_folder
 from raysent.models import load as load_model
+from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.storage import address_of
 from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER
@@ -108,7 +110,7 @@ class Ensemble(SentenceEncoder):
         if len(columns) != expected or len({len(column) for column in columns}) != 1:
             raise ConfigError(f"{task}: needs {expected} list(s) of equally many sentences; given {len(columns)}")
         predicted = [
-            record.probe.log_probabilities(features_of(member.encoder, columns, kind=kind))
+            _predicted(member.encoder, record, columns, kind=kind)
             for member, record in zip(self.members, records, strict=True)
         ]
         source = f"{address_of(self.folder / ENSEMBLE_FILE)}: {task}"
@@ -141,6 +143,13 @@ class Ensemble(SentenceEncoder):
                 )
             records.append(record)
         return records
+
+
+def _predicted(encoder: SentenceEncoder, record: Record, columns: tuple[list[str], ...], *, kind: str) -> np.ndarray:
+    """Return one member's log-probabilities of new rows, [rows, classes]."""
+    if isinstance(encoder, LexicalModel):
+        return predict_lexical(encoder, record.probe, dict(record.arrays), columns, kind=kind)
+    return record.probe.log_probabilities(features_of(encoder, columns, kind=kind))
 
 
 def load_ensemble(folder: Path) -> Ensemble:

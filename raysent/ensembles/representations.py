@@ -27,7 +27,11 @@ class Blocks(SentenceEncoder):
     def __init__(self, encoders: Sequence[SentenceEncoder]) -> None:
         """Hold the members' encoders, at least one."""
         self.encoders = tuple(encoders)
-        self.sizes = [encoder.get_sentence_embedding_dimension() for encoder in encoders]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of the members' vectors."""
+        return [encoder.get_sentence_embedding_dimension() for encoder in self.encoders]
 
     def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
         """Return the joined vectors, float32 [sentences, dim]; see `SentenceEncoder`."""

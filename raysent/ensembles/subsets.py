@@ -91,7 +91,10 @@ def member_cost(member: Member, records: Sequence[Record]) -> MemberCost:
     per_thousand = []
     for record in records:
         num_sentences = len(record.labels) * (1 if record.kind == "sentence" else 2)
-        per_thousand.append(1e6 * float(record.about["seconds"]["encode_s"]) / num_sentences)
+        seconds = record.about["seconds"]
+        # Records of earlier versions timed the first use of a model.
+        first_use = 1e6 * float(seconds["encode_s"]) / num_sentences
+        per_thousand.append(float(seconds.get("encode_ms_per_1000", first_use)))
     encode_ms = float(np.median(per_thousand))
     if is_scheme_name(member.path):
         return MemberCost(encode_ms=encode_ms, num_bytes=0, training_s=0.0)

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from raysent.evaluation.members import Costs, Member, Model, costs_of, expand
 from raysent.evaluation.probes.features import task_features
-from raysent.evaluation.probes.results import score_interval
-from raysent.evaluation.protocols import PROTOCOLS, fit_probe, protocol_name
+from raysent.evaluation.probes.lexical import fit_lexical
+from raysent.evaluation.probes.results import balance_measures, score_interval
+from raysent.evaluation.protocols import PROTOCOLS, check_rows, fit_probe, protocol_name
 from raysent.evaluation.records import (
     SIMILARITY,
     AnyScore,
@@ -33,6 +36,7 @@ from raysent.evaluation.similarity import VERSION as SIMILARITY_VERSION
 from raysent.evaluation.similarity import score_sets
 from raysent.evaluation.tasks import PROBED, SimilarityData, Task, TaskData, resolve_tasks
 from raysent.models import load as load_model
+from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import content_key
 
@@ -41,6 +45,9 @@ Load = Callable[[str], SentenceEncoder]
 # What is evaluated, the number of evaluations done, and of all.
 Progress = Callable[[str, int, int], None]
 Result = Record | SimilarityScore
+
+_TIMED_SENTENCES = 256
+_TIMED_REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -201,13 +208,32 @@ def run_job(job: Job, *, load: Load = load_model) -> Result:
     return _run_probe(job, job.data, encoder)
 
 
+def _encode_ms(encoder: SentenceEncoder, sentences: Sequence[str]) -> float:
+    """Return the milliseconds to encode 1,000 sentences: the median of repeats on a sample, after a first use."""
+    sample = list(sentences[:_TIMED_SENTENCES])
+    times = []
+    for _ in range(_TIMED_REPEATS):
+        started = time.perf_counter()
+        encoder.encode(sample)
+        times.append(time.perf_counter() - started)
+    return 1e6 * float(np.median(times)) / len(sample)
+
+
 def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
     """Encode the task's sentences, fit its probe, and return the record."""
-    started = time.perf_counter()
-    features = task_features(encoder, data)
-    encoded = time.perf_counter()
-    result = fit_probe(features, data, protocol=job.protocol, source=job.member.path)
+    started, arrays = time.perf_counter(), dict[str, np.ndarray]()
+    encoded = started
+    if isinstance(encoder, LexicalModel):
+        check_rows(data, protocol=job.protocol, model=job.member.name)
+        result, arrays = fit_lexical(encoder, data)
+        result = replace(result, measures={**balance_measures(data, result), **result.measures})
+    else:
+        features = task_features(encoder, data)
+        encoded = time.perf_counter()
+        result = fit_probe(features, data, protocol=job.protocol, source=job.member.path)
     seconds = {"encode_s": encoded - started, "probe_s": time.perf_counter() - encoded}
+    if not isinstance(encoder, LexicalModel):
+        seconds["encode_ms_per_1000"] = _encode_ms(encoder, data.sentences[0])
     about = {
         "settings": PROTOCOLS[job.protocol].settings(),
         "interval": list(score_interval(result, data)),
@@ -233,4 +259,5 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         folds=result.folds,
         probe=result.probe,
         about=about,
+        arrays=arrays,
     )

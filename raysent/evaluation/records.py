@@ -30,6 +30,8 @@ SIMILARITY = "similarity"
 # Libraries whose versions scores may depend on.
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch")
 _PLAIN = ("model", "model_key", "task", "kind", "protocol", "row_hash", "key", "validation", "test", "measures")
+# Begins the names of what `Record.arrays` holds.
+_MODEL_ARRAYS = "model_"
 _ABOUT = ("settings", "interval", "num_unfinished_fits", "versions", "seconds")
 
 
@@ -54,6 +56,7 @@ class Record:
         folds: Log-probabilities per outer fold.
         probe: The probe, fitted on all rows that may train.
         about: Settings, 95 % interval of `test`, versions, seconds, and the model's costs.
+        arrays: What a model without vectors of a fixed size needs to predict, such as its vocabulary.
     """
 
     model: str
@@ -72,6 +75,7 @@ class Record:
     folds: tuple[FoldResult, ...]
     probe: Probe
     about: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def score(self) -> Score:
@@ -225,6 +229,7 @@ def write_record(folder: Path, record: Record) -> None:
         "probe_weights": record.probe.weights,
         "probe_intercepts": record.probe.intercepts,
     }
+    arrays |= {f"{_MODEL_ARRAYS}{name}": value for name, value in record.arrays.items()}
     for number, fold in enumerate(record.folds):
         arrays[f"fold{number}_validation_rows"] = fold.validation_rows
         arrays[f"fold{number}_validation_log_probabilities"] = fold.validation_log_probabilities
@@ -274,6 +279,9 @@ def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
         folds=folds,
         probe=Probe(arrays["probe_weights"], arrays["probe_intercepts"], about["probe_strength"]),
         about={name: about[name] for name in _ABOUT} | {"costs": about.get("costs", {})},
+        arrays={
+            name.removeprefix(_MODEL_ARRAYS): value for name, value in arrays.items() if name.startswith(_MODEL_ARRAYS)
+        },
     )
 
 

@@ -21,9 +21,11 @@ import numpy.typing as npt
 from scipy import stats
 
 from raysent.evaluation.probes.features import encode_columns
+from raysent.evaluation.probes.lexical import lexical_similarities
 from raysent.evaluation.probes.results import pearson
 from raysent.evaluation.records import SimilarityScore
 from raysent.evaluation.task import ScoredSet
+from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
 
 Float32 = npt.NDArray[np.float32]
@@ -61,6 +63,8 @@ def score_sets(encoder: SentenceEncoder, sets: Sequence[ScoredSet], *, model: st
 
 def pair_similarities(encoder: SentenceEncoder, first: list[str], second: list[str]) -> Float64:
     """Return the similarity of each pair of sentences by the encoder's own measure, float64 [rows]."""
+    if isinstance(encoder, LexicalModel):
+        return lexical_similarities(encoder, first, second)
     u, v = encode_columns(encoder, (first, second))
     is_cosine = encoder.similarity_measure == "cosine"
     return np.asarray(cosines(u, v) if is_cosine else encoder.similarity_pairwise(u, v), np.float64)

@@ -63,8 +63,14 @@ class Probe:
 
     def log_probabilities(self, features: np.ndarray) -> np.ndarray:
         """Return log-probabilities [rows, classes] of features [rows, dim]."""
-        margins = np.asarray(features, dtype=np.float32) @ self.weights + self.intercepts
-        return log_probabilities(torch.from_numpy(margins)).numpy()
+        return self.log_probabilities_of_margins(
+            np.asarray(features, dtype=np.float32) @ self.weights + self.intercepts
+        )
+
+    @staticmethod
+    def log_probabilities_of_margins(margins: np.ndarray) -> np.ndarray:
+        """Return log-probabilities, float32 [rows, classes], of margins [rows, outputs]."""
+        return log_probabilities(torch.from_numpy(np.asarray(margins, dtype=np.float32))).numpy()
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,18 @@ def fit_probe(features: np.ndarray, data: TaskData, *, protocol: str = "fast", s
     return replace(result, measures={**balance_measures(data, result), **result.measures})
 
 
+def check_rows(data: TaskData, *, protocol: str, model: str) -> None:
+    """Check that a model without vectors can be evaluated on a task: as `fit_probe` does, and by `fast` alone.
+
+    Raises:
+        ConfigError: If the protocol is another.
+        DataError: If the training rows are all of one class.
+    """
+    if protocol != "fast":
+        raise ConfigError(f"--protocol {protocol}: must be fast for {model}, which has no vectors; leave {model} out")
+    _check_classes(data)
+
+
 def _check_supported(protocol: str, data: TaskData) -> None:
     """Refuse what published protocols do not have: folds of the task's own, and other measures than accuracy."""
     if protocol_name(protocol) == "fast":

@@ -104,7 +104,7 @@ def _targets(data: TaskData) -> Tensor:
     return (torch.from_numpy(data.labels)[:, None] == classes).to(torch.float32)
 
 
-def _folds(data: TaskData, rows: np.ndarray) -> tuple[np.ndarray, int]:
+def fold_numbers(data: TaskData, rows: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the fold of each of some rows, int64 [rows], and the number of folds: the task's own, or drawn."""
     if len(data.folds):
         return data.folds[rows], int(data.folds[rows].max()) + 1
@@ -112,7 +112,7 @@ def _folds(data: TaskData, rows: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _fit_nested(fits: Fits, data: TaskData) -> ProbeResult:
-    drawn, num_folds = _folds(data, np.arange(len(data)))
+    drawn, num_folds = fold_numbers(data, np.arange(len(data)))
     folds = torch.from_numpy(drawn)
     pairs = list(combinations(range(num_folds), 2))
     path = fits.path(torch.stack([(folds != first) & (folds != second) for first, second in pairs], dim=1))
@@ -136,7 +136,7 @@ def _fit_nested(fits: Fits, data: TaskData) -> ProbeResult:
         test = torch.nonzero(folds == outer).squeeze(1)
         tested = log_probabilities(refit.margins[test, :, outer]).numpy()
         results.append(FoldResult(validation_rows, validated_by_best, test.numpy(), tested, STRENGTHS[chosen[outer]]))
-    return _result(results, data, fits.probe(refit, num_folds, STRENGTHS[chosen[-1]]), fits.num_unfinished)
+    return result_of_folds(results, data, fits.probe(refit, num_folds, STRENGTHS[chosen[-1]]), fits.num_unfinished)
 
 
 def _pair_numbers(pairs: Sequence[tuple[int, int]], num_folds: int) -> Tensor:
@@ -157,7 +157,7 @@ def _refit(fits: Fits, folds: Tensor, path: Solution, starts: Sequence[int], cho
 
 def _fit_train_test(fits: Fits, data: TaskData) -> ProbeResult:
     folds = torch.full((len(data.labels),), NOT_TRAINED)
-    drawn, num_folds = _folds(data, data.train)
+    drawn, num_folds = fold_numbers(data, data.train)
     folds[data.train] = torch.from_numpy(drawn)
     path = fits.path((folds[:, None] != torch.arange(num_folds)) & (folds != NOT_TRAINED)[:, None])
     margins = fits.margins(path)
@@ -170,7 +170,7 @@ def _fit_train_test(fits: Fits, data: TaskData) -> ProbeResult:
     refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([STRENGTHS[best]]), start)
     tested = log_probabilities(fits.margins(refit)[data.test, :, 0]).numpy()
     result = FoldResult(data.train, candidates[best].numpy(), data.test, tested, STRENGTHS[best])
-    return _result([result], data, fits.probe(refit, 0, STRENGTHS[best]), fits.num_unfinished)
+    return result_of_folds([result], data, fits.probe(refit, 0, STRENGTHS[best]), fits.num_unfinished)
 
 
 def _fit_given_splits(fits: Fits, data: TaskData) -> ProbeResult:
@@ -179,7 +179,7 @@ def _fit_given_splits(fits: Fits, data: TaskData) -> ProbeResult:
     best, _ = _choose(candidates, data.labels[data.validation], metric=data.metric)
     tested = log_probabilities(margins[data.test, :, best]).numpy()
     result = FoldResult(data.validation, candidates[best].numpy(), data.test, tested, STRENGTHS[best])
-    return _result([result], data, fits.probe(path, best, STRENGTHS[best]), fits.num_unfinished)
+    return result_of_folds([result], data, fits.probe(path, best, STRENGTHS[best]), fits.num_unfinished)
 
 
 def _fit_scored_pairs(fits: Fits, data: TaskData) -> ProbeResult:
@@ -208,7 +208,8 @@ def _choose(candidates: Sequence[Tensor], labels: np.ndarray, *, metric: Metric)
     return int(scores.argmax()), scores
 
 
-def _result(results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int) -> ProbeResult:
+def result_of_folds(results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int) -> ProbeResult:
+    """Return the result of outer folds, with the mean of their validation scores and the score of all test rows."""
     validation = [
         class_score(fold.validation_log_probabilities, data.labels[fold.validation_rows], metric=data.metric)
         for fold in results

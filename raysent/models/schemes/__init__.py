@@ -7,6 +7,7 @@ part of `FORM` before the colon. Every command that takes a model takes such a n
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from raysent.errors import ConfigError
@@ -21,7 +22,8 @@ class Scheme(Protocol):
     the name, and compares the key before it loads the model again.
 
     Attributes:
-        FORM: How a name is written, for messages, such as `hash:DIM`.
+        FORM: How a name is written, for messages, such as `hash:DIM`; or `tfidf[:chars]` where the part after the
+            colon may be left out.
     """
 
     FORM: str
@@ -49,7 +51,7 @@ class Scheme(Protocol):
 
 
 def _by_prefix(module: Any) -> Mapping[str, Scheme]:
-    prefix, colon, _ = str(getattr(module, "FORM", "")).partition(":")
+    prefix, colon, _ = str(getattr(module, "FORM", "")).replace("[:", ":").partition(":")
     if not (prefix and colon):
         raise ConfigError(f"{getattr(module, '__name__', module)}: must define FORM, such as 'hash:DIM'")
     return {prefix: module}
@@ -64,7 +66,11 @@ def find_scheme(name: str) -> tuple[Scheme, str] | None:
     A colon alone makes no scheme: a drive letter or a folder's name may have one, so the prefix must be registered.
     """
     prefix, colon, rest = name.partition(":")
-    return (SCHEMES[prefix], rest) if colon and prefix in SCHEMES else None
+    if prefix not in SCHEMES:
+        return None
+    # Where the part after the colon may be left out, a folder of that name comes first.
+    is_bare = not colon and SCHEMES[prefix].FORM.startswith(f"{prefix}[") and not Path(name).exists()
+    return (SCHEMES[prefix], rest) if colon or is_bare else None
 
 
 def is_scheme_name(name: str) -> bool:

@@ -1,0 +1,82 @@
+"""`start:PATH`: a trained model with the values that it had before its first step; what training added is the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from raysent.errors import ArtifactError, ConfigError
+from raysent.models.embeddings import WordTable
+from raysent.models.files import TENSORS_FILE
+from raysent.models.model import SentenceModel
+from raysent.storage import address_of, content_key, file_sha256, open_folder, read_json
+from raysent.storage.layout import MODEL_FILE, RUN_FILE, VOCABULARY_FILE
+
+FORM = "start:PATH"
+
+
+def label(rest: str) -> str:
+    """Return the name with the last part of the path."""
+    return f"start:{Path(rest).name}"
+
+
+def key(rest: str) -> str:
+    """Return a key of the configuration, the vocabulary and the seed, and of word vectors that are not trained."""
+    folder = model_folder(rest)
+    files = [file_sha256(folder / name) for name in (MODEL_FILE, VOCABULARY_FILE, TENSORS_FILE)]
+    return content_key("start", *files, _seed(folder))
+
+
+def load(rest: str) -> SentenceModel:
+    """Return the model at its start.
+
+    Raises:
+        ArtifactError: If the folder holds no trained model.
+        ConfigError: If its first word vectors cannot be made again without its corpus.
+    """
+    folder = model_folder(rest)
+    trained = SentenceModel.load(folder)
+    record = trained.record
+
+    def vectors_of_corpus(dim: int) -> npt.NDArray[np.float32]:
+        tables = (module for tower in trained.towers for module in tower.modules() if isinstance(module, WordTable))
+        kept = next((one.weight for one in tables if one.weight.shape[1] == dim and not one.weight.requires_grad), None)
+        if kept is None:
+            raise ConfigError(f"start:{rest}: its first word vectors were counted from its corpus and are not kept")
+        vectors: npt.NDArray[np.float32] = kept.detach().numpy()
+        return vectors
+
+    return SentenceModel.build(
+        record.config,
+        trained.vocabulary,
+        seed=_seed(folder),
+        word_vectors=vectors_of_corpus,
+        max_length=record.max_length,
+        num_classes=record.num_classes,
+        word_counts=None,
+    ).eval()
+
+
+def model_folder(name: str) -> Path:
+    """Return the folder of a trained model's files.
+
+    Raises:
+        ArtifactError: If there is none.
+    """
+    path = open_folder(name)
+    found = next((place for place in (path, path / "model") if (place / MODEL_FILE).is_file()), None)
+    if found is None:
+        raise ArtifactError(f"{address_of(path)}: holds no {MODEL_FILE}; name a training or a trial")
+    return found
+
+
+def _seed(folder: Path) -> int:
+    """Return the seed of the training that wrote a model."""
+    for place in (folder, folder.parent):
+        if (place / RUN_FILE).is_file():
+            return int(read_json(place / RUN_FILE)["seed"])
+    raise ArtifactError(
+        f"start:{address_of(folder)}: has no {RUN_FILE}, which holds its seed; name a training or a trial"
+    )

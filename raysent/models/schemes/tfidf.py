@@ -1,0 +1,85 @@
+"""`tfidf` and `tfidf:chars`: words or characters weighted by TF-IDF, the baseline that any encoder should beat.
+
+It has no vectors of a fixed size: a task's own texts decide its vocabulary. So it answers tasks, as a model or as a
+member of an ensemble, and compares pairs of texts; it cannot encode.
+"""
+
+from __future__ import annotations
+
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from raysent.errors import ConfigError, did_you_mean
+from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.storage import content_key
+
+FORM = "tfidf[:chars]"
+
+# Words and pairs of words; or parts of words, of one to four characters.
+_ANALYZERS = {
+    "words": {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"\S+"},
+    "chars": {"analyzer": "char_wb", "ngram_range": (1, 4)},
+}
+_VERSION = 1
+
+
+def label(rest: str) -> str:
+    """Return the name itself."""
+    return "tfidf" if _analyzer(rest) == "words" else f"tfidf:{rest}"
+
+
+def key(rest: str) -> str:
+    """Return a key of the name, which determines the predictions of a task."""
+    return content_key(_VERSION, f"tfidf:{_analyzer(rest)}")
+
+
+def load(rest: str) -> LexicalModel:
+    """Return the model.
+
+    Raises:
+        ConfigError: If there is no such model.
+    """
+    return LexicalModel(_analyzer(rest))
+
+
+def _analyzer(rest: str) -> str:
+    name = rest or "words"
+    if name not in _ANALYZERS:
+        raise ConfigError(f"tfidf:{rest}: unknown form of tfidf{did_you_mean(rest, _ANALYZERS)}")
+    return name
+
+
+class LexicalModel(SentenceEncoder):
+    """A model whose features are those of a task's own texts.
+
+    Attributes:
+        analyzer: ``words`` or ``chars``.
+    """
+
+    def __init__(self, analyzer: str) -> None:
+        """Make a model of words or characters."""
+        self.analyzer = analyzer
+
+    def vectorizer(self, vocabulary: dict[str, int] | None = None) -> TfidfVectorizer:
+        """Return a vectorizer of these words or characters, not fitted."""
+        options = _ANALYZERS[self.analyzer]
+        return TfidfVectorizer(lowercase=True, sublinear_tf=True, vocabulary=vocabulary, **options)
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
+        """Refuse to encode.
+
+        Raises:
+            ConfigError: Always.
+        """
+        del sentences, batch_size
+        raise ConfigError(
+            "tfidf: cannot encode, as it has no vectors of a fixed size; it answers tasks: use it with evaluate, "
+            "ensemble or predict"
+        )
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Refuse, as `encode_texts`.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError("tfidf: has no vectors of a fixed size; name a trained model")

@@ -1,0 +1,74 @@
+"""Baselines as models: TF-IDF on every kind of task, words of a model, and a model at its start."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raysent.ensembles import combine, load_ensemble
+from raysent.errors import ConfigError
+from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.probes.lexical import fit_lexical, lexical_similarities
+from raysent.evaluation.protocols import fit_probe
+from raysent.evaluation.task_files import OwnTask
+from raysent.models import load
+from raysent.models.schemes.tfidf import LexicalModel
+
+
+def frame(number: int = 90, num_classes: int = 2) -> pd.DataFrame:
+    """Return labelled texts whose class one word shows, most of the time."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(number) % num_classes
+    words = [["red", "tall"], ["blue", "short"], ["green", "wide"]]
+    shown = np.where(generator.uniform(size=number) < 0.9, labels, generator.integers(num_classes, size=number))
+    texts = [f"a {generator.choice(words[one])} thing number {row % 17}" for row, one in enumerate(shown)]
+    return pd.DataFrame({"text": texts, "label": [f"c{label}" for label in labels]})
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("split", [None, {"validation": 0.0, "test": 0.3}, {"validation": 0.2, "test": 0.3}])
+def test_tfidf_keeps_the_folds_of_fast(num_classes, split):
+    """Its predictions stand on the same rows as those of an encoder, so that both can be members of an ensemble."""
+    task = OwnTask(frame(num_classes=num_classes), name="own", split=split, folds=None if split else 4)
+    data = task.load()
+    result, _ = fit_lexical(LexicalModel("words"), data)
+    assert result.test > 60
+    other = fit_probe(np.random.default_rng(0).normal(size=(90, 3)).astype(np.float32), data)
+    for mine, its in zip(result.folds, other.folds, strict=True):
+        assert np.array_equal(mine.validation_rows, its.validation_rows)
+        assert np.array_equal(mine.test_rows, its.test_rows)
+        assert mine.test_log_probabilities.shape == its.test_log_probabilities.shape
+        assert np.allclose(np.exp(mine.validation_log_probabilities).sum(axis=1), 1, atol=1e-5)
+
+
+def test_tfidf_scores_pairs_and_compares_them():
+    """Equal texts have cosine 1, texts without a common word 0; a probe predicts the scores of pairs."""
+    assert lexical_similarities(LexicalModel("words"), ["a b", "a b"], ["a b", "c d"]).round(6).tolist() == [1.0, 0.0]
+    generator = np.random.default_rng(0)
+    same = generator.integers(0, 6, size=80)
+    pairs = pd.DataFrame(
+        {
+            "sentence1": [" ".join(f"w{row}{place}" for place in range(5)) for row in range(80)],
+            "sentence2": [" ".join(f"w{row}{place + 5 - one}" for place in range(5)) for row, one in enumerate(same)],
+            "score": same.astype(float),
+        }
+    )
+    result, _ = fit_lexical(LexicalModel("chars"), OwnTask(pairs, name="own").load())
+    assert -100 <= result.test <= 100
+    assert result.measures["pearson"] == result.test
+
+
+def test_tfidf_is_a_member_that_predicts_and_cannot_encode(tmp_path):
+    """The saved ensemble predicts new rows with its words; its vectors are refused in one line."""
+    path = tmp_path / "own.csv"
+    frame().to_csv(path, index=False)
+    combine(["tfidf", "hash:10"], output=tmp_path / "both", tasks=[str(path) + ":folds=4"])
+    both = load_ensemble(tmp_path / "both")
+    assert both.predict("own", ["a red tall thing", "a blue short thing"]) == ["c0", "c1"]
+    with pytest.raises(ConfigError, match=r"^tfidf: cannot encode, as it has no vectors of a fixed size"):
+        both.encode(["a red thing"])
+    with pytest.raises(ConfigError, match=r"^--protocol senteval: must be fast for tfidf"):
+        Evaluator(tmp_path / "out", protocol="senteval").evaluate(["tfidf"], [str(path)])
+    with pytest.raises(ConfigError, match=r"^tfidf:word: unknown form of tfidf; did you mean 'words'\?$"):
+        load("tfidf:word")
