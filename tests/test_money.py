@@ -10,7 +10,7 @@ from command import SPACE, CommandLine
 from raysent.config import parse_yaml
 from raysent.cost import CostConfig, Ledger, own_price
 from raysent.simulation import compare_estimate, estimate_locally
-from raysent.storage import write_json
+from raysent.storage import Lines, write_json
 from raysent.sweeps.cost_tracker import CostTracker
 from raysent.sweeps.record import SweepRecord, save_record
 from raysent.sweeps.space import parse_space
@@ -78,11 +78,11 @@ def test_cost_report_sums_the_ledger(raysent, tmp_path):
 def test_cost_report_shows_the_cost_of_a_killed_driver(raysent, tmp_path):
     """Time without a closing line is charged at worst, and shown."""
     _swept(tmp_path / "run")
-    with (tmp_path / "run" / "ledger.jsonl").open("a") as stream:
-        ledger = Ledger(lambda entry: stream.write(json.dumps(entry) + "\n"))
-        ledger.open("b", own_price(3600.0), now_s=0)
-        past = [{**entry, "entry": "node"} for entry in map(json.loads, _lines(ledger))]
-        Ledger(lambda entry: stream.write(json.dumps(entry) + "\n"), past=past, window_s=5.0)
+    lines = Lines(tmp_path / "run" / "ledger.jsonl")
+    ledger = Ledger(lines.append)
+    ledger.open("b", own_price(3600.0), now_s=0)
+    past = [{**entry, "entry": "node"} for entry in map(json.loads, _lines(ledger))]
+    Ledger(lines.append, past=past, window_s=5.0)
     assert "assumed 5.00 usd for machines that a killed driver left" in raysent("cost", "report", "run").out
 
 

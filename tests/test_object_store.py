@@ -123,7 +123,7 @@ def test_open_folder_reports_a_missing_line(store):
     folder.mkdir(parents=True)
     lines = Lines(folder / "journal.jsonl")
     for number in range(3):
-        lines.append(number)
+        lines.append({"number": number})
     store.delete_object(Bucket=BUCKET, Key="a/run/journal.jsonl/000000001.json")
     with pytest.raises(
         ArtifactError, match=f"^{RUN}/journal.jsonl/000000001.json: no such object, but later lines exist"

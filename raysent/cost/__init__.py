@@ -8,7 +8,7 @@ config.py   the section `cost` of a search space
 
 from raysent.cost.budget import Budget, Funds
 from raysent.cost.config import CostConfig, Duration, parse_duration, parse_money
-from raysent.cost.ledger import Bill, Entry, Ledger, TrialCost, bill_of, bill_values, verdict
+from raysent.cost.ledger import Bill, Entry, Ledger, TrialCost, bad_entry, bill_of, bill_values, verdict
 from raysent.cost.prices import (
     MACHINES,
     MARKET_LABEL,
@@ -40,6 +40,7 @@ __all__ = [
     "Prices",
     "SpotUsd",
     "TrialCost",
+    "bad_entry",
     "bill_of",
     "bill_values",
     "num_affordable",

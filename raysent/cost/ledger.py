@@ -11,6 +11,7 @@ returns the sums of all lines: spent, lost to interruptions, and the cost of the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -260,6 +261,59 @@ def bill_of(entries: Sequence[Entry]) -> Bill:
         trial_costs=costs,
         history=tuple(_history(entries)),
     )
+
+
+def bad_entry(entries: Sequence[Entry]) -> tuple[int, str] | None:
+    """Return the first entry that no ledger has, by its place from 0 and what must hold, or None.
+
+    Amounts are finite numbers from 0. The only negative one is the refund of a spot machine that was interrupted in
+    its first hour: it closes the machine and is what the machine was charged.
+    """
+    charged: dict[str, float] = {}
+    for place, entry in enumerate(entries):
+        reason = _bad_amount(entry) or (_bad_node(entry, charged) if entry["entry"] == "node" else "")
+        if reason:
+            return place, reason
+    return None
+
+
+# Kind of entry -> its amounts.
+_AMOUNTS = {
+    "node": ("seconds", "usd", "usd_per_hour", "worst_usd_per_hour"),
+    "trial": ("seconds", "usd", "steps", "rung"),
+}
+_TEXTS = {"node": ("node", "market", "why"), "trial": ("trial",)}
+
+
+def _bad_amount(entry: Any) -> str:
+    """Return what must hold for the keys of an entry and does not; empty if all do."""
+    kind = entry.get("entry") if isinstance(entry, dict) else None
+    if kind not in _AMOUNTS:
+        return f"must be an entry of kind node or trial; it is {kind!r}"
+    missing = next((name for name in _TEXTS[kind] if not isinstance(entry.get(name), str)), None)
+    if missing is not None:
+        return f"{missing}: must be text; it is {entry.get(missing)!r}"
+    for name in _AMOUNTS[kind]:
+        value = entry.get(name)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        if not is_number:
+            return f"{name}: must be a finite number; it is {value!r}"
+        if value < 0 and (kind, name) != ("node", "usd") and name not in ("steps", "seconds"):
+            return f"{name}: must be a number from 0; it is {value!r}"
+    return ""
+
+
+def _bad_node(entry: Entry, charged: dict[str, float]) -> str:
+    """Return what is wrong with a machine's amount, given what machines were charged; adds the amount to that."""
+    node, usd = entry["node"], entry["usd"]
+    before = charged.get(node, 0.0)
+    charged[node] = before + usd if entry.get("is_open") else 0.0
+    if usd >= 0:
+        return ""
+    is_refund = entry["why"].startswith(INTERRUPTED) and entry["market"] == "spot" and not entry.get("is_open")
+    if not is_refund or abs(usd + before) > 1e-6 * max(1.0, before):
+        return f"usd: must be a number from 0, or the refund of a machine's {before:.6g}; it is {usd!r}"
+    return ""
 
 
 def verdict(estimate: Mapping[str, float], *, spent_usd: float) -> str:

@@ -6,37 +6,47 @@ half a file. Append-only files are the exception: their reader drops an incomple
 disk.py          errors of the file system, temporary files, the cache folder
 object_store.py  objects of any S3 endpoint, and its errors
 mirror.py        working folders of s3:// addresses, and their synchronization
-files.py         text, JSON, tensors, arrays; append-only files
+files.py         text, JSON, tensors, arrays
+lines.py         append-only files of hashed lines
 lease.py         exclusive access to a run
 layout.py        names of the files and folders of a run
 """
 
 from raysent.storage.disk import cache_folder, storage_errors
 from raysent.storage.files import (
-    Lines,
-    append_json_line,
     atomic_write,
     content_key,
     file_sha256,
     load_arrays,
     load_tensors,
     read_json,
-    read_json_lines,
     save_arrays,
     save_tensors,
     tensor_types,
     write_json,
-    write_json_line,
     write_text,
 )
 from raysent.storage.layout import CHECKPOINT_FOLDER, LOCK_FILE
 from raysent.storage.lease import Lease, is_locked
+from raysent.storage.lines import (
+    Checked,
+    Damage,
+    Lines,
+    append_json_line,
+    check_lines,
+    num_lines,
+    read_json_lines,
+    repair_lines,
+    write_json_line,
+)
 from raysent.storage.mirror import address_of, open_folder, refresh, remove, remove_folder, to_uri
 from raysent.storage.object_store import RemoteObject, is_remote, list_s3, s3_errors
 
 __all__ = [
     "CHECKPOINT_FOLDER",
     "LOCK_FILE",
+    "Checked",
+    "Damage",
     "Lease",
     "Lines",
     "RemoteObject",
@@ -44,6 +54,7 @@ __all__ = [
     "append_json_line",
     "atomic_write",
     "cache_folder",
+    "check_lines",
     "content_key",
     "file_sha256",
     "is_locked",
@@ -51,12 +62,14 @@ __all__ = [
     "list_s3",
     "load_arrays",
     "load_tensors",
+    "num_lines",
     "open_folder",
     "read_json",
     "read_json_lines",
     "refresh",
     "remove",
     "remove_folder",
+    "repair_lines",
     "s3_errors",
     "save_arrays",
     "save_tensors",

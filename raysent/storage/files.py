@@ -1,9 +1,4 @@
-"""Files of a run: text, JSON, tensors and arrays written atomically, and append-only JSON lines.
-
-On disk, each appended line is flushed before the caller acts on it, and a reader drops an incomplete last line, left by
-a killed writer. In a bucket, each line is an object of its own that is only created, never replaced: of two writers of
-the same file, one gets an error.
-"""
+"""Files of a run that are written atomically: text, JSON, tensors and arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors
@@ -21,8 +16,7 @@ import safetensors
 from raysent import reading
 from raysent.errors import ArtifactError
 from raysent.storage.disk import storage_errors, temporary_beside
-from raysent.storage.mirror import address_of, commit, line_address, locked
-from raysent.storage.object_store import conditional_put
+from raysent.storage.mirror import address_of, commit
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +50,12 @@ def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 text file atomically."""
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file atomically."""
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -146,85 +146,3 @@ def content_key(*parts: Any) -> str:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()[:16]
-
-
-class Lines:
-    """An append-only file of JSON lines with one writer."""
-
-    def __init__(self, path: Path) -> None:
-        """Open a file after its last complete line; the folder must exist.
-
-        Raises:
-            ArtifactError: If it cannot be written.
-        """
-        self.path = path
-        with storage_errors(address_of(path)):
-            _cut_incomplete_line(path)
-            path.touch()
-            self._num_lines = path.read_bytes().count(b"\n")
-
-    def append(self, value: Any) -> None:
-        """Append one line; to the bucket first, if the file is in one.
-
-        Raises:
-            ArtifactError: If the disk or the object store refuses, or another process has written the line.
-        """
-        address = line_address(self.path, self._num_lines)
-        with contextlib.nullcontext() if address is None else locked(self.path.parent):
-            if address is not None and not conditional_put(address, json_line(value).encode()):
-                raise ArtifactError(
-                    f"{address_of(self.path)}: another process has continued this run since; let that one finish"
-                )
-            with storage_errors(address_of(self.path)), self.path.open("a", encoding="utf-8") as stream:
-                write_json_line(stream, value)
-        self._num_lines += 1
-
-
-def json_line(value: Any) -> str:
-    """Return a value as one line of JSON; NaN raises a ValueError."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def write_json_line(stream: IO[str], value: Any) -> None:
-    """Write one line to an open file and flush it to disk."""
-    stream.write(json_line(value))
-    stream.flush()
-    os.fsync(stream.fileno())
-
-
-def append_json_line(path: Path, value: Any) -> None:
-    """Append a line to a short file with one writer; the file is rewritten atomically."""
-    lines = "".join(map(json_line, read_json_lines(path))) if path.exists() else ""
-    write_text(path, lines + json_line(value))
-
-
-def read_json_lines(path: Path) -> list[Any]:
-    """Read an append-only file; an incomplete last line, left by a killed writer, is dropped.
-
-    Raises:
-        ArtifactError: If it is missing or a line before the last is not JSON.
-    """
-    name = address_of(path)
-    lines = reading.read_bytes(path, name=name).decode("utf-8", errors="replace").split("\n")
-    values = []
-    complete, incomplete = lines[:-1], lines[-1]
-    for number, line in enumerate(complete, start=1):
-        try:
-            values.append(reading.parse_json(line))
-        except ValueError:
-            is_last = number == len(complete) and not incomplete
-            if is_last:
-                break
-            raise ArtifactError(f"{name}:{number}: not JSON; another program changed the file") from None
-    return values
-
-
-def _cut_incomplete_line(path: Path) -> None:
-    """Truncate the file after its last complete line, so that the next line starts on a line of its own."""
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    num_complete = data.rfind(b"\n") + 1
-    if num_complete < len(data):
-        with path.open("r+b") as stream:
-            stream.truncate(num_complete)

@@ -1,7 +1,7 @@
 """Names of the files and folders that commands write in a run's folder.
 
 a training   run.json reports.jsonl outcome.json model.json model.safetensors vocabulary.txt checkpoint/
-a sweep      sweep.json journal.jsonl ledger.jsonl trials.csv trials/0000/ ... estimate.json tensorboard/
+a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trials/0000/ ... estimate.json tensorboard/
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
 any of them  evaluation/ analyses/ neighbours.json report.html
 a code       code.json code.safetensors
@@ -22,6 +22,8 @@ COMPOSITION_FILE = "composition.json"
 SWEEP_FILE = "sweep.json"
 JOURNAL_FILE = "journal.jsonl"
 LEDGER_FILE = "ledger.jsonl"
+# How many lines journal and ledger had at the end of the last session.
+WRITTEN_FILE = "written.json"
 TRIALS_FILE = "trials.csv"
 TRIALS_FOLDER = "trials"
 ESTIMATE_FILE = "estimate.json"

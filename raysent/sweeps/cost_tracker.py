@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, Prices
-from raysent.errors import BudgetError, RaysentError
-from raysent.storage import Lines, read_json_lines
-from raysent.storage.layout import LEDGER_FILE
+from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, Prices, bad_entry
+from raysent.errors import ArtifactError, BudgetError, RaysentError
+from raysent.storage import Lines, address_of, num_lines, read_json_lines
+from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE
 from raysent.sweeps.trial import Trial
 
 # What was owed when nothing could be written to the ledger any more; stays on the driver's machine.
@@ -43,6 +43,7 @@ class CostTracker:
         prices: Prices | None = None,
         elapsed_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        num_events: Callable[[], int] | None = None,
     ) -> None:
         """Take up the ledger of a run folder.
 
@@ -53,6 +54,8 @@ class CostTracker:
             prices: Knows what each costs; None for what `config` alone says.
             elapsed_s: Seconds since the sweep was begun.
             clock: Seconds that never go back, whatever is done to the machine's time of day.
+            num_events: Returns how many lines the journal has, which each line of the ledger records; None if the
+                journal does not grow meanwhile.
         """
         self.prices = prices or Prices(config)
         self.num_slots = 1
@@ -60,6 +63,8 @@ class CostTracker:
         self._path, self._owed_path = folder / LEDGER_FILE, folder / OWED_FILE
         self._owed: list[Entry] | None = None
         self._lines = Lines(self._path)
+        num_so_far = num_lines(folder / JOURNAL_FILE)
+        self._lines.seen = lambda: {"journal": num_events() if num_events is not None else num_so_far}
         self._settle()
         past = read_ledger(folder)
         self._known = {entry["node"] for entry in past if entry["entry"] == "node"}
@@ -91,6 +96,10 @@ class CostTracker:
         if is_due:
             self.on_tick(funds)
         return funds
+
+    def written(self) -> tuple[int, float]:
+        """Return the lines of the ledger and their sum in dollars."""
+        return self._lines.num_lines, round(self.ledger.spent_usd, 6)
 
     def trial_usd(self, trial: Trial, seconds: float) -> float:
         """Return what a trial has cost when it has trained for so many seconds: its share of the machines' time."""
@@ -208,10 +217,14 @@ def read_ledger(folder: Path) -> list[Entry]:
     """Return the lines of a run folder's ledger; none where nothing has been spent.
 
     Raises:
-        ArtifactError: If a line other than a torn last one is not JSON.
+        ArtifactError: If a line is not as it was written, or is none that a ledger has.
     """
     path = folder / LEDGER_FILE
-    return read_json_lines(path) if path.exists() else []
+    entries = read_json_lines(path) if path.exists() else []
+    problem = bad_entry(entries)
+    if problem is not None:
+        raise ArtifactError(f"{address_of(path)}:{problem[0] + 1}: {problem[1]}; another program changed the file")
+    return entries
 
 
 def _sums(entries: Iterable[Entry], name: str) -> dict[str, int]:

@@ -23,9 +23,10 @@ from raysent.config import Override
 from raysent.cost import Budget, Funds, Prices, SpotUsd
 from raysent.errors import ArtifactError, RaysentError
 from raysent.storage import address_of, is_locked, refresh, remove, to_uri
-from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, LOCK_FILE, RUN_FILE, SWEEP_FILE, TRIALS_FILE
+from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, LOCK_FILE, RUN_FILE, SWEEP_FILE, TRIALS_FILE, WRITTEN_FILE
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, metered, spent_usd
+from raysent.sweeps.integrity import note_written, verify_run
 from raysent.sweeps.journal import Journal, Listener, read_events, session_lengths
 from raysent.sweeps.journal_replay import budget_values
 from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
@@ -228,7 +229,7 @@ def _remove_unbegun(folder: Path) -> None:
     with contextlib.suppress(RaysentError, OSError):
         if is_locked(folder) or any(event["event"] == "suggested" for event in read_events(folder)):
             return
-        for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, TRIALS_FILE, LOCK_FILE):
+        for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, WRITTEN_FILE, TRIALS_FILE, LOCK_FILE):
             remove(folder / name)
         folder.rmdir()  # refuses where anything else is in it
 
@@ -246,6 +247,7 @@ def _sweep(
     trackers = make_trackers(space, folder)
     journal = Journal(folder, listeners=[*([] if listener is None else [listener]), trackers])
     try:
+        verify_run(folder)
         controller = SweepController(space, seed=record.seed, write=journal.write, past=journal.past, budget=budget)
         interrupted = False
         if not controller.is_complete:
@@ -253,13 +255,16 @@ def _sweep(
                 if record.address is not None:
                     check_files(space, folder)
                 plan = share(space, num_trials=_num_left(controller), prices=prices)
-                with _meter(record, folder, prices) as cost_tracker:
+                with _meter(record, folder, prices, journal) as cost_tracker:
+                    journal.follow(cost_tracker.written)
                     cost_tracker.on_tick = _fallback(controller, budget, plan, request_on_demand)
                     interrupted = _sit(record, folder, controller, cost_tracker, journal, plan)
                     refresh(folder)  # with what other machines trained; they stand there meanwhile
                     if controller.closed and not interrupted:
                         controller.abandon()
-                    journal.write("interrupted" if interrupted else "completed", reason=controller.closed)
+                # After the last line of the ledger, so that the journal has seen all of it.
+                journal.write("interrupted" if interrupted else "completed", reason=controller.closed)
+        note_written(folder)
         for trial in controller.trials.values():
             if trial.status == "stopped":
                 # It will never go on; what it needed for that is most of its folder.
@@ -332,10 +337,17 @@ def _num_left(controller: SweepController) -> int:
     return max(1, controller.space.limits.trials - begun)
 
 
-def _meter(record: SweepRecord, folder: Path, prices: Prices) -> CostTracker:
+def _meter(record: SweepRecord, folder: Path, prices: Prices, journal: Journal) -> CostTracker:
     """Return the meter of a sweep's machines: every node of the cluster that it runs on."""
     elapsed_s = max(0.0, time.time() - record.started)
-    return CostTracker(folder, record.space.cost, nodes=alive_nodes, prices=prices, elapsed_s=elapsed_s)
+    return CostTracker(
+        folder,
+        record.space.cost,
+        nodes=alive_nodes,
+        prices=prices,
+        elapsed_s=elapsed_s,
+        num_events=lambda: journal.num_lines,
+    )
 
 
 def _clock(space: SearchSpace, earlier_s: float) -> Callable[[], bool]:

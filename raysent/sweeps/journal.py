@@ -1,7 +1,7 @@
 """The append-only record of a sweep: every suggestion, report, decision and outcome, written before it takes effect.
 
-One JSON object a line. What a line says is all that a resumed sweep needs; nothing of Ray's or Optuna's own state is
-read back.
+One JSON object a line, numbered and hashed as `raysent.storage.lines` describes. What a line says is all that a resumed
+sweep needs; nothing of Ray's or Optuna's own state is read back.
 
     session    a driver took up the sweep            trials, concurrent, earlier_s, spent_usd, prices, budget
     suggested  a trial was drawn                     trial, number, attempts, params, seed
@@ -66,6 +66,15 @@ class Journal:
             listener(line)
         return line
 
+    @property
+    def num_lines(self) -> int:
+        """Lines so far."""
+        return self._lines.num_lines
+
+    def follow(self, ledger: Callable[[], tuple[int, float]] | None) -> None:
+        """Write into each line from now on how many lines the ledger has, and what they sum up to in dollars."""
+        self._lines.seen = dict if ledger is None else lambda: {"ledger": list(ledger())}
+
     def close(self) -> None:
         """Let others go on with the run."""
         self._lease.release()
@@ -75,7 +84,7 @@ def read_events(folder: Path) -> Iterator[Event]:
     """Yield the events of a run folder; none where nothing has been written.
 
     Raises:
-        ArtifactError: If a line other than a torn last one is not JSON.
+        ArtifactError: If a line is not as it was written; an incomplete last one is left out.
     """
     path = folder / JOURNAL_FILE
     if path.exists():

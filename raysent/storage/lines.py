@@ -1,0 +1,368 @@
+"""Append-only files of JSON lines: written line by line to disk, numbered and hashed, and verified when they are read.
+
+A line of a journal or a ledger ends with three keys that readers check and leave out:
+
+    {"event": "started", "trial": "0000", "line": 3, "seen": {"ledger": [7, 0.25]}, "hash": "5f0c2f7b1d3a9e64"}
+
+`line` counts from 0. `hash` is the start of the SHA-256 of all bytes of the file up to it, so that no line can be
+changed, removed, doubled or moved unnoticed. `seen` is how much of another file existed when the line was written;
+`raysent.sweeps.integrity` compares both, which finds lines that are missing at an end. A line may also be a batch,
+`{"entries": [...], "line": ...}`, which readers take apart. Files of version 0.1 have none of this and are read as they
+are; lines that are added to them have hashes of everything before.
+
+On disk, each line is flushed before the caller acts on it, and a reader drops an incomplete last line, left by a killed
+writer. In a bucket, each line is an object of its own that is only created, never replaced: of two writers of the same
+file, one gets an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from raysent import reading
+from raysent.errors import ArtifactError
+from raysent.storage.disk import storage_errors
+from raysent.storage.files import write_text
+from raysent.storage.mirror import address_of, line_address, locked
+from raysent.storage.object_store import conditional_put
+
+_HASH_DIGITS = 16
+# The keys that a line has beside its entries.
+_FRAME = frozenset({"line", "seen", "hash"})
+_END = re.compile(rb', "hash": "([0-9a-f]{16})"\}$')
+_HAS_END = re.compile(rb'"hash": "[0-9a-f]{16}"')
+
+
+@dataclass(frozen=True)
+class Line:
+    """A verified line.
+
+    Attributes:
+        entries: Its entries, one unless it is a batch.
+        seen: What `seen` of the line says; empty for a line without a hash.
+        is_hashed: Whether it has a number and a hash.
+    """
+
+    entries: tuple[Any, ...]
+    seen: Mapping[str, Any]
+    is_hashed: bool
+
+
+@dataclass(frozen=True)
+class Damage:
+    """The first line of a file that is not as it was written.
+
+    Attributes:
+        line: Its number in the file, counted from 1.
+        reason: What is wrong with it.
+        start: Where it begins, in bytes.
+    """
+
+    line: int
+    reason: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a file of lines holds.
+
+    Attributes:
+        lines: The lines before the first damage.
+        damage: The first damage; None if there is none.
+        num_torn: Bytes of an incomplete last line, left by a killed writer, which is no damage.
+    """
+
+    lines: tuple[Line, ...]
+    damage: Damage | None = None
+    num_torn: int = 0
+
+    @property
+    def entries(self) -> list[Any]:
+        """The entries of all lines."""
+        return [entry for line in self.lines for entry in line.entries]
+
+
+@dataclass
+class _Reader:
+    """Verifies the lines of a file one after another.
+
+    Attributes:
+        digest: Of all bytes so far.
+        lines: The lines so far.
+        is_hashed: Whether a line so far had a hash.
+    """
+
+    digest: Any = field(default_factory=hashlib.sha256)
+    lines: list[Line] = field(default_factory=list)
+    is_hashed: bool = False
+
+    def take(self, data: bytes) -> None:
+        """Add a line, without its newline.
+
+        Raises:
+            ValueError: If it is not as it was written; the state is as before.
+        """
+        end = _END.search(data)
+        line = self._plain(data) if end is None else self._hashed(data, end)
+        self.digest.update(data + b"\n")
+        self.lines.append(line)
+        self.is_hashed = self.is_hashed or end is not None
+
+    def _plain(self, data: bytes) -> Line:
+        if self.is_hashed:
+            raise ValueError("has no hash, but earlier lines have")
+        try:
+            value = reading.parse_json(data.decode("utf-8", errors="replace"))
+        except ValueError as error:
+            raise ValueError(f"not JSON ({error})") from None
+        if isinstance(value, dict) and not _FRAME.isdisjoint(value):
+            raise ValueError("its hash is not at its end")
+        return Line((value,), {}, is_hashed=False)
+
+    def _hashed(self, data: bytes, end: re.Match[bytes]) -> Line:
+        digest = self.digest.copy()
+        digest.update(data[: end.start()])
+        if digest.hexdigest()[:_HASH_DIGITS] != end[1].decode():
+            raise ValueError("its hash is not that of the file up to here")
+        values = reading.parse_json(data.decode("utf-8"))
+        number, seen = values.pop("line", None), values.pop("seen", {})
+        del values["hash"]
+        if number != len(self.lines):
+            raise ValueError(f"its number is {number}, not {len(self.lines)}")
+        entries = values["entries"] if values.keys() == {"entries"} else [values]
+        return Line(tuple(entries), seen, is_hashed=True)
+
+
+def check_lines(data: bytes) -> Checked:
+    """Return the lines of a file's content, up to the first damage.
+
+    An incomplete last line is dropped. In a file without hashes, a last line that is not JSON is too.
+    """
+    reader, start = _Reader(), 0
+    *complete, last = data.split(b"\n")
+    for number, line in enumerate(complete, start=1):
+        try:
+            reader.take(line)
+        except ValueError as error:
+            if number == len(complete) and not last and not reader.is_hashed and _HAS_END.search(line) is None:
+                return Checked(tuple(reader.lines), num_torn=len(line) + 1)
+            reason = str(error)
+            return Checked(tuple(reader.lines), Damage(number, reason, start))
+        start += len(line) + 1
+    if _HAS_END.search(last) is None:
+        return Checked(tuple(reader.lines), num_torn=len(last))
+    # All of the line was written: only its newline may be missing.
+    try:
+        reader.take(last)
+    except ValueError as error:
+        return Checked(tuple(reader.lines), Damage(len(complete) + 1, str(error), start))
+    return Checked(tuple(reader.lines))
+
+
+def repair_lines(data: bytes) -> bytes | None:
+    """Return a damaged file's content as it was written, or None if that cannot be found.
+
+    Nothing is lost: a flipped bit is found by the hash, a doubled line is removed, moved lines are put in their order.
+    """
+    for _ in range(len(data.split(b"\n"))):
+        checked = check_lines(data)
+        if checked.damage is None:
+            return data
+        repaired = _in_order(data) or _without_double(data, checked.damage) or _with_bit(data, checked.damage)
+        if repaired is None:
+            return None
+        data = repaired
+    return None
+
+
+def _in_order(data: bytes) -> bytes | None:
+    """Return lines of which each exists once in the order of their numbers, if that makes the file whole."""
+    lines = [line for line in data.split(b"\n") if line]
+    numbers = [re.search(rb'"line": (\d{1,9}), ', line) for line in lines]
+    if not all(numbers):
+        return None
+    ordered = [line for _, line in sorted(zip((int(found[1]) for found in numbers if found), lines, strict=True))]
+    whole = b"\n".join(ordered) + b"\n"
+    return whole if whole != data and check_lines(whole).damage is None else None
+
+
+def _without_double(data: bytes, damage: Damage) -> bytes | None:
+    """Return the content without the damaged line, if the file has the same line elsewhere."""
+    before, bad, rest = _parts(data, damage)
+    has_other = b"\n" + bad in b"\n" + before or b"\n" + bad in b"\n" + rest
+    return before + rest if has_other else None
+
+
+def _with_bit(data: bytes, damage: Damage) -> bytes | None:
+    """Return the content with one bit of the damaged line flipped, so that the line and all before it are whole."""
+    before, bad, rest = _parts(data, damage)
+    digest = hashlib.sha256(before)
+    for place in range(len(bad)):
+        for bit in range(8):
+            tried = bad[:place] + bytes([bad[place] ^ 1 << bit]) + bad[place + 1 :]
+            if _continues(digest, tried):
+                return before + tried + rest
+    # A byte that became a newline cut the line in two.
+    end = rest.find(b"\n") + 1
+    for bit in range(8):
+        tried = bad[:-1] + bytes([bad[-1] ^ 1 << bit]) + rest[:end]
+        if _continues(digest, tried):
+            return before + tried + rest[end:]
+    return None
+
+
+def _continues(digest: Any, data: bytes) -> bool:
+    """Return whether whole lines, each with its hash, continue the content of a digest."""
+    *lines, last = data.split(b"\n")
+    digest = digest.copy()
+    for line in lines:
+        end = _END.search(line)
+        if end is None:
+            return False
+        digest.update(line[: end.start()])
+        if digest.hexdigest()[:_HASH_DIGITS] != end[1].decode():
+            return False
+        digest.update(line[end.start() :] + b"\n")
+    return bool(lines) and not last
+
+
+def _parts(data: bytes, damage: Damage) -> tuple[bytes, bytes, bytes]:
+    """Return the content before the damaged line, the line with its newline, and the rest."""
+    end = data.find(b"\n", damage.start) + 1 or len(data)
+    return data[: damage.start], data[damage.start : end], data[end:]
+
+
+class Lines:
+    """An append-only file of hashed JSON lines with one writer.
+
+    Attributes:
+        path: The file.
+        seen: Returns what a line says of another file; called for each line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a file after its last complete line; the folder must exist.
+
+        Raises:
+            ArtifactError: If it cannot be written.
+        """
+        self.path = path
+        self.seen: Callable[[], Mapping[str, Any]] = dict
+        with storage_errors(address_of(path)):
+            _end_with_newline(path)
+            path.touch()
+            data = path.read_bytes()
+        self.num_lines, self._num_bytes = data.count(b"\n"), len(data)
+        self._digest = hashlib.sha256(data)
+
+    def append(self, *entries: Any) -> None:
+        """Append one line: an entry, or a batch of several; to the bucket first, if the file is in one.
+
+        Raises:
+            ArtifactError: If the disk or the object store refuses, or another process has written the line.
+        """
+        values = entries[0] if len(entries) == 1 else {"entries": entries}
+        line, digest = self._hashed({**values, "line": self.num_lines, "seen": dict(self.seen())})
+        address = line_address(self.path, self.num_lines)
+        with contextlib.nullcontext() if address is None else locked(self.path.parent):
+            if address is not None and not conditional_put(address, line.encode()):
+                raise ArtifactError(
+                    f"{address_of(self.path)}: another process has continued this run since; let that one finish"
+                )
+            with storage_errors(address_of(self.path)), self.path.open("a", encoding="utf-8") as stream:
+                try:
+                    _write(stream, line)
+                except OSError:
+                    os.ftruncate(stream.fileno(), self._num_bytes)  # the next line must not follow half of this one
+                    raise
+        self.num_lines += 1
+        self._num_bytes += len(line.encode())
+        self._digest = digest
+
+    def _hashed(self, values: Mapping[str, Any]) -> tuple[str, Any]:
+        """Return values as a line with its hash, and the digest after that line."""
+        body = json_line(values)[: -len("}\n")]
+        digest = self._digest.copy()
+        digest.update(body.encode())
+        line = f'{body}, "hash": "{digest.hexdigest()[:_HASH_DIGITS]}"}}\n'
+        digest.update(line[len(body) :].encode())
+        return line, digest
+
+
+def json_line(value: Any) -> str:
+    """Return a value as one line of JSON; NaN raises a ValueError."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_json_line(stream: IO[str], value: Any) -> None:
+    """Write one line without a hash to an open file and flush it to disk."""
+    _write(stream, json_line(value))
+
+
+def append_json_line(path: Path, value: Any) -> None:
+    """Append a line without a hash to a short file with one writer; the file is rewritten atomically."""
+    lines = "".join(map(json_line, read_json_lines(path))) if path.exists() else ""
+    write_text(path, lines + json_line(value))
+
+
+def read_json_lines(path: Path) -> list[Any]:
+    """Return the entries of an append-only file, verified; an incomplete last line is dropped.
+
+    Raises:
+        ArtifactError: If it is missing, or a line is not as it was written.
+    """
+    name = address_of(path)
+    checked = check_lines(reading.read_bytes(path, name=name))
+    if checked.damage is not None:
+        raise ArtifactError(f"{name}:{checked.damage.line}: {checked.damage.reason}; another program changed the file")
+    return checked.entries
+
+
+def num_lines(path: Path) -> int:
+    """Return the complete lines of a file; 0 if it is missing."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _write(stream: IO[str], line: str) -> None:
+    stream.write(line)
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def _end_with_newline(path: Path) -> None:
+    """Truncate the file after its last complete line; a line that lacks only its newline gets it."""
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    start = data.rfind(b"\n") + 1
+    if start == len(data):
+        return
+    with path.open("r+b") as stream:
+        if _END.search(data[start:]) is None:
+            stream.truncate(start)
+        else:
+            stream.seek(0, os.SEEK_END)
+            stream.write(b"\n")
+
+
+__all__ = [
+    "Checked",
+    "Damage",
+    "Line",
+    "Lines",
+    "append_json_line",
+    "check_lines",
+    "num_lines",
+    "read_json_lines",
+    "repair_lines",
+    "write_json_line",
+]

@@ -1,0 +1,287 @@
+"""Whether a sweep's journal and ledger are as they were written, agree with each other, and what can be repaired.
+
+Each line has a hash of all before it, so damage is found where it is. Each also records how much of the other file
+existed, and `written.json` how much of both existed at the end of a session, so lines that are missing at an end are
+found too. After a killed session, both files cut at one moment are the same as a session that was killed at it.
+
+What a sweep has spent is the sum of its ledger. If that is damaged, it is at least what the journal recorded last; if
+both are damaged, it is unknown. A sweep with damage is not resumed before `repair` or its owner has restored it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raysent.cost import bad_entry
+from raysent.errors import ArtifactError
+from raysent.reading import read_bytes
+from raysent.storage import (
+    Checked,
+    Damage,
+    Lines,
+    address_of,
+    check_lines,
+    is_locked,
+    is_remote,
+    num_lines,
+    read_json,
+    repair_lines,
+    write_json,
+)
+from raysent.storage.files import write_bytes
+from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, WRITTEN_FILE
+
+# The reason of a ledger's line that stands for lines that were lost.
+RECOVERED = "recovered from the journal"
+# The rounding of amounts in the journal.
+_ROUNDING_USD = 1e-5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Damage of a sweep's files.
+
+    Attributes:
+        file: The file's name in the run folder.
+        line: The first bad line, counted from 1; the line after the last for lines that are missing.
+        reason: What is wrong.
+    """
+
+    file: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        """Return ``file:line: reason``."""
+        return f"{self.file}:{self.line}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class RunCheck:
+    """What a sweep's files say.
+
+    Attributes:
+        problems: The damage, at most one of each file.
+        num_events: Events of the journal before its first damage.
+        num_entries: Entries of the ledger before its first damage.
+        spent_usd: What the sweep has spent: its ledger's sum, or at least that by its journal; None if unknown.
+    """
+
+    problems: tuple[Problem, ...]
+    num_events: int
+    num_entries: int
+    spent_usd: float | None
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What `repair` did.
+
+    Attributes:
+        repaired: What was repaired in each file, in words.
+        left: Damage that could not be repaired without loss.
+    """
+
+    repaired: tuple[str, ...]
+    left: tuple[Problem, ...]
+
+
+def check_run(folder: Path) -> RunCheck:
+    """Check the journal and the ledger of a run folder.
+
+    Raises:
+        ArtifactError: If a file cannot be read.
+    """
+    path = folder / WRITTEN_FILE
+    written = read_json(path) if path.exists() else {}
+    return check_contents(_content(folder / JOURNAL_FILE), _content(folder / LEDGER_FILE), written=written)
+
+
+def note_written(folder: Path) -> None:
+    """Write down how many lines the files of a run folder have, at the end of a session."""
+    values = {file: num_lines(folder / file) for file in (JOURNAL_FILE, LEDGER_FILE)}
+    write_json(folder / WRITTEN_FILE, {**values, "spent_usd": check_run(folder).spent_usd})
+
+
+def check_contents(journal: bytes, ledger: bytes, *, written: Mapping[str, Any] | None = None) -> RunCheck:
+    """Check the contents of a journal and a ledger; empty for a file that does not exist.
+
+    Args:
+        journal: The journal.
+        ledger: The ledger.
+        written: What `note_written` wrote.
+    """
+    written = written or {}
+    events, entries = check_lines(journal), _check_ledger(ledger)
+    found = ((JOURNAL_FILE, events.damage), (LEDGER_FILE, entries.damage))
+    problems = [Problem(file, damage.line, damage.reason) for file, damage in found if damage is not None]
+    damaged = {problem.file for problem in problems}
+    if LEDGER_FILE not in damaged:
+        problems += itertools.islice(_ledger_short_of(events, entries, written), 1)
+    if JOURNAL_FILE not in damaged:
+        problems += _journal_short_of(entries, events, written)
+    damaged = {problem.file for problem in problems}
+    spent_usd: float | None = round(_sum(entries.entries), 6)
+    if LEDGER_FILE in damaged:
+        # `written.json` is later than the journal's last line, which is the last of a session.
+        recorded_usd = max(_recorded_usd(events), written.get("spent_usd") or 0.0)
+        spent_usd = None if JOURNAL_FILE in damaged else recorded_usd
+    return RunCheck(tuple(problems), len(events.entries), len(entries.entries), spent_usd)
+
+
+def verify_run(folder: Path) -> None:
+    """Check a run folder before it is continued.
+
+    Raises:
+        ArtifactError: With the first bad line, what is known of the spending, and the command that may repair it.
+    """
+    found = check_run(folder)
+    if found.problems:
+        where = address_of(folder)
+        spent = "what was spent is unknown" if found.spent_usd is None else f"{found.spent_usd:.2f} usd were spent"
+        raise ArtifactError(f"{where}/{found.problems[0]}; {spent}; see 'raysent doctor {where}'")
+
+
+def repair(folder: Path) -> Repair:
+    """Repair what can be repaired without loss, and keep the damaged files beside the repaired ones.
+
+    A flipped bit is found by the hash, a doubled line is removed, moved lines are put in order. A ledger that lost
+    lines gets one line with what the journal recorded beyond the rest of it.
+
+    Raises:
+        ArtifactError: If the folder is in a bucket, or a driver is at work on it.
+    """
+    where = address_of(folder)
+    if is_remote(where):
+        raise ArtifactError(f"{where}: must be on disk to be repaired; copy it there first")
+    if is_locked(folder):
+        raise ArtifactError(f"{where}: a driver is at work on it; stop that first")
+    done = [text for name in (JOURNAL_FILE, LEDGER_FILE) if (text := _repair_file(folder / name))]
+    found = check_run(folder)
+    if [problem.file for problem in found.problems] == [LEDGER_FILE]:
+        done.append(_recover_ledger(folder, spent_usd=found.spent_usd or 0.0))
+        note_written(folder)
+        found = check_run(folder)
+    return Repair(tuple(done), found.problems)
+
+
+def _content(path: Path) -> bytes:
+    return read_bytes(path, name=address_of(path)) if path.exists() else b""
+
+
+def _check_ledger(data: bytes) -> Checked:
+    """Return the lines of a ledger before the first that is damaged or has an entry that no ledger has."""
+    checked = check_lines(data)
+    bad = bad_entry(checked.entries)
+    if bad is None:
+        return checked
+    place = [number for number, line in enumerate(checked.lines) for _ in line.entries][bad[0]]
+    return Checked(checked.lines[:place], Damage(place + 1, bad[1], 0))
+
+
+def _ledger_short_of(events: Checked, entries: Checked, written: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield where the ledger has less than the journal says, or than was written."""
+    sums = [0.0]
+    for line in entries.lines:
+        sums.append(sums[-1] + _sum(line.entries))
+    end = len(entries.lines) + 1
+    recovered = [line for line in entries.lines if any(entry.get("why") == RECOVERED for entry in line.entries)]
+    for line in events.lines[recovered[-1].seen.get("journal", 0) if recovered else 0 :]:
+        num, usd = line.seen.get("ledger", (0, 0.0))
+        if num >= len(sums):
+            yield Problem(LEDGER_FILE, end, f"missing: the journal has seen {num} lines and {usd:.6g} usd")
+        elif line.seen and abs(sums[num] - usd) > _ROUNDING_USD * max(1.0, abs(usd)):
+            reason = f"sums up to {sums[num]:.6g} usd; the journal says {usd:.6g}"
+            yield Problem(LEDGER_FILE, max(1, num), reason)
+    if written.get(LEDGER_FILE, 0) >= len(sums):
+        yield Problem(LEDGER_FILE, end, f"missing: {written[LEDGER_FILE]} lines were written")
+    gross = sum(max(0.0, entry["usd"]) for entry in entries.entries if entry["entry"] == "node")
+    recorded = _recorded_usd(events)
+    if gross < recorded - _ROUNDING_USD * max(1.0, recorded):
+        yield Problem(LEDGER_FILE, end, f"missing: it has {gross:.6g} usd, the journal {recorded:.6g}")
+
+
+def _journal_short_of(entries: Checked, events: Checked, written: Mapping[str, Any]) -> list[Problem]:
+    """Return that the journal has fewer lines than the ledger says, or than were written, if it has."""
+    seen = max((line.seen.get("journal", 0) for line in entries.lines), default=0)
+    most = max(seen, written.get(JOURNAL_FILE, 0))
+    reason = f"missing: {most} lines were written"
+    return [Problem(JOURNAL_FILE, len(events.lines) + 1, reason)] if most > len(events.lines) else []
+
+
+def _recorded_usd(events: Checked) -> float:
+    """Return the spending that a journal recorded last."""
+    spent_usd = 0.0
+    for line in events.lines:
+        for event in line.entries:
+            funds = event.get("funds") or {}
+            for value in (funds.get("spent_usd"), event.get("spent_usd")):
+                spent_usd = value if isinstance(value, (int, float)) else spent_usd
+        spent_usd = line.seen["ledger"][1] if "ledger" in line.seen else spent_usd
+    return spent_usd
+
+
+def _sum(entries: Sequence[Any]) -> float:
+    return float(sum(entry["usd"] for entry in entries if isinstance(entry, dict) and entry.get("entry") == "node"))
+
+
+def _repair_file(path: Path) -> str:
+    """Repair one file; return what was done, empty if nothing was."""
+    data = _content(path)
+    damage = check_lines(data).damage
+    whole = None if damage is None else repair_lines(data)
+    if damage is None or whole is None:
+        return ""
+    _replace(path, whole)
+    return f"{path.name}:{damage.line}: as it was written; the damaged file is {path.name}.damaged"
+
+
+def _recover_ledger(folder: Path, *, spent_usd: float) -> str:
+    """Write a ledger of the good lines and one line with what the journal recorded beyond them."""
+    path = folder / LEDGER_FILE
+    entries = _check_ledger(_content(path)).entries
+    missing_usd = spent_usd - _sum(entries)
+    if path.exists():
+        path.rename(path.with_name(f"{path.name}.damaged"))
+    lines, num_events = Lines(path), num_lines(folder / JOURNAL_FILE)
+    lines.seen = lambda: {"journal": num_events}
+    for entry in entries if missing_usd >= 0 else []:
+        lines.append(entry)
+    usd = missing_usd if missing_usd >= 0 else spent_usd
+    for node in _left_open(entries) if missing_usd >= 0 else []:
+        lines.append({**node, "seconds": 0.0, "usd": 0.0, "is_open": False, "why": RECOVERED})
+    lines.append(
+        {
+            "entry": "node",
+            "node": RECOVERED,
+            "instance_type": "",
+            "market": "own",
+            "source": "journal",
+            "seconds": 0.0,
+            "usd_per_hour": 0.0,
+            "worst_usd_per_hour": 0.0,
+            "usd": usd,
+            "is_open": False,
+            "why": RECOVERED,
+        }
+    )
+    return f"{path.name}: {usd:.6g} usd recovered from the journal; the damaged file is {path.name}.damaged"
+
+
+def _left_open(entries: Sequence[Any]) -> list[Any]:
+    """Return the last entry of each machine that is still charged."""
+    last = {entry["node"]: entry for entry in entries if entry["entry"] == "node"}
+    return [entry for entry in last.values() if entry["is_open"]]
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file's repaired content, and keep the damaged file."""
+    write_bytes(path.with_name(f"{path.name}.damaged"), _content(path))
+    write_bytes(path, data)
+
+
+__all__ = ["Problem", "Repair", "RunCheck", "check_contents", "check_run", "note_written", "repair", "verify_run"]

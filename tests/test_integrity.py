@@ -1,0 +1,150 @@
+"""Damaged journals and ledgers: found, named, repaired where nothing is lost, and never trusted with money."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks import damage
+from raysent.errors import ArtifactError
+from raysent.storage import Lines
+from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, WRITTEN_FILE
+from raysent.sweeps import read_events
+from raysent.sweeps.cost_tracker import read_ledger, spent_usd
+from raysent.sweeps.integrity import check_run, repair, verify_run
+
+VERSION_1 = Path(__file__).parent / "data" / "version_1"
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """A run folder with the journal and the ledger of a sweep that has ended."""
+    damage.write_sweep(tmp_path)
+    return tmp_path
+
+
+def _problems(folder: Path) -> list[str]:
+    return [str(problem) for problem in check_run(folder).problems]
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("folder", ["finished", "killed"])
+def test_version_1_has_no_hashes_and_no_problems(folder):
+    """What it wrote is read as it is."""
+    assert check_run(VERSION_1 / folder).problems == ()
+
+
+def test_damage_is_found_or_harmless_and_never_accepted():
+    """A short form of the benchmark: flips, cuts, doubled, copied, swapped and removed lines of one or both files."""
+    outcomes = sum(damage.run(140, seed=1).values(), Counter())
+    assert outcomes["ACCEPTED"] == 0
+    assert outcomes["found"] > 130
+
+
+def test_whole_run_has_its_spending(run):
+    """The ledger's sum; `written.json` counts the lines."""
+    found = check_run(run)
+    assert (found.problems, found.spent_usd) == ((), spent_usd(run))
+    written = json.loads((run / WRITTEN_FILE).read_text())
+    assert written[JOURNAL_FILE] == len(_lines(run / JOURNAL_FILE)) == found.num_events
+    verify_run(run)
+
+
+@pytest.mark.parametrize("loss", ["deleted", "cut", "changed"])
+def test_ledger_that_lost_lines_is_recovered_from_the_journal(run, loss):
+    """The sweep is not resumed with less spending; `repair` writes what the journal knows, once."""
+    path, spent = run / LEDGER_FILE, spent_usd(run)
+    lines = _lines(path)
+    if loss == "deleted":
+        path.unlink()
+    else:
+        path.write_bytes(b"".join(lines[:5]) + (b"x" + lines[5] if loss == "changed" else b""))
+    found = check_run(run)
+    assert found.spent_usd == pytest.approx(spent)
+    assert [problem.file for problem in found.problems] == [LEDGER_FILE]
+    with pytest.raises(ArtifactError, match=rf"{LEDGER_FILE}:\d+: .*; {spent:.2f} usd were spent; see 'raysent doctor"):
+        verify_run(run)
+    done = repair(run)
+    assert (len(done.repaired), done.left) == (1, ())
+    assert spent_usd(run) == pytest.approx(spent)
+    assert repair(run).repaired == ()
+    verify_run(run)
+
+
+def test_spending_is_unknown_where_both_files_are_damaged(run):
+    """Neither is repaired, and the sweep is not resumed."""
+    for file in (JOURNAL_FILE, LEDGER_FILE):
+        lines = _lines(run / file)
+        (run / file).write_bytes(b"".join(lines[:3] + lines[5:]))
+    assert check_run(run).spent_usd is None
+    with pytest.raises(ArtifactError, match=r"journal.jsonl:4: .*; what was spent is unknown; see 'raysent doctor"):
+        verify_run(run)
+    assert len(repair(run).left) == 2
+
+
+def test_journal_cut_at_a_lines_end_is_found_by_the_ledger(run):
+    """Also without `written.json`, which a killed session does not leave."""
+    path = run / JOURNAL_FILE
+    path.write_bytes(b"".join(_lines(path)[:-6]))
+    (run / WRITTEN_FILE).unlink()
+    assert _problems(run) == [
+        f"journal.jsonl:{len(_lines(path)) + 1}: missing: {len(_lines(path)) + 5} lines were written"
+    ]
+
+
+def test_repair_restores_a_flipped_bit_and_keeps_the_damaged_file(run):
+    """Byte for byte; nothing else changes."""
+    path = run / JOURNAL_FILE
+    data, events = path.read_bytes(), list(read_events(run))
+    path.write_bytes(data[:500] + bytes([data[500] ^ 4]) + data[501:])
+    done = repair(run)
+    assert done.repaired[0].endswith("as it was written; the damaged file is journal.jsonl.damaged")
+    assert path.read_bytes() == data
+    assert path.with_name("journal.jsonl.damaged").read_bytes() != data
+    assert list(read_events(run)) == events
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"usd": -1e6},
+            r"ledger.jsonl:\d+: usd: must be a number from 0, or the refund of a machine's .*; it is -1000000",
+        ),
+        ({"usd": "1"}, "usd: must be a finite number; it is '1'"),
+        ({"worst_usd_per_hour": -1.0}, "worst_usd_per_hour: must be a number from 0; it is -1.0"),
+        ({"entry": "gift"}, "must be an entry of kind node or trial; it is 'gift'"),
+        ({"node": None}, "node: must be text; it is None"),
+    ],
+)
+def test_ledger_entry_that_no_ledger_has_is_refused(run, changes, message):
+    """Also with a right hash; a negative amount must be a refund."""
+    entry = next(entry for entry in read_ledger(run) if entry["entry"] == "node")
+    Lines(run / LEDGER_FILE).append({**entry, **changes})
+    with pytest.raises(ArtifactError, match=message):
+        spent_usd(run)
+    assert check_run(run).problems
+
+
+def test_refund_of_a_machine_is_its_charges_and_no_more(run):
+    """A spot machine that was interrupted in its first hour costs nothing; a second refund is none."""
+    base = {**read_ledger(run)[0], "node": "b", "market": "spot", "is_open": True, "why": ""}
+    refund = {**base, "usd": -1.5, "is_open": False, "why": "taken back in its first hour: free"}
+    lines = Lines(run / LEDGER_FILE)
+    lines.append({**base, "usd": 1.0}, {**base, "usd": 0.5}, refund)
+    before = spent_usd(run)
+    lines.append(refund)
+    with pytest.raises(ArtifactError, match="or the refund of a machine's 0; it is -1.5"):
+        spent_usd(run)
+    assert before == pytest.approx(spent_usd_of_first(run))
+
+
+def spent_usd_of_first(run: Path) -> float:
+    """Return the spending that the session wrote down."""
+    return float(json.loads((run / WRITTEN_FILE).read_text())["spent_usd"])
