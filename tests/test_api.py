@@ -19,10 +19,13 @@ import pytest
 import ray
 import torch
 from command import CommandLine, write_task
-from tiny_run import write_corpus
+from tiny_run import tiny_run, write_corpus
 
 import raysent
 from raysent.evaluation.tasks import senteval
+from raysent.pipeline import plan_reproduction
+from raysent.reproduction import read_paper
+from raysent.training.loop import fit
 
 pytestmark = [
     pytest.mark.cluster,
@@ -271,6 +274,23 @@ def test_components_of_one_kind():
     assert set(table["kind"]) == {"encoders"}
     with pytest.raises(raysent.ConfigError, match="did you mean 'encoders'"):
         raysent.components("encoder")
+
+
+def test_compose_puts_models_side_by_side(tmp_path):
+    """The composition loads, and its vector is as long as the members' together."""
+    for name in ("a", "b"):
+        fit(tiny_run(tmp_path, training__max_steps=1, training__num_reports=1), tmp_path / name)
+    made = raysent.compose([tmp_path / "a", tmp_path / "b"], output=tmp_path / "both")
+    assert raysent.load(tmp_path / "both").encode(["w1"]).shape == (1, made.get_sentence_embedding_dimension())
+    with pytest.raises(raysent.ConfigError, match="must be a trained model to be composed"):
+        raysent.compose(["hash:4", tmp_path / "a"], output=tmp_path / "other")
+
+
+def test_reproduce_skips_what_it_has_no_data_for(tmp_path):
+    """Every row has its reason, and nothing is trained."""
+    found = raysent.reproduce("cse", tables=["1"], data=tmp_path, output=tmp_path / "out", progress=False)
+    assert set(found.tables[0].skipped) == set(read_paper("cse").tables["1"].rows)
+    assert plan_reproduction("cse", tables=["1"], data=tmp_path)[0].missing
 
 
 def test_public_names_have_docstrings_and_types():

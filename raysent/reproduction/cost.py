@@ -16,7 +16,6 @@ import torch
 from raysent.config import Document, validate
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary
 from raysent.models import SentenceModel
-from raysent.models.config import towers
 from raysent.models.embeddings import EmptyTables
 from raysent.models.objectives import OBJECTIVES, PairBatches
 from raysent.reproduction.files import Dataset, PaperFile, Scale
@@ -24,6 +23,14 @@ from raysent.training.plan import count_steps
 from raysent.training.run import RunConfig
 
 _FLOPS_PER_PARAMETER = 6
+# The settings of averaged word vectors, for a run that starts with them; the size of the vectors is that of most files.
+_AVERAGE = RunConfig.model_validate(
+    {
+        "pairs": {"path": ""},
+        "encoder": {"type": "bag", "pooling": "mean", "embedding": {"dim": 300}},
+        "objective": {"type": "paraphrase_margin"},
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -91,10 +98,11 @@ def estimate(
 def planned_run(paper: PaperFile, name: str, configs: dict[str, RunConfig], *, scale: Scale, data: Path) -> RunConfig:
     """Return a model's run without reading files: its start's settings are those of `configs`."""
     values: dict[str, Any] = paper.values(name, scale=scale, data=data)
-    start = configs.get(paper.models[name].initial or "")
-    if start is not None:
+    initial = paper.models[name].initial
+    if initial is not None:
+        start = configs.get(initial, _AVERAGE)
         own = start.model_dump(mode="json")
-        num_towers = len(towers(start.encoder, start.second_encoder, start.objective))
+        num_towers = len(start.model.towers)
         known = OBJECTIVES[values["objective"]["type"]].Config.values_from_initial(num_towers=num_towers)
         taken = {part: own[part] for part in ("encoder", "second_encoder", "postprocessing", "vocabulary")}
         given = {part: value for part, value in values.items() if value is not None}
