@@ -1,13 +1,14 @@
-"""CLI of `raysent export`."""
+"""CLI of `raysent export` and `serve`."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from raysent.cli.console import print_json, results
+from raysent.cli.console import messages, print_json, results
 from raysent.cli.options import JsonOption, opened_name
 
 export_app = typer.Typer()
@@ -57,3 +58,40 @@ def export(
         )
         return
     results.print(f"{done.folder}: {to}; {done.check}", soft_wrap=True)
+
+
+@export_app.command()
+def serve(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="Folder of a model or an ensemble, also in s3://; or hash:DIM.", parser=opened_name
+        ),
+    ],
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Any but 127.0.0.1 needs RAYSENT_SERVE_TOKEN.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port to listen on.")] = 8000,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
+    max_batch: Annotated[int, typer.Option("--max-batch", metavar="N", min=1, help="Texts encoded together.")] = 512,
+    max_waiting: Annotated[
+        int, typer.Option("--max-waiting", metavar="N", min=1, help="Texts that may wait; more get status 429.")
+    ] = 4096,
+    wait_ms: Annotated[
+        float, typer.Option("--wait-ms", metavar="MS", min=0, help="Wait so long for more texts of other requests.")
+    ] = 2.0,
+) -> None:
+    """Serve vectors with the interface of OpenAI's embeddings.
+
+    Answers POST /v1/embeddings, and /v1/predict/TASK for an ensemble; /health, /metrics and a page to try it. A token
+    is read from RAYSENT_SERVE_TOKEN. A signal to stop lets requests in flight end.
+    """
+    from raysent.exports import ServerConfig
+    from raysent.exports import serve as run
+
+    token = os.environ.get("RAYSENT_SERVE_TOKEN") or None
+    config = ServerConfig(
+        token=token, normalize=normalize, max_batch=max_batch, max_waiting=max_waiting, wait_s=wait_ms / 1000
+    )
+    messages.print(f"serving {model} on http://{host}:{port}; stop with Ctrl-C", soft_wrap=True)
+    run(model, host=host, port=port, config=config)

@@ -5,11 +5,13 @@
 - `tokenizer`: a vocabulary as `tokenizer.json`
 - `check`: the comparison of a model with its export
 - `card`: the model card
+- `server`: vectors over HTTP
 - `modeling_raysent`: the code that an export for sentence-transformers contains
 """
 
 from raysent.exports.check import Check
 from raysent.exports.folder import Export, export
 from raysent.exports.formats import FORMATS
+from raysent.exports.server import ServerConfig, serve
 
-__all__ = ["FORMATS", "Check", "Export", "export"]
+__all__ = ["FORMATS", "Check", "Export", "ServerConfig", "export", "serve"]
