@@ -248,10 +248,10 @@ def test_analyse_commands_write_what_the_report_shows(tmp_path, monkeypatch, cap
     assert raysent("analyse", "tsne", "hash:8", "--points", "40", *task).code == 0
     page = write_report(tmp_path / "home").read_text(encoding="utf-8")
     for heading in (
-        "Score against time",
-        "One setting at a time",
+        "Score against training time",
+        "Effect of a setting",
         "Maps of sentences",
-        "Answers",
-        "Where models differ",
+        "Example predictions",
+        "Where two models differ",
     ):
         assert f"<h2>{heading}</h2>" in page

@@ -27,6 +27,7 @@ from raysent.training.loop import fit
 
 SWEEP = "sweep space.yaml --yes --run out"
 TRAIN = "train space.yaml --run out"
+RECORD = (Path(__file__).parent / "data" / "version_1" / "killed" / "sweep.json").read_text()
 VECTORS = "--set encoder.embedding.vectors"
 
 
@@ -145,7 +146,7 @@ OPTIONS = [
     Case("unknown task", f"{SWEEP} --tasks MRR", r"--tasks MRR: unknown task; did you mean 'MR'\?"),
     Case("no task", "evaluate hash:8 --tasks ,", r"--tasks ',': must name a task; known: .*, MR, .*"),
     Case("task without a folder", f"{SWEEP} --tasks MR", r"MR: needs a folder in SentEval's layout; given none; name it with --data, .*"),
-    Case("unknown method", "ensemble hash:8 --method vote", r"--method vote: unknown ensemble method; known: all, best, greedy, linear, pool, stack, uniform, validation"),
+    Case("unknown method", "ensemble hash:8 --method vote", r"--method vote: unknown ensemble method; known: all, best, greedy, guarded, linear, pool, stack, uniform, validation"),
 ]  # fmt: skip
 
 CORPORA = [
@@ -190,13 +191,13 @@ FOLDERS = [
     Case("resume of another file", "resume out", r"out/sweep.json: not the record of a sweep; name what --run named", files={"out/sweep.json": "[1]"}),
     Case("resume of a truncated record", "resume out", r"out/sweep.json: truncated or not JSON \(.*\); restore it or run again", files={"out/sweep.json": '{"kind": "swe'}),
     Case("resume of a record with holes", "resume out", r"out/sweep.json: not whole \(KeyError: 'space'\); restore it or start the sweep again", files={"out/sweep.json": '{"kind": "sweep"}'}),
-    Case("report on no run", "report out", r"out: must hold sweep.json, reports.jsonl, evaluation/ or analyses/; given none; .* of judged models", files={"out/x": ""}),
-    Case("report on another file", "report out", r"out/sweep.json: not the record of a sweep; name the folder of a sweep", files={"out/sweep.json": "{}"}),
-    Case("report on a broken journal", "report out", r"out/journal.jsonl:1: not JSON; another program changed the file", files={"out/sweep.json": '{"kind": "sweep"}', "out/journal.jsonl": "{\n{}\n{}\n"}),
+    Case("report on no run", "report out", r"out: must hold sweep.json, run.json, evaluation/, analyses/ or neighbours.json; found none; .* of evaluated models", files={"out/x": ""}),
+    Case("report on another file", "report out", r"out/sweep.json: not the record of a sweep; name .*", files={"out/sweep.json": "{}"}),
+    Case("report on a broken journal", "report out", r"out/journal.jsonl:1: not JSON; another program changed the file", files={"out/sweep.json": RECORD, "out/journal.jsonl": "{\n{}\n{}\n"}),
     Case("evaluation of nothing", "evaluate out", r"out: no such run or model; name a run, a trial, a model, an ensemble or hash:DIM"),
     Case("evaluation of no run", "evaluate out", r"out: holds no model.json, trials or ensemble.json; name a run or a model", files={"out/x": ""}),
     Case("evaluation of a sweep without a model", "evaluate out", r"out/trials: must hold a trained trial; found none; finish the sweep first", files={"out/trials/0000/x": ""}),
-    Case("hash without a size", "evaluate hash:big", r"hash:big: the size must be a whole number of at least 1, as in hash:50"),
+    Case("hash without a size", "evaluate hash:big", r"hash:big: the size must be a whole number from 1 to 999999, as in hash:50"),
     Case("folder without tasks", "evaluate hash:8 --data out", r"out: must be a folder in SentEval's layout; no task found; it would hold MR/rt-polarity.pos"),
     Case("missing task file", "evaluate hash:8 --data data --tasks SUBJ", r"data/SUBJ/subj.objective: no such file; SUBJ needs it, published at https://.*"),
     Case("wrong number of rows", "evaluate hash:8 --data data", r"data/MR/rt-polarity.pos: MR must have 5331 lines as published; given 40; fetch it again from https://.*"),

@@ -12,7 +12,7 @@ from typed import typed
 
 from raysent.config import UPGRADE, parse_yaml
 from raysent.errors import ConfigError
-from raysent.report.run_files import read_run
+from raysent.report.run import read_run
 from raysent.storage import read_json
 from raysent.storage.layout import SWEEP_FILE
 from raysent.sweeps import load_record, read_events, read_sweep, replay

@@ -1,12 +1,20 @@
-"""A run's folder -> one self-contained HTML page, readable without a network, in light, in dark and on paper.
+"""A run's folder -> one self-contained HTML page.
 
-`run_files` reads a `Run`, `sections/` says one thing each, `page.html.j2` lays out. A new page is a module in
-`sections/` and its place in `SECTIONS`.
+The page needs no network. It follows light and dark mode, can be printed, and shows its tables without JavaScript.
+
+run.py         reads the folder into a `Run`
+blocks.py      the parts of a page as plain values
+figures.py     the look of the figures
+parameters.py  axes for searched values
+sections/      what the page says; the table of sections is in `sections/__init__.py`
+page.html.j2   the layout, with style.html.j2 and script.html.j2
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import gzip
+from functools import cache
 from pathlib import Path
 
 import jinja2
@@ -14,88 +22,36 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from raysent import __version__
-from raysent.report.blocks import Section, kind_of
-from raysent.report.run import Run
-from raysent.report.run_files import read_run
-from raysent.report.sections import (
-    calibration,
-    disagreements,
-    efficiency,
-    ensemble,
-    examples,
-    failures,
-    importance,
-    importance_for_dollars,
-    leaderboard,
-    learning_curves,
-    members,
-    neighbours,
-    parallel_coordinates,
-    parameter_effect,
-    projection,
-    reported,
-    reproduce,
-    score_against_dollars,
-    slices,
-    spending,
-    summary,
-    task_scores,
-    trial_costs,
-)
+from raysent.report.blocks import Figure, kind_of
+from raysent.report.run import Run, read_run
+from raysent.report.sections import SECTIONS
 from raysent.storage import write_text
 from raysent.storage.layout import REPORT_FILE
 
 __all__ = ["REPORT_FILE", "write"]
 
-
-# In the order of reading.
-SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
-    summary.section,
-    leaderboard.section,
-    learning_curves.section,
-    task_scores.section,
-    ensemble.section,
-    calibration.section,
-    members.section,
-    neighbours.section,
-    efficiency.section,
-    parameter_effect.section,
-    importance.section,
-    parallel_coordinates.section,
-    slices.section,
-    spending.section,
-    trial_costs.section,
-    score_against_dollars.section,
-    importance_for_dollars.section,
-    projection.section,
-    examples.section,
-    disagreements.section,
-    reported.section,
-    failures.section,
-    reproduce.section,
-)
-
-# Words of a cell's mark that the style sheet knows; any other is left out of the markup.
+# The marks of cells that the style sheet knows; others are left out of the page.
 MARKS = frozenset({"best", "finished", "stopped", "failed", "nan", "running", "waiting"})
 
 
-def write(run: Path) -> Path:
+def write(folder: Path) -> Path:
     """Write `report.html` into a run's folder and return its path.
 
     Args:
-        run: Folder of a sweep, or of a single training.
+        folder: Folder of a sweep, of a training, or of evaluated models.
 
     Raises:
-        ArtifactError: If the folder is no run, a file in it is broken, or it cannot be written.
+        ArtifactError: If the folder holds none of them, a file in it is damaged, or the page cannot be written.
     """
-    path = run / REPORT_FILE
-    write_text(path, render(read_run(run)))
+    path = folder / REPORT_FILE
+    write_text(path, render(read_run(folder)))
     return path
 
 
 def render(run: Run) -> str:
     """Return the page of a run."""
-    found = [section(run) for section in SECTIONS]
+    sections = [section for make in SECTIONS if (section := make(run)) is not None]
+    has_figures = any(isinstance(block, Figure) for section in sections for block in section.blocks)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -106,10 +62,19 @@ def render(run: Run) -> str:
         title=run.name,
         kind=run.kind,
         version=__version__,
-        sections=[section for section in found if section is not None],
-        plotly=get_plotlyjs(),
+        sections=sections,
+        plotly=_packed_plotly() if has_figures else "",
         marks=MARKS,
     )
+
+
+@cache
+def _packed_plotly() -> str:
+    """Return plotly.js, compressed by gzip, in base64.
+
+    plotly.py has only the whole bundle, 4.8 MB; the page unpacks it with the browser's DecompressionStream.
+    """
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=9, mtime=0)).decode()
 
 
 def _script_safe(json: str) -> Markup:

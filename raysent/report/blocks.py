@@ -1,7 +1,7 @@
-"""What a page of the report is made of: plain values that the template lays out.
+"""The parts of a page as plain values, which the template lays out, and numbers as text.
 
-A section says in one sentence what it shows (`lead`) and holds blocks: tables, figures and notes. Every text is
-plain text; the template escapes it. A number that is missing or NaN is `None` and is printed as a dash.
+A section has a title, a short text (`lead`) and blocks: tables, figures, notes and facts. Every text is plain text; the
+template escapes it. A number that is missing or NaN is `None` and is printed as a dash.
 """
 
 from __future__ import annotations
@@ -13,27 +13,30 @@ from html import escape
 from typing import Any, Literal
 
 DASH = "–"
+_SECONDS_PER_HOUR = 3600.0
+
+Kind = Literal["text", "number"]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A table's column: its heading, whether it lines up as numbers, and what the heading means."""
+    """A column of a table: its heading, its alignment, and a tooltip that explains the heading."""
 
     name: str
-    kind: Literal["text", "number"] = "text"
+    kind: Kind = "text"
     title: str = ""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table.
+    """A cell of a table.
 
     Attributes:
-        text: What is read.
-        order: What the column is sorted by; the text where it is None.
-        share: Length of the bar behind the number, 0 to 1; None for no bar.
-        mark: Name of a style: "best", or the word of a status.
-        title: Shown when the pointer rests on the cell.
+        text: The text.
+        order: What the column is sorted by; None for the text.
+        share: Length of the bar behind the text, 0 to 1; None for no bar.
+        mark: Style: "best", or a trial's status.
+        title: Tooltip.
     """
 
     text: str
@@ -45,7 +48,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells below named columns; a tall one scrolls in a frame of its own."""
+    """Rows of cells below named columns; a tall table scrolls in a frame."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
@@ -55,19 +58,30 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plotly figure as JSON, with its height in pixels and a sentence (`label`) for those who cannot see it."""
+    """A plotly figure.
+
+    Attributes:
+        json: The figure as JSON.
+        height: Pixels.
+        label: A sentence in place of the figure, for screen readers and browsers without JavaScript.
+        title: Text above the figure.
+        caption: Text below the figure.
+        is_narrow: Whether it stands beside others.
+        min_width: Pixels; on a narrower screen the figure scrolls sideways.
+    """
 
     json: str
     height: int
     label: str
     title: str = ""
     caption: str = ""
-    narrow: bool = False
+    is_narrow: bool = False
+    min_width: int = 0
 
 
 @dataclass(frozen=True)
 class Note:
-    """A remark; `command` is shown as something to type."""
+    """A remark, and a command to type."""
 
     text: str
     command: str = ""
@@ -75,10 +89,10 @@ class Note:
 
 @dataclass(frozen=True)
 class Facts:
-    """Short names and their values, as a list."""
+    """Names and values."""
 
     items: Sequence[tuple[str, str]]
-    code: bool = False
+    is_code: bool = False
 
 
 Block = Table | Figure | Note | Facts
@@ -86,7 +100,7 @@ Block = Table | Figure | Note | Facts
 
 @dataclass(frozen=True)
 class Section:
-    """One heading of the report and what stands below it."""
+    """A section of the page; `key` is its address on the page."""
 
     key: str
     title: str
@@ -95,12 +109,12 @@ class Section:
 
 
 def kind_of(block: Block) -> str:
-    """Return the name of the template's macro that lays out the block."""
+    """Return the name of the template's macro that lays out a block."""
     return type(block).__name__.lower()
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number, or None for anything else: NaN is never shown as a number."""
+    """Return a finite number, or None for anything else."""
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -111,7 +125,7 @@ def number(value: Any) -> float | None:
 
 
 def significant(value: float | None, digits: int = 4) -> str:
-    """Return a number with `digits` significant digits and no needless exponent, or a dash."""
+    """Return a number with `digits` significant digits, with an exponent only if it is needed, or a dash."""
     if value is None or not math.isfinite(value):
         return DASH
     if value == 0 or 1e-4 <= abs(value) < 1e6:
@@ -121,19 +135,24 @@ def significant(value: float | None, digits: int = 4) -> str:
 
 
 def fixed(value: float | None, decimals: int = 2, *, sign: bool = False) -> str:
-    """Return a number with so many decimals, with a true minus sign, or a dash."""
+    """Return a number with a fixed number of decimals and a minus sign instead of a hyphen, or a dash."""
     if value is None or not math.isfinite(value):
         return DASH
     return f"{value:{'+' if sign else ''}.{decimals}f}".replace("-", "−")
 
 
+def percent(fraction: float | None) -> str:
+    """Return a fraction as whole percents, or a dash."""
+    return DASH if fraction is None else f"{100 * fraction:.0f} %"
+
+
 def whole(value: float | None) -> str:
-    """Return a number without decimals, in groups of three digits, or a dash."""
+    """Return a number without decimals, with a comma every three digits, or a dash."""
     return DASH if value is None or not math.isfinite(value) else f"{value:,.0f}"
 
 
 def dollars(value: float | None) -> str:
-    """Return dollars and cents; of less than a dollar, two figures that say something; or a dash."""
+    """Return dollars and cents, below a dollar with two significant digits, or a dash."""
     if value is None or not math.isfinite(value):
         return DASH
     sign = "−" if value < 0 else ""
@@ -142,7 +161,7 @@ def dollars(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return seconds as one or two units that are read at a glance."""
+    """Return seconds in one or two units, or a dash."""
     if seconds is None:
         return DASH
     if seconds < 60:
@@ -154,8 +173,13 @@ def duration(seconds: float | None) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def hours_cell(hours: float | None, *, mark: str = "") -> Cell:
+    """Return a cell with a duration that is given in hours."""
+    return Cell(duration(None if hours is None else hours * _SECONDS_PER_HOUR), hours, mark=mark)
+
+
 def text_of(value: Any) -> str:
-    """Return a searched value as it would be written in a search space."""
+    """Return a searched value as a search space writes it."""
     if value is None:
         return DASH
     if isinstance(value, bool):
@@ -168,10 +192,16 @@ def text_of(value: Any) -> str:
 
 
 def label(text: Any) -> str:
-    """Return text for a plotly label, which would otherwise read `<` and `&` as markup."""
+    """Return text for a plotly label, in which `<` and `&` are markup."""
     return escape(text_of(text), quote=False)
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return `1 trial` or `3 trials`."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
+def column_kind(values: Sequence[Any]) -> Kind:
+    """Return "number" if all values that are not None are numbers."""
+    known = [value for value in values if value is not None]
+    return "number" if known and all(number(value) is not None for value in known) else "text"

@@ -1,4 +1,4 @@
-"""A searched name's values over the trials -> coordinates on an axis: linear, logarithmic, or one place a category."""
+"""The values of a searched name over trials -> coordinates on an axis: linear, logarithmic, or one per category."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from typing import Any, Literal
 import numpy as np
 
 from raysent.report.blocks import DASH, number, text_of
-from raysent.report.ensemble_files import mapping
-from raysent.report.run import Run, Trial
+from raysent.report.run import Run
+from raysent.sweeps import Trial
+from raysent.sweeps.space import Choice, Domain
 
 MAX_TICKS = 6
+# Without a domain, numbers that differ by this factor are on a logarithmic axis.
+_LOG_RATIO = 50
+
+Scale = Literal["linear", "log", "category"]
 
 
 @dataclass(frozen=True)
@@ -22,17 +27,19 @@ class Parameter:
 
     Attributes:
         name: The dotted name.
-        scale: How its axis is laid out; one with a choice of numbers is a category as well.
-        values: One for each trial; None where the name did not apply.
+        scale: The scale of its axis; a choice of numbers is "category" too.
+        values: One for each trial; None where the name does not apply.
+        short: The name without the parts that no other name needs.
     """
 
     name: str
-    scale: Literal["linear", "log", "category"]
+    scale: Scale
     values: tuple[Any, ...]
+    short: str = ""
 
     @property
     def categories(self) -> list[str]:
-        """The texts of the distinct values, numbers in their order, what did not apply last."""
+        """The distinct values as text: numbers sorted, a dash for "does not apply" last."""
         given = {text_of(value): value for value in self.values if value is not None}
         if all(number(value) is not None for value in given.values()):
             texts = sorted(given, key=lambda text: float(given[text]))
@@ -42,11 +49,11 @@ class Parameter:
 
     @property
     def is_varied(self) -> bool:
-        """Whether there is more than one value to compare."""
+        """Whether there is more than one distinct value."""
         return len(self.categories) > 1
 
     def coordinates(self) -> np.ndarray:
-        """Return [trials] places on the axis; one that did not apply stands below all others."""
+        """Return positions on the axis, float64 [trials]; "does not apply" is below all others."""
         if self.scale == "category":
             places = {text: place for place, text in enumerate(self.categories)}
             return np.array([places[text_of(value)] for value in self.values], dtype=float)
@@ -56,7 +63,7 @@ class Parameter:
         return np.array([below if value is None else value for value in numbers])
 
     def ticks(self) -> tuple[list[float], list[str]]:
-        """Return places on the axis and the texts that stand there."""
+        """Return positions of tick marks on the axis, and their texts."""
         if self.scale == "category":
             return [float(place) for place in range(len(self.categories))], self.categories
         places = self.coordinates()
@@ -71,7 +78,7 @@ class Parameter:
         return ticks, texts
 
     def _round_ticks(self, low: float, high: float) -> list[tuple[float, float]]:
-        """Return places and values of at most `MAX_TICKS` round numbers between two values."""
+        """Return positions and values of at most `MAX_TICKS` round numbers between two values."""
         for mantissas in ((1, 2, 5), (1, 3), (1,)) if self.scale == "log" else ():
             powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
             values = [mantissa * 10.0**power for power in powers for mantissa in mantissas]
@@ -84,7 +91,7 @@ class Parameter:
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough)
         first = math.ceil(low / step - 1e-9)
-        values = [first * step + number * step for number in range(MAX_TICKS) if first * step + number * step <= high]
+        values = [(first + count) * step for count in range(MAX_TICKS) if (first + count) * step <= high]
         return [(value, value) for value in values]
 
     def _place(self, value: Any) -> float:
@@ -92,33 +99,29 @@ class Parameter:
 
 
 def _is_crowded(places: Sequence[float]) -> bool:
-    """Return whether two neighbours are too near each other for their texts."""
+    """Return whether two neighbouring positions are too close for their texts."""
     gaps = np.diff(places)
     return len(gaps) > 0 and bool(gaps.min() < 0.12 * (places[-1] - places[0]))
 
 
-def parameters_of(run: Run, trials: Sequence[Trial]) -> list[Parameter]:
-    """Return the searched names with their values in these trials, in the order of the search space."""
-    found = []
+def varied_parameters(run: Run, trials: Sequence[Trial]) -> list[Parameter]:
+    """Return the searched names that have several values in these trials, in the order of the search space."""
+    found, short = [], short_names(run.searched)
     for name in run.searched:
         values = tuple(trial.params.get(name) for trial in trials)
         if any(value is not None for value in values):
-            found.append(Parameter(name, scale_of(values, domain=run.domains.get(name)), values))
-    return found
+            domain = None if run.sweep is None else run.sweep.space.domains.get(name)
+            found.append(Parameter(name, scale_of(values, domain), values, short[name]))
+    return [parameter for parameter in found if parameter.is_varied]
 
 
-def scale_of(values: Sequence[Any], *, domain: Any = None) -> Literal["linear", "log", "category"]:
-    """Return how the values are laid out: as the search space draws them, else as they look."""
-    form = next(iter(mapping(domain)), "")
-    numbers = [number(value) for value in values if value is not None]
-    known = [value for value in numbers if value is not None]
-    if form == "choice" or len(known) < len(numbers):
+def scale_of(values: Sequence[Any], domain: Domain | None = None) -> Scale:
+    """Return the scale of an axis of values: that of the domain, or without one what suits the values."""
+    known = [found for value in values if (found := number(value)) is not None]
+    if isinstance(domain, Choice) or not known or len(known) < sum(value is not None for value in values):
         return "category"
-    if form == "loguniform" and min(known) > 0:
-        return "log"
-    if not form and min(known) > 0 and max(known) / min(known) >= 50:
-        return "log"
-    return "linear"
+    is_log = min(known) > 0 and (max(known) / min(known) >= _LOG_RATIO if domain is None else domain.is_log)
+    return "log" if is_log else "linear"
 
 
 def _short(value: float) -> str:
@@ -126,7 +129,7 @@ def _short(value: float) -> str:
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Return each dotted name's last part, or as many parts as tell it from the others."""
+    """Return the last part of each dotted name, or as many parts as make it unique."""
     short = {}
     for name in names:
         parts = name.split(".")

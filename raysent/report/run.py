@@ -1,4 +1,8 @@
-"""A run as the report shows it: one frozen view of a sweep, of a single training or of judged models."""
+"""A run's folder -> the `Run` that the report shows: a sweep, a training, or evaluated models.
+
+Each file is read by the package that writes it. A file that does not exist yet leaves its field empty, so a sweep that
+is still running has a report too. A training is shown as a sweep of one trial.
+"""
 
 from __future__ import annotations
 
@@ -8,151 +12,215 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from raysent.analysis import Analysis
-from raysent.analysis.neighbours import Comparison
-from raysent.cost import Bill
-from raysent.evaluation.members import Costs
+from raysent.analysis import Analysis, read_analyses
+from raysent.analysis.neighbours import Comparison, read_comparison
+from raysent.cost import Bill, bill_of
+from raysent.ensembles import EnsembleResult, read_result
+from raysent.errors import ArtifactError
+from raysent.evaluation.members import Costs, costs_of
+from raysent.evaluation.records import AnyScore, read_scores
 from raysent.report.blocks import number
-from raysent.report.ensemble_files import mapping
-from raysent.report.score_files import Ensemble, Score
-from raysent.sweeps.ranking import TrialResult, best_result, first_number, rank
+from raysent.simulation.estimate import Estimate, read_estimate
+from raysent.storage import address_of
+from raysent.storage.layout import (
+    ANALYSES_FOLDER,
+    ENSEMBLE_FILE,
+    EVALUATION_FOLDER,
+    NEIGHBOURS_FILE,
+    RUN_FILE,
+    SWEEP_FILE,
+)
+from raysent.sweeps import RecordedSweep, Trial, TrialReport, read_ledger, read_sweep, trial_folder
+from raysent.sweeps.ranking import Mode
 from raysent.sweeps.trial import BROKEN
+from raysent.training.outcome import RecordedTraining, Report, read_training
+from raysent.training.validation import METRICS
 
-Found = TypeVar("Found", bound=Analysis)
-
-
-@dataclass(frozen=True)
-class Point:
-    """One report of a training, after the share `index` / `num_reports` of it; `usd` is all it had cost by then."""
-
-    index: int
-    metrics: Mapping[str, float | None]
-    seconds: float | None
-    usd: float | None = None
-    time: float | None = None
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One trial as the journal tells it.
-
-    Attributes:
-        name: The trial's id, which is its folder's name.
-        status: finished, stopped (early), failed, nan, running, or waiting.
-        params: Searched name -> value; a name that did not apply is absent.
-        metrics: The last figures that are known.
-        points: Its reports in order of training.
-        seconds: Time spent training.
-        usd: Dollars spent, where they are known.
-        error: The error's line, for a trial that failed.
-    """
-
-    name: str
-    status: str = "waiting"
-    params: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, float | None] = field(default_factory=dict)
-    points: tuple[Point, ...] = ()
-    seconds: float | None = None
-    usd: float | None = None
-    error: str = ""
+AnyAnalysis = TypeVar("AnyAnalysis", bound=Analysis)
 
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that is known of a sweep, of a single training seen as a sweep of one trial, or of judged models."""
+    """What a folder holds.
+
+    Attributes:
+        folder: The folder.
+        name: The sweep's name, or the folder's.
+        metric: The metric that trials are ranked by.
+        mode: Whether a greater (`max`) or a smaller (`min`) value of it is better.
+        trials: The trials, in the order in which they were drawn.
+        num_reports: Reports of a complete training.
+        seconds: Wall-clock time of the sweep or training; None if unknown.
+        pool: Size, chance levels and hash of the validation set; empty if unknown.
+        sweep: The sweep; None if the folder is not that of a sweep.
+        training: The training; None if the folder is not that of a training.
+        scores: Scores of the evaluated models.
+        ensemble: The ensemble; None if there is none.
+        neighbours: The last answer of `raysent neighbours`; None if there is none.
+        analyses: The analyses.
+        costs: Trial -> the costs of its model.
+        bill: The sums of the ledger; None if nothing was spent.
+        estimate: What the sweep was expected to cost; None if there is no estimate.
+    """
 
     folder: Path
-    is_sweep: bool
     name: str
-    metric: str
-    mode: str
-    num_reports: int
-    settings: Mapping[str, Any]
-    pool: Mapping[str, Any]
-    domains: Mapping[str, Any]
-    trials: tuple[Trial, ...]
-    scores: tuple[Score, ...]
-    ensemble: Ensemble | None
-    seconds: float | None
+    metric: str = ""
+    mode: Mode = "max"
+    trials: tuple[Trial, ...] = ()
+    num_reports: int = 1
+    seconds: float | None = None
+    pool: Mapping[str, Any] = field(default_factory=dict)
+    sweep: RecordedSweep | None = None
+    training: RecordedTraining | None = None
+    scores: tuple[AnyScore, ...] = ()
+    ensemble: EnsembleResult | None = None
     neighbours: Comparison | None = None
     analyses: tuple[Analysis, ...] = ()
     costs: Mapping[str, Costs] = field(default_factory=dict)
     bill: Bill | None = None
-    estimate: Mapping[str, Any] = field(default_factory=dict)
+    estimate: Estimate | None = None
 
     @property
     def kind(self) -> str:
-        """What the folder holds: a `sweep`, a `training`, or `judged models` that were trained elsewhere."""
-        if self.is_sweep:
+        """What the folder holds, as the page says it."""
+        if self.sweep is not None:
             return "sweep"
-        return "training" if self.trials else "judged models"
+        return "training" if self.training is not None else "evaluation"
 
-    def analyses_of(self, kind: type[Found]) -> list[Found]:
-        """Return the analyses of a kind, by name."""
-        return [found for found in self.analyses if isinstance(found, kind)]
+    @property
+    def ranked(self) -> list[Trial]:
+        """The trials from best to worst."""
+        return list(self.trials) if self.sweep is None else self.sweep.ranked
 
-    def cost(self, name: str) -> Costs:
-        """Return what a trial or an evaluated model costs, as far as its folder or its scores tell."""
-        told = (score.costs for score in self.scores if score.model == name and score.costs != Costs())
-        return self.costs.get(name) or next(told, Costs())
+    @property
+    def best(self) -> Trial | None:
+        """The best trial that has a value and neither failed nor diverged; None if there is none."""
+        if self.sweep is not None:
+            return self.sweep.best
+        return next((trial for trial in self.trials if self.is_comparable(trial)), None)
 
-    @cached_property
+    @property
     def searched(self) -> list[str]:
-        """The searched names, in the order of the search space."""
-        names = dict.fromkeys(self.domains)
-        names.update(dict.fromkeys(name for trial in self.trials for name in trial.params))
-        return list(names)
+        """The names that the sweep searches, in the order of the search space."""
+        return [] if self.sweep is None else list(self.sweep.space.domains)
 
     @property
     def chance(self) -> float | None:
-        """What scores that are all equal reach on the validation pool, where it is known."""
+        """The metric's value if all candidates are equally likely; None if unknown."""
         return number(self.pool.get(self.metric.replace("context_", "chance_")))
-
-    def against_chance(self, value: float | None) -> float | None:
-        """Return how many times chance a value is; of a loss there is no such figure."""
-        chance = self.chance if self.mode == "max" else None
-        return value / chance if value is not None and chance else None
 
     @cached_property
     def highest(self) -> float | None:
-        """The highest figure of a trial that did not break; what bars are measured by."""
+        """The greatest value of a trial that neither failed nor diverged; None if there is none."""
         values = (self.value(trial) for trial in self.trials if trial.status not in BROKEN)
         return max((value for value in values if value is not None), default=None)
 
+    def value(self, point: Trial | TrialReport) -> float | None:
+        """Return the metric of a trial or of one of its reports, or None if it is missing or NaN."""
+        return number(point.metrics.get(self.metric))
+
+    def is_comparable(self, trial: Trial) -> bool:
+        """Return whether a trial has a value and neither failed nor diverged."""
+        return trial.status not in BROKEN and self.value(trial) is not None
+
+    def is_best(self, trial: Trial) -> bool:
+        """Return whether a trial is the best one."""
+        return self.best is not None and trial.name == self.best.name
+
+    def chance_ratio(self, value: float | None) -> float | None:
+        """Return how many times chance a value is; None for a loss, or if chance is unknown."""
+        chance = self.chance if self.mode == "max" else None
+        return value / chance if value is not None and chance else None
+
     def title(self, name: str) -> str:
-        """Return a trial's name with the words it was searched by, as in `0003 bi`; any other name as it is."""
+        """Return a trial's name with the labels of its choices, such as `0003 bi`; any other name as it is."""
         params = next((trial.params for trial in self.trials if trial.name == name), {})
         return " ".join([name, *(value for value in params.values() if isinstance(value, str))])
 
-    def value(self, trial: Trial) -> float | None:
-        """Return the trial's metric, or None."""
-        return number(trial.metrics.get(self.metric))
+    def cost(self, name: str) -> Costs:
+        """Return the costs of a trial or an evaluated model, from its folder or its scores."""
+        known = (score.costs for score in self.scores if score.model == name and score.costs != Costs())
+        return self.costs.get(name) or next(known, Costs())
 
-    @cached_property
-    def ranked(self) -> list[Trial]:
-        """The trials from best to worst."""
-        by_name = {trial.name: trial for trial in self.trials}
-        return [by_name[result.name] for result in rank(self._results, mode="min" if self.mode == "min" else "max")]
+    def analyses_of(self, kind: type[AnyAnalysis]) -> list[AnyAnalysis]:
+        """Return the analyses of a kind, by name."""
+        return [found for found in self.analyses if isinstance(found, kind)]
 
-    @cached_property
-    def best(self) -> Trial | None:
-        """The best trial that has a value and did not break."""
-        found = best_result(self._results, mode="min" if self.mode == "min" else "max")
-        return next((trial for trial in self.trials if found is not None and trial.name == found.name), None)
 
-    @cached_property
-    def _results(self) -> list[TrialResult]:
-        """What the ranking reads of the trials."""
-        limits = mapping(mapping(self.settings.get("space")).get("limits"))
-        num_seeds = int(number(limits.get("seeds")) or 1)
-        return [
-            TrialResult(
-                trial.name,
-                place,
-                trial.status,
-                trial.params,
-                self.value(trial),
-                first_number(place, num_seeds=num_seeds),
-            )
-            for place, trial in enumerate(self.trials)
-        ]
+def read_run(folder: Path) -> Run:
+    """Read the folder of a sweep, of a training, or of evaluated models.
+
+    Raises:
+        ArtifactError: If the folder holds none of them, or a file in it is damaged.
+    """
+    found: dict[str, Any] = {
+        "scores": tuple(read_scores(folder / EVALUATION_FOLDER)),
+        "ensemble": read_result(folder) if (folder / ENSEMBLE_FILE).is_file() else None,
+        "neighbours": read_comparison(folder),
+        "analyses": read_analyses(folder),
+    }
+    if (folder / SWEEP_FILE).is_file():
+        return _of_sweep(read_sweep(folder), found)
+    if (folder / RUN_FILE).is_file():
+        return _of_training(read_training(folder), found)
+    if any(found.values()):
+        return Run(folder, folder.name, **found)
+    raise ArtifactError(
+        f"{address_of(folder)}: must hold {SWEEP_FILE}, {RUN_FILE}, {EVALUATION_FOLDER}/, {ANALYSES_FOLDER}/ or "
+        f"{NEIGHBOURS_FILE}; found none; name the folder of a sweep, of a training or of evaluated models"
+    )
+
+
+def _of_sweep(sweep: RecordedSweep, found: Mapping[str, Any]) -> Run:
+    bill = bill_of(read_ledger(sweep.folder))
+    return Run(
+        folder=sweep.folder,
+        name=sweep.space.name,
+        metric=sweep.space.metric,
+        mode=sweep.space.mode,
+        trials=sweep.trials,
+        num_reports=sweep.num_reports,
+        seconds=sweep.seconds,
+        pool=sweep.record.facts.get("pool", {}),
+        sweep=sweep,
+        costs={trial.name: costs_of(trial_folder(sweep.folder, trial.number)) for trial in sweep.trials},
+        bill=bill if bill.usd > 0 else None,
+        estimate=read_estimate(sweep.folder),
+        **found,
+    )
+
+
+def _of_training(training: RecordedTraining, found: Mapping[str, Any]) -> Run:
+    trial, outcome = _as_trial(training), training.outcome
+    metric = next((name for name in METRICS if name in trial.metrics), training.config.metrics[0])
+    return Run(
+        folder=training.folder,
+        name=training.folder.name,
+        metric=metric,
+        mode=METRICS.get(metric, "min"),
+        trials=(trial,),
+        num_reports=trial.num_reports or 1,
+        seconds=trial.seconds,
+        pool={} if outcome is None else outcome.pool,
+        training=training,
+        costs={trial.name: costs_of(training.folder)},
+        **found,
+    )
+
+
+def _as_trial(training: RecordedTraining) -> Trial:
+    """Return a training as a trial without searched values."""
+    trial = Trial(training.folder.name, 0, {}, training.config.seed, status="running")
+    for report in training.reports:
+        _add_report(trial, report)
+    if training.outcome is not None:
+        trial.status, trial.seconds = training.outcome.status, training.outcome.seconds
+        trial.error = training.outcome.message or None
+    return trial
+
+
+def _add_report(trial: Trial, report: Report) -> None:
+    trial.reports.append(TrialReport(report.index, report.metrics, report.seconds))
+    trial.index, trial.num_reports = report.index, report.num_reports
+    trial.metrics, trial.seconds = report.metrics, report.seconds

@@ -19,9 +19,10 @@ from statistics import median
 from typing import Any
 
 from raysent.cost import Budget, verdict
+from raysent.errors import ArtifactError
 from raysent.simulation.simulator import Simulator
 from raysent.simulation.workload import GUESS_SIGMA, TRIAL_SIGMA, Scenario, scenario_for
-from raysent.storage import read_json
+from raysent.storage import address_of, read_json
 from raysent.storage.layout import ESTIMATE_FILE
 from raysent.sweeps import derived_seed
 from raysent.sweeps.space import SearchSpace
@@ -76,6 +77,26 @@ class Estimate:
         """Return values for JSON."""
         named = {name: dict(zip(("p10", "p50", "p90"), getattr(self, name), strict=True)) for name in ("usd", "hours")}
         return {**asdict(self), **named, "rungs": {str(index): count for index, count in self.rungs.items()}}
+
+
+def read_estimate(folder: Path) -> Estimate | None:
+    """Return the estimate that `estimate.json` holds; None if there is none.
+
+    Raises:
+        ArtifactError: If the file is truncated or not an estimate.
+    """
+    path = folder / ESTIMATE_FILE
+    if not path.is_file():
+        return None
+    values = read_json(path)
+    try:
+        usd, hours = ((found["p10"], found["p50"], found["p90"]) for found in (values["usd"], values["hours"]))
+        rungs = {int(index): count for index, count in values["rungs"].items()}
+        return Estimate(usd, hours, rungs, tuple(values["assumptions"]), values["num_sweeps"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"{address_of(path)}: not an estimate ({type(error).__name__}: {error}); remove it"
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -177,8 +177,9 @@ def read_sweep(folder: Path) -> RecordedSweep:
     Raises:
         ArtifactError: If the folder is no sweep's, or a file in it is damaged.
     """
-    record, events = load_record(folder), tuple(read_events(folder))
+    record = load_record(folder)
     try:
+        events = tuple(read_events(folder))
         trials = tuple(trials_of(events).values())
     except (KeyError, TypeError) as error:
         raise ArtifactError(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from raysent.errors import ArtifactError
-from raysent.storage import read_json, read_json_lines, write_json
-from raysent.storage.layout import OUTCOME_FILE, REPORTS_FILE
+from raysent.storage import address_of, read_json, read_json_lines, write_json
+from raysent.storage.layout import OUTCOME_FILE, REPORTS_FILE, RUN_FILE
+from raysent.training.run import RunConfig, load_run
 
 Status = Literal["finished", "stopped", "nan"]
 
@@ -99,8 +100,46 @@ def load_outcome(folder: Path, *, key: str) -> Outcome | None:
 
 
 def load_reports(folder: Path) -> list[Report]:
-    """Return the reports of a run's folder in order, or an empty list if there are none."""
+    """Return the reports of a run's folder in order; empty if it has not reported.
+
+    Raises:
+        ArtifactError: If a line other than an incomplete last one is not a report.
+    """
     path = folder / REPORTS_FILE
     if not path.exists():
         return []
-    return [Report(**values) for values in read_json_lines(path)]
+    try:
+        return [Report(**values) for values in read_json_lines(path)]
+    except TypeError as error:
+        raise ArtifactError(f"{address_of(path)}: not the reports of a run ({error}); restore it") from None
+
+
+@dataclass(frozen=True)
+class RecordedTraining:
+    """The folder of a training, finished or not.
+
+    Attributes:
+        folder: The folder.
+        config: What is trained, and how.
+        versions: Package -> version that trained it.
+        reports: The reports so far, in order.
+        outcome: How it ended; None if it has not ended.
+    """
+
+    folder: Path
+    config: RunConfig
+    versions: Mapping[str, str]
+    reports: tuple[Report, ...]
+    outcome: Outcome | None
+
+
+def read_training(folder: Path) -> RecordedTraining:
+    """Read the folder of a training.
+
+    Raises:
+        ArtifactError: If the folder is not that of a training, or a file in it is damaged.
+    """
+    config = load_run(folder)
+    versions = read_json(folder / RUN_FILE).get("versions", {})
+    outcome = load_outcome(folder, key=config.key)
+    return RecordedTraining(folder, config, versions, tuple(load_reports(folder)), outcome)

@@ -1,1 +1,39 @@
-"""The report's sections, one module each: `section(run) -> Section | None`; None where it has nothing to say."""
+"""The sections of the report, in the order of the page.
+
+A section is a function `Run -> Section | None`; None leaves it out. A new section is a function in a module here and a
+line in `SECTIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raysent.report.blocks import Section
+from raysent.report.run import Run
+from raysent.report.sections import analyses, costs, ensemble, evaluation, importance, summary, trials
+
+SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
+    summary.summary,
+    trials.leaderboard,
+    trials.learning_curves,
+    evaluation.task_scores,
+    ensemble.scores,
+    ensemble.calibration,
+    ensemble.members,
+    analyses.nearest_sentences,
+    analyses.efficiency,
+    analyses.parameter_effects,
+    importance.for_metric,
+    trials.parallel_coordinates,
+    trials.values_against_metric,
+    costs.spending,
+    costs.trials_and_rungs,
+    costs.score_against_cost,
+    importance.for_cost,
+    analyses.maps,
+    analyses.examples,
+    analyses.disagreements,
+    evaluation.reported_scores,
+    summary.failures,
+    summary.reproduction,
+)

@@ -1,66 +1,72 @@
-"""The ensemble beside its rivals and its members, with intervals, and the weights that made it."""
+"""The ensemble: its scores beside its members and other methods, calibration, and what each member costs and adds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
-from raysent.report.blocks import Block, Cell, Column, Figure, Note, Section, Table, fixed, label
-from raysent.report.figures import ACCENT, BEST, QUIET, drawn
+from raysent.ensembles import ENSEMBLE, EnsembleResult, MemberSubset
+from raysent.ensembles.measures import CalibrationBin
+from raysent.ensembles.result import IntervalEstimate, MeanScores
+from raysent.report.blocks import Block, Cell, Column, Figure, Note, Section, Table, duration, fixed, label
+from raysent.report.figures import ACCENT, BEST, QUIET, category_axis, figure
 from raysent.report.run import Run
-from raysent.report.score_files import MEAN, Ensemble, Score
 
-ENSEMBLE = "ensemble"
-RIVALS = {"uniform": "equal shares", "best": "best by validation"}
+# Another method of the ensemble -> its name on the page.
+OTHER_METHODS = {"uniform": "equal weights", "best": "best by validation"}
+# The measure's name, its heading, decimals, what it means.
+MEASURES = (
+    ("nll", "NLL", 3, "negative log-likelihood, nats per row"),
+    ("brier", "Brier", 3, "sum over classes of squared errors, 0 to 2"),
+    ("ece", "ECE %", 1, "expected calibration error, over bins with equal numbers of rows"),
+)
+# A cost of using an ensemble -> its name on the page.
+COSTS = {"encode_ms": "milliseconds per 1,000 sentences", "num_bytes": "MiB of model files"}
 
 
-def section(run: Run) -> Section:
-    """Return the ensemble's plots and weights, or the command that makes them."""
-    key, title = "ensemble", "Ensemble against its members"
-    ensemble = run.ensemble
+def scores(run: Run) -> Section | None:
+    """Return the ensemble's scores and weights, or the command that makes an ensemble."""
+    key, title, ensemble = "ensemble", "Ensemble and its members", run.ensemble
     if ensemble is None:
-        return Section(key, title, blocks=[Note("No ensemble yet; this makes one:", f"raysent ensemble {run.folder}")])
-    tasks = list(dict.fromkeys(score.task for score in ensemble.scores))
-    tasks.sort(key=lambda task: (task != MEAN, task))
-    plots = [_plot(run, ensemble, task) for task in tasks]
-    method = f", by the rule '{ensemble.method}'" if ensemble.method else ""
+        note = Note("There is no ensemble yet. To make one:", f"raysent ensemble {run.folder}")
+        return Section(key, title, blocks=[note])
     lead = (
-        f"{len(ensemble.members)} members pooled{method}: test scores in percent, whiskers are 95 % intervals. "
-        "The difference in the summary is paired over rows, so it can be plain where whiskers overlap."
+        f"{len(ensemble.members)} members, combined by the method '{ensemble.method}'. Test scores in percent, with "
+        "95 % intervals. The difference in the summary is paired over rows, so it can be significant although "
+        "intervals overlap."
     )
-    return Section(key, title, lead, [*plots, *_weights(run, ensemble)])
+    plots = [_plot(run, ensemble, "mean over tasks", ensemble.mean.scores, is_narrow=False)]
+    for task, found in sorted(ensemble.tasks.items()):
+        plots.append(_plot(run, ensemble, task, found.scores, is_narrow=True))
+    return Section(key, title, lead, [*plots, _weights(run, ensemble)])
 
 
-def _plot(run: Run, ensemble: Ensemble, task: str) -> Figure:
-    """Return dots and whiskers of one task; the ensemble at the top, members below by score."""
-    scores = [score for score in ensemble.scores if score.task == task and score.test is not None]
-    scores.sort(key=lambda score: (score.model not in ensemble.members, score.test or 0.0))
-    scores.sort(key=lambda score: score.model == ENSEMBLE)
-    is_mean = task == MEAN
-    return drawn(
-        [_dots(run, scores, ensemble)],
-        height=72 + 28 * len(scores),
-        label=f"Scores on {task}: " + ", ".join(f"{s.model} {fixed(s.test)}" for s in reversed(scores)) + ".",
-        title="mean over all tasks" if is_mean else task,
-        narrow=not is_mean,
-        xaxis_title_text="mean test score" if is_mean else "test score",
-        yaxis_type="category",
-        yaxis_gridcolor="rgba(0,0,0,0)",
-        yaxis_tickfont_size=12,
+def _plot(
+    run: Run, ensemble: EnsembleResult, title: str, scores: Mapping[str, MeanScores], *, is_narrow: bool
+) -> Figure:
+    """Return points with whiskers: the ensemble at the top, then other methods, then the members by score."""
+    names = sorted(scores, key=lambda name: (name == ENSEMBLE, name not in ensemble.members, scores[name].test))
+    return figure(
+        [_whiskers(run, ensemble, names, scores)],
+        height=72 + 28 * len(names),
+        label=f"Scores, {title}: " + ", ".join(f"{name} {fixed(scores[name].test)}" for name in reversed(names)) + ".",
+        title=title,
+        is_narrow=is_narrow,
+        xaxis_title_text="test score",
+        **category_axis("yaxis"),
     )
 
 
-def _dots(run: Run, scores: Sequence[Score], ensemble: Ensemble) -> Any:
-    values = [score.test or 0.0 for score in scores]
-    ends = [score.interval or (value, value) for score, value in zip(scores, values, strict=True)]
-    colours = [_colour(score.model, ensemble) for score in scores]
+def _whiskers(run: Run, ensemble: EnsembleResult, names: Sequence[str], scores: Mapping[str, MeanScores]) -> Any:
+    values = [scores[name].test for name in names]
+    ends = [scores[name].interval for name in names]
     return go.Scatter(
         x=values,
-        y=[label(RIVALS.get(score.model, run.title(score.model))) for score in scores],
+        y=[label(OTHER_METHODS.get(name, run.title(name))) for name in names],
         mode="markers",
-        marker={"size": 10, "color": colours},
+        marker={"size": 10, "color": [_color(name, ensemble) for name in names]},
         error_x={
             "type": "data",
             "symmetric": False,
@@ -70,30 +76,213 @@ def _dots(run: Run, scores: Sequence[Score], ensemble: Ensemble) -> Any:
             "thickness": 1.6,
             "width": 5,
         },
-        customdata=[f"{fixed(low)} to {fixed(high)}" if high > low else "no interval" for low, high in ends],
+        customdata=[f"{fixed(low)} to {fixed(high)}" for low, high in ends],
         hovertemplate="%{y}: %{x:.2f} (%{customdata})<extra></extra>",
     )
 
 
-def _colour(model: str, ensemble: Ensemble) -> str:
-    if model == ENSEMBLE:
+def _color(name: str, ensemble: EnsembleResult) -> str:
+    if name == ENSEMBLE:
         return BEST
-    return QUIET if model in ensemble.members else ACCENT
+    return QUIET if name in ensemble.members else ACCENT
 
 
-def _weights(run: Run, ensemble: Ensemble) -> list[Block]:
-    """Return the table of weights, member by task."""
-    if not ensemble.weights:
-        return []
-    tasks = sorted(ensemble.weights)
-    top = max((w for row in ensemble.weights.values() for w in row.values() if w is not None), default=1.0) or 1.0
+def _weights(run: Run, ensemble: EnsembleResult) -> Table:
+    """Return the weights, members by tasks."""
+    tasks = sorted(ensemble.tasks)
+    top = max((max(ensemble.tasks[task].weights.values()) for task in tasks), default=1.0) or 1.0
     rows = [
-        [Cell(run.title(member)), *(_weight(ensemble.weights[task].get(member), top) for task in tasks)]
+        [
+            Cell(run.title(member)),
+            *(_weight(ensemble.tasks[task].weights.get(member), top) for task in tasks),
+        ]
         for member in ensemble.members
     ]
     columns = [Column("member"), *(Column(task, "number") for task in tasks)]
-    return [Table(columns, rows, caption="weight of each member in the pool, task by task")]
+    return Table(columns, rows, caption="weight of each member on each task")
 
 
 def _weight(value: float | None, top: float) -> Cell:
     return Cell(fixed(value, 3), value, share=None if value is None else max(value, 0.0) / top)
+
+
+def calibration(run: Run) -> Section | None:
+    """Return cross-validated scores, measures of probabilities and reliability plots; None without an ensemble."""
+    ensemble = run.ensemble
+    if ensemble is None:
+        return None
+    lead = (
+        "Cross-validated scores are of rows that a method was not fitted on; the optimism is how much higher it "
+        "scores on rows that it was fitted on. In the plots, points below the diagonal mean overconfident predictions. "
+        "Orange: the ensemble. Grey: the best member by validation."
+    )
+    plots = [_reliability(ensemble, task) for task in sorted(ensemble.tasks)]
+    return Section("calibration", "Cross-validated scores and calibration", lead, [_methods(run, ensemble), *plots])
+
+
+def _methods(run: Run, ensemble: EnsembleResult) -> Table:
+    columns = [
+        Column("mean over tasks"),
+        Column("cross-validated", "number", "score on rows that it was not fitted on, with its 95 % interval"),
+        Column("optimism", "number", "points by which the score on the rows it was fitted on is higher"),
+        *(Column(heading, "number", meaning) for _, heading, _, meaning in MEASURES),
+    ]
+    found = sorted(ensemble.mean.scores.items(), key=lambda item: -item[1].cross_fitted.value)
+    rows = [[Cell(_title(run, ensemble, name)), *_measures(one)] for name, one in found]
+    return Table(columns, rows, caption="NLL, Brier score and ECE are of test rows; lower is better")
+
+
+def _title(run: Run, ensemble: EnsembleResult, name: str) -> str:
+    if name == ENSEMBLE:
+        return f"ensemble ({ensemble.method})"
+    return run.title(name) if name in ensemble.members else OTHER_METHODS.get(name, name)
+
+
+def _measures(found: MeanScores) -> list[Cell]:
+    score = found.cross_fitted
+    cells = [
+        Cell(f"{fixed(score.value)} {_interval(score, 2)}", score.value),
+        Cell(fixed(found.optimism, sign=True), found.optimism),
+    ]
+    for name, _, decimals, _ in MEASURES:
+        one = found.measures.get(name)
+        tooltip = "" if one is None else f"95 % interval {_interval(one, decimals)}"
+        value = None if one is None else one.value
+        cells.append(Cell(fixed(value, decimals), value, title=tooltip))
+    return cells
+
+
+def _interval(estimate: IntervalEstimate, decimals: int) -> str:
+    low, high = estimate.interval
+    return f"[{fixed(low, decimals)}, {fixed(high, decimals)}]"
+
+
+def _reliability(ensemble: EnsembleResult, task: str) -> Figure:
+    """Return accuracy against confidence on a task, of the ensemble and of the best member."""
+    found = ensemble.tasks[task].scores
+    shown = [("best", OTHER_METHODS["best"], QUIET), (ENSEMBLE, ENSEMBLE, BEST)]
+    lines = [_bins(title, found[name].reliability, color) for name, title, color in shown if name in found]
+    diagonal = go.Scatter(
+        x=[0, 1], y=[0, 1], mode="lines", line={"color": ACCENT, "width": 1, "dash": "dot"}, hoverinfo="skip"
+    )
+    points = (f"{fixed(one.confidence)} {fixed(one.accuracy)}" for one in found[ENSEMBLE].reliability)
+    return figure(
+        [diagonal, *lines],
+        height=260,
+        label=f"Reliability on {task}, confidence and accuracy of each bin: {', '.join(points)}.",
+        title=task,
+        is_narrow=True,
+        xaxis_title_text="confidence",
+        yaxis_title_text="accuracy",
+        xaxis_range=[0, 1.02],
+        yaxis_range=[0, 1.02],
+    )
+
+
+def _bins(title: str, bins: Sequence[CalibrationBin], color: str) -> Any:
+    return go.Scatter(
+        x=[one.confidence for one in bins],
+        y=[one.accuracy for one in bins],
+        mode="lines+markers",
+        name=label(title),
+        line={"color": color, "width": 1.6},
+        marker={"size": 7, "color": color},
+        customdata=[one.num_rows for one in bins],
+        hovertemplate=f"{label(title)}: accuracy %{{y:.2f}} at %{{x:.2f}}, %{{customdata}} rows<extra></extra>",
+    )
+
+
+def members(run: Run) -> Section | None:
+    """Return what members cost and add, correlations of their errors, and scores against costs of subsets."""
+    ensemble = run.ensemble
+    if ensemble is None:
+        return None
+    gain = _mean([found.diversity.ambiguity for found in ensemble.tasks.values()])
+    lead = (
+        f"The members differ, so the NLL of the ensemble is {fixed(gain, 3)} nats lower than the weighted mean of "
+        "theirs (the ambiguity, which needs no labels). A member adds more the less its errors correlate with those of "
+        "the others."
+    )
+    blocks: list[Block] = [_members(run, ensemble)]
+    if len(ensemble.members) > 1:
+        blocks += [_correlations(run, ensemble), *(_front(run, ensemble.choices, cost) for cost in COSTS)]
+    return Section("members", "What members cost and add", lead, blocks)
+
+
+def _members(run: Run, ensemble: EnsembleResult) -> Table:
+    columns = [
+        Column("member"),
+        Column("adds", "number", "points of the cross-validated score that are lost without it, mean over tasks"),
+        Column("ms / 1,000 sentences", "number", "on the machine that evaluated it"),
+        Column("MiB", "number", "size of the model's files"),
+        Column("training", "number", "time of training and validation"),
+    ]
+    return Table(columns, [_member(run, ensemble, name) for name in ensemble.members])
+
+
+def _member(run: Run, ensemble: EnsembleResult, name: str) -> list[Cell]:
+    cost = ensemble.costs[name]
+    adds = _mean([found.diversity.contributions.get(name) for found in ensemble.tasks.values()])
+    return [
+        Cell(run.title(name)),
+        Cell(fixed(adds, sign=True), adds),
+        Cell(fixed(cost.encode_ms, 1), cost.encode_ms),
+        Cell(fixed(_mebibytes(cost.num_bytes), 1), cost.num_bytes),
+        Cell(duration(cost.training_s), cost.training_s),
+    ]
+
+
+def _mebibytes(num_bytes: float) -> float:
+    return num_bytes / 2**20
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the known values; None if there are none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _correlations(run: Run, ensemble: EnsembleResult) -> Table:
+    places = range(len(ensemble.members))
+    tables = [found.diversity.error_correlations for found in ensemble.tasks.values()]
+    titles = [run.title(name) for name in ensemble.members]
+    rows = []
+    for row in places:
+        means = [_mean([table[row][column] for table in tables]) for column in places]
+        bars = [None if mean is None or column == row else max(mean, 0.0) for column, mean in enumerate(means)]
+        cells = [Cell(fixed(mean), mean, share=bar) for mean, bar in zip(means, bars, strict=True)]
+        rows.append([Cell(titles[row]), *cells])
+    columns = [Column("errors of"), *(Column(title, "number") for title in titles)]
+    return Table(columns, rows, caption="correlation of the members' errors on validation rows, mean over tasks")
+
+
+def _front(run: Run, subsets: Sequence[MemberSubset], cost: str) -> Figure:
+    """Return score against a cost: every subset of members as a point, the front as a line."""
+    front = sorted((subset for subset in subsets if cost in subset.fronts), key=lambda subset: _paid(subset, cost))
+    line = _subsets(run, front, cost, mode="lines+markers", marker={"size": 10, "color": BEST})
+    line.update(line={"color": BEST, "width": 1.6, "shape": "hv"})
+    best = front[-1].score if front else None
+    return figure(
+        [_subsets(run, subsets, cost, mode="markers", marker={"size": 7, "color": ACCENT}), line],
+        height=300,
+        label=f"Score against {COSTS[cost]}: {len(front)} subsets on the front, the best scores {fixed(best)}.",
+        title=f"score against {COSTS[cost]}",
+        caption="Subsets of members, cross-validated. No other subset is both cheaper and better than one on the line.",
+        is_narrow=True,
+        xaxis_title_text=COSTS[cost],
+        yaxis_title_text="mean validation score",
+    )
+
+
+def _paid(subset: MemberSubset, cost: str) -> float:
+    return subset.encode_ms if cost == "encode_ms" else _mebibytes(subset.num_bytes)
+
+
+def _subsets(run: Run, subsets: Sequence[MemberSubset], cost: str, **look: Any) -> Any:
+    return go.Scatter(
+        x=[_paid(subset, cost) for subset in subsets],
+        y=[subset.score for subset in subsets],
+        customdata=[label(" + ".join(run.title(name) for name in subset.members)) for subset in subsets],
+        hovertemplate="%{customdata}: %{y:.2f} for %{x:,.1f}<extra></extra>",
+        **look,
+    )

@@ -1,14 +1,15 @@
-"""How much of the metric's spread each searched name explains.
+"""How much of the variance of the metric, and of the cost, each searched name explains.
 
-A random forest learns the metric from the searched values; a name's importance is its total share of the forest's
-variance: half the mean square by which the forest's answer changes when that name alone is drawn anew.
+A random forest predicts the quantity from the searched values. The importance of a name is its total effect: half the
+mean squared change of the prediction when this name alone is drawn again, divided by the variance of the predictions.
 
-Source: Hutter, Hoos, Leyton-Brown 2014 (importance by a forest over hyperparameters); Jansen 1999 (the estimator).
-Differs: shares are taken over the values that were tried, not over the whole search space.
+Source: Hutter, Hoos and Leyton-Brown, 2014 (importance of hyperparameters by a forest); Jansen, 1999 (the estimator).
+Differs: values are drawn from those that were tried, not from the whole search space.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,10 +17,11 @@ import numpy as np
 import plotly.graph_objects as go
 from sklearn.ensemble import RandomForestRegressor
 
-from raysent.report.blocks import Figure, Note, Section, fixed, label
-from raysent.report.figures import ACCENT, QUIET, drawn
-from raysent.report.parameters import parameters_of, short_names
-from raysent.report.run import Run, Trial
+from raysent.report.blocks import Block, Figure, Note, Section, fixed, label, percent
+from raysent.report.figures import ACCENT, QUIET, category_axis, figure
+from raysent.report.parameters import Parameter, varied_parameters
+from raysent.report.run import Run
+from raysent.sweeps import Trial
 from raysent.sweeps.trial import BROKEN
 
 MIN_TRIALS = 4
@@ -30,49 +32,70 @@ MAX_DRAWN = 2000
 
 @dataclass(frozen=True)
 class Importance:
-    """Shares of variance [parameters], their 95 % intervals, and how far the forest can be believed.
+    """Total effects [parameters] with 95 % intervals; as total effects, they may sum to more than one.
 
     Attributes:
-        shares: Median over the resamples; total effects, so that they may sum to more than one.
+        effects: Median over the resamples.
         low: 2.5th percentile over the resamples.
-        high: 97.5th percentile.
-        explained: Share of the metric's variance explained on trials the forest did not see; may be negative.
+        high: 97.5th percentile over the resamples.
+        explained: Fraction of variance that the forest explains on trials it was not fitted on; may be negative.
     """
 
-    shares: np.ndarray
+    effects: np.ndarray
     low: np.ndarray
     high: np.ndarray
     explained: float
 
 
-def section(run: Run) -> Section | None:
-    """Return the importance of the searched names, measured where most trials can be compared."""
-    if not run.is_sweep:
+def for_metric(run: Run) -> Section | None:
+    """Return the importance of the searched names for the metric; None without a sweep."""
+    if run.sweep is None:
         return None
-    key, title = "importance", "Which searched names matter"
-    trials, metric, share = comparable(run)
-    parameters = [parameter for parameter in parameters_of(run, trials) if parameter.is_varied]
+    key, title = "importance", "Importance for the metric"
+    trials, metric, progress = comparable(run)
+    parameters = varied_parameters(run, trials)
     if len(trials) < MIN_TRIALS or not parameters:
         text = f"Too few trials: {len(trials)} can be compared with each other, {MIN_TRIALS} are needed."
         return Section(key, title, blocks=[Note(text)])
     if np.ptp(metric) == 0:
-        return Section(key, title, blocks=[Note(f"All trials have the same {run.metric}; nothing is to be explained.")])
-    found = importance(np.stack([p.coordinates() for p in parameters], axis=1), metric, seed=0)
-    when = "at the end of training" if share >= 1 else f"after {100 * share:.0f} % of training"
+        return Section(key, title, blocks=[Note(f"All trials have the same {run.metric}.")])
+    when = "at the end of training" if progress >= 1 else f"after {percent(progress)} of training"
     lead = (
-        f"Share of the spread of {run.metric} that goes with each name, {when}, over the {len(trials)} trials that "
-        f"got there. Whiskers are 95 % bootstrap intervals over trials."
+        f"Fraction of the variance of {run.metric} that each searched name explains, {when}, over the {len(trials)} "
+        "trials that reached this point. Whiskers are 95 % bootstrap intervals over trials."
     )
-    names = short_names(run.searched)
-    of = "share of the metric's spread"
-    return Section(key, title, lead, [bars_of(found, [names[p.name] for p in parameters], of=of), trust(found)])
+    return Section(key, title, lead, _blocks(parameters, metric, of=f"fraction of the variance of {run.metric}"))
+
+
+def for_cost(run: Run) -> Section | None:
+    """Return the importance of the searched names for dollars per report; None if nothing was spent or searched."""
+    if run.bill is None or not run.searched:
+        return None
+    key, title = "importance-cost", "Importance for the cost"
+    found = [(trial, usd) for trial in run.trials if (usd := _log_usd_per_report(trial)) is not None]
+    trials, costs = [trial for trial, _ in found], np.array([usd for _, usd in found])
+    parameters = varied_parameters(run, trials)
+    if len(trials) < MIN_TRIALS or not parameters:
+        text = f"Too few trials: {len(trials)} have a cost and a report, {MIN_TRIALS} are needed."
+        return Section(key, title, blocks=[Note(text)])
+    if np.ptp(costs) == 0:
+        return Section(key, title, blocks=[Note("All trials cost the same per report.")])
+    low, middle, high = (math.exp(value) for value in np.percentile(costs, [10, 50, 90]))
+    lead = (
+        "Fraction of the variance of log dollars per report that each searched name explains, over "
+        f"{len(trials)} trials. The most expensive tenth of the trials costs more than {high / middle:.1f} times the "
+        f"median, the cheapest tenth less than {low / middle:.2g} times. If a name matters for the cost and not for "
+        "the metric, fix it at a cheap value."
+    )
+    return Section(
+        key, title, lead, _blocks(parameters, costs, of="fraction of the variance of log dollars per report")
+    )
 
 
 def comparable(run: Run) -> tuple[list[Trial], np.ndarray, float]:
-    """Return trials whose metric was taken after the same share of training, the metric [trials], and that share.
+    """Return trials with their metric at the same point of training [trials], and that point as a fraction of training.
 
-    It is the end of training, unless fewer than half of the trials (or fewer than four) got so far: then the latest
-    report that so many did reach.
+    The point is the end of training, or the latest report that at least half of the trials (and at least four) reached.
     """
     trials = [trial for trial in run.trials if trial.status not in BROKEN]
     wanted = max(MIN_TRIALS, (len(trials) + 1) // 2)
@@ -85,40 +108,47 @@ def comparable(run: Run) -> tuple[list[Trial], np.ndarray, float]:
 
 
 def _value_at(run: Run, trial: Trial, index: int) -> float | None:
-    """Return the metric at a report, or at the end for a trial that finished without one there."""
-    for point in trial.points:
-        if point.index == index:
-            return point.metrics.get(run.metric)
+    """Return the metric at a report; at the last report, that of a finished trial without one there."""
+    for report in trial.reports:
+        if report.index == index:
+            return run.value(report)
     return run.value(trial) if index == run.num_reports and trial.status == "finished" else None
 
 
-def importance(values: np.ndarray, metric: np.ndarray, *, seed: int) -> Importance:
-    """Return total shares of variance with bootstrap intervals over trials.
+def _log_usd_per_report(trial: Trial) -> float | None:
+    """Return the logarithm of a trial's dollars per report; None if it has no cost, failed or diverged."""
+    if trial.status in BROKEN:
+        return None
+    last = next((report for report in reversed(trial.reports) if report.usd > 0), None)
+    return None if last is None else math.log(last.usd / last.index)
+
+
+def importance(values: np.ndarray, target: np.ndarray, *, seed: int) -> Importance:
+    """Return total effects with bootstrap intervals over trials.
 
     Args:
-        values: [trials, parameters] coordinates of the searched values.
-        metric: [trials] what is explained.
-        seed: Of the resamples and the forests.
+        values: Coordinates of the searched values, [trials, parameters].
+        target: What is explained, [trials].
+        seed: Seed of the resamples and forests.
     """
     generator = np.random.default_rng(seed)
-    shares, explained = [], []
+    effects, errors = [], []
     for _ in range(NUM_RESAMPLES):
-        rows = generator.integers(len(metric), size=len(metric))
-        unseen = np.setdiff1d(np.arange(len(metric)), rows)
-        if np.ptp(metric[rows]) == 0:
+        rows = generator.integers(len(target), size=len(target))
+        unseen = np.setdiff1d(np.arange(len(target)), rows)
+        if np.ptp(target[rows]) == 0:
             continue
         forest = RandomForestRegressor(n_estimators=NUM_TREES, random_state=int(generator.integers(2**31)), n_jobs=1)
-        forest.fit(values[rows], metric[rows])
-        shares.append(_total_shares(forest, values, generator))
+        forest.fit(values[rows], target[rows])
+        effects.append(_total_effects(forest, values, generator))
         if len(unseen) > 0:
-            explained.append((np.square(metric[unseen] - forest.predict(values[unseen])), unseen))
-    low, middle, high = np.percentile(np.array(shares), [2.5, 50, 97.5], axis=0)
-    errors = np.concatenate([error for error, _ in explained])
-    return Importance(middle, low, high, float(1.0 - errors.mean() / metric.var()))
+            errors.append(np.square(target[unseen] - forest.predict(values[unseen])))
+    low, middle, high = np.percentile(np.array(effects), [2.5, 50, 97.5], axis=0)
+    return Importance(middle, low, high, float(1.0 - np.concatenate(errors).mean() / target.var()))
 
 
-def _total_shares(forest: RandomForestRegressor, values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Return [parameters] total effects: half the mean square change under a fresh draw, over the variance."""
+def _total_effects(forest: RandomForestRegressor, values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Return total effects [parameters]: half the mean squared change under a new draw, divided by the variance."""
     rows, num_parameters = values.shape
     num_draws = max(1, min(8, MAX_DRAWN // rows))
     changed = np.tile(values, (num_parameters, num_draws, 1, 1))  # [parameters, draws, rows, parameters]
@@ -133,12 +163,17 @@ def _total_shares(forest: RandomForestRegressor, values: np.ndarray, generator: 
     return np.asarray(np.square(after - before).mean(axis=(1, 2)) / (2 * variance))
 
 
-def bars_of(found: Importance, names: Sequence[str], *, of: str) -> Figure:
-    """Return the shares as bars with whiskers, under an axis that says what they are shares of."""
-    order = np.argsort(found.shares)
-    shares = found.shares[order]
+def _blocks(parameters: Sequence[Parameter], target: np.ndarray, *, of: str) -> list[Block]:
+    """Return the bars, and a note on how reliable they are."""
+    found = importance(np.stack([parameter.coordinates() for parameter in parameters], axis=1), target, seed=0)
+    return [_bars(found, [parameter.short for parameter in parameters], of=of), _reliability(found)]
+
+
+def _bars(found: Importance, names: Sequence[str], *, of: str) -> Figure:
+    order = np.argsort(found.effects)
+    effects = found.effects[order]
     bars = go.Bar(
-        x=shares,
+        x=effects,
         y=[label(names[index]) for index in order],
         orientation="h",
         marker={"color": ACCENT, "opacity": 0.85 if found.explained > 0 else 0.35},
@@ -146,33 +181,34 @@ def bars_of(found: Importance, names: Sequence[str], *, of: str) -> Figure:
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": found.high[order] - shares,
-            "arrayminus": shares - found.low[order],
+            "array": found.high[order] - effects,
+            "arrayminus": effects - found.low[order],
             "color": QUIET,
             "thickness": 1.5,
             "width": 4,
         },
         hovertemplate="%{y}: %{x:.0%}<extra></extra>",
     )
-    return drawn(
+    return figure(
         [bars],
         height=70 + 34 * len(names),
-        label="Bars of importance: " + ", ".join(f"{names[i]} {found.shares[i]:.0%}" for i in order[::-1]) + ".",
+        label="Importance: " + ", ".join(f"{names[i]} {found.effects[i]:.0%}" for i in order[::-1]) + ".",
         xaxis_title_text=of,
         xaxis_tickformat=".0%",
         xaxis_rangemode="tozero",
-        yaxis_type="category",
-        yaxis_gridcolor="rgba(0,0,0,0)",
+        **category_axis("yaxis"),
     )
 
 
-def trust(found: Importance) -> Note:
-    """Say how far the bars can be believed."""
-    told = f"On trials that it did not see, the forest explains {100 * found.explained:.0f} % of the spread"
+def _reliability(found: Importance) -> Note:
+    """Return a note on how well the forest predicts trials that it was not fitted on."""
+    explained = fixed(100 * found.explained, 0)
     if found.explained <= 0:
-        share = fixed(100 * found.explained, 0)
         return Note(
-            f"On trials that it did not see, the forest does worse than the mean ({share} %): these trials are too "
-            f"few or too alike to tell what matters; read nothing into the bars."
+            f"Not reliable: on trials that it was not fitted on, the forest predicts worse than the mean ({explained} "
+            "% of the variance explained). There are too few trials, or they are too similar."
         )
-    return Note(f"{told}; the nearer to 100 %, the more the bars can be believed.")
+    return Note(
+        f"On trials that it was not fitted on, the forest explains {explained} % of the variance. The closer this is "
+        "to 100 %, the more reliable are the bars."
+    )

@@ -1,88 +1,210 @@
-"""The first lines: what came out, in words."""
+"""The result in a few sentences, the trials that failed, and how to repeat the run."""
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
 
-from raysent.report.blocks import Facts, Section, counted, duration, fixed, significant
+from raysent import __version__
+from raysent.report.blocks import (
+    DASH,
+    Cell,
+    Column,
+    Facts,
+    Section,
+    Table,
+    counted,
+    duration,
+    fixed,
+    number,
+    significant,
+    text_of,
+    whole,
+)
 from raysent.report.run import Run
+from raysent.sweeps import Trial
+from raysent.sweeps.trial import BROKEN, Status
 
-WORDS = ("finished", "stopped", "failed", "nan", "running", "waiting")
+# A trial's status -> how a sentence says it.
+STATUS: dict[Status, str] = {
+    "finished": "finished",
+    "stopped": "stopped early",
+    "failed": "failed",
+    "nan": "diverged",
+    "running": "running",
+    "waiting": "waiting",
+}
 
 
-def section(run: Run) -> Section:
-    """Return the summary."""
-    if run.kind == "judged models":
-        return Section(key="summary", title="Summary", lead=" ".join([_judged(run), _ensemble(run)]).strip())
-    lead = " ".join(part for part in (_best(run), _trials(run), _ensemble(run)) if part)
-    return Section(key="summary", title="Summary", lead=lead, blocks=[Facts(_figures(run))])
+def summary(run: Run) -> Section:
+    """Return the first section."""
+    if run.kind == "evaluation":
+        return Section("summary", "Summary", " ".join([_evaluated(run), _ensemble(run)]).strip())
+    lead = " ".join(text for text in (_best(run), _trials(run), _ensemble(run)) if text)
+    return Section("summary", "Summary", lead, [Facts(_figures(run))])
 
 
-def _judged(run: Run) -> str:
-    """Say what was done with models that were trained elsewhere."""
+def _evaluated(run: Run) -> str:
+    """Return a sentence about a folder of evaluated models."""
     models, tasks = len({score.model for score in run.scores}), len({score.task for score in run.scores})
-    parts = [f"{counted(models, 'model')} judged on {counted(tasks, 'task')}"] if models else []
+    parts = [f"{counted(models, 'model')} evaluated on {counted(tasks, 'task')}"] if models else []
     parts += [counted(len(run.analyses), "analysis", "analyses")] if run.analyses else []
-    return f"{'; '.join(parts)}." if parts else "Nothing was judged yet."
+    return f"{'; '.join(parts)}." if parts else ""
 
 
 def _best(run: Run) -> str:
-    """Say which trial is best and how far from chance it stands."""
+    """Return a sentence about the best trial, compared with chance."""
     best = run.best
     if best is None:
-        return f"No trial has reached a {run.metric} yet."
+        return f"No trial has reported {run.metric} yet."
     subject = f"The best of {counted(len(run.trials), 'trial')} is {run.title(best.name)}, with"
-    value = significant(run.value(best))
-    return f"{subject if run.is_sweep else 'The run reaches'} {run.metric} {value}{_against_chance(run)}."
+    return f"{subject if run.sweep else 'The run reaches'} {run.metric} {_against_chance(run, run.value(best))}."
 
 
-def _against_chance(run: Run) -> str:
+def _against_chance(run: Run, value: float | None) -> str:
     if run.chance is None:
-        return ""
-    ratio = run.against_chance(run.value(run.best) if run.best else None)
-    chance = significant(run.chance, 3)
-    return f" (chance: {chance})" if ratio is None else f", {ratio:.1f} × chance ({chance})"
+        return significant(value)
+    ratio, chance = run.chance_ratio(value), significant(run.chance, 3)
+    return significant(value) + (f" (chance: {chance})" if ratio is None else f", {ratio:.1f} × chance ({chance})")
 
 
 def _trials(run: Run) -> str:
-    """Count the trials by what became of them."""
-    if not run.is_sweep:
+    """Return a sentence that counts the trials by status."""
+    if run.sweep is None or not run.trials:
         return ""
-    words = {"stopped": "stopped early", "nan": "ended by a loss that is not a number"}
     counts = Counter(trial.status for trial in run.trials)
-    known = [*WORDS, *sorted(set(counts) - set(WORDS))]
-    parts = [f"{counts[word]} {words.get(word, word)}" for word in known if counts[word]]
-    return f"Of the trials, {', '.join(parts)}." if parts else ""
+    parts = [f"{counts[status]} {text}" for status, text in STATUS.items() if counts[status]]
+    return f"Trials: {', '.join(parts)}."
 
 
 def _ensemble(run: Run) -> str:
-    """Say what pooling adds, with its interval, and in plain words whether that can be told from nothing."""
-    ensemble = run.ensemble
-    if ensemble is None or ensemble.gain is None:
+    """Return a sentence about what the ensemble gains over its best member, and whether the gain is significant."""
+    if run.ensemble is None:
         return ""
-    rival = f"its best single member ({run.title(ensemble.rival)})" if ensemble.rival else "its best single member"
-    if ensemble.gain_interval is None:
-        return f"The ensemble's mean over tasks is {fixed(ensemble.gain, sign=True)} points from {rival}."
-    low, high = ensemble.gain_interval
-    verdict = "better than" if low > 0 else "worse than" if high < 0 else "not told apart from"
-    ends = f"95 % interval {fixed(low, sign=True)} to {fixed(high, sign=True)}"
+    gain = run.ensemble.mean.difference
+    low, high = gain.interval
+    verdict = "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
     return (
-        f"The ensemble of {len(ensemble.members)} is {verdict} {rival} on the mean over tasks: "
-        f"{fixed(ensemble.gain, sign=True)} points ({ends})."
+        f"The ensemble of {len(run.ensemble.members)} is {verdict} its best single member "
+        f"({run.title(run.ensemble.best_member)}) in the mean over tasks: {fixed(gain.value, sign=True)} points "
+        f"(95 % interval {fixed(low, sign=True)} to {fixed(high, sign=True)})."
     )
 
 
 def _figures(run: Run) -> list[tuple[str, str]]:
-    """Return the few figures that stand large at the top."""
+    """Return the figures at the top of the page."""
     value = run.value(run.best) if run.best else None
-    ratio = run.against_chance(value)
+    ratio = run.chance_ratio(value)
     figures = [("best " + run.metric.replace("_", " "), significant(value))]
     if ratio is not None:
         figures.append(("of chance", f"{ratio:.1f} ×"))
-    if run.is_sweep:
+    if run.sweep is not None:
         done = sum(trial.status in ("finished", "stopped") for trial in run.trials)
-        figures.append(("trials done", f"{done} of {len(run.trials)}"))
+        figures.append(("trials done", f"{done} of {run.sweep.space.limits.trials}"))
     figures.append(("wall clock", duration(run.seconds)))
-    if run.ensemble is not None and run.ensemble.gain is not None:
-        figures.append(("ensemble over best member", f"{fixed(run.ensemble.gain, sign=True)} points"))
+    if run.ensemble is not None:
+        gain = run.ensemble.mean.difference.value
+        figures.append(("ensemble over best member", f"{fixed(gain, sign=True)} points"))
     return figures
+
+
+def failures(run: Run) -> Section | None:
+    """Return a table of the trials that failed or diverged; None if there are none."""
+    broken = [trial for trial in run.trials if trial.status in BROKEN or trial.error]
+    if not broken:
+        return None
+    columns = [
+        Column("trial"),
+        Column("status"),
+        Column("after", "number"),
+        Column("reason"),
+        Column("searched values"),
+    ]
+    rows = [
+        [
+            Cell(trial.name),
+            Cell(trial.status, mark=trial.status),
+            Cell(duration(trial.seconds), trial.seconds),
+            Cell(_reason(trial)),
+            Cell(", ".join(f"{name}={text_of(value)}" for name, value in trial.params.items())),
+        ]
+        for trial in broken
+    ]
+    lead = "The sweep continued without these trials. Their values are not used in any comparison above."
+    return Section("failures", "Failures", lead if run.sweep else "", [Table(columns, rows)])
+
+
+def _reason(trial: Trial) -> str:
+    if trial.error:
+        return trial.error
+    return "the loss was NaN or infinite; the last good checkpoint is kept" if trial.status == "nan" else DASH
+
+
+def reproduction(run: Run) -> Section | None:
+    """Return the command, versions, seed and data that repeat the run; None for evaluated models."""
+    made = _of_sweep(run) or _of_training(run)
+    if not made:
+        return None
+    known = [(name, value) for name, value in made if value]
+    known += [*_pool(run), ("report written by", f"raysent {__version__}, Python {platform.python_version()}")]
+    lead = "The same command, versions, corpus and seed draw the same trials in the same order."
+    return Section("reproduce", "How to reproduce this", lead if run.sweep else "", [Facts(known, is_code=True)])
+
+
+def _of_sweep(run: Run) -> list[tuple[str, str]]:
+    if run.sweep is None:
+        return []
+    record = run.sweep.record
+    corpus = record.facts.get("corpus", {})
+    started = datetime.fromtimestamp(record.started, tz=UTC)
+    return [
+        ("command", " ".join(record.command)),
+        ("started", f"{started:%Y-%m-%d %H:%M} UTC" if record.started else ""),
+        ("seed", str(record.seed)),
+        ("corpus", _path(corpus.get("path"))),
+        ("corpus key", str(corpus.get("key") or "")),
+        ("corpus size", ", ".join(_sizes(corpus))),
+        ("search space", record.source),
+        ("versions", _versions(record.versions)),
+    ]
+
+
+def _of_training(run: Run) -> list[tuple[str, str]]:
+    if run.training is None:
+        return []
+    config = run.training.config
+    return [
+        ("corpus", _path(config.source.path)),
+        ("seed", str(config.seed)),
+        ("versions", _versions(run.training.versions)),
+    ]
+
+
+def _path(path: str | list[str] | None) -> str:
+    return " ".join(path) if isinstance(path, list) else path or ""
+
+
+def _sizes(corpus: Mapping[str, Any]) -> Iterator[str]:
+    """Yield `61,204 sentences` for `num_sentences`, and so on."""
+    for name, value in corpus.items():
+        if name.startswith("num_") and number(value) is not None:
+            yield f"{whole(number(value))} {name.removeprefix('num_')}"
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _pool(run: Run) -> list[tuple[str, str]]:
+    """Return the hash and size of the validation set."""
+    if not run.pool:
+        return []
+    found = [("validation set", text_of(run.pool.get("hash")))]
+    sources, candidates = number(run.pool.get("num_sources")), number(run.pool.get("num_candidates"))
+    if sources is not None and candidates is not None:
+        size = f"{whole(sources)} sentences, {whole(candidates)} candidates for each; chance {significant(run.chance)}"
+        found.append(("validation size", size))
+    return found

@@ -1,0 +1,265 @@
+"""The trials of a sweep: leaderboard, learning curves, and their searched values against the metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from raysent.report.blocks import (
+    Cell,
+    Column,
+    Figure,
+    Note,
+    Section,
+    Table,
+    column_kind,
+    dollars,
+    duration,
+    fixed,
+    label,
+    number,
+    percent,
+    significant,
+    text_of,
+    whole,
+)
+from raysent.report.figures import ACCENT, BEST, CLEAR, FAINT, INK, QUIET, figure, level_line, level_text
+from raysent.report.parameters import Parameter, short_names, varied_parameters
+from raysent.report.run import Run
+from raysent.sweeps import Trial
+from raysent.sweeps.trial import BROKEN
+
+# More lines than this hide each other, and make the page large.
+MAX_LINES = 150
+# Width of a letter in the parallel coordinates, and the least width of an axis.
+_LETTER_PX, _AXIS_PX = 7, 90
+TOO_FEW = "Too few trials: at least two with different searched values are needed."
+
+
+def leaderboard(run: Run) -> Section | None:
+    """Return a table of all trials from best to worst, with their searched values; None without trials."""
+    if run.sweep is None or not run.trials:
+        return None
+    short = short_names(run.searched)
+    searched = [
+        Column(short[name], column_kind([trial.params.get(name) for trial in run.trials]), name)
+        for name in run.searched
+    ]
+    optional = _optional_columns(run)
+    columns = [
+        Column("trial"),
+        Column("status"),
+        Column(run.metric, "number", "on the validation set, which is the same for all trials"),
+        *(column for column, _ in optional),
+        Column("trained", "number", "fraction of a complete training"),
+        Column("time", "number", "time spent training"),
+        *searched,
+    ]
+    rows = [_row(run, trial, [cells[trial.name] for _, cells in optional]) for trial in run.ranked]
+    lead = "All trials are scored on the same validation set. Select a heading to sort by it."
+    if run.sweep.space.limits.seeds > 1:
+        lead += " Trials with the same values and different seeds are ranked by their median."
+    return Section("leaderboard", "Leaderboard", lead, [Table(columns, rows)])
+
+
+def _optional_columns(run: Run) -> list[tuple[Column, Mapping[str, Cell]]]:
+    """Return the columns that only some sweeps have, each with its cells by trial."""
+    ratios = {trial.name: run.chance_ratio(run.value(trial)) for trial in run.trials}
+    losses = {trial.name: number(trial.metrics.get("context_nll")) for trial in run.trials}
+    sizes = {trial.name: run.cost(trial.name).num_parameters for trial in run.trials}
+    found: list[tuple[Column, Mapping[str, Cell]]] = []
+    if any(ratio is not None for ratio in ratios.values()):
+        column = Column("× chance", "number", f"{run.metric} divided by its value if all candidates are equally likely")
+        found.append((column, {name: Cell(fixed(ratio, 1), ratio) for name, ratio in ratios.items()}))
+    if run.metric == "context_accuracy":
+        cells = {name: Cell(significant(loss), loss) for name, loss in losses.items()}
+        found.append((Column("context_nll", "number", "nats, lower is better"), cells))
+    if any(sizes.values()):
+        column = Column("parameters", "number", "numbers in the model's file, word vectors included")
+        found.append((column, {name: Cell(whole(size), size) for name, size in sizes.items()}))
+    if any(trial.usd for trial in run.trials):
+        found.append((Column("cost", "number"), {t.name: Cell(dollars(t.usd), t.usd) for t in run.trials}))
+    return found
+
+
+def _row(run: Run, trial: Trial, optional: Sequence[Cell]) -> list[Cell]:
+    value, is_best = run.value(trial), run.is_best(trial)
+    trained = trial.index / run.num_reports if trial.index else None
+    return [
+        Cell(trial.name, mark="best" if is_best else "", title="the best trial" if is_best else ""),
+        Cell(trial.status, mark=trial.status, title=trial.error or ""),
+        Cell(significant(value), value, share=_bar(run, trial)),
+        *optional,
+        Cell(percent(trained), trained),
+        Cell(duration(trial.seconds), trial.seconds),
+        *(Cell(text_of(trial.params.get(name)), number(trial.params.get(name))) for name in run.searched),
+    ]
+
+
+def _bar(run: Run, trial: Trial) -> float | None:
+    """Return the length of the bar behind the metric, relative to the greatest; None if less is better."""
+    value = run.value(trial)
+    if value is None or not run.highest or run.mode != "max" or trial.status in BROKEN:
+        return None
+    return min(max(value / run.highest, 0.0), 1.0)
+
+
+def learning_curves(run: Run) -> Section | None:
+    """Return the metric against training progress, one line per trial; None without trials."""
+    if run.kind == "evaluation":
+        return None
+    trials = [trial for trial in reversed(run.ranked) if any(run.value(report) is not None for report in trial.reports)]
+    if not trials:
+        return Section("curves", "Learning curves", blocks=[Note("No trial has reported yet.")])
+    shown = trials[-MAX_LINES:]
+    lead = f"{run.metric} on the validation set against the fraction of a complete training."
+    if run.sweep is not None:
+        lead += " The thick line is the best trial. Trials that were stopped early, failed or diverged are faded."
+    curves = figure(
+        [_curve(run, trial) for trial in shown],
+        height=420,
+        label=f"{run.metric} against training progress, one line for each of {len(shown)} trials.",
+        caption=f"the best {len(shown)} of {len(trials)} trials" if len(shown) < len(trials) else "",
+        xaxis_title_text="fraction of training",
+        xaxis_tickformat=".0%",
+        xaxis_range=[0, 1.02],
+        yaxis_title_text=label(run.metric),
+        shapes=[] if run.chance is None else [level_line(run.chance, QUIET)],
+        annotations=_annotations(run),
+    )
+    return Section("curves", "Learning curves", lead, [curves])
+
+
+def _curve(run: Run, trial: Trial) -> Any:
+    is_best, is_faded = run.is_best(trial), trial.status == "stopped" or trial.status in BROKEN
+    values = [run.value(report) for report in trial.reports]
+    return go.Scatter(
+        x=[report.index / run.num_reports for report in trial.reports],
+        y=values,
+        mode="lines+markers" if is_best or len(values) == 1 else "lines",
+        line={"color": BEST if is_best else ACCENT, "width": 3 if is_best else 1.5},
+        marker={"size": 7 if is_best else 5},
+        opacity=1.0 if is_best else 0.3 if is_faded else 0.75,
+        name=label(trial.name),
+        hovertemplate=f"{label(trial.name)} ({label(trial.status)})<br>%{{x:.0%}}: %{{y:.4g}}<extra></extra>",
+    )
+
+
+def _annotations(run: Run) -> list[dict[str, Any]]:
+    """Return the names of the line of chance and of the best trial."""
+    notes = [] if run.chance is None else [level_text(run.chance, f"chance {significant(run.chance, 3)}", QUIET)]
+    best = run.best
+    value = run.value(best.reports[-1]) if best is not None and best.reports else None
+    if run.sweep is not None and best is not None and value is not None:
+        place = {"x": best.index / run.num_reports, "y": value, "xanchor": "right", "yanchor": "bottom", "yshift": 6}
+        notes.append({**place, "showarrow": False, "text": label(best.name), "font": {"color": BEST, "size": 13}})
+    return notes
+
+
+def parallel_coordinates(run: Run) -> Section | None:
+    """Return the searched values and the metric, one line per trial across all axes; None without a sweep."""
+    if run.sweep is None:
+        return None
+    key, title = "parallel", "Parallel coordinates"
+    trials = [trial for trial in reversed(run.ranked) if run.is_comparable(trial)]  # the best trial is on top
+    parameters = varied_parameters(run, trials)
+    if not parameters:
+        return Section(key, title, blocks=[Note(TOO_FEW)])
+    lead = (
+        f"One line per trial. The better its {run.metric}, the stronger the line. Trials that were stopped early have "
+        f"their last value."
+    )
+    names = [*(parameter.short for parameter in parameters), run.metric]
+    first = max(map(len, [*parameters[0].ticks()[1], "0" * (len(names[0]) // 2)]))
+    lines = figure(
+        [_lines(run, trials, parameters)],
+        height=400,
+        label=f"Parallel coordinates of {len(parameters)} searched names and {run.metric} over {len(trials)} trials.",
+        caption="Drag along an axis to select lines. A dash means that the name does not apply to a trial.",
+        min_width=len(names) * max(_AXIS_PX, _LETTER_PX * (max(map(len, names)) + 2)),
+        margin={"l": _LETTER_PX * first + 16, "r": 4 * len(run.metric) + 8, "t": 64, "b": 24},
+    )
+    return Section(key, title, lead, [lines])
+
+
+def _lines(run: Run, trials: Sequence[Trial], parameters: Sequence[Parameter]) -> Any:
+    metric = [run.value(trial) or 0.0 for trial in trials]
+    low, high = min(metric), max(metric)
+    better: list[tuple[float, str]] = [(0, FAINT), (0.999, ACCENT), (1, BEST)]
+    if run.mode == "min":
+        better = [(1 - place, color) for place, color in reversed(better)]
+    return go.Parcoords(
+        line={"color": metric, "colorscale": better, "cmin": low, "cmax": high if high > low else low + 1.0},
+        dimensions=[*map(_axis, parameters), {"label": label(run.metric), "values": metric}],
+        labelfont={"size": 12, "color": INK},
+        tickfont={"size": 11, "color": INK},
+        rangefont={"size": 1, "color": CLEAR},
+        labelangle=-12 if len(parameters) > 5 else 0,
+    )
+
+
+def _axis(parameter: Parameter) -> dict[str, Any]:
+    ticks, texts = parameter.ticks()
+    return {
+        "label": label(parameter.short),
+        "values": parameter.coordinates().tolist(),
+        "tickvals": ticks,
+        "ticktext": texts,
+    }
+
+
+def values_against_metric(run: Run) -> Section | None:
+    """Return a small plot per searched name: its values against the metric; None without a sweep."""
+    if run.sweep is None:
+        return None
+    key, title = "slices", "Searched values against the metric"
+    trials = [trial for trial in run.ranked if run.is_comparable(trial)]
+    parameters = varied_parameters(run, trials)
+    if not parameters:
+        return Section(key, title, blocks=[Note(TOO_FEW)])
+    lead = f"{run.metric} against each searched name. Orange: the best trial. Filled: finished. Hollow: stopped early."
+    return Section(key, title, lead, [_slice(run, trials, parameter) for parameter in parameters])
+
+
+def _slice(run: Run, trials: Sequence[Trial], parameter: Parameter) -> Figure:
+    ticks, texts = parameter.ticks()
+    places = parameter.coordinates()
+    pad = 0.08 * (np.ptp(places) or 1.0)
+    at = dict(zip((trial.name for trial in trials), places.round(6).tolist(), strict=True))
+    best = [trial for trial in trials if run.is_best(trial)]
+    others = [trial for trial in trials if not run.is_best(trial)]
+    finished = [trial for trial in others if trial.status == "finished"]
+    hollow = {"size": 8, "color": ACCENT, "symbol": "circle-open"}
+    return figure(
+        [
+            _points(run, [trial for trial in others if trial.status != "finished"], parameter, at, hollow),
+            _points(run, finished, parameter, at, {"size": 8, "color": ACCENT}),
+            _points(run, best, parameter, at, {"size": 11, "color": BEST}),
+        ],
+        height=260,
+        label=f"{run.metric} against {parameter.name} over {len(trials)} trials.",
+        is_narrow=True,
+        xaxis_title={"text": label(parameter.short), "font": {"size": 13}},
+        xaxis_tickvals=ticks,
+        xaxis_ticktext=[label(text) for text in texts],
+        xaxis_range=[places.min() - pad, places.max() + pad],
+        xaxis_tickfont={"size": 11, "color": QUIET},
+        yaxis_tickfont={"size": 11, "color": QUIET},
+    )
+
+
+def _points(
+    run: Run, trials: Sequence[Trial], parameter: Parameter, at: Mapping[str, float], marker: Mapping[str, Any]
+) -> Any:
+    """Return a point for each trial; `at` has its position on the axis."""
+    return go.Scatter(
+        x=[at[trial.name] for trial in trials],
+        y=[round(run.value(trial) or 0.0, 6) for trial in trials],
+        mode="markers",
+        marker={"opacity": 0.85, "line": {"width": 1.5 if "symbol" in marker else 0}, **marker},
+        text=[f"{label(trial.name)}, {label(trial.params.get(parameter.name))}" for trial in trials],
+        hovertemplate="%{text}: %{y:.4g}<extra></extra>",
+    )
