@@ -147,7 +147,7 @@ class SweepPlan:
         space: The search space, checked.
         folder: The run folder.
         tasks: Names of the tasks that the best trials will be evaluated on.
-        facts: What is known of `corpus` and `pool`.
+        facts: What is known of `corpus` and `pool`, and the memory of the largest trial.
         estimate: Dollars and hours; None on a machine that is free.
     """
 
@@ -165,6 +165,7 @@ class SweepPlan:
             "metric": self.space.metric,
             "trials": self.space.limits.trials,
             "time": self.space.limits.time,
+            "memory_bytes": self.facts.get("memory_bytes"),
             "searched": self.space.document.values.get("search", {}),
             "run": address_of(self.folder),
             "corpus": corpus["path"],
@@ -414,7 +415,7 @@ def plan(
     checked = _read_space(space, corpus=corpus, set=set, metric=metric, data=data, **limits)
     chosen = _tasks(checked, tasks, data, progress=progress)
     with ProgressLines(is_quiet=not progress) as bar:
-        facts = prepare_space(checked, progress=bar)
+        facts = prepare_space(checked, progress=bar, is_local=True)
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1)
     return SweepPlan(checked, _run_folder(run, checked.name), tuple(task.name for task in chosen), facts, estimate)
 
@@ -450,7 +451,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
         address: A running Ray cluster; by default this machine.
         progress: Whether to show progress on standard error.
         listeners: Called with each event of the journal as it is written.
-        limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `budget` ("40usd"),
+        limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `memory` ("4GiB"),
+            `budget` ("40usd"),
             `deadline` ("6h"), `max_hourly` ("12usd"), `market`, `on_budget`; see `raysent sweep --help`.
 
     Returns:
@@ -961,6 +963,7 @@ _LIMITS = {
     "workers_per_trial": "limits.workers_per_trial",
     "gpus_per_worker": "limits.gpus_per_worker",
     "time": "limits.time",
+    "memory": "limits.memory",
     "budget": "cost.budget",
     "deadline": "cost.deadline",
     "max_hourly": "cost.max_hourly",

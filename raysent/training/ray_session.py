@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from raysent.errors import ConfigError, RaysentError
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE
+from raysent.training.allocator import ENVIRONMENT as ALLOCATOR
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -87,8 +88,11 @@ def _check_address(address: str | None) -> None:
 
 
 def set_ray_environment() -> None:
-    """Set the environment variables that reduce Ray's output and its polling intervals, unless the user set them."""
-    for name, value in _ENVIRONMENT.items():
+    """Set the environment variables that reduce Ray's output, its polling intervals and the memory of its processes.
+
+    Values that the user set are kept.
+    """
+    for name, value in {**_ENVIRONMENT, **ALLOCATOR}.items():
         os.environ.setdefault(name, value)
 
 
