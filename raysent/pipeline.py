@@ -112,6 +112,7 @@ __all__ = [
     "plan",
     "plan_reproduction",
     "print_remarks",
+    "registries",
     "replay",
     "reproduce",
     "resume",
@@ -361,12 +362,10 @@ _ENDINGS = ("session", "interrupted", "completed")
 def load(path: str | Path) -> SentenceEncoder | Sweep | VectorCode:
     """Return what a folder holds, or a model by a scheme's name.
 
-    | the folder was written by | the result |
-    |---|---|
-    | `train`, `expand`, `bag`, `average`; a trial of a sweep | `SentenceModel` |
-    | `sweep` | `Sweep` |
-    | `ensemble` | `Ensemble` |
-    | `binarize --keep` | `VectorCode` |
+    - A folder of `train`, `expand`, `bag` or `average`, or of one trial of a sweep: a `SentenceModel`.
+    - A folder of `sweep`: a `Sweep`, finished or not.
+    - A folder of `ensemble`: an `Ensemble`.
+    - A folder of `binarize --keep`: a `VectorCode`.
 
     Args:
         path: The folder, also in ``s3://``; or a name such as ``hash:50``.
@@ -1157,6 +1156,13 @@ _REGISTRIES = {
 }
 
 
+def registries() -> dict[str, Registry[Any]]:
+    """Return the registry of each kind of component, by the kind's name in `components`."""
+    return {
+        kind: getattr(importlib.import_module(module), attribute) for kind, (module, attribute) in _REGISTRIES.items()
+    }
+
+
 def components(kind: str | None = None) -> pd.DataFrame:
     """Return the encoders, objectives, tasks and other components that are installed.
 
@@ -1176,9 +1182,8 @@ def components(kind: str | None = None) -> pd.DataFrame:
         raise ConfigError(f"{kind}: unknown kind of component{did_you_mean(kind, _REGISTRIES)}")
     rows: list[dict[str, str]] = []
     broken: dict[str, str] = {}
-    for name, (module, attribute) in _REGISTRIES.items():
+    for name, registry in registries().items():
         if kind in (None, name):
-            registry: Registry[Any] = getattr(importlib.import_module(module), attribute)
             rows += [
                 {"kind": name, "name": one.name, "package": one.package, "summary": one.summary}
                 for one in registry.components()

@@ -26,6 +26,7 @@ from raysent.evaluation.tasks import senteval
 from raysent.pipeline import plan_reproduction
 from raysent.reproduction import read_paper
 from raysent.training.loop import fit
+from raysent.training.ray_session import ray_session
 
 pytestmark = [
     pytest.mark.cluster,
@@ -69,10 +70,9 @@ def data(space: dict[str, Any]) -> Path:
 @pytest.fixture(scope="module")
 def running_ray() -> Iterator[None]:
     """Start Ray as a notebook does; the functions use it, and leave it running."""
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    yield
-    assert ray.is_initialized()
-    ray.shutdown()
+    with ray_session(None, num_cpus=2):
+        yield
+        assert ray.is_initialized()
 
 
 def in_thread(function: Callable[[], Any]) -> Any:

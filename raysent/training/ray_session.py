@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from raysent.errors import ConfigError, RaysentError
+from raysent.errors import ConfigError, RaysentError, TrainingError
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE
 from raysent.training.allocator import ENVIRONMENT as ALLOCATOR
@@ -21,6 +21,8 @@ Result = TypeVar("Result")
 
 _CONNECT_TIMEOUT_S = 10.0
 _MAX_RETRIES = 3
+_MAX_STARTS = 4
+_TOO_SLOW = "timed out during startup"
 
 _ENVIRONMENT = {
     # Ray's controller checks for reports every 2 s by default, which is most of a short run.
@@ -61,7 +63,7 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
             _check_address(address)
             verbose = VERBOSE_VARIABLE in os.environ
             level = logging.INFO if verbose else logging.ERROR
-            ray.init(address=address or "local", logging_level=level, log_to_driver=verbose, **options)
+            _init(address=address or "local", logging_level=level, log_to_driver=verbose, **options)
         except (OSError, ValueError, AuthenticationError) as error:
             if isinstance(error, AuthenticationError) or REFUSED_TOKEN in captured():
                 raise ConfigError(
@@ -74,6 +76,25 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
         yield
     finally:
         ray.shutdown()
+
+
+def _init(**options: Any) -> None:
+    """Call `ray.init`, again where a busy machine took longer than the 30 s that Ray waits.
+
+    Raises:
+        TrainingError: If no attempt was fast enough.
+    """
+    import ray  # noqa: PLC0415 - late, as above
+
+    for _ in range(_MAX_STARTS):
+        try:
+            ray.init(**options)
+            return
+        except Exception as error:  # Ray raises nothing more specific
+            if _TOO_SLOW not in str(error):
+                raise
+            ray.shutdown()
+    raise TrainingError(f"Ray did not start in {_MAX_STARTS} attempts; the machine is too busy; try again later")
 
 
 def _check_address(address: str | None) -> None:
