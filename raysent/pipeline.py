@@ -1153,6 +1153,7 @@ _REGISTRIES = {
     "samplers": ("raysent.sweeps.samplers", "SAMPLERS"),
     "schedulers": ("raysent.sweeps.schedulers", "SCHEDULERS"),
     "trackers": ("raysent.sweeps.trackers", "TRACKERS"),
+    "formats": ("raysent.exports.formats", "FORMATS"),
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import os
-import random
 import signal
 import sys
 import threading
@@ -93,7 +92,6 @@ def process_state() -> dict[str, Any]:
         "folder": Path.cwd(),
         "stdout": sys.stdout,
         "ray": ray.is_initialized(),
-        "random": random.getstate(),
         "torch": torch.get_rng_state().tolist(),
     }
 
@@ -212,7 +210,22 @@ def test_ensemble_is_saved_and_loaded(trained, data, tmp_path):
     assert isinstance(loaded, raysent.Ensemble)
     sentences = ["a good film", "a bad film"]
     assert np.array_equal(loaded.predict_proba("MR", sentences), both.predict_proba("MR", sentences))
-    assert repr(loaded) == f"Ensemble('{tmp_path / 'both'}', members: one, hash:8; tasks: MR)"
+    assert repr(loaded) == f"Ensemble('{tmp_path / 'both'}', members: {', '.join(both.result.members)}; tasks: MR)"
+
+
+def test_compose_and_export_write_models_that_load(trained, swept, tmp_path):
+    """Two models side by side; and one for another library, as `load` reads it."""
+    composed = raysent.compose([trained.source, swept[0].folder / "trials" / "0000"], output=tmp_path / "both")
+    assert np.array_equal(raysent.load(tmp_path / "both").encode(["w1"]), composed.encode(["w1"]))
+    raysent.export(trained, tmp_path / "exported", to="sentence-transformers")
+    loaded = raysent.load(f"st:{tmp_path / 'exported'}")
+    assert np.allclose(loaded.encode(["w1 w2"]), trained.encode(["w1 w2"]), atol=1e-5)
+
+
+def test_reproduce_names_an_unknown_paper(tmp_path):
+    """Before anything is trained."""
+    with pytest.raises(raysent.ConfigError, match="quick_thought"):
+        raysent.reproduce("quick_thought", output=tmp_path, progress=False)
 
 
 def test_plan_trains_nothing(space, tmp_path):
