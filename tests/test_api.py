@@ -213,19 +213,11 @@ def test_ensemble_is_saved_and_loaded(trained, data, tmp_path):
     assert repr(loaded) == f"Ensemble('{tmp_path / 'both'}', members: {', '.join(both.result.members)}; tasks: MR)"
 
 
-def test_compose_and_export_write_models_that_load(trained, swept, tmp_path):
-    """Two models side by side; and one for another library, as `load` reads it."""
-    composed = raysent.compose([trained.source, swept[0].folder / "trials" / "0000"], output=tmp_path / "both")
-    assert np.array_equal(raysent.load(tmp_path / "both").encode(["w1"]), composed.encode(["w1"]))
+def test_export_writes_a_model_that_loads(trained, tmp_path):
+    """For sentence-transformers, and as `load` reads it."""
     raysent.export(trained, tmp_path / "exported", to="sentence-transformers")
     loaded = raysent.load(f"st:{tmp_path / 'exported'}")
     assert np.allclose(loaded.encode(["w1 w2"]), trained.encode(["w1 w2"]), atol=1e-5)
-
-
-def test_reproduce_names_an_unknown_paper(tmp_path):
-    """Before anything is trained."""
-    with pytest.raises(raysent.ConfigError, match="quick_thought"):
-        raysent.reproduce("quick_thought", output=tmp_path, progress=False)
 
 
 def test_plan_trains_nothing(space, tmp_path):
