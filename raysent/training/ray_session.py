@@ -64,6 +64,7 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
             verbose = VERBOSE_VARIABLE in os.environ
             level = logging.INFO if verbose else logging.ERROR
             _init(address=address or "local", logging_level=level, log_to_driver=verbose, **options)
+            _protect_token()
         except (OSError, ValueError, AuthenticationError) as error:
             if isinstance(error, AuthenticationError) or REFUSED_TOKEN in captured():
                 raise ConfigError(
@@ -95,6 +96,14 @@ def _init(**options: Any) -> None:
                 raise
             ray.shutdown()
     raise TrainingError(f"Ray did not start in {_MAX_STARTS} attempts; the machine is too busy; try again later")
+
+
+def _protect_token() -> None:
+    """Make the token that Ray creates for sessions on this machine readable by its owner alone."""
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    with contextlib.suppress(OSError):
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
 
 
 def _check_address(address: str | None) -> None:
