@@ -232,10 +232,10 @@ def growth(counts: Sequence[int], *, seconds: float = 0.1) -> dict[str, Any]:
     return {"trials": list(counts), "wall_s": [round(wall, 2) for wall in walls], "exponent": round(exponent, 3)}
 
 
-def help_s(times: int = 5) -> float:
+def help_s(rounds: int = 5) -> float:
     """Return the median seconds of `raysent --help`."""
     times = []
-    for _ in range(times):
+    for _ in range(rounds):
         begun = time.perf_counter()
         subprocess.run([sys.executable, "-m", "raysent", "--help"], check=True, capture_output=True)
         times.append(time.perf_counter() - begun)

@@ -66,6 +66,7 @@ class SweepView:
         self._num_trials = self._concurrent = 1
         self._started = time.monotonic()
         self._num_reports = 0
+        self._waiting = ""
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=2, transient=True)
 
     @property
@@ -109,6 +110,8 @@ class SweepView:
             case "suggested":
                 blank = {"status": "waiting", "index": 0, "num_reports": 0, "seconds": 0.0, "metrics": {}}
                 self._trials[event["trial"]] = {"number": event["number"], "params": event["params"], **blank}
+            case "waiting":
+                self._waiting = event["reason"]
             case "started":
                 self._trials[event["trial"]]["status"] = "running"
             case "report":
@@ -137,6 +140,8 @@ class SweepView:
                 )
             case "decision" if event["decision"] == "stop":
                 return f"trial {event['trial']} stopped: {event['reason']}"
+            case "waiting":
+                return f"waiting for machines: {event['reason']}" if event["reason"] else ""
             case "refused" | "halted":
                 return f"{event['event']}: {event['reason']}"
             case "ended":
@@ -192,7 +197,8 @@ class SweepView:
         # In a narrow window, searched values are left out before progress is.
         while natural_width(table := self._table(names)) > self._console.width and names:
             names.pop()
-        return Group(Text(f"{self._title}  {self._summary()}", style="bold"), table)
+        waiting = [Text(f"waiting for machines: {self._waiting}", style="yellow")] if self._waiting else []
+        return Group(Text(f"{self._title}  {self._summary()}", style="bold"), *waiting, table)
 
     def _table(self, names: list[str]) -> Table:
         """Return the table with columns for the given searched names."""

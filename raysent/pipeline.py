@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from raysent.cluster.autoscaling import prefer_on_demand
+from raysent.cluster.fleet import list_machines, make_fleet
 from raysent.cluster.prices import LiveSpot
 from raysent.config import Document, Override
 from raysent.data.text_files import read_lines
@@ -112,7 +112,6 @@ __all__ = [
     "plan",
     "plan_reproduction",
     "print_remarks",
-    "registries",
     "replay",
     "reproduce",
     "resume",
@@ -148,7 +147,7 @@ class SweepPlan:
         space: The search space, checked.
         folder: The run folder.
         tasks: Names of the tasks that the best trials will be evaluated on.
-        facts: What is known of `corpus` and `pool`, and the memory of the largest trial.
+        facts: What is known of `corpus` and `pool`.
         estimate: Dollars and hours; None on a machine that is free.
     """
 
@@ -166,7 +165,6 @@ class SweepPlan:
             "metric": self.space.metric,
             "trials": self.space.limits.trials,
             "time": self.space.limits.time,
-            "memory_bytes": self.facts.get("memory_bytes"),
             "searched": self.space.document.values.get("search", {}),
             "run": address_of(self.folder),
             "corpus": corpus["path"],
@@ -362,10 +360,12 @@ _ENDINGS = ("session", "interrupted", "completed")
 def load(path: str | Path) -> SentenceEncoder | Sweep | VectorCode:
     """Return what a folder holds, or a model by a scheme's name.
 
-    - A folder of `train`, `expand`, `bag` or `average`, or of one trial of a sweep: a `SentenceModel`.
-    - A folder of `sweep`: a `Sweep`, finished or not.
-    - A folder of `ensemble`: an `Ensemble`.
-    - A folder of `binarize --keep`: a `VectorCode`.
+    | the folder was written by | the result |
+    |---|---|
+    | `train`, `expand`, `bag`, `average`; a trial of a sweep | `SentenceModel` |
+    | `sweep` | `Sweep` |
+    | `ensemble` | `Ensemble` |
+    | `binarize --keep` | `VectorCode` |
 
     Args:
         path: The folder, also in ``s3://``; or a name such as ``hash:50``.
@@ -414,7 +414,7 @@ def plan(
     checked = _read_space(space, corpus=corpus, set=set, metric=metric, data=data, **limits)
     chosen = _tasks(checked, tasks, data, progress=progress)
     with ProgressLines(is_quiet=not progress) as bar:
-        facts = prepare_space(checked, progress=bar, is_local=True)
+        facts = prepare_space(checked, progress=bar)
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1)
     return SweepPlan(checked, _run_folder(run, checked.name), tuple(task.name for task in chosen), facts, estimate)
 
@@ -450,8 +450,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
         address: A running Ray cluster; by default this machine.
         progress: Whether to show progress on standard error.
         listeners: Called with each event of the journal as it is written.
-        limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `memory` ("4GiB"),
-            `budget` ("40usd"),
+        limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `budget` ("40usd"),
             `deadline` ("6h"), `max_hourly` ("12usd"), `market`, `on_budget`; see `raysent sweep --help`.
 
     Returns:
@@ -478,7 +477,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             listener=partial(_distribute, [view.on_event, _SaveEstimate(folder, estimate), *listeners]),
             progress=bar,
             spot=_spot_prices(checked),
-            request_on_demand=prefer_on_demand,
+            make_fleet=make_fleet,
         )
     return _evaluated(folder, progress=progress)
 
@@ -516,7 +515,7 @@ def resume(
             listener=partial(_distribute, [view.on_event, *listeners]),
             progress=bar,
             spot=_spot_prices(recorded.space),
-            request_on_demand=prefer_on_demand,
+            make_fleet=make_fleet,
         )
     return _evaluated(folder, progress=progress)
 
@@ -962,7 +961,6 @@ _LIMITS = {
     "workers_per_trial": "limits.workers_per_trial",
     "gpus_per_worker": "limits.gpus_per_worker",
     "time": "limits.time",
-    "memory": "limits.memory",
     "budget": "cost.budget",
     "deadline": "cost.deadline",
     "max_hourly": "cost.max_hourly",
@@ -1076,7 +1074,8 @@ def _evaluated(folder: Path, *, progress: bool) -> Sweep:
     if ended.closed and progress:
         messages.print(f"no more training: {ended.closed}", soft_wrap=True)
     record = ended.recorded.record
-    with evaluation_budget(record, folder, spot=_spot_prices(record.space)) as check_budget:
+    machines = list_machines(record.space.cost, record.started)
+    with evaluation_budget(record, folder, spot=_spot_prices(record.space), machines=machines) as check_budget:
         evaluation = _evaluate_best(ended, check_budget=check_budget, progress=progress)
     return Sweep(folder, evaluation=evaluation)
 
@@ -1153,15 +1152,7 @@ _REGISTRIES = {
     "samplers": ("raysent.sweeps.samplers", "SAMPLERS"),
     "schedulers": ("raysent.sweeps.schedulers", "SCHEDULERS"),
     "trackers": ("raysent.sweeps.trackers", "TRACKERS"),
-    "formats": ("raysent.exports.formats", "FORMATS"),
 }
-
-
-def registries() -> dict[str, Registry[Any]]:
-    """Return the registry of each kind of component, by the kind's name in `components`."""
-    return {
-        kind: getattr(importlib.import_module(module), attribute) for kind, (module, attribute) in _REGISTRIES.items()
-    }
 
 
 def components(kind: str | None = None) -> pd.DataFrame:
@@ -1183,8 +1174,9 @@ def components(kind: str | None = None) -> pd.DataFrame:
         raise ConfigError(f"{kind}: unknown kind of component{did_you_mean(kind, _REGISTRIES)}")
     rows: list[dict[str, str]] = []
     broken: dict[str, str] = {}
-    for name, registry in registries().items():
+    for name, (module, attribute) in _REGISTRIES.items():
         if kind in (None, name):
+            registry: Registry[Any] = getattr(importlib.import_module(module), attribute)
             rows += [
                 {"kind": name, "name": one.name, "package": one.package, "summary": one.summary}
                 for one in registry.components()

@@ -1,4 +1,4 @@
-"""An autoscaling Ray cluster on this machine: Ray's fake multi-node provider, on which types can be unavailable."""
+"""An autoscaling Ray cluster on this machine: Ray's fake provider under autoscaler v2, with the gate and refusals."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ from typing import Any
 
 from machines import free_ports
 from ray._raylet import GcsClient
-from ray.autoscaler._private.fake_multi_node.node_provider import FakeMultiNodeProvider
+from ray.autoscaler._private.fake_multi_node.node_provider import (
+    FAKE_HEAD_NODE_ID,
+    FAKE_HEAD_NODE_TYPE,
+    FakeMultiNodeProvider,
+)
 from ray.autoscaler.node_launch_exception import NodeLaunchException
 
-from raysent.cluster.autoscaling import SCORER, SCORER_VARIABLE, TYPES_VARIABLE, NodeType, format_types
+from raysent.cluster.fleet import FleetSettings
+from raysent.cluster.gate import LaunchGate, Record
 
 # Required keys of Ray's autoscaler that have no use for nodes that are processes.
 _LISTS = (
@@ -29,22 +34,30 @@ _LISTS = (
 )
 # Ray ends a head that does not start within 30 seconds.
 _NUM_STARTS, _START_S = 3, 120.0
+MISSING_FILE = "missing.json"
 HERE = Path(__file__).resolve().parent
 
 
-class Provider(FakeMultiNodeProvider):
-    """Ray's fake provider, without machines of the types in `missing` of its configuration."""
+class FakeCloud(FakeMultiNodeProvider):
+    """Ray's fake provider, which refuses the types in the file `missing.json` of its folder."""
 
     def _next_hex_node_id(self) -> str:
         """Return an id that is unique in its first digits, which ledgers use as the name of a node."""
         self._next_node_id += 1
         return f"{self._next_node_id:012x}".ljust(56, "e")
 
-    def create_node_with_resources_and_labels(self, node_config, tags, count, resources, labels) -> None:
-        """Start a node, or raise the error of AWS if the type is unavailable."""
-        if tags["ray-user-node-type"] in self.provider_config["missing"]:
+    def create_node_with_resources_and_labels(self, node_config, tags, count, resources, labels) -> dict[str, Any]:
+        """Start nodes, or raise the error of AWS if the type is unavailable; returns the new nodes."""
+        missing = json.loads((Path(self.provider_config["raysent"]["folder"]) / MISSING_FILE).read_text())
+        if tags["ray-user-node-type"] in missing:
             raise NodeLaunchException("InsufficientInstanceCapacity", "not available", None)
+        before = set(self._nodes)
         super().create_node_with_resources_and_labels(node_config, tags, count, resources, labels)
+        return {name: node for name, node in self._nodes.items() if name not in before}
+
+
+class Provider(LaunchGate, FakeCloud):
+    """The fake provider with the gate."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +66,20 @@ class AutoscalingCluster:
 
     Attributes:
         address: Address of its head.
+        settings: The cluster, as a sweep's process needs it.
     """
 
     address: str
+    settings: FleetSettings
+
+    @property
+    def record(self) -> Record:
+        """The gate's record of launches and refusals."""
+        return Record(Path(self.settings.folder))
+
+    def refuse(self, *types: str) -> None:
+        """Let the cloud refuse these types from now on, and no others."""
+        (Path(self.settings.folder) / MISSING_FILE).write_text(json.dumps(types))
 
     def num_workers(self) -> int:
         """Return the number of workers."""
@@ -85,23 +109,25 @@ def autoscaling_cluster(
     config = {"types": types, "missing": missing, "idle_s": idle_s, "max_workers": max_workers}
     with ExitStack() as stack:
         for _ in range(_NUM_STARTS):
-            address = stack.enter_context(_started_head(config, head))
+            address, folder = stack.enter_context(_started_head(config, head))
             if address:
                 break
             stack.close()
         else:
             raise AssertionError("the head did not start")
-        yield AutoscalingCluster(address)
+        settings = FleetSettings("autoscaling", "", types, max_workers, str(folder), str(folder / "cluster.json"))
+        yield AutoscalingCluster(address, settings)
 
 
 @contextmanager
-def _started_head(config: Mapping[str, Any], labels: Mapping[str, str]) -> Iterator[str]:
-    """Start a head and yield its address, empty if it does not start: Ray allows 30 seconds, however busy the machine."""
+def _started_head(config: Mapping[str, Any], labels: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """Start a head and yield its address and folder; the address is empty if it does not start in Ray's 30 seconds."""
     # The paths of Ray's sockets must be short.
     with tempfile.TemporaryDirectory(prefix="rs", dir="/tmp", ignore_cleanup_errors=True) as name:
         folder, ports = Path(name), free_ports(3)
         address = f"127.0.0.1:{ports[0]}"
-        (folder / "cluster.json").write_text(json.dumps(_config(address, **config)))
+        (folder / "cluster.json").write_text(json.dumps(_config(address, folder, **config)))
+        (folder / MISSING_FILE).write_text(json.dumps(config["missing"]))
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=0"),
             *("--node-ip-address=127.0.0.1", f"--port={ports[0]}", f"--temp-dir={folder}/ray"),
@@ -110,21 +136,22 @@ def _started_head(config: Mapping[str, Any], labels: Mapping[str, str]) -> Itera
             *(f"--labels={','.join(f'{key}={value}' for key, value in labels.items())}", "--disable-usage-stats"),
             f"--autoscaling-config={folder}/cluster.json",
         ]
-        environment = _environment(config["types"])
+        environment = _environment()
         with (folder / "head.log").open("w") as log:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
-            yield address if _is_started(process, folder / "head.log") else ""
+            yield address if _is_started(process, folder / "head.log") else "", folder
         finally:
             _end(folder, process)
 
 
 def _config(
-    address: str, *, types: Mapping[str, Any], missing: tuple[str, ...], idle_s: float, max_workers: int
+    address: str, folder: Path, *, types: Mapping[str, Any], missing: object, idle_s: float, max_workers: int
 ) -> dict[str, Any]:
     head = {"ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}}
     provider = {
-        **{"type": "external", "module": "autoscaled.Provider", "gcs_address": address, "missing": list(missing)},
+        **{"type": "external", "module": "autoscaled.Provider", "gcs_address": address},
+        "raysent": {"folder": str(folder)},
         **{
             "disable_node_updaters": True,
             "disable_launch_config_check": True,
@@ -147,17 +174,18 @@ def _config(
     }
 
 
-def _environment(types: Mapping[str, Any]) -> dict[str, str]:
-    known = {name: NodeType(kind.get("priority", 0), kind["labels"]["market"]) for name, kind in types.items()}
+def _environment() -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": f"{HERE.parent}:{HERE}",
         "RAY_FAKE_CLUSTER": "1",
+        "RAY_enable_autoscaler_v2": "1",
+        # Autoscaler v2 launches nothing before it has found the head's Ray node by these.
+        "RAY_CLOUD_INSTANCE_ID": FAKE_HEAD_NODE_ID,
+        "RAY_NODE_TYPE_NAME": FAKE_HEAD_NODE_TYPE,
         "RAY_AUTH_MODE": "disabled",  # otherwise the head requires a token
         "AUTOSCALER_UPDATE_INTERVAL_S": "1",
         "OMP_NUM_THREADS": "1",
-        SCORER_VARIABLE: SCORER,
-        TYPES_VARIABLE: format_types(known),
     }
 
 

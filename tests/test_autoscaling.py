@@ -52,7 +52,8 @@ def _sweep(cluster: AutoscalingCluster, folder: Path) -> dict[str, Any]:
     (folder / "space.yaml").write_text(SPACE)
     command = [sys.executable, "-c", "from raysent.cli import main; main()", "sweep", "space.yaml", "--run", "run"]
     # As the cluster has it: Ray switches tokens on in a process that has once started it with a token.
-    environment = {**os.environ, **Workers(4, 1).environment(), "RAY_AUTH_MODE": "disabled"}
+    environment = {**os.environ, **Workers(4, 1).environment(), **cluster.settings.environment()}
+    environment["RAY_AUTH_MODE"] = "disabled"
     ran = subprocess.run(
         [*command, "--address", cluster.address, "--json", "--yes"],
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=600,

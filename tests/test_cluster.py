@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import boto3
@@ -19,8 +20,9 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 
 import raysent
 import raysent.cluster.doctor as doctoring
-from raysent.cluster import Account, ClusterFile, Launcher, check_token_required, diagnose, read_cluster, read_token
-from raysent.cluster.launcher import make_token, run_process, write_wheel
+import raysent.cluster.launcher as launcher_module
+from raysent.cluster import Account, Launcher, check_token_required, diagnose, read_cluster, read_token
+from raysent.cluster.launcher import make_token, run_process, wheel_version, write_constraints, write_wheel
 from raysent.errors import ArtifactError, CloudError
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
@@ -76,26 +78,61 @@ def _time(hours: float) -> str:
     return (NOW + datetime.timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def test_up_renders_a_valid_file_for_rays_launcher(aws, file, monkeypatch):
-    """All placeholders are replaced, the file passes Ray's schema, and tags and start script hold the expiry."""
-    expires = datetime.datetime(2030, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
-    monkeypatch.setattr(ClusterFile, "expires_at", lambda self, now: expires)
+def test_up_renders_a_valid_file_for_rays_launcher(aws, file):
+    """All placeholders are replaced, the file passes Ray's schema, and the gate gets the tags of the sweep."""
     ray, cluster = FakeRay(), read_cluster(file)
     launcher = Launcher(cluster, run=ray)
     launcher.up(sweep="my novels, 1")
     values = json.loads(launcher.file.read_text())
     validate_config(prepare_config(copy.deepcopy(values)))
     assert ray.commands == [["up", "--yes", "--no-config-cache", str(launcher.file)]]
-    machine = values["available_node_types"]["spot-g5"]["node_config"]
-    tags = {tag["Key"]: tag["Value"] for tag in machine["TagSpecifications"][0]["Tags"]}
-    assert tags["raysent-sweep"] == "my-novels-1"
-    assert tags["raysent-expires"] == "2030-01-02T03:04:05Z"
-    assert f"-lt {int(expires.timestamp())} ]" in machine["UserData"]
+    assert (values["provider"]["type"], values["provider"]["module"]) == (
+        "external",
+        "raysent.cluster.gate.AwsProvider",
+    )
+    assert values["provider"]["raysent"] == {
+        "folder": "~/raysent-fleet", "time_to_live_s": 86_400, "tags": {"raysent-sweep": "my-novels-1"}
+    }  # fmt: skip
 
 
-def test_expires_at_is_the_time_to_live_after_the_start(file):
-    """The shipped file says 24 hours."""
-    assert read_cluster(file).expires_at(NOW) == NOW + datetime.timedelta(hours=24)
+def _start_head(ec2) -> str:
+    name = _start(ec2, expires=_time(1))
+    ec2.create_tags(Resources=[name], Tags=[{"Key": "ray-node-type", "Value": "head"}])
+    return name
+
+
+def test_up_leaves_a_running_head_as_it_is(aws, file):
+    """A second `up` for another sweep runs nothing; a changed file is reported, and applied with `update` only."""
+    ray, said = FakeRay(), []
+    Launcher(read_cluster(file), run=ray).up(sweep="one")
+    head = _start_head(aws)
+    Launcher(read_cluster(file), run=ray).up(sweep="two", on_line=said.append)
+    assert (len(ray.commands), said) == (1, [])
+    file.write_text(file.read_text().replace("VolumeSize: 150", "VolumeSize: 200"))
+    Launcher(read_cluster(file), run=ray).up(on_line=said.append)
+    assert len(ray.commands) == 1
+    assert "has changed since the head was launched; it stays as it is" in said[0]
+    Launcher(read_cluster(file), run=ray).up(update=True)
+    assert len(ray.commands) == 2
+    assert [machine.name for machine in Account("us-east-1").machines("raysent")] == [head]
+
+
+def test_up_rejects_a_name_whose_head_somebody_else_launched(aws, file):
+    """The error names the head."""
+    head = _start_head(aws)
+    with pytest.raises(CloudError, match=f"cluster_name: 'raysent' is taken: its head {head} is running since"):
+        Launcher(read_cluster(file), run=FakeRay()).up()
+
+
+def test_up_lets_the_machines_read_what_the_sweep_names(aws, file):
+    """Both roles; the next sweep's addresses replace these."""
+    launcher, iam = Launcher(read_cluster(file), run=FakeRay()), boto3.client("iam")
+    launcher.up(inputs=["s3://texts/books/"])
+    for role in ("raysent-raysent-head", "raysent-raysent-worker"):
+        policy = iam.get_role_policy(RoleName=role, PolicyName="raysent-inputs")["PolicyDocument"]
+        assert policy["Statement"][0]["Resource"] == ["arn:aws:s3:::texts/books", "arn:aws:s3:::texts/books/*"]
+    launcher.up()
+    assert iam.list_role_policies(RoleName="raysent-raysent-head")["PolicyNames"] == ["raysent"]
 
 
 def test_up_allows_the_operator_only(aws, file):
@@ -139,7 +176,7 @@ def test_up_protects_token_and_file_and_writes_no_credentials(aws, file):
     modes = [oct(path.stat().st_mode & 0o777) for path in (launcher.folder, launcher.token_file, launcher.file)]
     assert modes == ["0o700", "0o600", "0o600"]
     written = [path.read_bytes() for path in launcher.folder.rglob("*") if path.is_file()]
-    assert len(written) == 3
+    assert len(written) == 4  # token, rendered file, wheel, constraints
     assert not any(CANARY.encode() in data for data in written)
     assert token not in launcher.file.read_text()
 
@@ -193,7 +230,7 @@ def test_orphans_are_listed_and_removed(aws, file, monkeypatch, capsys):
     raysent = CommandLine(monkeypatch, capsys)
     shown = json.loads(raysent("cluster", "orphans", file, "--json").out)
     assert {machine["name"] for machine in shown["orphans"]} == {late, odd}
-    assert "--remove ends them" in raysent("cluster", "orphans", file).err
+    assert "--remove terminates them" in raysent("cluster", "orphans", file).err
     assert raysent("cluster", "orphans", file, "--remove").code == 0
     assert [machine.name for machine in Account("us-east-1").machines()] == [kept]
     assert raysent("cluster", "orphans", file).out == "no orphans in us-east-1\n"
@@ -298,7 +335,22 @@ def test_wheel_holds_the_running_code_and_installs(tmp_path):
     arguments = ["install", "--quiet", "--no-deps", "--no-index", "--target", str(target), str(path)]
     subprocess.run([sys.executable, "-m", "pip", *arguments], check=True, capture_output=True)
     assert (target / "raysent" / "cost" / "on_demand.json").is_file()
-    assert (
-        "Requires-Dist: torch"
-        in zipfile.ZipFile(path).read(f"raysent-{raysent.__version__}.dist-info/METADATA").decode()
-    )
+    metadata = zipfile.ZipFile(path).read(f"raysent-{wheel_version()}.dist-info/METADATA").decode()
+    assert "Requires-Dist: torch" in metadata
+    assert f"\nVersion: {wheel_version()}\n" in metadata
+    assert wheel_version().startswith(f"{raysent.__version__}+")
+
+
+def test_wheel_version_names_its_content(monkeypatch):
+    """Another line of code is another version, so that pip replaces the wheel on a machine that is kept."""
+    before = wheel_version()
+    monkeypatch.setattr(launcher_module, "_package_files", lambda: {"raysent/__init__.py": b"changed"})
+    assert wheel_version() != before
+
+
+def test_constraints_lock_every_dependency_without_local_versions(tmp_path):
+    """Torch 2.13.0+cpu here is 2.13.0 there; what the extra `cluster` needs is included."""
+    pins = dict(line.split("==") for line in write_constraints(tmp_path).read_text().splitlines())
+    assert {"torch", "ray", "boto3", "numpy", "optuna"} <= pins.keys()
+    assert pins["torch"] == version("torch").partition("+")[0]
+    assert not any("+" in number for number in pins.values())

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-import datetime
 import json
+import os
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from ray.autoscaler._private.util import prepare_config, validate_config
+from ray.autoscaler._private.util import hash_launch_conf, prepare_config, validate_config
 
 from raysent.cluster import head_policy, read_cluster, self_destruct, worker_policy
+from raysent.cluster.policies import input_policy, s3_addresses
 from raysent.errors import ConfigError
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
@@ -74,8 +76,7 @@ def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
         ("InstanceType: g5.xlarge", "InstanceType: g5.xlrge", "unknown to AWS: 'g5.xlrge'; did you mean 'g5.xlarge'?"),
         ("labels: {market: spot, instance-type: g5.xlarge}", "labels: {market: spot}", "spot-g5.labels: must have instance-type: g5.xlarge, which determines its price"),
         ("labels: {market: spot, instance-type: g5.xlarge}", "labels: {market: on-demand, instance-type: g5.xlarge}", "spot-g5.labels: must have market: spot, which"),
-        ("RAY_AUTOSCALER_UTILIZATION_SCORER=raysent.cluster.autoscaling.score ", "", "must export RAY_AUTOSCALER_UTILIZATION_SCORER=raysent.cluster.autoscaling.score before 'ray start'"),
-        ("{{ node_types }}", "", "must export RAYSENT_NODE_TYPES={{ node_types }} before 'ray start'"),
+        ("export RAY_AUTH_MODE=token; ", "export RAY_AUTH_MODE=token RAY_enable_autoscaler_v2=0; ", "must not set RAY_enable_autoscaler_v2=0"),
         ("    max_workers: 0\n", "    max_workers: 2\n", "available_node_types.head.max_workers: must be 0"),
         ("{CPU: 0, raysent_driver: 64}", "{CPU: 4, raysent_driver: 64}", "head.resources: must have CPU: 0"),
         ("{CPU: 0, raysent_driver: 64}", "{CPU: 0}", "must have raysent_driver: 64"),
@@ -83,7 +84,7 @@ def test_shipped_cluster_spreads_spot_workers_and_scales_to_zero():
         ("min_workers: 0", "min_workers: 1", "must be 0, so that no machine waits for work"),
         ("cache_stopped_nodes: false", "cache_stopped_nodes: true", "must have cache_stopped_nodes: false"),
         ("{{ wheel }}", "raysent.whl", "setup_commands: must install '{{ wheel }}'"),
-        ("raysent-expires, Value:", "raysent-expired, Value:", "must tag the instance raysent-expires: '{{ expires }}'"),
+        ("Value: \"{{ cluster }}\"}", "Value: \"{{ cluster }}\"}\n            - {Key: raysent-expires, Value: soon}", "must not tag the instance raysent-expires; raysent adds it at launch"),
         ("ResourceType: volume", "ResourceType: subnet", "must tag the volume raysent-cluster"),
         ("ShutdownBehavior: terminate", "ShutdownBehavior: stop", "must have InstanceInitiatedShutdownBehavior: terminate"),
         ("{{ self_destruct }}", "", "must have '{{ self_destruct }}' in UserData"),
@@ -138,21 +139,61 @@ def test_render_rejects_an_unknown_placeholder():
 
 def test_render_values_cannot_change_the_structure():
     """A value stays one text."""
-    rendered = read_cluster(SHIPPED).render({**VALUES, "sweep": "x}, {Key: raysent-cluster, Value: other"})
-    tags = rendered["available_node_types"]["head"]["node_config"]["TagSpecifications"][0]["Tags"]
-    assert tags[1] == {"Key": "raysent-sweep", "Value": "x}, {Key: raysent-cluster, Value: other"}
-    assert len(tags) == 3
+    rendered = read_cluster(SHIPPED).render({**VALUES, "cluster": "x}, {Key: raysent-sweep, Value: other"})
+    (tag,) = rendered["available_node_types"]["head"]["node_config"]["TagSpecifications"][0]["Tags"]
+    assert tag == {"Key": "raysent-cluster", "Value": "x}, {Key: raysent-sweep, Value: other"}
 
 
-@pytest.mark.parametrize(("seconds", "ends"), [(-60, True), (3600, False)])
-def test_self_destruct_shuts_down_at_its_time_and_not_before(tmp_path, seconds, ends):
-    """A shell runs the line of the cron job with a fake shutdown command."""
-    script = self_destruct(datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds))
-    line = re.search(r"^\* \* \* \* \* root (.*)$", script, re.MULTILINE)[1].replace(r"\%", "%")
-    (tmp_path / "shutdown").write_text(f"#!/bin/sh\ntouch {tmp_path}/ended\n")
-    (tmp_path / "shutdown").chmod(0o755)
-    subprocess.run(["sh", "-c", line.replace("/sbin/shutdown", f"{tmp_path}/shutdown")], check=True)
+@pytest.mark.parametrize(
+    ("uptime_s", "has_raylet", "alone_s", "lease", "ends"),
+    [
+        (100, True, 0, None, False),
+        (86_400, True, 0, None, True),
+        (1000, False, 899 - 60, None, False),  # still starting, or its Ray has just ended
+        (1000, False, 901, None, True),
+        (1000, True, 901, None, False),
+        (1000, True, 0, (3600, 3500), False),
+        (1000, True, 0, (3600, 3601), True),
+    ],
+)
+def test_self_destruct_ends_machines_that_are_old_or_without_ray_or_lease(
+    tmp_path, uptime_s, has_raylet, alone_s, lease, ends
+):
+    """A shell runs the script of the cron job with fakes of uptime, processes and shutdown."""
+    script = self_destruct(read_cluster(SHIPPED))
+    line = re.search(r"<<'END'\n(.*?)^END$", script, re.MULTILINE | re.DOTALL)[1]
+    for old, new in {
+        "/var/lib/raysent": str(tmp_path), "/home/ubuntu/raysent-fleet": str(tmp_path), "/sbin/shutdown": "shutdown",
+        "/proc/uptime": f"{tmp_path}/uptime",
+    }.items():  # fmt: skip
+        assert old in line
+        line = line.replace(old, new)
+    (tmp_path / "uptime").write_text(f"{uptime_s}.5 1.0\n")
+    for name, body in {"shutdown": f"touch {tmp_path}/ended", "pgrep": f"exit {int(not has_raylet)}"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "alive").touch()
+    os.utime(tmp_path / "alive", (time.time() - alone_s,) * 2)
+    if lease is not None:
+        (tmp_path / "lease").write_text(str(lease[0]))
+        os.utime(tmp_path / "lease", (time.time() - lease[1],) * 2)
+    subprocess.run(["sh", "-c", line], check=True, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
     assert (tmp_path / "ended").exists() is ends
+
+
+def test_launch_hash_is_the_same_for_every_sweep_and_time():
+    """Ray relaunches a head whose hash differs; the tags of a sweep are in the provider's section."""
+    cluster = read_cluster(SHIPPED)
+    first, second = (cluster.render({**VALUES, "sweep": name}) for name in ("one", "two"))
+    hashes = [
+        hash_launch_conf(values["available_node_types"][name]["node_config"], values["auth"])
+        for values in (first, second)
+        for name in cluster.node_types
+    ]
+    assert hashes[: len(cluster.node_types)] == hashes[len(cluster.node_types) :]
+    assert [values["provider"]["raysent"]["tags"] for values in (first, second)] == [
+        {"raysent-sweep": "one"}, {"raysent-sweep": "two"}
+    ]  # fmt: skip
 
 
 def test_head_policy_starts_only_listed_types_with_the_tag():
@@ -220,3 +261,16 @@ def test_limited_cluster_rejects_a_market_without_workers(tmp_path):
     (tmp_path / "cluster.yaml").write_text(text[:start] + text[end:])
     with pytest.raises(ConfigError, match="must have a worker with labels: {market: on-demand} for --market on-demand"):
         read_cluster(tmp_path / "cluster.yaml").limited(num_workers=8, market="on-demand")
+
+
+def test_input_policy_reads_what_a_space_names_and_nothing_else():
+    """Addresses of files, folders and patterns, each bucket and prefix once."""
+    values = {"corpus": {"path": ["s3://text/books/*.txt", "s3://text/books/a.txt"]}, "x": ["s3://other", "local.txt"]}
+    assert s3_addresses(values) == ["s3://other", "s3://text/books/*.txt", "s3://text/books/a.txt"]
+    statements = _statements(input_policy(s3_addresses(values)))
+    assert {action for one in statements.values() for action in one["Action"] if isinstance(one["Action"], list)} == {
+        "s3:GetObject"
+    }
+    granted = [one["Resource"] for one in statements.values()]
+    assert ["arn:aws:s3:::text/books", "arn:aws:s3:::text/books/*"] in granted
+    assert "arn:aws:s3:::other/*" in granted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -13,20 +12,18 @@ from botocore.stub import Stubber
 from chaos.prices import ANSWER, price_source
 from object_store import CREDENTIALS
 
-from raysent.cluster.autoscaling import NodeType, format_types, read_types, score
 from raysent.cluster.prices import LiveSpot
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig, Funds, Ledger, Prices, num_affordable
 from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import Lines
 from raysent.sweeps.cost_tracker import CostTracker, read_ledger, spent_usd
-from raysent.sweeps.driver import Fallback, training_left_s
+from raysent.sweeps.driver import is_urgent, training_left_s
 from raysent.sweeps.machines import Machines, Workers, layout, num_workers, workers_to_come
 from raysent.sweeps.space import Limits, parse_space
 from raysent.sweeps.trial import Trial
 
 MACHINES = {"g5.xlarge": 1.0, "g4dn.xlarge": 0.5, "m5.xlarge": 0.2}
-TYPES = {"spot-a": NodeType(10, "spot"), "spot-b": NodeType(5, "spot"), "sure": NodeType(0, "on-demand")}
 
 
 def _prices(spot: dict[str, tuple[float, str]] | None = None) -> Prices:
@@ -183,38 +180,6 @@ def test_live_spot_takes_nonsense_for_no_answer(text, monkeypatch):
         assert ask("g5.xlarge") is None
 
 
-def _score(node_type: str, *, missing: tuple[str, ...] = (), needs: dict[str, float] | None = None) -> Any:
-    summary = SimpleNamespace(node_availabilities={name: SimpleNamespace(is_available=False) for name in missing})
-    return score({"CPU": 4, "GPU": 1}, [needs or {"CPU": 4}], node_type, node_availability_summary=summary)
-
-
-@pytest.fixture
-def known_types(monkeypatch):
-    """What the launcher tells the autoscaler."""
-    monkeypatch.setenv("RAYSENT_NODE_TYPES", format_types(TYPES))
-
-
-def test_score_goes_by_priority_among_types_that_are_to_be_had(known_types):
-    """The first spot type, then the next; on demand when neither is there; Ray's own order would not change."""
-    assert max(TYPES, key=_score) == "spot-a"
-    assert max(TYPES, key=lambda name: _score(name, missing=("spot-a",))) == "spot-b"
-    assert max(TYPES, key=lambda name: _score(name, missing=("spot-a", "spot-b"))) == "sure"
-    assert _score("spot-a", needs={"CPU": 8}) is None
-
-
-def test_score_puts_machines_on_demand_first_where_a_sweep_wants_them(known_types, monkeypatch):
-    """As long as there are any."""
-    monkeypatch.setattr("raysent.cluster.autoscaling._prefers_on_demand", lambda: True)
-    assert max(TYPES, key=_score) == "sure"
-    assert max(TYPES, key=lambda name: _score(name, missing=("sure",))) == "spot-a"
-
-
-def test_types_are_read_as_they_are_written():
-    """What the launcher writes the autoscaler reads."""
-    assert read_types(format_types(TYPES)) == TYPES
-    assert read_types("") == {}
-
-
 def _space(**cost: Any):
     text = "base: {encoder: {type: gru, hidden_size: 8}, objective: {type: context_prediction}}\n"
     return parse_space(parse_yaml(text + f"cost: {json.dumps(cost)}\n"), name="toy")
@@ -272,12 +237,28 @@ def test_training_left_counts_what_runs_and_what_is_to_come():
     assert training_left_s(trials, num_to_draw=0, num_slots=8) == pytest.approx(5 * 60)
 
 
-def test_fallback_wants_machines_on_demand_only_when_the_deadline_needs_them():
-    """Slack: spot. None left: on demand, told once. A later deadline: spot again."""
-    told: list[bool] = []
-    fallback = Fallback(Budget(deadline_s=10_000, window_s=0), boot_s=300, tell=told.append)
-    for elapsed_s, left_s in ((0, None), (0, 7000), (1000, 6721), (2000, 6000), (2000, 5919)):
-        fallback.look(Funds(elapsed_s=elapsed_s), left_s=left_s)
-    assert told == [True, False]
-    Fallback(Budget(), boot_s=300, tell=told.append).look(Funds(elapsed_s=1e9), left_s=1e9)
-    assert told == [True, False]
+def test_deadline_is_urgent_only_when_what_is_left_just_fits():
+    """Slack: spot. None left: on demand. Later less is left: spot again."""
+    budget = Budget(deadline_s=10_000, window_s=0)
+    cases = ((0, None), (0, 7000), (1000, 6721), (2000, 6000), (2000, 5919))
+    urgent = [is_urgent(budget, Funds(elapsed_s=now), left_s=left_s, boot_s=300) for now, left_s in cases]
+    assert urgent == [False, False, True, True, False]
+    assert not is_urgent(Budget(), Funds(elapsed_s=1e9), left_s=1e9, boot_s=300)
+
+
+def test_layout_keeps_a_worker_on_one_machine():
+    """Three machines of three cores hold no four workers of two cores; a machine of eight GPUs is filled."""
+    limits = Limits(trials=1, workers_per_trial=4)
+    plan = layout(limits, Machines(9, 0.0, 3, shapes=((3, 0.0),) * 3), num_trials=1)
+    assert (plan.concurrent, plan.cpus_per_worker) == (1, 1)
+    with pytest.raises(ConfigError, match="one trial needs 4 cores and 0 GPUs; there are 3 cores"):
+        layout(limits, Machines(3, 0.0, 3, shapes=((3, 0.0),)), num_trials=1)
+    p4d = layout(Limits(trials=100), Machines(8 * 96, 64.0, 96, num_nodes=8), num_trials=100)
+    assert (p4d.concurrent, p4d.cpus_per_worker, p4d.gpus_per_worker) == (64, 12, 1.0)
+
+
+def test_workers_know_the_gpus_that_will_come(monkeypatch):
+    """Before the first machine has joined, so that trials share large GPUs from the start."""
+    for name, value in Workers(8, 4, 1.0, ("L4",)).environment().items():
+        monkeypatch.setenv(name, value)
+    assert workers_to_come() == Workers(8, 4, 1.0, ("L4",))

@@ -28,6 +28,7 @@ EXEMPT = {
 
 # What is still being rewritten; each line goes when its part is done.
 NOT_YET = {
+    "docs",
     "raysent/report",
     "raysent/sweeps",
 }

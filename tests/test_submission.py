@@ -237,7 +237,7 @@ class FakeLauncher:
         self.calls: list[str] = []
         self._fails = fails
 
-    def up(self, *, sweep, on_line) -> None:
+    def up(self, *, sweep, inputs, on_line) -> None:
         """Start, or fail halfway."""
         self.calls.append(f"up {sweep}")
         if self._fails:

@@ -34,11 +34,17 @@ _FILE = Path("cluster.yaml")
 
 
 @cluster_app.command("up")
-def cluster_up(file: ClusterArgument = _FILE, yes: YesOption = False) -> None:
+def cluster_up(
+    file: ClusterArgument = _FILE,
+    update: Annotated[
+        bool, typer.Option("--update", help="Apply changes to a running head, and restart Ray there.")
+    ] = False,
+    yes: YesOption = False,
+) -> None:
     """Launch a cluster.
 
     Creates its security group, roles and token if they do not exist. Every machine terminates itself at the end of its
-    time to live.
+    time to live, and the head an hour after its last sweep. A head that is running already is left as it is.
     """
     from raysent.cluster import Launcher, read_cluster
 
@@ -47,7 +53,7 @@ def cluster_up(file: ClusterArgument = _FILE, yes: YesOption = False) -> None:
         hourly = _usd_per_hour(cluster.head_type, cluster.region)
         messages.print(f"{cluster.name}: the head costs about {hourly} usd an hour from now on", soft_wrap=True)
         typer.confirm("Start it?", default=True, abort=True, err=True)
-    Launcher(cluster).up(on_line=_say)
+    Launcher(cluster).up(update=update, on_line=_say)
     messages.print(f"{cluster.name} is running; 'raysent cluster down {file}' terminates it", soft_wrap=True)
 
 

@@ -31,7 +31,6 @@ from raysent.cli.options import (
     JsonOption,
     KeepOption,
     MarketOption,
-    MemoryOption,
     OnBudgetOption,
     RunArgument,
     RunOption,
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
 sweep_app = typer.Typer()
 space_app = typer.Typer(help="Check search spaces.", no_args_is_help=True, rich_markup_mode=None)
 
-SOME_TRIALS_FAILED, INTERRUPTED = 5, 130
+NOTHING_TRAINED, SOME_TRIALS_FAILED, INTERRUPTED = 4, 5, 130
 DIFFERS = 1
 
 
@@ -70,7 +69,6 @@ def sweep(
     workers_per_trial: WorkersPerTrialOption = None,
     gpus_per_worker: GpusOption = None,
     time: TimeOption = None,
-    memory: MemoryOption = None,
     budget: BudgetOption = None,
     deadline: DeadlineOption = None,
     max_hourly: HourlyOption = None,
@@ -106,7 +104,6 @@ def sweep(
         "--workers-per-trial": ("limits.workers_per_trial", workers_per_trial),
         "--gpus-per-worker": ("limits.gpus_per_worker", gpus_per_worker),
         "--time": ("limits.time", time),
-        "--memory": ("limits.memory", memory),
         "--budget": ("cost.budget", budget),
         "--deadline": ("cost.deadline", deadline),
         "--max-hourly": ("cost.max_hourly", max_hourly),
@@ -325,7 +322,7 @@ def _follow(run: Any, launcher: Any, submission: Submission, *, is_kept: bool, a
 
 def _print_plan(plan: SweepPlan) -> None:
     """Print what a sweep would do."""
-    from raysent.training import describe, show_bytes
+    from raysent.training import describe
 
     values, space = plan.values(), plan.space
     base = space.config(space.first_params())
@@ -337,7 +334,6 @@ def _print_plan(plan: SweepPlan) -> None:
         f"corpus {values['corpus']}: {values['num_train']:,} {unit} for training, {values['num_validation']:,} for "
         f"validation",
         "" if chance is None else f"chance on the validation set: context_accuracy {chance:.4g}",
-        f"memory of the largest trial: about {show_bytes(plan.facts['memory_bytes'])}",
         f"tasks: {', '.join(plan.tasks) or 'none'}",
         f"for example: {describe(base)}",
     ):
@@ -383,6 +379,10 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
             results.print()
             print_ensemble(evaluation.result)
         results.print(f"\nreport: {evaluation.report}", soft_wrap=True)
+    if not any(trial.reports for trial in trials):
+        why = ended.closed or "every trial failed before its first report"
+        messages.print(f"nothing was trained: {why}", style="red", soft_wrap=True)
+        return NOTHING_TRAINED
     return SOME_TRIALS_FAILED if any(trial.status in ("failed", "nan") for trial in trials) else 0
 
 

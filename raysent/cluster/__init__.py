@@ -4,7 +4,8 @@ cluster_file.py  reads `cluster.yaml` and fills in its placeholders
 checks.py        the rules for `cluster.yaml`
 policies.py      IAM policies of its machines
 account.py       its security group, roles and machines in the AWS account
-autoscaling.py   which node type Ray's autoscaler starts
+fleet.py         the machines of a running sweep: admitted, billed from AWS's list, terminated
+gate.py          Ray's AWS provider with a gate: a worker is launched only if it is admitted
 prices.py        what its machines cost, and how many a sweep may use
 launcher.py      Ray's launcher, the token, and the wheel of the running raysent
 submission.py    a sweep on a cluster that is launched for it

@@ -16,10 +16,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from raysent.cluster.cluster_file import CLUSTER_TAG, EXPIRES_TAG, SWEEP_TAG, TIME_FORM, ClusterFile
-from raysent.cluster.policies import TRUST, head_policy, head_role, worker_policy, worker_role
+from raysent.cluster.policies import TRUST, head_policy, head_role, input_policy, worker_policy, worker_role
 from raysent.errors import CloudError, ConfigError
 
 _CHECK_IP = "https://checkip.amazonaws.com"
+# The role's policy for what a sweep reads, beside the one named `raysent`.
+_INPUTS = "raysent-inputs"
 _ALIVE = ["pending", "running", "stopping", "stopped"]
 
 
@@ -38,6 +40,7 @@ class Machine:
         address: Its public address; empty if it has none.
         launched: When it was started.
         expires: When it terminates itself; None if its tag cannot be read.
+        is_head: Whether it is its cluster's head.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Machine:
     address: str
     launched: datetime.datetime
     expires: datetime.datetime | None
+    is_head: bool = False
 
     def is_orphan(self, now: datetime.datetime) -> bool:
         """Return whether the machine has outlived its time to live, or that time is unknown."""
@@ -100,8 +104,12 @@ class Account:
         with aws_errors("AWS credentials"):
             return str(self.sts.get_caller_identity()["Account"])
 
-    def prepare(self, cluster: ClusterFile) -> dict[str, str]:
+    def prepare(self, cluster: ClusterFile, *, inputs: Sequence[str] = ()) -> dict[str, str]:
         """Create or update the security group and the roles of a cluster.
+
+        Args:
+            cluster: The cluster.
+            inputs: ``s3://`` addresses that its machines may read besides the runs.
 
         Returns:
             The values of ``{{ image }}``, ``{{ security_group }}``, ``{{ head_profile }}`` and
@@ -116,6 +124,8 @@ class Account:
         head, worker = head_role(cluster), worker_role(cluster)
         self._role(worker, worker_policy(cluster), cluster)
         self._role(head, head_policy(cluster, account=account), cluster)
+        for role in (worker, head):
+            self._allow_inputs(role, inputs)
         return {
             "image": self._image(cluster),
             "security_group": group,
@@ -216,6 +226,16 @@ class Account:
             if not held:
                 self.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
 
+    def _allow_inputs(self, role: str, inputs: Sequence[str]) -> None:
+        """Let a role read what the sweep reads; the policy of an earlier sweep is replaced."""
+        with aws_errors(f"role {role}"):
+            if inputs:
+                document = json.dumps(input_policy(inputs))
+                self.iam.put_role_policy(RoleName=role, PolicyName=_INPUTS, PolicyDocument=document)
+            else:
+                with contextlib.suppress(self.iam.exceptions.NoSuchEntityException):
+                    self.iam.delete_role_policy(RoleName=role, PolicyName=_INPUTS)
+
 
 def _group_name(cluster: ClusterFile) -> str:
     return f"raysent-{cluster.name}"
@@ -238,6 +258,7 @@ def _machine(instance: Mapping[str, Any]) -> Machine:
         address=instance.get("PublicIpAddress", ""),
         launched=instance["LaunchTime"],
         expires=expires,
+        is_head=tags.get("ray-node-type") == "head",
     )
 
 

@@ -18,7 +18,6 @@ import jsonschema
 from botocore.validate import ParamValidator
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from raysent.cluster.autoscaling import SCORER, SCORER_VARIABLE, TYPES_VARIABLE
 from raysent.config import Document, KeyPath
 from raysent.cost import MARKET_LABEL, TYPE_LABEL
 from raysent.errors import did_you_mean
@@ -26,7 +25,9 @@ from raysent.errors import did_you_mean
 Fault = tuple[KeyPath, str]
 
 _START_KEYS = ("head_start_ray_commands", "worker_start_ray_commands")
-_TAGS = {"raysent-cluster": "{{ cluster }}", "raysent-sweep": "{{ sweep }}", "raysent-expires": "{{ expires }}"}
+_TAGS = {"raysent-cluster": "{{ cluster }}"}
+# Added at launch: they change over time, and Ray relaunches a head whose settings change.
+_CHANGING_TAGS = ("raysent-sweep", "raysent-expires")
 _TOKEN_FILE = ".ray/auth_token"
 _OPEN_DASHBOARD = re.compile(r"--dashboard-host[= ]\s*(?!127\.0\.0\.1)(\S+)")
 
@@ -160,12 +161,10 @@ def _labels_are_correct(values: dict[str, Any]) -> Iterator[Fault]:
                 )
 
 
-def _sets_scorer(values: dict[str, Any]) -> Iterator[Fault]:
-    """Raysent's scorer replaces Ray's, which requests an unavailable type without end."""
-    starts = " ".join(values.get("head_start_ray_commands", []))
-    for wanted in (f"{SCORER_VARIABLE}={SCORER}", f"{TYPES_VARIABLE}={{{{ node_types }}}}"):
-        if wanted not in starts:
-            yield ("head_start_ray_commands",), f"must export {wanted} before 'ray start'"
+def _uses_autoscaler_v2(values: dict[str, Any]) -> Iterator[Fault]:
+    """Ray's autoscaler v2 runs on the head: v1 reads no new limits while it runs."""
+    if "RAY_enable_autoscaler_v2=0" in " ".join(values.get("head_start_ray_commands", [])):
+        yield ("head_start_ray_commands",), "must not set RAY_enable_autoscaler_v2=0"
 
 
 def _installs_no_nightly(values: dict[str, Any]) -> Iterator[Fault]:
@@ -177,7 +176,7 @@ def _installs_no_nightly(values: dict[str, Any]) -> Iterator[Fault]:
 
 
 def _machines_are_tagged(values: dict[str, Any]) -> Iterator[Fault]:
-    """Machines and disks are tagged with cluster, sweep and time to live, and terminate on shutdown."""
+    """Machines and disks are tagged with the cluster, and terminate on shutdown."""
     for name, kind in values["available_node_types"].items():
         given, path = kind["node_config"], ("available_node_types", name, "node_config")
         tagged = {entry.get("ResourceType"): entry.get("Tags", []) for entry in given.get("TagSpecifications", [])}
@@ -186,6 +185,8 @@ def _machines_are_tagged(values: dict[str, Any]) -> Iterator[Fault]:
             for key, value in _TAGS.items():
                 if tags.get(key) != value:
                     yield (*path, "TagSpecifications"), f"must tag the {resource} {key}: '{value}'"
+            for key in sorted(tags.keys() & set(_CHANGING_TAGS)):
+                yield (*path, "TagSpecifications"), f"must not tag the {resource} {key}; raysent adds it at launch"
         if given.get("InstanceInitiatedShutdownBehavior") != "terminate":
             yield path, "must have InstanceInitiatedShutdownBehavior: terminate"
         if "{{ self_destruct }}" not in given.get("UserData", ""):
@@ -241,7 +242,7 @@ RULES: tuple[Callable[[dict[str, Any]], Iterator[Fault]], ...] = (
     _head_runs_no_trials,
     _workers_scale,
     _labels_are_correct,
-    _sets_scorer,
+    _uses_autoscaler_v2,
     _installs_no_nightly,
     _machines_are_tagged,
     _machines_are_closed,

@@ -6,7 +6,6 @@ In: a YAML file whose texts may contain placeholders such as ``{{ image }}``. Ou
 from __future__ import annotations
 
 import copy
-import datetime
 import ipaddress
 import re
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ from typing import Annotated, Any, cast
 
 import pydantic
 
-from raysent.cluster.autoscaling import NodeType
 from raysent.cluster.checks import check_cluster
 from raysent.config import Document, StrictModel, read_yaml, shipped_path, validate
 from raysent.cost import MARKET_LABEL, parse_duration
@@ -35,12 +33,34 @@ _MAX_OPERATORS = 256
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _STORAGE = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[A-Za-z0-9/_.=-]*?))?/?")
 
-# Shuts the machine down at its time, whatever happens to Ray; on shutdown it terminates. A cron job also works after a
-# reboot.
+# The provider that Ray loads on the head and here, and the folder on the head that it shares with the sweep.
+PROVIDER = "raysent.cluster.gate.AwsProvider"
+FLEET_FOLDER = "~/raysent-fleet"
+# The lease of the head: a file with the seconds for which it is valid after it was written.
+LEASE_FILE = "lease"
+_EXTERNAL: dict[str, Any] = {
+    "cluster_synced_files": [],
+    "rsync_exclude": [],
+    "rsync_filter": [],
+    "file_mounts_sync_continuously": False,
+}
+# A machine without Ray for this long terminates: it never joined, its Ray died, or the head is gone.
+_ALONE_S = 900
+
+# Runs every minute, whatever happens to Ray: shuts the machine down, which terminates it, when it is too old, without
+# Ray, or past its lease. The text is the same for every machine and sweep, as it is part of Ray's launch hash.
 _SELF_DESTRUCT = r"""#!/bin/sh
-cat > /etc/cron.d/raysent-time-to-live <<'END'
-* * * * * root [ "$(date +\%s)" -lt {expires_s} ] || /sbin/shutdown -P now
+mkdir -p /var/lib/raysent && touch /var/lib/raysent/alive
+cat > /usr/local/sbin/raysent-time-to-live <<'END'
+#!/bin/sh
+alive=/var/lib/raysent/alive lease={lease} now=$(date +%s)
+pgrep -x raylet > /dev/null && touch "$alive"
+[ "$(cut -d. -f1 /proc/uptime)" -lt {lifetime_s} ] || exec /sbin/shutdown -P now
+[ "$((now - $(stat -c %Y "$alive")))" -lt {alone_s} ] || exec /sbin/shutdown -P now
+[ ! -e "$lease" ] || [ "$((now - $(stat -c %Y "$lease")))" -lt "$(cat "$lease")" ] || exec /sbin/shutdown -P now
 END
+chmod 755 /usr/local/sbin/raysent-time-to-live
+echo '* * * * * root /usr/local/sbin/raysent-time-to-live' > /etc/cron.d/raysent-time-to-live
 chmod 644 /etc/cron.d/raysent-time-to-live
 """
 
@@ -133,6 +153,11 @@ class ClusterFile:
         """Instance types of all node types, each once."""
         return sorted({kind["node_config"]["InstanceType"] for kind in self.node_types.values()})
 
+    @cached_property
+    def worker_instance_types(self) -> list[str]:
+        """Instance types of the workers, each once."""
+        return sorted({kind["node_config"]["InstanceType"] for kind in self.worker_types.values()})
+
     @property
     def head_type(self) -> str:
         """Instance type of the head."""
@@ -151,12 +176,9 @@ class ClusterFile:
         return min(most, sum(int(kind.get("max_workers", most)) for kind in self.worker_types.values()))
 
     @property
-    def autoscaling(self) -> dict[str, NodeType]:
-        """Priority and market of each type of worker, for the autoscaler."""
-        return {
-            name: NodeType(int(kind.get("priority", 0)), kind["labels"][MARKET_LABEL])
-            for name, kind in self.worker_types.items()
-        }
+    def markets(self) -> dict[str, str]:
+        """Market of each type of worker."""
+        return {name: str(kind["labels"][MARKET_LABEL]) for name, kind in self.worker_types.items()}
 
     def minimum(self, resource: str) -> float:
         """Return the least amount of a resource over all types of worker."""
@@ -173,7 +195,7 @@ class ClusterFile:
             ConfigError: If no type of worker is of that market.
         """
         values = copy.deepcopy(self.document.values)
-        of_market = [name for name, kind in self.autoscaling.items() if market in ("auto", kind.market)]
+        of_market = [name for name, of in self.markets.items() if market in ("auto", of)]
         if not of_market:
             raise self.document.error(
                 ("available_node_types",), f"must have a worker with labels: {{market: {market}}} for --market {market}"
@@ -184,10 +206,6 @@ class ClusterFile:
             kind["max_workers"] = min(num_workers, kind.get("max_workers", num_workers)) if name in of_market else 0
         return replace(self, document=replace(self.document, values=values))
 
-    def expires_at(self, now: datetime.datetime) -> datetime.datetime:
-        """Return when machines that are started at `now` (UTC) terminate themselves."""
-        return now + datetime.timedelta(seconds=parse_duration(self.settings.time_to_live))
-
     def render(self, values: Mapping[str, str]) -> dict[str, Any]:
         """Return the values for `ray up`, without placeholders.
 
@@ -197,12 +215,25 @@ class ClusterFile:
         Raises:
             ConfigError: If a placeholder of the file has no value.
         """
-        return cast(dict[str, Any], _render(self.document, self.document.values, (), values))
+        rendered = cast(dict[str, Any], _render(self.document, self.document.values, (), values))
+        rendered["provider"] |= {"type": "external", "module": PROVIDER, "raysent": self._provider_settings(values)}
+        # Keys that Ray requires of a provider that is not its own.
+        return {**_EXTERNAL, **rendered}
+
+    def _provider_settings(self, values: Mapping[str, str]) -> dict[str, Any]:
+        """Return what the gate on the head needs: it adds the tags that Ray's launch hash must not contain."""
+        lifetime_s = parse_duration(self.settings.time_to_live)
+        return {"folder": FLEET_FOLDER, "time_to_live_s": lifetime_s, "tags": {SWEEP_TAG: values.get("sweep", "")}}
 
 
-def self_destruct(expires: datetime.datetime) -> str:
-    """Return the start script that terminates a machine at its time (UTC)."""
-    return _SELF_DESTRUCT.format(expires_s=int(expires.timestamp()))
+def self_destruct(cluster: ClusterFile) -> str:
+    """Return the start script of every machine, which ends it at its age limit, without Ray, or past its lease."""
+    user = cluster.document.values["auth"]["ssh_user"]
+    return _SELF_DESTRUCT.format(
+        lifetime_s=int(parse_duration(cluster.settings.time_to_live)),
+        alone_s=_ALONE_S,
+        lease=f"{FLEET_FOLDER.replace('~', f'/home/{user}')}/{LEASE_FILE}",
+    )
 
 
 def read_cluster(path: Path) -> ClusterFile:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import datetime
+import functools
 import hashlib
 import os
 import re
@@ -20,18 +20,21 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import distribution, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
+from typing import Any
 
 import platformdirs
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import raysent
 from raysent.cluster.account import Account
-from raysent.cluster.autoscaling import format_types
-from raysent.cluster.cluster_file import TIME_FORM, ClusterFile, self_destruct
+from raysent.cluster.cluster_file import ClusterFile, self_destruct
 from raysent.config import SHIPPED, shipped_path
 from raysent.errors import ArtifactError, CloudError
-from raysent.storage import storage_errors, write_json
+from raysent.storage import read_json, storage_errors, write_json
 
 # A command of Ray, a callback for each line of its output -> its exit code.
 Run = Callable[[Sequence[str], Callable[[str], object]], int]
@@ -73,23 +76,47 @@ class Launcher:
         """The file with the cluster's token, mode 0600."""
         return self.folder / "auth_token"
 
-    def up(self, *, sweep: str = "", on_line: Callable[[str], object] = lambda _: None) -> None:
-        """Start the cluster, or update a running one.
+    def up(
+        self,
+        *,
+        sweep: str = "",
+        inputs: Sequence[str] = (),
+        update: bool = False,
+        on_line: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """Launch the cluster. A head that is running already is checked and left as it is.
 
         Args:
-            sweep: The sweep that it is started for, for its tags.
+            sweep: The sweep that it is launched for, for its tags.
+            inputs: ``s3://`` addresses that its machines may read besides the runs.
+            update: Whether to apply changes of the file and of raysent to a running head, which restarts Ray there.
             on_line: Called with each line of Ray's launcher.
 
         Raises:
-            RaysentError: If AWS or Ray's launcher fails.
+            RaysentError: If AWS or Ray's launcher fails, or the head was launched by somebody else.
         """
-        values = {**self._placeholders(sweep), **self.account.prepare(self.cluster)}
+        head = next((one for one in self.account.machines(self.cluster.name) if one.is_head), None)
+        if head is not None and not self.file.exists():
+            raise CloudError(
+                f"{self.cluster.path}: cluster_name: '{self.cluster.name}' is taken: its head {head.name} is running "
+                f"since {head.launched:%Y-%m-%d %H:%M} UTC and was not launched from here; choose another name"
+            )
+        values = {**self._placeholders(sweep), **self.account.prepare(self.cluster, inputs=inputs)}
+        rendered = self.cluster.render(values)
+        if head is not None and not update:
+            if _lasting(read_json(self.file)) != _lasting(rendered):
+                on_line(
+                    f"{self.cluster.name}: the file or raysent has changed since the head was launched; it stays as it "
+                    f"is; 'raysent cluster up {self.cluster.path} --update' applies the changes and restarts Ray"
+                )
+            return
         private(self.folder)
         make_token(self.token_file)
         wheels = self.folder / "wheel"
         wheels.mkdir(exist_ok=True)
         write_wheel(wheels)
-        write_json(self.file, self.cluster.render(values))
+        write_constraints(wheels)
+        write_json(self.file, rendered)
         self.file.chmod(0o600)
         self._ray(["up", "--yes", "--no-config-cache", str(self.file)], on_line)
 
@@ -145,17 +172,14 @@ class Launcher:
 
     def _placeholders(self, sweep: str) -> Mapping[str, str]:
         """Return the values of the placeholders that need no request to AWS."""
-        expires = self.cluster.expires_at(datetime.datetime.now(datetime.UTC))
         return {
             "cluster": self.cluster.name,
             "sweep": _NOT_IN_TAGS.sub("-", sweep)[:200],
-            "expires": expires.strftime(TIME_FORM),
-            "self_destruct": self_destruct(expires),
+            "self_destruct": self_destruct(self.cluster),
             "token_file": str(self.token_file),
             "wheel_folder": str(self.folder / "wheel"),
             "wheel": wheel_name(),
             "ray_version": version("ray"),
-            "node_types": format_types(self.cluster.autoscaling),
         }
 
     def _ray(self, arguments: Sequence[str], on_line: Callable[[str], object]) -> None:
@@ -247,9 +271,23 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _lasting(rendered: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a rendered cluster file without what is different for each sweep."""
+    provider = {key: value for key, value in rendered["provider"].items() if key != "raysent"}
+    return {**rendered, "provider": provider}
+
+
+def wheel_version() -> str:
+    """Return the version of the wheel, which names its content: pip then replaces another wheel of the release."""
+    digest = hashlib.sha256()
+    for name, data in sorted(_package_files().items()):
+        digest.update(f"{name}:{len(data)}:".encode() + data)
+    return f"{raysent.__version__}+{digest.hexdigest()[:12]}"
+
+
 def wheel_name() -> str:
     """Return the file name of the wheel."""
-    return f"raysent-{raysent.__version__}-py3-none-any.whl"
+    return f"raysent-{wheel_version()}-py3-none-any.whl"
 
 
 def write_wheel(folder: Path) -> Path:
@@ -258,12 +296,12 @@ def write_wheel(folder: Path) -> Path:
     Args:
         folder: Folder for the wheel.
     """
-    files = _files_below(Path(raysent.__file__).parent, "raysent")
-    for name in SHIPPED:
-        files |= _files_below(shipped_path(name), f"raysent/{name}")
-    about = f"raysent-{raysent.__version__}.dist-info"
+    files = dict(_package_files())
+    about = f"raysent-{wheel_version()}.dist-info"
     files |= {
-        f"{about}/METADATA": _metadata().encode(),
+        f"{about}/METADATA": _metadata()
+        .replace(f"\nVersion: {raysent.__version__}\n", f"\nVersion: {wheel_version()}\n", 1)
+        .encode(),
         f"{about}/WHEEL": _WHEEL.encode(),
         f"{about}/entry_points.txt": _ENTRY_POINTS.encode(),
     }
@@ -274,6 +312,50 @@ def write_wheel(folder: Path) -> Path:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, _WHEN), data, zipfile.ZIP_DEFLATED)
     return path
+
+
+def write_constraints(folder: Path) -> Path:
+    """Write the versions of everything that raysent and its extra `cluster` need here, as constraints for pip.
+
+    A version with a local part, as in 2.13.0+cpu, becomes the release: a machine with a GPU installs its CUDA build.
+
+    Args:
+        folder: Folder for the file.
+    """
+    path = folder / "constraints.txt"
+    pins = locked_versions("raysent", extras=("cluster",))
+    path.write_text("".join(f"{name}=={number}\n" for name, number in sorted(pins.items())), encoding="utf-8")
+    return path
+
+
+def locked_versions(name: str, *, extras: Sequence[str] = ()) -> dict[str, str]:
+    """Return the installed version of everything that a distribution needs, directly or not."""
+    pins: dict[str, str] = {}
+    waiting = [(name, frozenset(extras))]
+    seen = set(waiting)
+    while waiting:
+        of, with_extras = waiting.pop()
+        for text in distribution(of).requires or ():
+            need = Requirement(text)
+            environments = [{"extra": extra} for extra in ("", *with_extras)]
+            if need.marker is not None and not any(need.marker.evaluate(one) for one in environments):
+                continue
+            with contextlib.suppress(PackageNotFoundError):  # for another platform, as its marker may not say
+                pins[canonicalize_name(need.name)] = Version(version(need.name)).public
+                entry = (need.name, frozenset(need.extras))
+                if entry not in seen:
+                    seen.add(entry)
+                    waiting.append(entry)
+    return pins
+
+
+@functools.cache
+def _package_files() -> dict[str, bytes]:
+    """Return the files of the running package, by their names in the wheel."""
+    files = _files_below(Path(raysent.__file__).parent, "raysent")
+    for name in SHIPPED:
+        files |= _files_below(shipped_path(name), f"raysent/{name}")
+    return files
 
 
 def _files_below(root: Path, name: str) -> dict[str, bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from raysent.cluster.cluster_file import CLUSTER_TAG, ClusterFile
@@ -49,6 +51,40 @@ def head_policy(cluster: ClusterFile, *, account: str) -> Policy:
 def worker_policy(cluster: ClusterFile) -> Policy:
     """Return the policy of a worker: read and write runs below the prefix of the storage."""
     return _policy(*_storage(cluster))
+
+
+def input_policy(addresses: Sequence[str]) -> Policy:
+    """Return the policy that allows to read the ``s3://`` addresses of a search space: files, or all below a prefix."""
+    statements = []
+    for number, (bucket, prefix) in enumerate(sorted({split_address(one) for one in addresses})):
+        arn = f"arn:aws:s3:::{bucket}"
+        below = [f"{arn}/{prefix}", f"{arn}/{prefix}/*"] if prefix else f"{arn}/*"
+        listed = [prefix, f"{prefix}/*"] if prefix else ["", "*"]
+        statements.append(_allow(f"ReadInput{number}", ["s3:GetObject"], below))
+        statements.append(_allow(f"ListInput{number}", "s3:ListBucket", arn, {"StringLike": {"s3:prefix": listed}}))
+    return _policy(*statements)
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Return bucket and prefix of an ``s3://`` address; a pattern ends before its first wildcard's folder."""
+    bucket, _, key = address.removeprefix("s3://").partition("/")
+    wild = re.search(r"[*?\[]", key)
+    if wild:
+        key = key[: wild.start()].rpartition("/")[0]
+    return bucket, key.strip("/")
+
+
+def s3_addresses(values: Any) -> list[str]:
+    """Return every ``s3://`` address in plain values, such as those of a search space, each once."""
+    found: list[str] = []
+    if isinstance(values, dict):
+        values = list(values.values())
+    if isinstance(values, list):
+        for value in values:
+            found += s3_addresses(value)
+    elif isinstance(values, str) and values.startswith("s3://"):
+        found.append(values)
+    return sorted(set(found))
 
 
 def _run_instances(cluster: ClusterFile, account: str) -> list[Policy]:

@@ -37,6 +37,11 @@ FRESH_S = 300.0
 _PATIENCE = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 2})
 # Time from the start of a machine to the start of its Ray node, setup included; it is billed.
 BOOT = "5m"
+# Family of instance types -> Ray's name of its GPU.
+_GPU_OF_FAMILY = {
+    "g4dn": "T4", "g5": "A10G", "g6": "L4", "g6e": "L40S", "p3": "V100", "p4d": "A100-40G", "p4de": "A100-80G",
+    "p5": "H100", "p5e": "H200", "p5en": "H200",
+}  # fmt: skip
 _PRICE_NAMES = ("cost.usd_per_hour", "cost.machines")
 
 
@@ -218,7 +223,9 @@ def workers_for(cluster: ClusterFile, space: SearchSpace) -> Workers:
         head_usd=prices.of(head["labels"]).worst_usd_per_hour,
         each_usd=max(prices.of(kind["labels"]).worst_usd_per_hour for kind in cluster.worker_types.values()),
     )
-    return Workers(num, int(cluster.minimum("CPU")), cluster.minimum("GPU"))
+    gpus = [_GPU_OF_FAMILY.get(name.split(".")[0], "") for name in cluster.worker_instance_types]
+    accelerators = tuple(dict.fromkeys(gpus)) if all(gpus) else ()
+    return Workers(num, int(cluster.minimum("CPU")), cluster.minimum("GPU"), accelerators)
 
 
 def _list_price(instance_type: str, region: str, pricing: Any, notes: list[str]) -> Price:

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from raysent.cluster.cluster_file import read_cluster
+from raysent.cluster.fleet import FleetSettings
 from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, download, ship
 from raysent.cluster.launcher import Launcher, read_token
+from raysent.cluster.policies import s3_addresses
 from raysent.cluster.prices import price_space, workers_for
 from raysent.config import Override
 from raysent.errors import ConfigError
@@ -44,7 +46,7 @@ class Cluster(Protocol):
     def token_file(self) -> Path:
         """The file that holds the cluster's token."""
 
-    def up(self, *, sweep: str, on_line: Say) -> None:
+    def up(self, *, sweep: str, inputs: Sequence[str], on_line: Say) -> None:
         """Launch it."""
 
     def down(self, *, on_line: Say) -> None:
@@ -66,6 +68,7 @@ class Submission:
         workers: The number of workers at the same time, and what each has.
         data: Local task files; None for the embedded tasks.
         is_resumed: Whether it resumes the run at `remote`.
+        fleet: The cluster that grows for it; None for one that stays as it is.
     """
 
     space: SearchSpace
@@ -75,6 +78,7 @@ class Submission:
     workers: Workers
     data: Path | None = None
     is_resumed: bool = False
+    fleet: FleetSettings | None = None
 
 
 @dataclass(frozen=True)
@@ -132,9 +136,11 @@ def prepare_submission(
     options = [text for flag, value in given.items() if value is not None for text in (flag, str(value))]
     workers = workers_for(file, space)
     remote = f"{file.settings.storage}/{run.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    submission = Submission(space, run, remote, [*options, *(["--json"] if as_json else [])], workers, data)
+    fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market))
+    options += ["--json"] if as_json else []
+    submission = Submission(space, run, remote, options, workers, data, fleet=fleet)
     write_json(run / REMOTE_FILE, {"remote": remote})
-    return Launcher(file.limited(num_workers=workers.num, market=space.cost.market)), submission, list(notes)
+    return Launcher(file), submission, list(notes)
 
 
 def prepare_resumption(
@@ -158,11 +164,11 @@ def prepare_resumption(
     workers = workers_for(file, space)
     options = [text for limit in limits for text in limit.option.split(" ", 1)]
     local = run if (run / REMOTE_FILE).is_file() else new_run
-    submission = Submission(
-        space, local, remote, [*options, *(["--json"] if as_json else [])], workers, is_resumed=True
-    )
+    fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market))
+    options += ["--json"] if as_json else []
+    submission = Submission(space, local, remote, options, workers, is_resumed=True, fleet=fleet)
     write_json(local / REMOTE_FILE, {"remote": remote})
-    return Launcher(file.limited(num_workers=workers.num, market=space.cost.market)), submission
+    return Launcher(file), submission
 
 
 def _remote_of(folder: Path) -> str:
@@ -192,7 +198,8 @@ def run_submission(
         keep: Whether the cluster stays afterwards.
     """
     try:
-        launcher.up(sweep=submission.run.name, on_line=say)
+        inputs = s3_addresses(submission.space.document.values)
+        launcher.up(sweep=submission.run.name, inputs=inputs, on_line=say)
         with launcher.tunnel() as address:
             return submit(address, read_token(launcher.token_file), submission, on_event=on_event, say=say)
     except KeyboardInterrupt:
@@ -219,7 +226,8 @@ def submit(address: str, token: str, submission: Submission, *, on_event: Listen
     jobs = Jobs(address, token=token)
     with tempfile.TemporaryDirectory(prefix="raysent-submit-") as scratch:
         command = _pack(submission, Path(scratch))
-        environment = {EVENTS_VARIABLE: "1", **submission.workers.environment()}
+        fleet = {} if submission.fleet is None else submission.fleet.environment()
+        environment = {EVENTS_VARIABLE: "1", **submission.workers.environment(), **fleet}
         job = jobs.submit(command, folder=Path(scratch), environment=environment)
     lines: list[str] = []
     try:

@@ -1,14 +1,26 @@
 """Prices, the ledger of spending, and the budget. Plain values; no clock, Ray or network access.
 
-prices.py   the price of a machine, and the prices of a cluster's nodes by their labels
-ledger.py   the append-only record of machine time and of each trial's cost, and its sums
-budget.py   whether the budget admits more work
-config.py   the section `cost` of a search space
+admission.py  which machines may be launched under the budget
+prices.py     the price of a machine, and the prices of a cluster's nodes by their labels
+ledger.py     the append-only record of machine time and of each trial's cost, and its sums
+budget.py     whether the budget admits more work
+config.py     the section `cost` of a search space
 """
 
+from raysent.cost.admission import Admission, MachineType, Plan
 from raysent.cost.budget import Budget, Funds
 from raysent.cost.config import CostConfig, Duration, parse_duration, parse_money
-from raysent.cost.ledger import Bill, Entry, Ledger, TrialCost, bad_entry, bill_of, bill_values, verdict
+from raysent.cost.ledger import (
+    Bill,
+    Entry,
+    Ledger,
+    MachineTime,
+    TrialCost,
+    bad_entry,
+    bill_of,
+    bill_values,
+    verdict,
+)
 from raysent.cost.prices import (
     MACHINES,
     MARKET_LABEL,
@@ -28,6 +40,7 @@ __all__ = [
     "MACHINES",
     "MARKET_LABEL",
     "TYPE_LABEL",
+    "Admission",
     "Bill",
     "Budget",
     "CostConfig",
@@ -35,6 +48,9 @@ __all__ = [
     "Entry",
     "Funds",
     "Ledger",
+    "MachineTime",
+    "MachineType",
+    "Plan",
     "Price",
     "PriceList",
     "Prices",

@@ -22,8 +22,29 @@ from raysent.cost.prices import FREE_IF_INTERRUPTED_S, Price
 # How `why` starts for an interrupted spot machine, and for a machine that a killed driver left open. Ledgers on disk
 # contain these texts.
 INTERRUPTED, ASSUMED = "taken back", "not closed"
+# Lines store seconds with three digits.
+_ROUNDING_S = 0.002
 
 Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class MachineTime:
+    """A machine in a cloud's own list.
+
+    Attributes:
+        labels: Its type and market, which determine its price.
+        seconds: Time from its launch until now, or until its end.
+        is_open: Whether it is still billed.
+        is_interrupted: Whether the provider ended it.
+    """
+
+    labels: Mapping[str, str]
+    seconds: float
+    is_open: bool = True
+    is_interrupted: bool = False
+
+
 Write = Callable[[Entry], None]
 
 
@@ -45,9 +66,14 @@ class _Node:
 
 
 class Ledger:
-    """Records spending. Call `open` for a machine, `tick` regularly, then `close`."""
+    """Records spending.
 
-    def __init__(self, write: Write, *, past: Iterable[Entry] = (), window_s: float = Budget.window_s) -> None:
+    Call `open` for a machine, `tick` regularly, then `close`; or `follow` regularly for each machine of a cloud's list.
+    """
+
+    def __init__(
+        self, write: Write, *, past: Iterable[Entry] = (), window_s: float = Budget.window_s, is_listed: bool = False
+    ) -> None:
         """Restore the state from the lines of earlier sessions.
 
         A machine without a closing line ran for an unknown time after its last line. It is charged for the longest
@@ -57,19 +83,22 @@ class Ledger:
             write: Called with each line before the line counts.
             past: The lines so far.
             window_s: The longest time that stopping takes.
+            is_listed: Whether `follow` will charge every machine by the cloud's list: then nothing is assumed.
         """
         self.spent_usd = 0.0
+        self._charged: dict[str, tuple[float, float]] = {}
+        self._closed: set[str] = set()
         self.nodes: dict[str, _Node] = {}
         self._write = write
         self._window_s = window_s
         left_open: dict[str, Entry] = {}
         for entry in past:
             if entry["entry"] == "node":
-                self.spent_usd += entry["usd"]
+                self._count(entry["node"], entry["seconds"], entry["usd"], is_open=entry["is_open"])
                 left_open.pop(entry["node"], None)
                 if entry["is_open"]:
                     left_open[entry["node"]] = entry
-        for node, entry in left_open.items():
+        for node, entry in {} if is_listed else left_open.items():
             worst = entry["worst_usd_per_hour"]
             price = Price(worst, worst, entry["market"], "assumed", instance_type=entry.get("instance_type", ""))
             why = f"{ASSUMED} by a killed driver: assumed to have run on for as long as stopping takes"
@@ -105,12 +134,36 @@ class Ledger:
                 in the first hour.
         """
         self._tick(node, now_s)
+        self.drop(node, seconds=now_s - self.nodes[node].start_s, is_interrupted=is_interrupted)
+
+    def follow(self, node: str, price: Price, machine: MachineTime) -> None:
+        """Charge a machine of the cloud's list for its time since its launch, less what is charged already.
+
+        The sum of a machine's lines is its bill, whichever lines were lost. Its first line charges the minimum.
+
+        Args:
+            node: The machine's id.
+            price: Its price now.
+            machine: Its time.
+        """
+        seconds, usd = self._charged.get(node, (0.0, 0.0))
+        if not machine.is_open and node in self._closed and machine.seconds <= seconds + _ROUNDING_S:
+            return  # charged until its end
+        missing_s = max(0.0, max(machine.seconds, price.minimum_s) - seconds)
+        if missing_s > _ROUNDING_S:
+            self._line(node, price, (missing_s, price.usd(missing_s)), is_open=True, why="")
+            usd += price.usd(missing_s)
+        self.nodes[node] = _Node(price, 0.0, 0.0, usd)
+        if not machine.is_open:
+            self.drop(node, seconds=machine.seconds, is_interrupted=machine.is_interrupted)
+
+    def drop(self, node: str, *, seconds: float = math.inf, is_interrupted: bool = False) -> None:
+        """Write the last line of a machine, with its refund; `seconds` is its time since its launch."""
         ended = self.nodes.pop(node)
-        price = ended.price
-        is_free = is_interrupted and price.market == "spot" and now_s - ended.start_s < FREE_IF_INTERRUPTED_S
+        is_free = is_interrupted and ended.price.market == "spot" and seconds < FREE_IF_INTERRUPTED_S
         refund_usd = -ended.usd if is_free else 0.0
         why = "" if not is_interrupted else f"{INTERRUPTED} in its first hour: free" if is_free else INTERRUPTED
-        self._line(node, price, (0.0, refund_usd), is_open=False, why=why)
+        self._line(node, ended.price, (0.0, refund_usd), is_open=False, why=why)
 
     def record_trial(
         self, trial: str, *, node: str, rung: int, seconds: float, usd: float, steps: int, steps_lost: int | None = None
@@ -174,6 +227,13 @@ class Ledger:
                 "why": why,
             }
         )
+        self._count(node, round(seconds, 3), usd, is_open=is_open)
+
+    def _count(self, node: str, seconds: float, usd: float, *, is_open: bool) -> None:
+        """Add a line to the sums."""
+        (self._closed.discard if is_open else self._closed.add)(node)
+        before_s, before_usd = self._charged.get(node, (0.0, 0.0))
+        self._charged[node] = before_s + seconds, before_usd + usd
         self.spent_usd += usd
 
 

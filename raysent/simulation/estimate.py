@@ -11,6 +11,7 @@ import math
 import multiprocessing
 import random
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -45,6 +46,7 @@ class SweepCost:
         hours: Duration.
         is_capped: Whether the budget or the deadline ended the sweep.
         rungs: Report index -> number of trials that reached it.
+        faults: Kind of fault -> how often it happened.
     """
 
     billed_usd: float
@@ -53,6 +55,7 @@ class SweepCost:
     hours: float
     is_capped: bool
     rungs: dict[int, int]
+    faults: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class CapCheck:
         max_ledger_short_usd: The largest difference between a bill and its ledger.
         num_capped: Sweeps that the budget or the deadline ended.
         p90_held: Fraction of the sweeps without stress that cost at most the estimate's 90th percentile.
+        faults: Kind of simulated fault -> how often it happened.
         estimate: The estimate.
         seconds: Wall-clock time of the check.
     """
@@ -120,6 +124,7 @@ class CapCheck:
     max_ledger_short_usd: float
     num_capped: int
     p90_held: float
+    faults: dict[str, int]
     estimate: Estimate
     seconds: float
 
@@ -238,6 +243,7 @@ def check_cap(
         max_ledger_short_usd=round(max(0.0, *(cost.short_usd for cost in costs)), 6),
         num_capped=sum(cost.is_capped for cost in costs),
         p90_held=round(sum(cost.billed_usd <= expected.usd[2] for cost in ordinary) / len(ordinary), 4),
+        faults=dict(sorted(sum((Counter(cost.faults) for cost in costs), Counter[str]()).items())),
         estimate=expected,
         seconds=round(time.monotonic() - start, 1),
     )
@@ -253,6 +259,7 @@ def simulate(space: SearchSpace, scenario: Scenario, budget: Budget, *, seed: in
         hours=swept.seconds / 3600,
         is_capped=any(event["event"] in ("refused", "halted") for event in swept.events),
         rungs=swept.rungs,
+        faults=swept.faults,
     )
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import bisect
 import math
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 
-from raysent.cost import Price, on_demand_price, own_price, spot_price
+from raysent.cost import MachineTime, Price, on_demand_price, own_price, spot_price
 from raysent.cost.prices import FREE_IF_INTERRUPTED_S
 from raysent.simulation.workload import Scenario
 from raysent.sweeps import Trial, derived_seed
@@ -164,29 +165,27 @@ class Machines:
         self._scenario, self._generator, self._max_drain_s = scenario, generator, max_drain_s
         self._zones = make_zones(scenario.usd_per_hour, num_zones=scenario.num_zones, seed=derived_seed(seed, "market"))
         self._num_started = 0
+        self._abandoned: list[tuple[str, Price, MachineTime]] = []
 
-    @property
-    def num_busy(self) -> int:
-        """Machines that are not ending."""
-        return sum(not machine.is_ending for machine in self.running.values())
+    def running_types(self) -> dict[str, int]:
+        """Return the machines of each market that are billed and not ending."""
+        return dict(Counter(one.price.market for one in self.running.values() if not one.is_ending))
 
-    @property
-    def num_idle(self) -> int:
-        """Machines that wait for a trial."""
-        return sum(machine.trial is None and not machine.is_ending for machine in self.running.values())
+    def take_abandoned(self) -> list[tuple[str, Price, MachineTime]]:
+        """Return the machines that ended without a driver, as the cloud lists them, once."""
+        abandoned, self._abandoned = self._abandoned, []
+        return abandoned
 
-    def cheapest(self, now_s: float) -> tuple[Zone | None, Price] | None:
-        """Return zone and price of the cheapest available machine, or None if none is available."""
-        scenario = self._scenario
-        if scenario.market == "own":
-            return None, own_price(scenario.usd_per_hour)
-        if scenario.market != "on-demand":
-            for zone in sorted(self._zones, key=lambda zone: zone.usd_per_hour(now_s)):
-                if zone.has_machines():
-                    return zone, zone.price(now_s)
-        if scenario.market == "spot":
-            return None
-        return None, on_demand_price(scenario.usd_per_hour, source="simulated")
+    def offer(self, market: str, now_s: float) -> tuple[Zone | None, Price] | None:
+        """Return zone and price of the cheapest available machine of a market, or None if the cloud has none."""
+        if market == "own":
+            return None, own_price(self._scenario.usd_per_hour)
+        if market == "on-demand":
+            return None, on_demand_price(self._scenario.usd_per_hour, source="simulated")
+        for zone in sorted(self._zones, key=lambda zone: zone.usd_per_hour(now_s)):
+            if zone.has_machines():
+                return zone, zone.price(now_s)
+        return None
 
     def start(self, zone: Zone | None, price: Price, *, now_s: float) -> Machine:
         """Start a machine; it is billed from now on."""
@@ -208,7 +207,11 @@ class Machines:
         """Lose the driver: every machine notices at its next poll, shuts down and is billed."""
         for machine in self.running.values():
             alone_s = 0.0 if machine.price.market == "own" else self._scenario.cost.poll_s
-            self._bill(machine, now_s + alone_s + self.drain_s(machine) + self.terminate_s(machine))
+            end_s = now_s + alone_s + self.drain_s(machine) + self.terminate_s(machine)
+            self._bill(machine, end_s)
+            if machine.price.market != "own":
+                time = MachineTime({}, end_s - machine.start_s, is_open=False)
+                self._abandoned.append((machine.name, machine.price, time))
         self.running.clear()
 
     def drain_s(self, machine: Machine) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from raysent.cost import Budget, Entry, Funds, Ledger, Price, spot_price
+from raysent.cost import Admission, Budget, Entry, Funds, Ledger, MachineType, Price, spot_price
 from raysent.simulation.machines import (
     NO_NOTICE_SHARE,
     NOTICE_S,
@@ -25,7 +25,13 @@ from raysent.sweeps import ENDED, Event, RandomSampler, Sampler, SweepController
 from raysent.sweeps.space import SearchSpace
 
 BOOT_S = (40.0, 150.0)
-RETRY_S = 180.0
+# Time from an admission to the cloud's answer, and the time after which a refused type is tried again.
+LAUNCH_S, RETRY_S = (1.0, 30.0), 180.0
+# Fractions of launches whose set-up fails, and whose Ray node never joins; such machines end after these times.
+FAILED_SHARE, FAILED_S = 0.03, (120.0, 300.0)
+UNJOINED_SHARE, UNJOINED_S = 0.02, 900.0
+# The longest boot that the budget expects: what is admitted pays for it.
+MAX_BOOT_S = BOOT_S[1]
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class SimulatedSweep:
         seconds: Duration of the sweep.
         best: The best score of a trial that was not stopped; None if there is none.
         num_interruptions: Machines that were interrupted.
+        faults: Kind of fault -> how often it happened.
         lost_s: Seconds of training that had to be repeated.
         rungs: Report index -> number of trials that reached it.
         trials: All trials.
@@ -51,6 +58,7 @@ class SimulatedSweep:
     seconds: float
     best: float | None
     num_interruptions: int
+    faults: dict[str, int]
     lost_s: float
     rungs: dict[int, int]
     trials: list[Trial]
@@ -93,7 +101,9 @@ class Simulator:
         self._progress = _Progress(workload, save_s=scenario.save_s)
         self._jump_s = 0.0
         self._ticked_s = -math.inf
-        self._num_interruptions = 0
+        self._faults: Counter[str] = Counter()
+        self._launched: Counter[str] = Counter()
+        self._is_polling = False
         self._orphans: list[Trial] = []
         self.events: list[Event] = []
         self.lines: list[Entry] = []
@@ -123,7 +133,8 @@ class Simulator:
             ledger_usd=self._ledger.spent_usd,
             seconds=self._now,
             best=self._controller.score(best) if best is not None and best.status == "finished" else None,
-            num_interruptions=self._num_interruptions,
+            num_interruptions=self._faults["interrupted"],
+            faults=dict(sorted(self._faults.items())),
             lost_s=self._progress.lost_s,
             rungs=dict(sorted(rungs.items())),
             trials=trials,
@@ -136,7 +147,22 @@ class Simulator:
 
     def _start_driver(self) -> None:
         """Start or resume the sweep from its events and ledger lines alone, as a new driver process does."""
-        self._ledger = Ledger(self._write_line, past=list(self.lines), window_s=self._budget.window_s)
+        self._ledger = Ledger(
+            self._write_line, past=list(self.lines), window_s=self._budget.window_s, is_listed=self._is_cloud
+        )
+        for name, price, machine in self._machines.take_abandoned():
+            self._ledger.follow(name, price, machine)
+        self._in_flight: Counter[str] = Counter()
+        self._admission = Admission(
+            _types(self._scenario),
+            self._budget,
+            boot_s=self._boot_s,
+            max_machines=self._scenario.num_machines,
+            retry_s=RETRY_S,
+        )
+        for name, total in self._launched.items():
+            self._admission.launched(name, total=total)
+        self._is_polling = False
         self._controller = SweepController(
             self._space,
             seed=self._seed,
@@ -160,6 +186,7 @@ class Simulator:
 
     def _kill_driver(self, down_s: float | None = None) -> None:
         """Kill the driver. Its machines shut down on their own, and it resumes after a while."""
+        self._faults["killed"] += 1
         # The ledger is updated at every poll; only the time since the last poll is missing.
         self._ledger.tick(now_s=self._now - self._generator.uniform(0, self._scenario.cost.poll_s))
         self._machines.abandon(now_s=self._now)
@@ -174,6 +201,10 @@ class Simulator:
         if self._now - self._ticked_s >= self._scenario.cost.poll_s:
             self._ledger.tick(now_s=self._now)
             self._ticked_s = self._now
+        return self._admission.with_in_flight(self._billed())
+
+    def _billed(self) -> Funds:
+        """Return the spending without the machines in flight."""
         return self._ledger.funds(elapsed_s=max(0.0, self._now + self._jump_s))
 
     def _check(self, token: int) -> None:
@@ -182,6 +213,7 @@ class Simulator:
             return
         funds = self._funds()
         if self._controller.is_halted(funds):
+            self._admission.withdraw()
             for machine in self._machines.running.values():
                 if not machine.is_ending:
                     machine.is_ending = True
@@ -197,26 +229,63 @@ class Simulator:
 
     # -- machines -----------------------------------------------------------------------------------------------
 
-    def _start_machines(self) -> None:
-        """Start machines as long as trials wait for one and the budget admits it."""
-        while self._needs_machine():
-            found = self._machines.cheapest(self._now)
-            if found is None:
-                self._schedule(RETRY_S, self._start_machines)
-                return
-            zone, price = found
-            funds = self._funds()
-            need_usd = price.worst_usd(self._budget.window_s + price.minimum_s)
-            if not self._budget.fits_hourly(funds.hourly_usd + price.worst_usd_per_hour):
-                return
-            if self._budget.refusal(funds, need_usd=need_usd):
-                self._finish_if_done(no_more=True)
-                return
-            self._start_machine(zone, price)
+    @property
+    def _boot_s(self) -> float:
+        """The longest that a machine is billed before it trains."""
+        return MAX_BOOT_S if self._is_cloud else 0.0
 
-    def _needs_machine(self) -> bool:
-        machines = self._machines
-        return machines.num_busy < self._scenario.num_machines and self._num_waiting() > machines.num_idle
+    @property
+    def _is_cloud(self) -> bool:
+        """Whether machines are launched by a cloud, which bills them from the launch to the end."""
+        return self._scenario.market != "own"
+
+    def _start_machines(self) -> None:
+        """Admit machines for waiting trials: your own at once, a cloud's at the next poll."""
+        if not self._is_cloud:
+            self._admit()
+        elif not self._is_polling:
+            self._is_polling = True
+            self._schedule(self._generator.uniform(0, self._scenario.cost.poll_s), self._admit)
+
+    def _admit(self) -> None:
+        """Plan as a running sweep does at each poll, and send the launches to the cloud."""
+        self._is_polling = False
+        self._funds()
+        training = sum(one.trial is not None and not one.is_ending for one in self._machines.running.values())
+        plan = self._admission.plan(
+            now_s=self._now,
+            num_slots=min(self._scenario.num_machines, training + self._num_waiting()),
+            funds=self._billed(),
+            running=self._machines.running_types(),
+        )
+        for name, total in plan.launches.items():
+            for _ in range(total - self._launched[name] - self._in_flight[name]):
+                self._in_flight[name] += 1
+                delay_s = self._generator.uniform(*LAUNCH_S) if self._is_cloud else 0.0
+                self._schedule(delay_s, self._launch, name)
+        if plan.waiting:
+            if self._budget.refusal(self._funds(), need_usd=self._least_usd()):
+                self._finish_if_done(no_more=True)
+            self._schedule(RETRY_S, self._start_machines)
+
+    def _least_usd(self) -> float:
+        """Return the least that one more machine has to be admitted for."""
+        return min(kind.usd(self._boot_s + self._budget.window_s) for kind in self._admission.types.values())
+
+    def _launch(self, name: str) -> None:
+        """Launch a machine, as the gate and the cloud do: only if its admission was not withdrawn, or refuse it."""
+        self._in_flight[name] -= 1
+        if self._admission.num_left(name) < 1:
+            return
+        found = self._machines.offer(name, self._now)
+        if found is None:
+            self._faults["refused"] += 1
+            self._admission.refused(name, now_s=self._now, reason="InsufficientInstanceCapacity")
+            self._start_machines()
+            return
+        self._launched[name] += 1
+        self._admission.launched(name, total=self._launched[name])
+        self._start_machine(*found)
 
     def _num_waiting(self) -> int:
         """Return the number of trials that wait for a machine."""
@@ -226,8 +295,16 @@ class Simulator:
         machine = self._machines.start(zone, price, now_s=self._now)
         self._ledger.open(machine.name, price, now_s=self._now)
         self._check_later(self._budget.seconds_left(self._funds()))
-        boot_s = 0.0 if price.market == "own" else self._generator.uniform(*BOOT_S)
-        self._schedule(boot_s, self._assign, machine)
+        draw = self._generator.random() if self._is_cloud else 1.0
+        if draw < FAILED_SHARE:
+            self._faults["set-up failed"] += 1
+            self._schedule(self._generator.uniform(*FAILED_S), self._give_up, machine)
+        elif draw < FAILED_SHARE + UNJOINED_SHARE:
+            self._faults["never joined"] += 1
+            self._schedule(UNJOINED_S, self._give_up, machine)
+        else:
+            boot_s = self._generator.uniform(*BOOT_S) if self._is_cloud else 0.0
+            self._schedule(boot_s, self._assign, machine)
         if zone is not None:
             self._watch_price(machine, zone)
             life_s = zone.life_s()
@@ -235,6 +312,13 @@ class Simulator:
             if has_notice:
                 self._schedule(life_s - NOTICE_S, self._notice, machine)
             self._schedule(life_s, self._interrupt, machine, has_notice)
+
+    def _give_up(self, machine: Machine) -> None:
+        """Terminate a machine that did not join; its type is skipped for a while."""
+        if self._machines.has(machine) and not machine.is_ending:
+            self._admission.refused(machine.price.market, now_s=self._now, reason="did not join Ray")
+            self._terminate(machine)
+            self._start_machines()
 
     def _watch_price(self, machine: Machine, zone: Zone) -> None:
         """Schedule the driver's next look at a machine's price, some time after the price has changed."""
@@ -257,7 +341,7 @@ class Simulator:
         """Interrupt a machine; its trial continues on another one from its last checkpoint."""
         if not self._machines.has(machine):
             return
-        self._num_interruptions += 1
+        self._faults["interrupted"] += 1
         trial = machine.trial
         if trial is not None and trial.status not in ENDED:
             done_s = self._now - machine.segment_start_s
@@ -355,6 +439,14 @@ class Simulator:
         """End the sweep if no machine is running and none will be started."""
         if not self._machines.running and (no_more or self._num_waiting() == 0):
             self._is_over = True
+
+
+def _types(scenario: Scenario) -> list[MachineType]:
+    """Return the types of machine of a scenario: one for each market, spot first."""
+    usd, most = scenario.usd_per_hour, scenario.num_machines
+    priorities = {"own": 0, "on-demand": 0, "spot": 1}
+    markets = ("spot", "on-demand") if scenario.market == "auto" else (scenario.market,)
+    return [MachineType(name, usd, market=name, priority=priorities[name], max_machines=most) for name in markets]
 
 
 class _KilledError(Exception):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from raysent.sweeps.controller import SweepController
     from raysent.sweeps.driver import SweepResult, evaluation_budget, resume, start
     from raysent.sweeps.journal_replay import Replayed, budget_values, replay
-    from raysent.sweeps.machines import Workers, num_workers
+    from raysent.sweeps.machines import Layout, Workers, num_workers
     from raysent.sweeps.optuna_study import study_of
     from raysent.sweeps.preparation import check_task_names, prepare_space
     from raysent.sweeps.random_draws import RandomSampler
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 # Imported at the first use: these need Ray or Optuna, which readers of a sweep do not wait for.
 _MODULE_OF = {
+    "Layout": "machines",
     "RandomSampler": "random_draws",
     "Replayed": "journal_replay",
     "Sampler": "samplers",
@@ -70,6 +71,7 @@ __all__ = [
     "TRIALS_FILE",
     "CheckBudget",
     "Event",
+    "Layout",
     "Listener",
     "RandomSampler",
     "RecordedSweep",

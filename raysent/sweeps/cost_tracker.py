@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, Prices, bad_entry
+from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, MachineTime, Prices, bad_entry
 from raysent.errors import ArtifactError, BudgetError, RaysentError
 from raysent.storage import Lines, address_of, num_lines, read_json_lines
 from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE
@@ -23,6 +23,9 @@ OWED_FILE = ".owed.json"
 # The machines that are there now: name -> the labels that tell what each costs.
 Nodes = Callable[[], Mapping[str, Mapping[str, str]]]
 
+
+# The machines in the cloud's own list, by id: all that are billed, and those that ended; None if there is no list.
+ListMachines = Callable[[], Mapping[str, MachineTime] | None]
 
 # Raises BudgetError once there is no money to go on.
 CheckBudget = Callable[[], None]
@@ -41,6 +44,7 @@ class CostTracker:
         *,
         nodes: Nodes,
         prices: Prices | None = None,
+        machines: ListMachines = lambda: None,
         elapsed_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         num_events: Callable[[], int] | None = None,
@@ -52,6 +56,7 @@ class CostTracker:
             config: What machines cost.
             nodes: Names the machines that are there.
             prices: Knows what each costs; None for what `config` alone says.
+            machines: Returns the cloud's own list of machines, which are then charged instead of the nodes.
             elapsed_s: Seconds since the sweep was begun.
             clock: Seconds that never go back, whatever is done to the machine's time of day.
             num_events: Returns how many lines the journal has, which each line of the ledger records; None if the
@@ -60,6 +65,7 @@ class CostTracker:
         self.prices = prices or Prices(config)
         self.num_slots = 1
         self.on_tick: Callable[[Funds], object] = lambda _: None
+        self.with_in_flight: Callable[[Funds], Funds] = lambda funds: funds
         self._path, self._owed_path = folder / LEDGER_FILE, folder / OWED_FILE
         self._owed: list[Entry] | None = None
         self._lines = Lines(self._path)
@@ -71,7 +77,8 @@ class CostTracker:
         self._boot_s = config.boot_s
         self._steps = _sums(past, "steps")
         self._steps_lost = _sums(past, "steps_lost")
-        self.ledger = Ledger(self._append, past=past, window_s=config.window_s)
+        self._machines, self._is_listed = machines, machines() is not None
+        self.ledger = Ledger(self._append, past=past, window_s=config.window_s, is_listed=self._is_listed)
         self._nodes, self._clock, self._poll_s = nodes, clock, config.poll_s
         self._elapsed_s, self._begun_s = elapsed_s, clock()
         self._ticked_s = self._begun_s - config.poll_s
@@ -92,10 +99,16 @@ class CostTracker:
         is_due = self._clock() - self._ticked_s >= self._poll_s
         if is_due:
             self._tick()
-        funds = self.ledger.funds(elapsed_s=self._elapsed_s + self._clock() - self._begun_s)
         if is_due:
-            self.on_tick(funds)
-        return funds
+            self.on_tick(self._funds())
+        return self.with_in_flight(self._funds())
+
+    def tick_now(self) -> None:
+        """Call `on_tick` without waiting for the next poll."""
+        self.on_tick(self._funds())
+
+    def _funds(self) -> Funds:
+        return self.ledger.funds(elapsed_s=self._elapsed_s + self._clock() - self._begun_s)
 
     def written(self) -> tuple[int, float]:
         """Return the lines of the ledger and their sum in dollars."""
@@ -128,6 +141,11 @@ class CostTracker:
     def _tick(self) -> None:
         """Count up what is owed; machines go and come, so that one in another's place never stands beside it."""
         now = self._ticked_s = self._clock()
+        machines = self._machines() if self._is_listed else None
+        if machines is not None:
+            for name, machine in machines.items():
+                self.ledger.follow(name, self.prices.of(machine.labels), machine)
+            return
         there = {node: self.prices.of(labels) for node, labels in self._nodes().items()}
         for node in self.ledger.nodes.keys() - there.keys():
             self.ledger.close(node, now_s=now)
@@ -140,8 +158,13 @@ class CostTracker:
             self.ledger.reprice(node, price, now_s=now)
 
     def _close(self) -> None:
+        if self._is_listed:
+            self._tick()
         for node in list(self.ledger.nodes):
-            self.ledger.close(node, now_s=self._clock())
+            if self._is_listed:
+                self.ledger.drop(node)
+            else:
+                self.ledger.close(node, now_s=self._clock())
 
     def _owe(self) -> None:
         """Keep what the ledger does not take on this machine, for the next sitting here."""
@@ -167,7 +190,13 @@ class CostTracker:
 
 @contextmanager
 def metered(
-    folder: Path, config: CostConfig, *, what: str, nodes: Nodes | None = None, prices: Prices | None = None
+    folder: Path,
+    config: CostConfig,
+    *,
+    what: str,
+    nodes: Nodes | None = None,
+    prices: Prices | None = None,
+    machines: ListMachines = lambda: None,
 ) -> Iterator[CheckBudget]:
     """Pay for machines while the block runs, counted up by a thread at every poll; nothing where they are free.
 
@@ -179,6 +208,7 @@ def metered(
         what: What is done meanwhile, for the ledger.
         nodes: Names the machines that are there; None for this one alone.
         prices: As for a `CostTracker`.
+        machines: As for a `CostTracker`.
     """
     if not config.is_priced:
         yield lambda: None
@@ -198,7 +228,9 @@ def metered(
         if budget.is_exhausted(funds, seconds=config.poll_s):
             raise BudgetError(f"{what}: must stay within {budget.limit_usd:.2f} usd; {funds.spent_usd:.2f} are spent")
 
-    with CostTracker(folder, config, nodes=nodes or (lambda: {what: {}}), prices=prices) as cost_tracker:
+    with CostTracker(
+        folder, config, nodes=nodes or (lambda: {what: {}}), prices=prices, machines=machines
+    ) as cost_tracker:
         thread = threading.Thread(target=count_up, args=(cost_tracker,), daemon=True)
         thread.start()
         try:

@@ -14,18 +14,18 @@ from __future__ import annotations
 import contextlib
 import datetime
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from raysent.config import Override
-from raysent.cost import Budget, Funds, Prices, SpotUsd
+from raysent.cost import Budget, CostConfig, Funds, MachineTime, Prices, SpotUsd
 from raysent.errors import ArtifactError, RaysentError
 from raysent.storage import address_of, is_locked, refresh, remove, to_uri
 from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, LOCK_FILE, RUN_FILE, SWEEP_FILE, TRIALS_FILE, WRITTEN_FILE
 from raysent.sweeps.controller import SweepController
-from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, metered, spent_usd
+from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, ListMachines, metered, spent_usd
 from raysent.sweeps.integrity import note_written, verify_run
 from raysent.sweeps.journal import Journal, Listener, read_events, session_lengths
 from raysent.sweeps.journal_replay import budget_values
@@ -66,37 +66,39 @@ def training_left_s(trials: Iterable[Trial], *, num_to_draw: int, num_slots: int
     return report_s * max(total, max(left, default=0))
 
 
-class Fallback:
-    """Looks, now and then, whether the deadline allows for machines that may be taken, and says so once it changes."""
+def is_urgent(budget: Budget, funds: Funds, *, left_s: float | None, boot_s: float) -> bool:
+    """Return whether the deadline leaves no time for interruptions, so that on-demand machines come first.
 
-    def __init__(self, budget: Budget, *, boot_s: float, tell: Callable[[bool], object]) -> None:
-        """Begin with slack.
-
-        Args:
-            budget: Knows the deadline.
-            boot_s: How long a machine takes to come.
-            tell: Hears whether machines on demand come first from now on.
-        """
-        self._budget, self._boot_s, self._tell = budget, boot_s, tell
-        self.is_urgent = False
-
-    def look(self, funds: Funds, *, left_s: float | None) -> None:
-        """Decide anew.
-
-        Args:
-            funds: Know how long ago the sweep was begun.
-            left_s: Seconds of training that are left; None where nobody knows yet.
-        """
-        if self._budget.deadline_s is None or left_s is None:
-            return
-        slack_s = self._budget.deadline_s - self._budget.window_s - funds.elapsed_s
-        is_urgent = slack_s < MARGIN * left_s + 2 * self._boot_s
-        if is_urgent != self.is_urgent:
-            self.is_urgent = is_urgent
-            self._tell(is_urgent)
+    Args:
+        budget: Has the deadline.
+        funds: Has the time since the sweep started.
+        left_s: Seconds of training that are left; None if that is unknown.
+        boot_s: How long a machine takes to start.
+    """
+    if budget.deadline_s is None or left_s is None:
+        return False
+    slack_s = budget.deadline_s - budget.window_s - funds.elapsed_s
+    return slack_s < MARGIN * left_s + 2 * boot_s
 
 
-RequestOnDemand = Callable[[bool], object]
+class Fleet(Protocol):
+    """The machines of a cluster that grows, in this order: `machines` and `update` at every poll, `close`."""
+
+    def machines(self) -> Mapping[str, MachineTime] | None:
+        """Return the cloud's list of machines; None if there is none."""
+
+    def with_in_flight(self, funds: Funds) -> Funds:
+        """Return funds whose commitment includes the machines in flight."""
+
+    def update(self, funds: Funds, *, num_trials: int, is_urgent: bool) -> str:
+        """Admit machines for the trials that have work; returns why fewer come than are needed."""
+
+    def close(self) -> None:
+        """Admit no more machines, and release the workers."""
+
+
+# Section `cost`, budget, prices, layout, Unix seconds of the start -> the fleet; None on a cluster that does not grow.
+MakeFleet = Callable[[CostConfig, Budget, Prices, Layout, float], Fleet | None]
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def start(
     listener: Listener | None = None,
     progress: Progress | None = None,
     spot: SpotUsd | None = None,
-    request_on_demand: RequestOnDemand | None = None,
+    make_fleet: MakeFleet = lambda *_: None,
 ) -> SweepResult:
     """Sweep a space into a new run folder.
 
@@ -137,18 +139,17 @@ def start(
         listener: Hears every event of the journal as it is written.
         progress: Hears how far the preparation of the corpus is.
         spot: Tells spot prices of today; None where nobody does.
-        request_on_demand: Asks the cluster for machines on demand first, or for spot machines first again; None for a
-            cluster that has one market.
+        make_fleet: Makes the machines of a cluster that grows.
 
     Raises:
         RaysentError: For a folder that is taken, a corpus that cannot be used, or a cluster that is too small.
     """
     _check_free(folder)
     record = replace(record, started=round(time.time(), 3))
-    facts = prepare_space(record.space, progress=progress, is_local=record.address is None)
+    facts = prepare_space(record.space, progress=progress)
     try:
         save_record(folder, replace(record, facts=facts))
-        return _sweep(record, folder, listener, spot, request_on_demand)
+        return _sweep(record, folder, listener, spot, make_fleet)
     except RaysentError:
         _remove_unbegun(folder)
         raise
@@ -161,7 +162,7 @@ def resume(
     listener: Listener | None = None,
     progress: Progress | None = None,
     spot: SpotUsd | None = None,
-    request_on_demand: RequestOnDemand | None = None,
+    make_fleet: MakeFleet = lambda *_: None,
 ) -> SweepResult:
     """Go on with the sweep of a run folder; a finished trial is never trained again.
 
@@ -171,18 +172,20 @@ def resume(
         listener: Hears every event of the journal as it is written.
         progress: Hears how far the preparation of the corpus is.
         spot: Tells spot prices of today; None where nobody does.
-        request_on_demand: As for `start`.
+        make_fleet: As for `start`.
 
     Raises:
         RaysentError: If the folder holds no sweep, another process is at work on it, or its files are damaged.
     """
     record = change_limits(folder, limits) if limits else load_record(folder)
-    prepare_space(record.space, progress=progress, is_local=record.address is None)
-    return _sweep(record, folder, listener, spot, request_on_demand)
+    prepare_space(record.space, progress=progress)
+    return _sweep(record, folder, listener, spot, make_fleet)
 
 
 @contextlib.contextmanager
-def evaluation_budget(record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None) -> Iterator[CheckBudget]:
+def evaluation_budget(
+    record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None, machines: ListMachines = lambda: None
+) -> Iterator[CheckBudget]:
     """Pay for machines while a sweep is judged inside the block: a cluster's with prices of their own, or this one.
 
     The block gets a function to call now and then, which raises BudgetError once the budget and its bound are spent.
@@ -191,6 +194,7 @@ def evaluation_budget(record: SweepRecord, folder: Path, *, spot: SpotUsd | None
         record: The sweep.
         folder: Its run folder.
         spot: Tells spot prices of today; None where nobody does.
+        machines: Returns the cloud's own list of machines; None to charge the nodes of Ray.
     """
     cost = record.space.cost
     if record.address is None or not cost.machines:
@@ -202,7 +206,7 @@ def evaluation_budget(record: SweepRecord, folder: Path, *, spot: SpotUsd | None
     with (
         output_to_stderr(),
         ray_session(record.address),
-        metered(folder, cost, what="evaluation", nodes=alive_nodes, prices=prices) as check_budget,
+        metered(folder, cost, what="evaluation", nodes=alive_nodes, prices=prices, machines=machines) as check_budget,
     ):
         yield check_budget
 
@@ -239,7 +243,7 @@ def _sweep(
     folder: Path,
     listener: Listener | None,
     spot: SpotUsd | None,
-    request_on_demand: RequestOnDemand | None,
+    make_fleet: MakeFleet,
 ) -> SweepResult:
     """Rebuild the conductor from the journal, and train until nothing is left."""
     space = record.space
@@ -255,9 +259,10 @@ def _sweep(
                 if record.address is not None:
                     check_files(space, folder)
                 plan = share(space, num_trials=_num_left(controller), prices=prices)
-                with _meter(record, folder, prices, journal) as cost_tracker:
+                fleet = None if record.address is None else make_fleet(space.cost, budget, prices, plan, record.started)
+                with _admitting(fleet), _meter(record, folder, prices, journal, fleet) as cost_tracker:
                     journal.follow(cost_tracker.written)
-                    cost_tracker.on_tick = _fallback(controller, budget, plan, request_on_demand)
+                    _connect(fleet, cost_tracker, controller, budget, listener)
                     interrupted = _sit(record, folder, controller, cost_tracker, journal, plan)
                     refresh(folder)  # with what other machines trained; they stand there meanwhile
                     if controller.closed and not interrupted:
@@ -308,22 +313,46 @@ def _sit(
     )
 
 
-def _fallback(
-    controller: SweepController, budget: Budget, plan: Layout, request_on_demand: RequestOnDemand | None
-) -> Callable[[Funds], object]:
-    """Return what looks whether machines on demand must come, where machines of both markets may."""
+@contextlib.contextmanager
+def _admitting(fleet: Fleet | None) -> Iterator[None]:
+    """Withdraw what was admitted when the block ends, however it ends."""
+    try:
+        yield
+    finally:
+        if fleet is not None:
+            fleet.close()
+
+
+def _connect(
+    fleet: Fleet | None,
+    cost_tracker: CostTracker,
+    controller: SweepController,
+    budget: Budget,
+    listener: Listener | None,
+) -> None:
+    """Let the fleet admit machines now and at every poll; the listener receives why trials wait for machines."""
+    if fleet is None:
+        return
     cost, limits = controller.space.cost, controller.space.limits
-    if request_on_demand is None or not cost.machines or cost.market != "auto" or budget.deadline_s is None:
-        return lambda _: None
-    fallback = Fallback(budget, boot_s=cost.boot_s, tell=request_on_demand)
-    request_on_demand(False)  # another sweep on this cluster may have asked for them
+    shown = [""]
 
-    def look(funds: Funds) -> None:
-        to_draw = 0 if controller.exhausted or controller.closed else limits.trials - len(controller.trials)
-        left_s = training_left_s(controller.trials.values(), num_to_draw=to_draw, num_slots=plan.concurrent)
-        fallback.look(funds, left_s=left_s)
+    def update(funds: Funds) -> None:
+        trials = controller.trials.values()
+        num_running = sum(trial.status == "running" for trial in trials)
+        to_draw = 0 if controller.exhausted or controller.closed else limits.trials - len(trials)
+        left_s = training_left_s(trials, num_to_draw=to_draw, num_slots=cost_tracker.num_slots)
+        waiting = fleet.update(
+            funds,
+            num_trials=num_running + controller.num_to_start,
+            is_urgent=is_urgent(budget, funds, left_s=left_s, boot_s=cost.boot_s) and cost.market == "auto",
+        )
+        if waiting != shown[0] and listener is not None:
+            shown[0] = waiting
+            listener({"event": "waiting", "reason": waiting})
 
-    return look
+    cost_tracker.with_in_flight = fleet.with_in_flight
+    cost_tracker.on_tick = update
+    cost_tracker.tick_now()
 
 
 def _budget(record: SweepRecord) -> Budget:
@@ -337,14 +366,15 @@ def _num_left(controller: SweepController) -> int:
     return max(1, controller.space.limits.trials - begun)
 
 
-def _meter(record: SweepRecord, folder: Path, prices: Prices, journal: Journal) -> CostTracker:
-    """Return the meter of a sweep's machines: every node of the cluster that it runs on."""
+def _meter(record: SweepRecord, folder: Path, prices: Prices, journal: Journal, fleet: Fleet | None) -> CostTracker:
+    """Return the meter of a sweep's machines: the cloud's list of them, or every node of the cluster."""
     elapsed_s = max(0.0, time.time() - record.started)
     return CostTracker(
         folder,
         record.space.cost,
         nodes=alive_nodes,
         prices=prices,
+        machines=(lambda: None) if fleet is None else fleet.machines,
         elapsed_s=elapsed_s,
         num_events=lambda: journal.num_lines,
     )
@@ -366,7 +396,6 @@ def _describer(space: SearchSpace, folder: Path) -> Callable[[Trial], dict[str, 
             "run": trial_config(space, trial).model_dump(mode="json"),
             "interruptions_per_hour": space.cost.interruptions_per_hour,
             "folder": to_uri(trial_folder(folder, trial.number)),
-            "memory_bytes": space.limits.memory_bytes,
         }
 
     return describe

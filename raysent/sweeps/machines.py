@@ -25,7 +25,7 @@ from raysent.cost import Budget, Prices, num_affordable
 from raysent.errors import ConfigError
 from raysent.storage import address_of, is_remote
 from raysent.storage.layout import SWEEP_FILE
-from raysent.sweeps.gpu_sharing import trials_per_gpu
+from raysent.sweeps.gpu_sharing import ACCELERATOR, trials_per_gpu
 from raysent.sweeps.space import Limits, SearchSpace, named_files
 from raysent.training.ray_session import cpus_of_largest_node, node_name
 
@@ -41,6 +41,7 @@ class Machines:
         trials_per_gpu: How many trials a GPU has room for.
         num_nodes: On a cluster that grows, how many alike it may grow to; workers then are packed so that no other is
             asked for.
+        shapes: Cores and GPUs of each machine; empty where all are alike.
     """
 
     cpus: int
@@ -48,6 +49,18 @@ class Machines:
     cpus_per_node: int | None = None
     trials_per_gpu: int = 1
     num_nodes: int | None = None
+    shapes: tuple[tuple[int, float], ...] = ()
+
+    def num_fitting(self, cpus: int, gpus: float) -> int:
+        """Return how many workers of this size fit, each on one machine."""
+        shapes = self.shapes
+        if not shapes:
+            num = self.num_nodes or 1
+            shapes = ((self.cpus // num, self.gpus / num),) * num
+        return sum(
+            min(of_cpus // cpus, math.floor(of_gpus / gpus + 1e-6)) if gpus else of_cpus // cpus
+            for of_cpus, of_gpus in shapes
+        )
 
     def gpus_per_worker(self, workers: int) -> float:
         """Return a worker's part of a GPU where nobody says: workers of one trial never share one."""
@@ -90,11 +103,9 @@ def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
     cpus, gpus = machines.cpus, machines.gpus
     workers = limits.workers_per_trial
     gpus_per_worker = machines.gpus_per_worker(workers) if limits.gpus_per_worker is None else limits.gpus_per_worker
-    fit_by_cpu = cpus // workers
-    nodes = machines.num_nodes or 1
-    fit_by_gpu = math.floor(gpus / nodes / gpus_per_worker) * nodes // workers if gpus_per_worker else fit_by_cpu
-    at_once = min(fit_by_cpu, fit_by_gpu, num_trials)
-    if min(fit_by_cpu, fit_by_gpu) < 1:
+    fitting = machines.num_fitting(1, gpus_per_worker) // workers
+    at_once = min(fitting, num_trials)
+    if fitting < 1:
         raise ConfigError(
             f"limits: one trial needs {workers} cores and {workers * gpus_per_worker:g} GPUs; there are {cpus} cores "
             f"and {gpus:g} GPUs; lower --workers-per-trial or --gpus-per-worker"
@@ -104,7 +115,11 @@ def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
     cores = min(cpus // (at_once * workers), machines.cpus_per_node or cpus)
     if machines.num_nodes is not None:
         cores = cpus // machines.num_nodes // math.ceil(at_once * workers / machines.num_nodes)
-    return Layout(at_once, workers, max(1, cores), gpus_per_worker, nested)
+    cores = max(1, cores)
+    # A worker does not span machines: three machines of three cores hold three workers of two cores, not four.
+    while cores > 1 and machines.num_fitting(cores, gpus_per_worker) < at_once * workers:
+        cores -= 1
+    return Layout(at_once, workers, cores, gpus_per_worker, nested)
 
 
 _LOOK_S = 60.0
@@ -119,11 +134,13 @@ class Workers:
         num: At once.
         CPU: Cores that each has at least.
         GPU: GPUs that each has at least.
+        accelerators: Ray's names of their GPUs, such as L4; empty if one is unknown.
     """
 
     num: int
     CPU: int
     GPU: float = 0.0
+    accelerators: tuple[str, ...] = ()
 
     def environment(self) -> dict[str, str]:
         """Return the environment variable that describes these workers to a sweep."""
@@ -141,7 +158,8 @@ def workers_to_come() -> Workers | None:
         return None
     try:
         values = json.loads(told)
-        return Workers(int(values["num"]), int(values["CPU"]), float(values.get("GPU", 0)))
+        accelerators = tuple(map(str, values.get("accelerators", ())))
+        return Workers(int(values["num"]), int(values["CPU"]), float(values.get("GPU", 0)), accelerators)
     except (ValueError, TypeError, KeyError):
         raise ConfigError(
             f'{WORKERS_VARIABLE}: must look like {{"num": 8, "CPU": 4, "GPU": 1}}; given {told}'
@@ -195,13 +213,18 @@ def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
     come, alive, have = workers_to_come(), _alive(), ray.cluster_resources()
     if come is None:
         _check_hourly(space, sum(_worst_usd(node, prices) for node in alive))
-        machines = Machines(
-            int(have.get("CPU", 0)), float(have.get("GPU", 0)), cpus_of_largest_node(), trials_per_gpu(space, have)
+        shapes = tuple(
+            (int(node["Resources"].get("CPU", 0)), float(node["Resources"].get("GPU", 0.0))) for node in alive
         )
+        machines = Machines(
+            int(have.get("CPU", 0)), float(have.get("GPU", 0)), cpus_of_largest_node(), trials_per_gpu(space, have),
+            shapes=shapes,
+        )  # fmt: skip
         return layout(space.limits, machines, num_trials=num_trials)
     workers = _affordable(space, come, alive, prices)
+    models = {f"{ACCELERATOR}{name}": 1.0 for name in workers.accelerators}
     machines = Machines(
-        workers.num * workers.CPU, workers.num * workers.GPU, workers.CPU, trials_per_gpu(space, have), workers.num
+        workers.num * workers.CPU, workers.num * workers.GPU, workers.CPU, trials_per_gpu(space, models), workers.num
     )
     return layout(space.limits, machines, num_trials=num_trials)
 

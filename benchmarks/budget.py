@@ -1,0 +1,74 @@
+"""Whether the budget holds in simulated sweeps: violations of the bound, the largest overshoot, every fault counted.
+
+    python -m benchmarks.budget [--sweeps 500] [--seed 0] [--processes 1] [--json]
+
+Each scenario simulates whole sweeps with the real controller, planner of launches, scheduler, budget and ledger, on
+machines that are refused, fail in their set-up, never join, are interrupted and stop slowly, and drivers that are
+killed. In half of the sweeps trials take so long that the budget ends them. The bound is the larger of 1 % of the
+budget and half a dollar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from raysent.config import parse_yaml
+from raysent.cost import Budget
+from raysent.simulation.estimate import check_cap
+from raysent.simulation.workload import MarketChoice, scenario_for
+from raysent.sweeps.space import parse_space
+
+SPACE = """
+base: {encoder: {type: gru, hidden_size: 64}, objective: {type: context_prediction}}
+search: {training.learning_rate: {loguniform: [1e-4, 1e-2]}}
+limits: {trials: 24}
+cost: {usd_per_hour: 0.526, trial: 30m}
+"""
+# Name -> market, dollars an hour of a machine, machines at the same time, budget in dollars.
+SCENARIOS: dict[str, tuple[MarketChoice, float, int, float]] = {
+    "8 small machines, both markets": ("auto", 0.526, 8, 4.0),
+    "8 small spot machines": ("spot", 0.526, 8, 4.0),
+    "8 small on-demand machines": ("on-demand", 0.526, 8, 4.0),
+    "8 machines of 32.77 usd an hour": ("auto", 32.77, 8, 200.0),
+}
+
+
+def measure(num_sweeps: int, *, seed: int, num_processes: int) -> dict[str, Any]:
+    """Check the budget in every scenario; the sweeps are divided equally among them."""
+    space = parse_space(parse_yaml(SPACE), name="budget")
+    found = {}
+    for name, (market, usd_per_hour, num_machines, limit_usd) in SCENARIOS.items():
+        scenario = scenario_for(space, usd_per_hour=usd_per_hour, num_machines=num_machines, market=market)
+        budget = Budget(limit_usd=limit_usd)
+        each = max(2, num_sweeps // len(SCENARIOS))
+        found[name] = check_cap(
+            space, scenario, budget, num_sweeps=each, seed=seed, num_processes=num_processes
+        ).values()
+    return found
+
+
+def main() -> None:
+    """Parse the command line, measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sweeps", type=int, default=500, help="of all scenarios together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    found = measure(options.sweeps, seed=options.seed, num_processes=options.processes)
+    if options.json:
+        print(json.dumps(found))
+        return
+    for name, check in found.items():
+        print(
+            f"{name}: {check['sweeps']:,} sweeps, {check['num_capped']:,} ended by the budget, {check['violations']} "
+            f"violations, largest overshoot {check['max_overshoot_usd']:.3f} usd, P90 held in {check['p90_held']:.1%}, "
+            f"{check['seconds']:.0f} s"
+        )
+        print("  " + ", ".join(f"{kind}: {count:,}" for kind, count in check["faults"].items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,517 @@
+"""The machines of a running sweep: admitted under its budget, billed from the cloud's list, terminated if they fail.
+
+At every poll of the sweep `Fleet.update` reads what the cloud launched and refused, plans with `Admission`, and writes
+two files on the head: the permit of the gate (`raysent.cluster.gate`) and the limits of Ray's autoscaler,
+which carries the plan out. A cluster in another cloud implements `Provider` and a gate.
+
+`raysent sweep --cluster` describes the cluster to the sweep's process in an environment variable:
+
+    RAYSENT_FLEET='{"cluster": "raysent", "region": "us-east-1", "types": {"spot-g6": {…}}, …}'
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import boto3
+import ray
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+from raysent.cluster.account import aws_errors
+from raysent.cluster.cluster_file import CLUSTER_TAG, FLEET_FOLDER, LEASE_FILE, ClusterFile
+from raysent.cluster.gate import LAUNCHED, PERMIT_FILE, REFUSED, Record
+from raysent.cost import (
+    MARKET_LABEL,
+    TYPE_LABEL,
+    Admission,
+    Budget,
+    CostConfig,
+    Funds,
+    MachineTime,
+    MachineType,
+    Prices,
+)
+from raysent.errors import CloudError, ConfigError
+from raysent.sweeps import Layout
+
+FLEET_VARIABLE = "RAYSENT_FLEET"
+# The file that Ray's launcher writes on the head, and that the autoscaler reads at every update.
+CONFIG_FILE = "~/ray_bootstrap_config.yaml"
+# A machine whose Ray node has not joined after this time is terminated.
+JOIN_S = 900.0
+# A permit is valid for this many polls, and at least this long: the sweep renews it at every poll.
+PERMIT_POLLS, MIN_PERMIT_S = 4, 60.0
+# Time in which the cloud's list may lack a machine that was launched.
+LIST_LAG_S = 120.0
+# A machine that has ended at an unknown time is charged for this long after it was last listed.
+UNKNOWN_END_S = 120.0
+# The head terminates this long after the last poll of a sweep, unless 'raysent cluster keep' renews its lease.
+LEASE_S = 3600
+
+_NODE_TYPE_TAG = "ray-user-node-type"
+_ENDED = ("terminated", "shutting-down")
+_ENDED_AT = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) GMT\)")
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A machine in the cloud's list.
+
+    Attributes:
+        name: Its id.
+        node_type: Its type in the cluster file; empty if unknown.
+        labels: Its instance type and market, which determine its price.
+        launched: Unix seconds of its launch.
+        ended: Unix seconds of its end; None while it is billed; NaN if it has ended at an unknown time.
+        is_interrupted: Whether the cloud ended it.
+    """
+
+    name: str
+    node_type: str
+    labels: Mapping[str, str]
+    launched: float
+    ended: float | None = None
+    is_interrupted: bool = False
+
+
+class Provider(Protocol):
+    """What a running sweep needs of a cloud."""
+
+    def instances(self) -> tuple[float, list[Instance]]:
+        """Return the cloud's time, and every machine of the cluster: also the ended ones that it still lists.
+
+        Raises:
+            CloudError: If the cloud does not answer.
+        """
+
+    def terminate(self, names: Sequence[str]) -> None:
+        """Terminate machines.
+
+        Raises:
+            CloudError: If the cloud does not answer.
+        """
+
+
+class AwsMachines:
+    """The machines of a cluster on AWS."""
+
+    def __init__(self, cluster: str, region: str, *, ec2: Any = None) -> None:
+        """Prepare; no request is sent yet.
+
+        Args:
+            cluster: The cluster's name, which its machines are tagged with.
+            region: As in us-east-1.
+            ec2: A boto3 client of EC2; None to create one.
+        """
+        self._cluster = cluster
+        self._ec2 = ec2 or boto3.client("ec2", region_name=region)
+
+    def instances(self) -> tuple[float, list[Instance]]:
+        """Return AWS's time and all machines with the cluster's tag."""
+        filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [self._cluster]}]
+        with aws_errors("describe_instances"):
+            pages = list(self._ec2.get_paginator("describe_instances").paginate(Filters=filters))
+        found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
+        return _time_of(pages[-1]), [_instance(one) for one in found]
+
+    def terminate(self, names: Sequence[str]) -> None:
+        """Terminate machines."""
+        with aws_errors("terminate_instances"):
+            self._ec2.terminate_instances(InstanceIds=list(names))
+
+
+@dataclass(frozen=True)
+class FleetSettings:
+    """The cluster of a sweep, as its process on the head needs it.
+
+    Attributes:
+        cluster: Name of the cluster.
+        region: Its region; empty if there is no list of machines, and Ray's nodes are charged instead.
+        types: Name -> type of worker: `resources`, `labels`, `priority`, `max_workers`.
+        max_workers: The most workers of all types at the same time.
+        folder: Folder of the permit and of the record of launches on the head.
+        config: The autoscaler's configuration on the head.
+    """
+
+    cluster: str
+    region: str
+    types: Mapping[str, Mapping[str, Any]]
+    max_workers: int
+    folder: str = FLEET_FOLDER
+    config: str = CONFIG_FILE
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variable that describes the cluster to a sweep."""
+        return {FLEET_VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def of(cls, cluster: ClusterFile) -> FleetSettings:
+        """Return the settings of a cluster file."""
+        kept = ("resources", "labels", "priority", "max_workers")
+        types = {
+            name: {key: kind[key] for key in kept if key in kind}
+            for name, kind in cluster.worker_types.items()
+            if kind.get("max_workers", 1)
+        }
+        return cls(cluster.name, cluster.region, types, cluster.max_workers)
+
+    @classmethod
+    def from_environment(cls) -> FleetSettings | None:
+        """Return the settings of this process; None on a cluster that does not grow.
+
+        Raises:
+            ConfigError: If the variable cannot be read.
+        """
+        text = os.environ.get(FLEET_VARIABLE)
+        if text is None:
+            return None
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            raise ConfigError(f"{FLEET_VARIABLE}: must describe a cluster as JSON; given {text[:200]}") from None
+
+
+def num_slots(resources: Mapping[str, float], layout: Layout) -> int:
+    """Return how many workers of trials fit on a machine: the least over cores and GPUs."""
+    needed = {"CPU": float(layout.cpus_per_worker), "GPU": layout.gpus_per_worker}
+    return min(
+        math.floor(float(resources.get(name, 0)) / amount + 1e-6) for name, amount in needed.items() if amount > 0
+    )
+
+
+def list_machines(config: CostConfig, started: float) -> Callable[[], Mapping[str, MachineTime] | None]:
+    """Return a function that lists the machines of this process's cluster; it returns None if the cloud has no list.
+
+    Args:
+        config: The section `cost` of the space.
+        started: Unix seconds of the sweep's start.
+    """
+    settings = FleetSettings.from_environment()
+    if settings is None or not settings.region:
+        return lambda: None
+    provider = AwsMachines(settings.cluster, settings.region)
+    return MachineList(settings, provider, since=started - config.boot_s).times
+
+
+def make_fleet(config: CostConfig, budget: Budget, prices: Prices, layout: Layout, started: float) -> Fleet | None:
+    """Return the fleet of this process's cluster; None on a cluster that does not grow.
+
+    Args:
+        config: The section `cost` of the space.
+        budget: What the sweep may spend.
+        prices: What machines cost.
+        layout: How trials share the cluster.
+        started: Unix seconds of the sweep's start.
+
+    Raises:
+        ConfigError: If no type of machine is large enough for one worker of a trial.
+    """
+    settings = FleetSettings.from_environment()
+    if settings is None:
+        return None
+    provider = AwsMachines(settings.cluster, settings.region) if settings.region else None
+    return Fleet(settings, config, budget, prices, layout, since=started - config.boot_s, provider=provider)
+
+
+class MachineList:
+    """The machines of a sweep in the cloud's list, and those that the list lacks.
+
+    Attributes:
+        instances: The machines in the last list.
+    """
+
+    def __init__(
+        self,
+        settings: FleetSettings,
+        provider: Provider,
+        *,
+        since: float = 0.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Prepare; no request is sent yet.
+
+        Args:
+            settings: The cluster.
+            provider: The cloud.
+            since: Unix seconds from which on machines are charged to this sweep.
+            clock: Returns Unix seconds.
+        """
+        self.instances: list[Instance] = []
+        self._settings, self._provider, self._since, self._clock = settings, provider, since, clock
+        self._record = Record(Path(settings.folder).expanduser())
+        self._seen: dict[str, tuple[Instance, float]] = {}
+        self._at, self._read_at = 0.0, -math.inf
+
+    @property
+    def now(self) -> float:
+        """The cloud's time; of this machine before the first list."""
+        return self._at + self._clock() - self._read_at if math.isfinite(self._read_at) else self._clock()
+
+    def times(self) -> dict[str, MachineTime]:
+        """Read the list, and return every machine that is charged to the sweep.
+
+        A machine that was launched and that the list lacks is charged too: until it was last listed, else until now.
+        If the cloud does not answer, the last list remains in use, so that no machine is charged less for it.
+        """
+        with contextlib.suppress(CloudError):
+            self._at, self.instances = self._provider.instances()
+            self._read_at = self._clock()
+            self._seen |= {one.name: (one, self._at) for one in self.instances if one.ended is None}
+        listed = {one.name: one for one in self.instances}
+        found = {**self._unlisted(listed), **listed}
+        return {
+            name: self._time(one)
+            for name, one in found.items()
+            if not (one.ended is not None and one.ended < self._since)
+        }
+
+    def _unlisted(self, listed: Mapping[str, Instance]) -> dict[str, Instance]:
+        """Return the machines that were launched for this sweep and that the cloud's list lacks."""
+        found = {}
+        for line in self._record.lines():
+            name = line.get("instance")
+            if not name or name in listed or line["event"] != LAUNCHED or line["time"] < self._since:
+                continue
+            if name in self._seen:
+                seen, at = self._seen[name]
+                found[name] = replace(seen, ended=min(self.now, at + UNKNOWN_END_S))
+            elif line["type"] in self._settings.types:
+                labels = self._settings.types[line["type"]]["labels"]
+                found[name] = Instance(name, line["type"], labels, float(line["time"]))
+        return found
+
+    def _time(self, one: Instance) -> MachineTime:
+        ended = one.ended
+        if ended is not None and math.isnan(ended):
+            ended = min(self.now, self._seen.get(one.name, (one, self.now))[1] + UNKNOWN_END_S)
+        seconds = (self.now if ended is None else ended) - max(one.launched, self._since)
+        return MachineTime(one.labels, max(0.0, seconds), is_open=ended is None, is_interrupted=one.is_interrupted)
+
+
+class Fleet:
+    """The machines of one sweep. Call `update` at every poll, and `close` at the end."""
+
+    def __init__(
+        self,
+        settings: FleetSettings,
+        config: CostConfig,
+        budget: Budget,
+        prices: Prices,
+        layout: Layout,
+        *,
+        since: float = 0.0,
+        provider: Provider | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Read the record of earlier launches. Nothing is admitted yet.
+
+        Args:
+            settings: The cluster.
+            config: The section `cost` of the space.
+            budget: What the sweep may spend.
+            prices: What machines cost.
+            layout: How trials share the cluster.
+            since: Unix seconds from which on machines are charged to this sweep.
+            provider: The cloud; None to charge the nodes of Ray.
+            clock: Returns Unix seconds.
+        """
+        self._settings, self._layout, self._provider, self._clock = settings, layout, provider, clock
+        self._list = None if provider is None else MachineList(settings, provider, since=since, clock=clock)
+        self._poll_s = config.poll_s
+        self._record = Record(Path(settings.folder).expanduser())
+        self._config_path = Path(settings.config).expanduser()
+        types = [self._machine_type(name, kind, prices) for name, kind in settings.types.items()]
+        if all(kind.num_slots < 1 for kind in types):
+            raise ConfigError(_too_small(settings.types, layout))
+        self._admission = Admission(
+            [kind for kind in types if kind.num_slots],
+            budget,
+            boot_s=config.boot_s,
+            max_machines=settings.max_workers,
+        )
+        self._num_read = 0
+        self._launched: dict[str, tuple[str, float]] = {}
+        self._terminated: set[str] = set()
+        self._read_record()
+        self.waiting = ""
+
+    def machines(self) -> dict[str, MachineTime] | None:
+        """Return every machine that is charged to the sweep; None if the cloud has no list."""
+        return None if self._list is None else self._list.times()
+
+    def with_in_flight(self, funds: Funds) -> Funds:
+        """Return funds whose commitment includes the machines in flight."""
+        return self._admission.with_in_flight(funds)
+
+    def update(self, funds: Funds, *, num_trials: int, is_urgent: bool = False) -> str:
+        """Admit machines for the trials that have work; returns why fewer come than are needed.
+
+        Args:
+            funds: Spending and commitment of the running machines.
+            num_trials: Trials that are training or could train now.
+            is_urgent: Whether on-demand types come first.
+        """
+        now = self._clock()
+        self._read_record()
+        self._end_unjoined(now)
+        num_workers = self._layout.workers_per_trial * min(num_trials, self._layout.concurrent)
+        plan = self._admission.plan(
+            now_s=now, num_slots=num_workers, funds=funds, running=self._running(now), is_urgent=is_urgent
+        )
+        self._write(plan.targets, plan.launches, until=now + max(MIN_PERMIT_S, PERMIT_POLLS * self._poll_s))
+        self.waiting = plan.waiting
+        return plan.waiting
+
+    def close(self) -> None:
+        """Withdraw all permits and let Ray terminate the workers: there is no more work for them."""
+        plan = self._admission.withdraw()
+        self._write(plan.targets, plan.launches, until=0.0)
+
+    def _machine_type(self, name: str, kind: Mapping[str, Any], prices: Prices) -> MachineType:
+        return MachineType(
+            name,
+            prices.of(kind["labels"]).worst_usd_per_hour,
+            market=kind["labels"].get(MARKET_LABEL, "on-demand"),
+            priority=int(kind.get("priority", 0)),
+            max_machines=int(kind.get("max_workers", self._settings.max_workers)),
+            num_slots=num_slots(kind["resources"], self._layout),
+        )
+
+    def _read_record(self) -> None:
+        """Take what the gate has launched, and what the cloud has refused, since the last call."""
+        lines = self._record.lines()
+        totals: dict[str, int] = {}
+        for number, line in enumerate(lines):
+            if line["event"] == LAUNCHED:
+                totals[line["type"]] = totals.get(line["type"], 0) + 1
+                self._launched[line["instance"] or f"{line['type']}-{number}"] = line["type"], float(line["time"])
+        for name, total in totals.items():
+            self._admission.launched(name, total=total)
+        for line in lines[self._num_read :]:
+            if line["event"] == REFUSED:
+                self._admission.refused(line["type"], now_s=float(line["time"]), reason=line["reason"])
+        self._num_read = len(lines)
+
+    def _running(self, now: float) -> dict[str, int]:
+        """Return the machines of each type that are billed now: listed, or alive in Ray, or launched just before."""
+        if self._list is None:
+            alive = joined_instances()
+            listed = dict.fromkeys(self._launched, False) | dict.fromkeys(alive, True)
+            running = {name: kind for name, (kind, _) in self._launched.items() if listed[name]}
+        else:
+            listed = {one.name: one.ended is None for one in self._list.instances}
+            running = {one.name: one.node_type for one in self._list.instances if listed[one.name]}
+        for name, (kind, at) in self._launched.items():
+            if now - at < LIST_LAG_S and (name not in listed or self._list is None):
+                running[name] = kind
+        return _count({name: kind for name, kind in running.items() if kind in self._settings.types})
+
+    def _end_unjoined(self, now: float) -> None:
+        """Terminate machines whose Ray node has not joined in time, and skip their types for a while."""
+        if self._list is None or self._provider is None:
+            return
+        late = {
+            one.name: one
+            for one in self._list.instances
+            if one.ended is None and one.node_type in self._settings.types and self._list.now - one.launched > JOIN_S
+        }
+        for name in late.keys() & joined_instances() if late else ():
+            del late[name]
+        for name in late.keys() - self._terminated:
+            reason = f"{name} did not join Ray in {JOIN_S / 60:.0f} minutes"
+            self._admission.refused(late[name].node_type, now_s=now, reason=reason)
+            with contextlib.suppress(CloudError):  # tried again at the next poll; the machine also ends itself
+                self._provider.terminate([name])
+                self._terminated.add(name)
+
+    def _write(self, targets: Mapping[str, int], launches: Mapping[str, int], *, until: float) -> None:
+        """Write the permit first: a machine is launched only if both files allow it."""
+        _replace(self._record.folder / PERMIT_FILE, json.dumps({"until": until, "launches": dict(launches)}))
+        _replace(self._record.folder / LEASE_FILE, str(LEASE_S))
+        admit(self._config_path, {name: targets.get(name, 0) for name in self._settings.types})
+
+
+def admit(path: Path, targets: Mapping[str, int]) -> None:
+    """Write the most machines of each type into the autoscaler's configuration, which it reads at every update.
+
+    Ray's launcher writes the file as JSON.
+    """
+    values = json.loads(path.read_text(encoding="utf-8"))
+    before = json.dumps(values)
+    for name, num in targets.items():
+        values["available_node_types"][name] |= {"min_workers": 0, "max_workers": num}
+    if json.dumps(values) != before:
+        _replace(path, json.dumps(values))
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace a file in one step: its reader may read it at any moment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
+def _count(types: Mapping[str, str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for kind in types.values():
+        counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def joined_instances() -> set[str]:
+    """Return the ids of the machines whose Ray node is alive."""
+    client = GcsClient(address=ray.get_runtime_context().gcs_address)
+    nodes = client.get_all_node_info(timeout=10).values()
+    return {str(node.instance_id) for node in nodes if node.state == 0}
+
+
+def _too_small(types: Mapping[str, Mapping[str, Any]], layout: Layout) -> str:
+    shapes = "; ".join(
+        f"{name} has {kind['resources'].get('CPU', 0):g} cores and {kind['resources'].get('GPU', 0):g} GPUs"
+        for name, kind in types.items()
+    )
+    return (
+        f"available_node_types: one machine must hold a worker of {layout.cpus_per_worker} cores and "
+        f"{layout.gpus_per_worker:g} GPUs; {shapes}; lower --gpus-per-worker, or add a larger type"
+    )
+
+
+def _time_of(page: Mapping[str, Any]) -> float:
+    """Return the cloud's time of a response, else this machine's: its clock may be wrong."""
+    with contextlib.suppress(KeyError, ValueError, TypeError):
+        return parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
+    return time.time()
+
+
+def _instance(found: Mapping[str, Any]) -> Instance:
+    """Return a machine from AWS's description of the instance."""
+    tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", [])}
+    labels = {TYPE_LABEL: found["InstanceType"], MARKET_LABEL: found.get("InstanceLifecycle", "on-demand")}
+    ended: float | None = None
+    if found["State"]["Name"] in _ENDED:
+        at = _ENDED_AT.search(found.get("StateTransitionReason", ""))
+        ended = math.nan
+        if at:
+            moment = datetime.datetime.strptime(at[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=datetime.UTC)
+            ended = moment.timestamp()
+    reason = found.get("StateReason", {}).get("Code", "")
+    return Instance(
+        found["InstanceId"],
+        tags.get(_NODE_TYPE_TAG, ""),
+        labels,
+        found["LaunchTime"].timestamp(),
+        ended,
+        is_interrupted=reason.startswith("Server.Spot"),
+    )

@@ -1,0 +1,162 @@
+"""Ray's node providers with a gate: a worker is launched only if the sweep has admitted it.
+
+Ray's autoscaler (v2) launches machines for waiting work without regard to a budget, and asks for a refused type again
+and again. Here every launch needs a permit, which the sweep renews while it runs:
+
+    permit.json     {"until": Unix seconds, "launches": {type: number over the whole sweep}}
+    launches.jsonl  one line for each launch and refusal: time, event, type, and instance or reason
+
+Without a valid permit nothing is launched, so a dead sweep launches nothing. The cluster file names the class:
+
+    provider: {type: external, module: raysent.cluster.gate.AwsProvider, raysent: {folder: ~/raysent-fleet}}
+
+Runs inside Ray's autoscaler on the head.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
+from ray.autoscaler.node_launch_exception import NodeLaunchException
+from ray.autoscaler.tags import TAG_RAY_USER_NODE_TYPE
+
+from raysent.cluster.cluster_file import EXPIRES_TAG, TIME_FORM
+
+PERMIT_FILE, LAUNCHES_FILE = "permit.json", "launches.jsonl"
+# The section of the provider's configuration with the folder of both files.
+SECTION = "raysent"
+LAUNCHED, REFUSED, NOT_ADMITTED = "launched", "refused", "not admitted"
+
+
+class LaunchGate:
+    """A mixin for a node provider of Ray: launches workers by permit, and records every launch and refusal."""
+
+    provider_config: dict[str, Any]
+
+    def create_node_with_resources_and_labels(
+        self, node_config: Any, tags: dict[str, str], count: int, resources: Any, labels: Any
+    ) -> Any:
+        """Launch workers if the permit allows it. Ray calls this from several threads, for workers only.
+
+        Raises:
+            NodeLaunchException: If the launch is not admitted, or the cloud refuses it.
+        """
+        kind = tags.get(TAG_RAY_USER_NODE_TYPE, "")
+        with _TURN:
+            record = Record(Path(self.provider_config[SECTION]["folder"]).expanduser())
+            reason = record.refusal(kind, count, now=time.time())
+            if reason:
+                record.not_admitted(kind, reason)
+                raise NodeLaunchException("NotAdmitted", f"{kind}: {reason}", None)
+            try:
+                created = super().create_node_with_resources_and_labels(  # type: ignore[misc]
+                    node_config, tags, count, resources, labels
+                )
+            except BaseException as error:
+                record.write(REFUSED, kind, reason=reason_of(error))
+                raise
+            names = list(created or {})
+            # A provider that returns no names has launched what was asked for; AWS may launch fewer.
+            for name in names or [""] * count:
+                record.write(LAUNCHED, kind, instance=name)
+            return created
+
+
+class AwsProvider(LaunchGate, AWSNodeProvider):
+    """Ray's AWS provider with the gate. It tags machines with what must not be part of Ray's launch hash."""
+
+    def create_node(self, node_config: dict[str, Any], tags: dict[str, str], count: int) -> Any:
+        """Launch machines, the head included, with the tags of the provider's configuration."""
+        settings = self.provider_config[SECTION]
+        given = {**settings["tags"], EXPIRES_TAG: expiry(time.time() + settings["time_to_live_s"])}
+        pairs = [{"Key": key, "Value": value} for key, value in given.items()]
+        specs = list(node_config.get("TagSpecifications", []))
+        specs += [{"ResourceType": kind, "Tags": pairs} for kind in ("instance", "volume")]
+        return super().create_node({**node_config, "TagSpecifications": merged(specs)}, tags, count)
+
+
+_TURN = threading.Lock()
+
+
+class Record:
+    """The permit and the record of launches in a folder, as the gate and the sweep read them."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use a folder; it is created with the first line."""
+        self.folder = folder
+
+    def permit(self) -> Mapping[str, Any]:
+        """Return the permit; empty if there is none or it cannot be read."""
+        with contextlib.suppress(OSError, ValueError):
+            values = json.loads((self.folder / PERMIT_FILE).read_text(encoding="utf-8"))
+            if isinstance(values, dict):
+                return values
+        return {}
+
+    def refusal(self, kind: str, count: int, *, now: float) -> str:
+        """Return why `count` machines of a type may not be launched; empty if they may."""
+        permit = self.permit()
+        if now > float(permit.get("until", 0.0)):
+            return "no sweep is running that admits machines"
+        num_launched = sum(line["event"] == LAUNCHED and line["type"] == kind for line in self.lines())
+        num_left = int(permit.get("launches", {}).get(kind, 0)) - num_launched
+        return "" if count <= num_left else f"{max(0, num_left)} launches are admitted; Ray wants {count}"
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return all lines, without a torn last one."""
+        try:
+            texts = (self.folder / LAUNCHES_FILE).read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return []
+        found = []
+        for text in texts:
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(text))
+        return found
+
+    def write(self, event: str, kind: str, **values: Any) -> None:
+        """Append a line."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / LAUNCHES_FILE).open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"time": round(time.time(), 3), "event": event, "type": kind, **values}) + "\n")
+
+    def not_admitted(self, kind: str, reason: str) -> None:
+        """Append a refusal of the gate, unless the last line is the same: Ray asks again every few seconds."""
+        last = self.lines()[-1:]
+        if not last or (last[0]["event"], last[0]["type"], last[0].get("reason")) != (NOT_ADMITTED, kind, reason):
+            self.write(NOT_ADMITTED, kind, reason=reason)
+
+
+def expiry(at: float) -> str:
+    """Return the text of the tag that holds the end of a machine's time to live; `at` is in Unix seconds."""
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime(TIME_FORM)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the cloud's reason for a refused launch, in one line."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict) and "Error" in response:
+        return f"{response['Error'].get('Code', '')}: {response['Error'].get('Message', '')}"[:300]
+    if isinstance(error, NodeLaunchException):
+        return f"{error.category}: {error.description}"[:300]
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def merged(specs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return tag specifications with one entry for each kind of resource; AWS rejects two."""
+    by_kind: dict[str, dict[str, str]] = {}
+    for spec in specs:
+        tags = by_kind.setdefault(spec["ResourceType"], {})
+        tags.update({tag["Key"]: tag["Value"] for tag in spec.get("Tags", [])})
+    return [
+        {"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+        for kind, tags in by_kind.items()
+    ]

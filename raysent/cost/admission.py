@@ -1,0 +1,216 @@
+"""Which machines may run: launches admitted one by one under a budget. Plain values in and out; no clock, no Ray.
+
+A cloud bills a machine from its launch, whether it ever trains or not. A launch is therefore admitted only if all of
+this fits into the budget for training, at on-demand prices:
+
+    spent + stopping every machine now + boot and stop of the machines to launch
+
+A machine whose launch is admitted counts as running from that moment, so that the same dollars are not admitted twice.
+A machine that ends is replaced only by a new admission. A type that the cloud refuses is skipped for a while, and the
+type of the next priority takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from raysent.cost.budget import Budget, Funds
+from raysent.cost.prices import MINIMUM_S
+
+# How long a type is skipped after the cloud has refused it or its machine has not joined.
+RETRY_S = 300.0
+
+
+@dataclass(frozen=True)
+class MachineType:
+    """A type of machine that may be launched.
+
+    Attributes:
+        name: Its name in the cluster file.
+        worst_usd_per_hour: The most that it may cost: on demand.
+        market: `own`, `on-demand` or `spot`.
+        priority: Higher is launched first.
+        max_machines: The most at the same time.
+        num_slots: Trials at the same time on one machine.
+    """
+
+    name: str
+    worst_usd_per_hour: float
+    market: str = "on-demand"
+    priority: int = 0
+    max_machines: int = 1
+    num_slots: int = 1
+
+    def usd(self, seconds: float) -> float:
+        """Return the most that `seconds` of a machine cost, its minimum included."""
+        return max(seconds, MINIMUM_S if self.market != "own" else 0.0) / 3600 * self.worst_usd_per_hour
+
+
+@dataclass
+class _Counts:
+    """The launches of one type.
+
+    Attributes:
+        num_admitted: Launches that were admitted, over the whole sweep.
+        num_launched: Launches that the cloud has accepted, over the whole sweep.
+        skip_until_s: The type is not launched before this time.
+        reason: Why it is skipped.
+        refused_s: When it was refused.
+    """
+
+    num_admitted: int = 0
+    num_launched: int = 0
+    skip_until_s: float = 0.0
+    reason: str = ""
+    refused_s: float = 0.0
+
+    @property
+    def num_in_flight(self) -> int:
+        """Launches that are admitted and that the cloud has not accepted yet."""
+        return self.num_admitted - self.num_launched
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The result of one decision.
+
+    Attributes:
+        targets: Type -> machines that may be running, those in flight included.
+        launches: Type -> launches that are admitted, over the whole sweep. Never shrinks, except by launches that are
+            withdrawn before the cloud has accepted them.
+        waiting: Why fewer machines may run than trials need; empty if enough may.
+    """
+
+    targets: Mapping[str, int] = field(default_factory=dict)
+    launches: Mapping[str, int] = field(default_factory=dict)
+    waiting: str = ""
+
+
+class Admission:
+    """Admits launches. Call `launched` and `refused` for what the cloud did, then `plan`, at every poll."""
+
+    def __init__(
+        self,
+        types: Sequence[MachineType],
+        budget: Budget,
+        *,
+        boot_s: float,
+        max_machines: int | None = None,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        """Start without machines.
+
+        Args:
+            types: The types that may be launched.
+            budget: What the sweep may spend.
+            boot_s: The longest that a machine is billed before it trains.
+            max_machines: The most machines of all types at the same time; None for no limit.
+            retry_s: How long a refused type is skipped.
+        """
+        self.types = {kind.name: kind for kind in types}
+        self._budget, self._boot_s, self._retry_s = budget, boot_s, retry_s
+        self._max_machines = max_machines
+        self._counts = {name: _Counts() for name in self.types}
+
+    @property
+    def num_in_flight(self) -> int:
+        """Launches that are admitted and that the cloud has not accepted yet."""
+        return sum(counts.num_in_flight for counts in self._counts.values())
+
+    @property
+    def in_flight_usd_per_hour(self) -> float:
+        """The most that the machines in flight will cost an hour together."""
+        return sum(self.types[name].worst_usd_per_hour * counts.num_in_flight for name, counts in self._counts.items())
+
+    def with_in_flight(self, funds: Funds) -> Funds:
+        """Return funds whose commitment includes the machines in flight: each is billed as soon as it is launched."""
+        if not self.num_in_flight:
+            return funds
+        usd = sum(
+            self.types[name].usd(self._budget.window_s) * counts.num_in_flight for name, counts in self._counts.items()
+        )
+        return replace(
+            funds,
+            commitment_usd=funds.commitment_usd + usd,
+            hourly_usd=funds.hourly_usd + self.in_flight_usd_per_hour,
+        ).rounded()
+
+    def launched(self, name: str, *, total: int) -> None:
+        """Record how many machines of a type the cloud has launched, over the whole sweep."""
+        counts = self._counts.get(name)
+        if counts is not None:
+            counts.num_launched = total
+            counts.num_admitted = max(counts.num_admitted, total)
+
+    def refused(self, name: str, *, now_s: float, reason: str) -> None:
+        """Record that the cloud refused a type, or that its machine did not join. Its launches are withdrawn."""
+        counts = self._counts.get(name)
+        if counts is not None:
+            counts.num_admitted = counts.num_launched
+            counts.skip_until_s, counts.refused_s, counts.reason = now_s + self._retry_s, now_s, reason
+
+    def num_left(self, name: str) -> int:
+        """Return how many more machines of a type the cloud may launch now."""
+        return self._counts[name].num_in_flight
+
+    def withdraw(self) -> Plan:
+        """Withdraw every launch that the cloud has not accepted, as at the end of a sweep."""
+        for counts in self._counts.values():
+            counts.num_admitted = counts.num_launched
+        return Plan(dict.fromkeys(self.types, 0), self._launches())
+
+    def plan(
+        self, *, now_s: float, num_slots: int, funds: Funds, running: Mapping[str, int], is_urgent: bool = False
+    ) -> Plan:
+        """Admit launches until enough machines for `num_slots` trials are running, in flight or refused.
+
+        Args:
+            now_s: The time, on the caller's clock.
+            num_slots: Trials at the same time that have work, those that are training included.
+            funds: Spending and commitment of the running machines, without those in flight.
+            running: Type -> machines that are billed now.
+            is_urgent: Whether the deadline leaves no time for interruptions: on-demand types come first.
+        """
+        free = num_slots - sum(self.types[name].num_slots * num for name, num in running.items() if name in self.types)
+        free -= sum(self.types[name].num_slots * counts.num_in_flight for name, counts in self._counts.items())
+        reasons: dict[str, str] = {}
+        for kind in self._in_order(is_urgent):
+            while free > 0:
+                reason = self._refusal(kind, now_s=now_s, funds=funds, running=running)
+                if reason:
+                    reasons[kind.name] = reason
+                    break
+                self._counts[kind.name].num_admitted += 1
+                free -= kind.num_slots
+        targets = {name: running.get(name, 0) + self._counts[name].num_in_flight for name in self.types}
+        return Plan(targets, self._launches(), self._waiting(reasons, now_s=now_s) if free > 0 else "")
+
+    def _in_order(self, is_urgent: bool) -> Iterable[MachineType]:
+        return sorted(self.types.values(), key=lambda kind: (is_urgent and kind.market == "spot", -kind.priority))
+
+    def _refusal(self, kind: MachineType, *, now_s: float, funds: Funds, running: Mapping[str, int]) -> str:
+        """Return why one more machine of a type is not admitted; empty if it is."""
+        counts = self._counts[kind.name]
+        if now_s < counts.skip_until_s:
+            return counts.reason
+        if running.get(kind.name, 0) + counts.num_in_flight >= kind.max_machines:
+            return f"max_workers is {kind.max_machines}"
+        if self._max_machines is not None and sum(running.values()) + self.num_in_flight >= self._max_machines:
+            return f"max_workers is {self._max_machines}"
+        due = self.with_in_flight(funds)
+        if not self._budget.fits_hourly(due.hourly_usd + kind.worst_usd_per_hour):
+            return f"max_hourly is {self._budget.max_hourly_usd:.2f} usd"
+        return self._budget.refusal(due, need_usd=kind.usd(self._boot_s + self._budget.window_s))
+
+    def _launches(self) -> dict[str, int]:
+        return {name: counts.num_admitted for name, counts in self._counts.items()}
+
+    def _waiting(self, reasons: Mapping[str, str], *, now_s: float) -> str:
+        """Return why no more machines come, in one line."""
+        texts = []
+        for name, reason in reasons.items():
+            counts = self._counts[name]
+            age = f", {now_s - counts.refused_s:.0f} s ago" if now_s < counts.skip_until_s else ""
+            texts.append(f"{name}: {reason}{age}")
+        return "; ".join(texts)

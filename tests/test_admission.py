@@ -1,0 +1,481 @@
+"""Which machines may run: the planner, the gate in Ray's provider, and the bill from the cloud's own list."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
+from ray.autoscaler.node_launch_exception import NodeLaunchException
+
+from raysent.cluster import fleet as fleet_module
+from raysent.cluster.fleet import AwsMachines, Fleet, FleetSettings, Instance, MachineList, num_slots
+from raysent.cluster.gate import AwsProvider, LaunchGate, Record
+from raysent.cost import Admission, Budget, CostConfig, Funds, Ledger, MachineTime, MachineType, Prices
+from raysent.errors import CloudError, ConfigError
+from raysent.sweeps import Layout
+
+BIG = MachineType("p4d", 32.77, market="spot", max_machines=8)
+G6, G5 = (
+    MachineType(name, 1.0, market="spot", priority=rank, max_machines=8) for name, rank in (("g6", 30), ("g5", 20))
+)
+SURE = MachineType("sure", 1.0, market="on-demand", max_machines=2)
+RICH = Budget(limit_usd=1e6)
+
+
+def _plan(admission: Admission, num: int, *, now_s: float = 0.0, running: Any = None, **more: Any):
+    return admission.plan(now_s=now_s, num_slots=num, funds=Funds(), running=running or {}, **more)
+
+
+# -- the planner ------------------------------------------------------------------------------------------------------
+
+
+def test_plan_admits_what_trials_need_by_priority():
+    """Machines that run or are in flight are not admitted again."""
+    admission = Admission([SURE, G5, G6], RICH, boot_s=300)
+    assert _plan(admission, 3).targets == {"sure": 0, "g5": 0, "g6": 3}
+    assert _plan(admission, 3).launches == {"sure": 0, "g5": 0, "g6": 3}
+    admission.launched("g6", total=2)
+    assert _plan(admission, 4, running={"g6": 2}).launches == {"sure": 0, "g5": 0, "g6": 4}
+
+
+def test_plan_replaces_a_refused_type_and_tries_it_again_later():
+    """The refusal is the reason that is shown while nothing else can come."""
+    admission = Admission([G5, G6], RICH, boot_s=300, retry_s=300)
+    _plan(admission, 1)
+    admission.refused("g6", now_s=10, reason="InsufficientInstanceCapacity")
+    assert _plan(admission, 1, now_s=11).targets == {"g5": 1, "g6": 0}
+    admission.refused("g5", now_s=12, reason="MaxSpotInstanceCountExceeded")
+    waiting = _plan(admission, 1, now_s=50).waiting
+    assert waiting == "g6: InsufficientInstanceCapacity, 40 s ago; g5: MaxSpotInstanceCountExceeded, 38 s ago"
+    assert _plan(admission, 1, now_s=311).targets == {"g5": 0, "g6": 1}
+
+
+def test_plan_takes_on_demand_machines_first_near_the_deadline():
+    """Up to their limit; then spot."""
+    admission = Admission([SURE, G6], RICH, boot_s=300)
+    assert _plan(admission, 3, is_urgent=True).targets == {"sure": 2, "g6": 1}
+
+
+def test_plan_counts_slots_of_large_machines():
+    """Eight GPUs hold eight trials of one GPU; 64 trials need eight machines."""
+    admission = Admission([MachineType("p4d", 32.77, max_machines=8, num_slots=8)], RICH, boot_s=300)
+    assert _plan(admission, 64).targets == {"p4d": 8}
+    layout = Layout(64, 1, 4, 1.0, is_nested=True)
+    assert num_slots({"CPU": 96, "GPU": 8}, layout) == 8
+    assert num_slots({"CPU": 96, "GPU": 4}, Layout(64, 1, 4, 0.25, is_nested=True)) == 16
+    assert num_slots({"CPU": 3}, Layout(4, 4, 4, 0.0, is_nested=True)) == 0
+
+
+def test_plan_keeps_dollars_an_hour():
+    """Machines in flight count."""
+    admission = Admission([G6], Budget(max_hourly_usd=3.5), boot_s=300)
+    plan = _plan(admission, 8)
+    assert plan.targets == {"g6": 3}
+    assert plan.waiting == "g6: max_hourly is 3.50 usd"
+
+
+def test_in_flight_machines_are_committed():
+    """An admitted launch is billed whether it trains or not, so the budget halts trials for it too."""
+    admission = Admission([BIG], RICH, boot_s=300)
+    _plan(admission, 8)
+    funds = admission.with_in_flight(Funds(spent_usd=1.0))
+    assert funds.commitment_usd == pytest.approx(8 * 32.77 * RICH.window_s / 3600)
+    assert funds.hourly_usd == pytest.approx(8 * 32.77)
+    admission.withdraw()
+    assert admission.with_in_flight(Funds()) == Funds()
+
+
+# -- the planner and the meter: three ways in which money was lost ----------------------------------------------------
+
+BUDGET = Budget(limit_usd=200.0)
+POLL_S, BOOT_S = 15.0, 300.0
+
+
+class Cloud:
+    """Machines that are billed from launch to end; the sweep polls, and terminates all when the budget halts it."""
+
+    def __init__(self, *, spent_usd: float, num_machines: int) -> None:
+        self.now = 0.0
+        self.lines: list[dict[str, Any]] = []
+        self.prices = Prices(CostConfig(machines={"p4d": 32.77}))
+        self.ledger = Ledger(self.lines.append, window_s=BUDGET.window_s, is_listed=True)
+        self.ledger.follow(
+            "before", self.prices.of(LABELS), MachineTime(LABELS, spent_usd / 32.77 * 3600, is_open=False)
+        )
+        self.admission = Admission([BIG], BUDGET, boot_s=BOOT_S)
+        self.machines: dict[str, list[float | None]] = {}
+        self.num_launched, self.is_halted = 0, False
+        for _ in range(num_machines):
+            self.launch()
+
+    def launch(self) -> None:
+        """Launch a machine."""
+        self.num_launched += 1
+        self.machines[f"i-{self.num_launched}"] = [self.now, None]
+
+    def end(self, name: str, *, after_s: float = 0.0) -> None:
+        """End a machine."""
+        self.machines[name][1] = self.now + after_s
+
+    @property
+    def bill_usd(self) -> float:
+        """The cloud's own bill."""
+        seconds = sum(max(60.0, (self.now if end is None else end) - start) for start, end in self.machines.values())
+        return self.lines[0]["usd"] + seconds / 3600 * 32.77
+
+    def poll(self) -> None:
+        """One poll of the sweep, as the driver makes it: bill, halt, admit; then the cloud launches what is admitted."""
+        self.now += POLL_S
+        for name, (start, end) in self.machines.items():
+            ended = end is not None and end <= self.now
+            machine = MachineTime(LABELS, (end if ended else self.now) - start, is_open=not ended)
+            self.ledger.follow(name, self.prices.of(LABELS), machine)
+        funds = self.ledger.funds(elapsed_s=self.now)
+        self.admission.launched("p4d", total=self.num_launched)
+        running = {"p4d": sum(end is None for _, end in self.machines.values())}
+        if BUDGET.refusal(self.admission.with_in_flight(funds)):
+            self.is_halted = True
+            self.admission.withdraw()
+            for name, (_, end) in self.machines.items():
+                if end is None:
+                    self.end(name, after_s=BUDGET.window_s - POLL_S)
+            return
+        plan = self.admission.plan(now_s=self.now, num_slots=0 if self.is_halted else 8, funds=funds, running=running)
+        for _ in range(plan.launches["p4d"] - self.num_launched):
+            self.launch()
+
+    def finish(self) -> None:
+        """Poll until the budget halts the sweep and nothing is billed; without a halt, admit nothing more."""
+        while not self.is_halted and any(end is None for _, end in self.machines.values()):
+            self.poll()
+        self.is_halted = True
+        while any(end is None or end > self.now for _, end in self.machines.values()):
+            self.poll()
+        self.poll()
+
+
+LABELS = {"instance-type": "p4d", "market": "on-demand"}
+
+
+@pytest.mark.parametrize("spent_usd", [0.0, 120.0, 150.0, 165.0, 172.0])
+def test_eight_machines_replaced_at_once_stay_inside_the_budget(spent_usd):
+    """Eight machines of 32.77 usd an hour are interrupted together, again and again: their boots are paid before."""
+    cloud = Cloud(spent_usd=spent_usd, num_machines=8)
+    for _ in range(3):
+        for _ in range(20):
+            cloud.poll()
+        for name, (_, end) in cloud.machines.items():
+            if end is None:
+                cloud.end(name)
+    cloud.finish()
+    assert cloud.bill_usd <= BUDGET.training_usd + 1e-6
+    assert cloud.ledger.spent_usd == pytest.approx(cloud.bill_usd, abs=0.01)
+
+
+def test_machines_that_never_join_are_billed_and_stay_inside_the_budget():
+    """No Ray node ever appears; the cloud's list alone has them."""
+    cloud = Cloud(spent_usd=150.0, num_machines=0)
+    cloud.poll()
+    cloud.finish()
+    assert cloud.num_launched > 0
+    assert cloud.bill_usd <= BUDGET.training_usd + 1e-6
+    assert cloud.ledger.spent_usd == pytest.approx(cloud.bill_usd, abs=0.01)
+
+
+def test_machines_of_a_dead_head_are_billed_by_the_next_session_and_launch_nothing():
+    """The driver dies with eight machines, which end themselves after 15 minutes; the permit runs out before."""
+    cloud = Cloud(spent_usd=40.0, num_machines=8)
+    for _ in range(4):
+        cloud.poll()
+    num_launched = cloud.num_launched
+    for name in list(cloud.machines):
+        cloud.end(name, after_s=900.0)
+    cloud.now += 3600.0  # nobody polls, and nothing is admitted
+    past = [line for line in cloud.lines if line["node"] == "before"]  # the rest of the ledger is lost too
+    cloud.lines = list(past)
+    cloud.ledger = Ledger(cloud.lines.append, past=past, window_s=BUDGET.window_s, is_listed=True)
+    cloud.is_halted = True
+    cloud.poll()
+    assert cloud.num_launched == num_launched
+    assert cloud.ledger.spent_usd == pytest.approx(cloud.bill_usd, abs=0.01)
+    assert cloud.bill_usd <= BUDGET.training_usd
+
+
+# -- the gate ---------------------------------------------------------------------------------------------------------
+
+
+class _Machines:
+    """A provider that counts what it launches."""
+
+    launched = 0
+    refuses = False
+
+    def __init__(self, folder: Path) -> None:
+        self.provider_config = {"raysent": {"folder": str(folder)}}
+
+    def create_node_with_resources_and_labels(self, node_config, tags, count, resources, labels) -> dict[str, Any]:
+        """Launch, or refuse as AWS does."""
+        if self.refuses:
+            raise NodeLaunchException("InsufficientInstanceCapacity", "not available", None)
+        names = {f"i-{self.launched + number}": None for number in range(count)}
+        self.launched += count
+        return names
+
+
+class _Gated(LaunchGate, _Machines):
+    """With the gate."""
+
+
+def _permit(folder: Path, *, until: float = 9e9, **launches: int) -> None:
+    (folder / "permit.json").write_text(json.dumps({"until": until, "launches": launches}))
+
+
+def _launch(provider: _Gated, kind: str = "g6", count: int = 1) -> bool:
+    try:
+        provider.create_node_with_resources_and_labels({}, {"ray-user-node-type": kind}, count, {}, {})
+    except NodeLaunchException:
+        return False
+    return True
+
+
+def test_gate_launches_nothing_without_a_valid_permit(tmp_path):
+    """No permit, one that has run out, another type, too many at once."""
+    gate = _Gated(tmp_path)
+    assert not _launch(gate)
+    _permit(tmp_path, until=1.0, g6=1)
+    assert not _launch(gate)
+    _permit(tmp_path, g5=1)
+    assert not _launch(gate)
+    _permit(tmp_path, g6=1)
+    assert not _launch(gate, count=2)
+    assert gate.launched == 0
+    assert {line["event"] for line in Record(tmp_path).lines()} == {"not admitted"}
+
+
+def test_gate_counts_launches_over_the_whole_sweep(tmp_path):
+    """A machine that has ended is not replaced without a new admission; a new gate process counts on."""
+    _permit(tmp_path, g6=2)
+    assert [_launch(_Gated(tmp_path)) for _ in range(4)] == [True, True, False, False]
+    _permit(tmp_path, g6=3)
+    assert [_launch(_Gated(tmp_path)) for _ in range(2)] == [True, False]
+
+
+def test_gate_admits_no_more_under_ten_threads(tmp_path):
+    """Ray launches from several threads."""
+    gate, results = _Gated(tmp_path), []
+    _permit(tmp_path, g6=7)
+    threads = [threading.Thread(target=lambda: results.append(_launch(gate))) for _ in range(40)]
+    for start in range(0, 40, 10):
+        for thread in threads[start : start + 10]:
+            thread.start()
+        for thread in threads[start : start + 10]:
+            thread.join()
+    assert (sum(results), gate.launched) == (7, 7)
+
+
+def test_gate_records_the_reason_of_the_cloud(tmp_path):
+    """And passes the refusal on to Ray."""
+    gate = _Gated(tmp_path)
+    gate.refuses = True
+    _permit(tmp_path, g6=1)
+    assert not _launch(gate)
+    (line,) = Record(tmp_path).lines()
+    assert (line["event"], line["reason"]) == ("refused", "InsufficientInstanceCapacity: not available")
+
+
+def test_aws_provider_adds_the_tags_that_change_at_launch(tmp_path, monkeypatch):
+    """One specification for each kind of resource; AWS rejects two."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(AWSNodeProvider, "create_node", lambda self, config, tags, count: given.update(config))
+    provider = AwsProvider.__new__(AwsProvider)
+    provider.provider_config = {"raysent": {"folder": "x", "time_to_live_s": 3600, "tags": {"raysent-sweep": "novels"}}}
+    own = {"ResourceType": "instance", "Tags": [{"Key": "raysent-cluster", "Value": "c"}]}
+    provider.create_node({"TagSpecifications": [own]}, {}, 1)
+    kinds = {
+        spec["ResourceType"]: {tag["Key"]: tag["Value"] for tag in spec["Tags"]} for spec in given["TagSpecifications"]
+    }
+    assert kinds["instance"].keys() == {"raysent-cluster", "raysent-sweep", "raysent-expires"}
+    assert kinds["volume"]["raysent-sweep"] == "novels"
+    assert len(given["TagSpecifications"]) == 2
+
+
+# -- the fleet of a sweep ---------------------------------------------------------------------------------------------
+
+LAYOUT = Layout(4, 1, 4, 1.0, is_nested=True)
+COST = CostConfig(machines={"g6.xlarge": 1.0, "g5.xlarge": 1.0, "m5.xlarge": 0.2}, budget="100usd", boot="300s")
+TYPES = {
+    name: {
+        "resources": {"CPU": 4, "GPU": 1},
+        "labels": {"market": "spot", "instance-type": f"{name}.xlarge"},
+        "priority": priority,
+        "max_workers": 8,
+    }
+    for name, priority in (("g6", 30), ("g5", 20))
+}
+
+
+class _Listed:
+    """A provider with a list."""
+
+    def __init__(self) -> None:
+        self.now, self.listed, self.terminated = 1000.0, [], []
+        self.is_down = False
+
+    def instances(self):
+        """Return the list."""
+        if self.is_down:
+            raise CloudError("AWS: down")
+        return self.now, list(self.listed)
+
+    def terminate(self, names):
+        """Record the names."""
+        self.terminated += names
+
+
+def _settings(folder: Path, types: Any = None) -> FleetSettings:
+    types = types or TYPES
+    (folder / "config.json").write_text(
+        json.dumps({"available_node_types": {name: {"max_workers": 8} for name in types}})
+    )
+    return FleetSettings("c", "us-east-1", types, 8, str(folder / "fleet"), str(folder / "config.json"))
+
+
+def _fleet(folder: Path, provider: _Listed, *, types: Any = None) -> Fleet:
+    settings = _settings(folder, types)
+    budget = Budget(limit_usd=100.0)
+    return Fleet(settings, COST, budget, Prices(COST), LAYOUT, provider=provider, clock=lambda: provider.now)
+
+
+def _most(folder: Path) -> dict[str, int]:
+    values = json.loads((folder / "config.json").read_text())["available_node_types"]
+    return {name: kind["max_workers"] for name, kind in values.items()}
+
+
+def test_fleet_writes_permit_and_limits_and_replaces_a_refused_type(tmp_path, monkeypatch):
+    """What the gate records is taken up at the next poll; at the end nothing is admitted."""
+    monkeypatch.setattr(fleet_module, "joined_instances", set)
+    provider = _Listed()
+    fleet = _fleet(tmp_path, provider)
+    record = Record(tmp_path / "fleet")
+    fleet.machines()
+    assert fleet.update(Funds(), num_trials=2) == ""
+    assert _most(tmp_path) == {"g6": 2, "g5": 0}
+    assert record.permit()["launches"] == {"g6": 2, "g5": 0}
+    record.write("refused", "g6", reason="InsufficientInstanceCapacity: none")
+    monkeypatch.setattr(provider, "now", record.lines()[-1]["time"] + 1)
+    fleet.update(Funds(), num_trials=2)
+    assert _most(tmp_path) == {"g6": 0, "g5": 2}
+    record.write("launched", "g5", instance="i-1")
+    fleet.update(Funds(), num_trials=2)
+    assert _most(tmp_path) == {"g6": 0, "g5": 2}
+    fleet.close()
+    assert (_most(tmp_path), record.permit()["until"]) == ({"g6": 0, "g5": 0}, 0.0)
+
+
+def test_fleet_terminates_machines_that_do_not_join(tmp_path, monkeypatch):
+    """After 15 minutes; the type is skipped, and the reason is shown."""
+    monkeypatch.setattr(fleet_module, "joined_instances", lambda: {"i-2"})
+    provider = _Listed()
+    fleet = _fleet(tmp_path, provider, types={"g6": TYPES["g6"]})
+    provider.listed = [Instance(name, "g6", TYPES["g6"]["labels"], 1000.0) for name in ("i-1", "i-2")]
+    provider.now = 1901.0
+    fleet.machines()
+    waiting = fleet.update(Funds(), num_trials=4)
+    assert provider.terminated == ["i-1"]
+    assert waiting == "g6: i-1 did not join Ray in 15 minutes, 0 s ago"
+
+
+def test_fleet_rejects_a_trial_that_fits_on_no_machine(tmp_path):
+    """Before anything is paid, with the shapes."""
+    settings = _settings(tmp_path)
+    with pytest.raises(ConfigError, match="must hold a worker of 8 cores and 0 GPUs; g6 has 4 cores and 1 GPUs; g5"):
+        Fleet(settings, COST, Budget(), Prices(COST), Layout(1, 1, 8, 0.0, is_nested=True))
+
+
+# -- the bill ---------------------------------------------------------------------------------------------------------
+
+
+def _seconds(times: dict[str, MachineTime]) -> dict[str, tuple[float, bool]]:
+    return {name: (round(one.seconds), one.is_open) for name, one in times.items()}
+
+
+def test_machine_list_bills_unlisted_machines_until_they_were_last_seen(tmp_path):
+    """Never seen: until now. The cloud does not answer: the last list, and time passes."""
+    provider = _Listed()
+    settings = _settings(tmp_path)
+    found = MachineList(settings, provider, clock=lambda: provider.now)
+    record = Record(tmp_path / "fleet")
+    provider.listed = [Instance("i-1", "g6", TYPES["g6"]["labels"], 900.0)]
+    assert _seconds(found.times()) == {"i-1": (100, True)}
+    record.write("launched", "g6", instance="i-1")
+    record.write("launched", "g5", instance="i-2")
+    provider.now = record.lines()[-1]["time"] + 50
+    provider.listed = []
+    times = found.times()
+    assert _seconds(times)["i-1"] == (220, False)  # 100 seconds when it was seen, and 120 more
+    assert _seconds(times)["i-2"] == (50, True)
+    provider.is_down, provider.now = True, provider.now + 10
+    assert _seconds(found.times())["i-2"] == (60, True)
+
+
+@mock_aws
+def test_aws_machines_are_billed_to_the_second(monkeypatch, tmp_path):
+    """Running, ended and forgotten machines, by launch time and the time of their end; other clusters are not."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    ec2 = boto3.client("ec2", region_name="us-east-1")
+
+    def start(cluster: str) -> str:
+        tags = [{"Key": "raysent-cluster", "Value": cluster}, {"Key": "ray-user-node-type", "Value": "g6"}]
+        specs = [{"ResourceType": "instance", "Tags": tags}]
+        (one,) = ec2.run_instances(
+            ImageId="ami-12c6146b", MinCount=1, MaxCount=1, InstanceType="g6.xlarge", TagSpecifications=specs
+        )["Instances"]
+        return str(one["InstanceId"])
+
+    running, ended, _ = start("c"), start("c"), start("other")
+    ec2.terminate_instances(InstanceIds=[ended])
+    now, instances = AwsMachines("c", "us-east-1", ec2=ec2).instances()
+    by_name = {one.name: one for one in instances}
+    assert by_name.keys() == {running, ended}
+    assert by_name[running].ended is None
+    assert by_name[ended].ended is not None
+    assert by_name[ended].node_type == "g6"
+    assert abs(now - by_name[running].launched) < 3600
+    assert now > datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC).timestamp()
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+def test_a_cut_ledger_changes_nothing(kept):
+    """The lines of a machine sum to its bill, whichever of them were lost, in this session or the next."""
+    price, lines = Prices(COST).of({"instance-type": "g6.xlarge", "market": "on-demand"}), []
+    labels = {"instance-type": "g6.xlarge", "market": "on-demand"}
+    ledger = Ledger(lines.append, is_listed=True)
+    for seconds in (10.0, 100.0, 400.0):
+        ledger.follow("i-1", price, MachineTime(labels, seconds))
+    after = lines[:kept]
+    ledger = Ledger(after.append, past=list(after), is_listed=True)
+    for _ in range(3):
+        ledger.follow("i-1", price, MachineTime(labels, 1000.0, is_open=False))
+    assert ledger.spent_usd == pytest.approx(1000 / 3600)
+    assert sum(line["usd"] for line in after) == pytest.approx(1000 / 3600)
+
+
+def test_ledger_follows_the_minimum_and_refunds_an_interruption_in_the_first_hour():
+    """A minute at least; a spot machine that AWS ends in its first hour is free, also if a later session learns it."""
+    labels = {"instance-type": "g6.xlarge", "market": "spot"}
+    price, lines = Prices(COST).of(labels), []
+    ledger = Ledger(lines.append, is_listed=True)
+    ledger.follow("i-1", price, MachineTime(labels, 5.0))
+    assert ledger.spent_usd == pytest.approx(60 / 3600)
+    ledger = Ledger(lines.append, past=list(lines), is_listed=True)
+    for _ in range(2):
+        ledger.follow("i-1", price, MachineTime(labels, 600.0, is_open=False, is_interrupted=True))
+    assert ledger.spent_usd == pytest.approx(0.0)
