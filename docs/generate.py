@@ -5,6 +5,7 @@ In: the pydantic models that a search space and a cluster file are checked again
 
 from __future__ import annotations
 
+import collections.abc
 import inspect
 import json
 import re
@@ -19,12 +20,8 @@ from pydantic.fields import FieldInfo
 
 from raysent.cli.app import app
 from raysent.cluster import ClusterSettings
-from raysent.evaluation.protocols import PROTOCOLS
-from raysent.evaluation.tasks import TASKS
-from raysent.models.codes import CODES
-from raysent.models.encoders import ENCODERS
-from raysent.models.objectives import OBJECTIVES
-from raysent.registry import Registry
+from raysent.evaluation.task_files.settings import TaskSettings
+from raysent.pipeline import registries
 from raysent.sweeps.space.reading import SpaceFile
 from raysent.training.run import RunConfig
 
@@ -53,10 +50,10 @@ its value is a module (or an object) of the same form as the modules of raysent'
 
 This page is generated from what is installed.
 """
-REGISTRIES: tuple[Registry[Any], ...] = (ENCODERS, OBJECTIVES, CODES, TASKS, PROTOCOLS)
 ROOTS: dict[str, Model] = {
     "Top level of a search space": SpaceFile,
     "base: one run": RunConfig,
+    "One task of a task file": TaskSettings,
     "metadata.raysent of a cluster file": ClusterSettings,
 }
 
@@ -83,7 +80,7 @@ def command_reference() -> str:
 def entry_point_reference() -> str:
     """Return the page of what other packages can add: groups of entry points, interfaces, and what exists."""
     parts = [ENTRY_POINTS]
-    for registry in REGISTRIES:
+    for registry in registries().values():
         rows = [f"| `{found.name}` | {found.summary} |" for found in registry.components()]
         module = registry.package
         parts += [f"## {registry.group}", "\n".join(["| name | what it is |", "|---|---|", *rows])]
@@ -110,7 +107,7 @@ def _settings(model: Model, titles: dict[Model, str]) -> str:
     about = _attributes(model)
     entries = []
     for name, field in model.model_fields.items():
-        if name == "type":
+        if name == "type" and _kind(model):
             continue
         default = "required" if field.is_required() else f"default {_default(field)}"
         links = [f"[{_kind(inner) or titles[inner]}](#{_anchor(titles[inner])})" for inner in _models(field.annotation)]
@@ -145,7 +142,8 @@ def _models(annotation: Any) -> list[Model]:
 def _kind(model: Model) -> str:
     """Return what `type` is for a model of a kind, such as an encoder; nothing for another."""
     field = model.model_fields.get("type")
-    return str(typing.get_args(field.annotation)[0]) if field is not None else ""
+    names = typing.get_args(field.annotation) if field is not None else ()
+    return str(names[0]) if names else ""
 
 
 def _anchor(title: str) -> str:
@@ -172,9 +170,9 @@ def _words(annotation: Any) -> str:
         return " | ".join(dict.fromkeys(_words(one) for one in inner))
     if origin is typing.Annotated:
         return _words(inner[0])
-    if origin is list:
+    if origin in (list, tuple, collections.abc.Sequence):
         return f"list of {_words(inner[0])}"
-    if origin in (dict, typing.Mapping):
+    if origin in (dict, collections.abc.Mapping):
         return f"mapping of names to {_words(inner[1])}"
     if _models(annotation):
         return "section"

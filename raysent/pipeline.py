@@ -112,6 +112,7 @@ __all__ = [
     "plan",
     "plan_reproduction",
     "print_remarks",
+    "registries",
     "replay",
     "reproduce",
     "resume",
@@ -147,7 +148,7 @@ class SweepPlan:
         space: The search space, checked.
         folder: The run folder.
         tasks: Names of the tasks that the best trials will be evaluated on.
-        facts: What is known of `corpus` and `pool`.
+        facts: What is known of `corpus` and `pool`, and the memory of the largest trial.
         estimate: Dollars and hours; None on a machine that is free.
     """
 
@@ -165,6 +166,7 @@ class SweepPlan:
             "metric": self.space.metric,
             "trials": self.space.limits.trials,
             "time": self.space.limits.time,
+            "memory_bytes": self.facts.get("memory_bytes"),
             "searched": self.space.document.values.get("search", {}),
             "run": address_of(self.folder),
             "corpus": corpus["path"],
@@ -360,12 +362,10 @@ _ENDINGS = ("session", "interrupted", "completed")
 def load(path: str | Path) -> SentenceEncoder | Sweep | VectorCode:
     """Return what a folder holds, or a model by a scheme's name.
 
-    | the folder was written by | the result |
-    |---|---|
-    | `train`, `expand`, `bag`, `average`; a trial of a sweep | `SentenceModel` |
-    | `sweep` | `Sweep` |
-    | `ensemble` | `Ensemble` |
-    | `binarize --keep` | `VectorCode` |
+    - A folder of `train`, `expand`, `bag` or `average`, or of one trial of a sweep: a `SentenceModel`.
+    - A folder of `sweep`: a `Sweep`, finished or not.
+    - A folder of `ensemble`: an `Ensemble`.
+    - A folder of `binarize --keep`: a `VectorCode`.
 
     Args:
         path: The folder, also in ``s3://``; or a name such as ``hash:50``.
@@ -414,7 +414,7 @@ def plan(
     checked = _read_space(space, corpus=corpus, set=set, metric=metric, data=data, **limits)
     chosen = _tasks(checked, tasks, data, progress=progress)
     with ProgressLines(is_quiet=not progress) as bar:
-        facts = prepare_space(checked, progress=bar)
+        facts = prepare_space(checked, progress=bar, is_local=True)
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1)
     return SweepPlan(checked, _run_folder(run, checked.name), tuple(task.name for task in chosen), facts, estimate)
 
@@ -450,7 +450,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
         address: A running Ray cluster; by default this machine.
         progress: Whether to show progress on standard error.
         listeners: Called with each event of the journal as it is written.
-        limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `budget` ("40usd"),
+        limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `memory` ("4GiB"),
+            `budget` ("40usd"),
             `deadline` ("6h"), `max_hourly` ("12usd"), `market`, `on_budget`; see `raysent sweep --help`.
 
     Returns:
@@ -961,6 +962,7 @@ _LIMITS = {
     "workers_per_trial": "limits.workers_per_trial",
     "gpus_per_worker": "limits.gpus_per_worker",
     "time": "limits.time",
+    "memory": "limits.memory",
     "budget": "cost.budget",
     "deadline": "cost.deadline",
     "max_hourly": "cost.max_hourly",
@@ -1152,7 +1154,15 @@ _REGISTRIES = {
     "samplers": ("raysent.sweeps.samplers", "SAMPLERS"),
     "schedulers": ("raysent.sweeps.schedulers", "SCHEDULERS"),
     "trackers": ("raysent.sweeps.trackers", "TRACKERS"),
+    "formats": ("raysent.exports.formats", "FORMATS"),
 }
+
+
+def registries() -> dict[str, Registry[Any]]:
+    """Return the registry of each kind of component, by the kind's name in `components`."""
+    return {
+        kind: getattr(importlib.import_module(module), attribute) for kind, (module, attribute) in _REGISTRIES.items()
+    }
 
 
 def components(kind: str | None = None) -> pd.DataFrame:
@@ -1174,9 +1184,8 @@ def components(kind: str | None = None) -> pd.DataFrame:
         raise ConfigError(f"{kind}: unknown kind of component{did_you_mean(kind, _REGISTRIES)}")
     rows: list[dict[str, str]] = []
     broken: dict[str, str] = {}
-    for name, (module, attribute) in _REGISTRIES.items():
+    for name, registry in registries().items():
         if kind in (None, name):
-            registry: Registry[Any] = getattr(importlib.import_module(module), attribute)
             rows += [
                 {"kind": name, "name": one.name, "package": one.package, "summary": one.summary}
                 for one in registry.components()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import os
-import random
 import signal
 import sys
 import threading
@@ -26,6 +25,7 @@ from raysent.evaluation.tasks import senteval
 from raysent.pipeline import plan_reproduction
 from raysent.reproduction import read_paper
 from raysent.training.loop import fit
+from raysent.training.ray_session import ray_session
 
 pytestmark = [
     pytest.mark.cluster,
@@ -69,10 +69,9 @@ def data(space: dict[str, Any]) -> Path:
 @pytest.fixture(scope="module")
 def running_ray() -> Iterator[None]:
     """Start Ray as a notebook does; the functions use it, and leave it running."""
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    yield
-    assert ray.is_initialized()
-    ray.shutdown()
+    with ray_session(None, num_cpus=2):
+        yield
+        assert ray.is_initialized()
 
 
 def in_thread(function: Callable[[], Any]) -> Any:
@@ -93,7 +92,6 @@ def process_state() -> dict[str, Any]:
         "folder": Path.cwd(),
         "stdout": sys.stdout,
         "ray": ray.is_initialized(),
-        "random": random.getstate(),
         "torch": torch.get_rng_state().tolist(),
     }
 
@@ -212,7 +210,14 @@ def test_ensemble_is_saved_and_loaded(trained, data, tmp_path):
     assert isinstance(loaded, raysent.Ensemble)
     sentences = ["a good film", "a bad film"]
     assert np.array_equal(loaded.predict_proba("MR", sentences), both.predict_proba("MR", sentences))
-    assert repr(loaded) == f"Ensemble('{tmp_path / 'both'}', members: one, hash:8; tasks: MR)"
+    assert repr(loaded) == f"Ensemble('{tmp_path / 'both'}', members: {', '.join(both.result.members)}; tasks: MR)"
+
+
+def test_export_writes_a_model_that_loads(trained, tmp_path):
+    """For sentence-transformers, and as `load` reads it."""
+    raysent.export(trained, tmp_path / "exported", to="sentence-transformers")
+    loaded = raysent.load(f"st:{tmp_path / 'exported'}")
+    assert np.allclose(loaded.encode(["w1 w2"]), trained.encode(["w1 w2"]), atol=1e-5)
 
 
 def test_plan_trains_nothing(space, tmp_path):

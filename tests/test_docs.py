@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,8 @@ def test_configuration_reference_holds_settings_of_every_kind(pages):
     text = pages["configuration"]
     assert "### encoder: gru\n" in text
     assert "`learning_rate`: number > 0, default `0.0005`" in text
-    assert "`sampler`: `tpe` | " in text
+    assert "### limits.sampler\n" in text
+    assert "## One task of a task file\n" in text
     assert len(re.findall(r"^### encoder: \w+$", text, re.MULTILINE)) >= 6
 
 
@@ -59,6 +61,13 @@ def test_entry_point_reference_lists_components(pages):
     """Each kind has its group and what is installed."""
     assert "## raysent.encoders\n" in pages["entry points"]
     assert "| `gru` | " in pages["entry points"]
+
+
+def test_install_page_names_every_extra():
+    """An extra that is added to the package is added to the page."""
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (DOCS / "install.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE) == list(project["optional-dependencies"])
 
 
 def test_pages_are_in_the_table_of_contents():

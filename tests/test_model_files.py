@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from model_folders import without_manifest
 from safetensors.torch import load_file, save_file
 
 from raysent.config import Document, validate
@@ -36,14 +37,6 @@ def saved(tmp_path_factory):
 def folder(saved, tmp_path):
     """A copy of the folder, to damage."""
     return shutil.copytree(saved[1], tmp_path / "model")
-
-
-def without_manifest(folder, **changes):
-    """Turn a folder into one of raysent 0.1, with changed values."""
-    about = json.loads((folder / "model.json").read_text())
-    for name in ("files", "tensors", "sha256"):
-        del about[name]
-    (folder / "model.json").write_text(json.dumps({**about, "format": 1, **changes}))
 
 
 def test_manifest_lists_files_and_tensors(saved):

@@ -17,7 +17,7 @@ from raysent.models import SentenceModel, load
 from raysent.reproduction import claims_page, estimate, known_papers, read_paper, reproduce
 from raysent.reproduction.files import ClaimEntry, PaperFile
 from raysent.reproduction.making import Graph, represent, write_caption_pairs
-from raysent.reproduction.scores import judged, reported_rows
+from raysent.reproduction.scores import claim_result, reported_rows
 from raysent.storage import read_json
 
 # The graph of a paper of two encoders, on a toy text.
@@ -149,7 +149,7 @@ def test_verdict_is_the_sign_of_the_paired_interval(better, margin, verdict):
     """Student's interval of the paired differences, less the margin."""
     worse = [60.0, 70.0, 50.0]
     entry = ClaimEntry(claim="one is better", better="a", worse="b", margin=margin)
-    found = judged("one", entry, better=np.add(better, worse).tolist(), worse=worse)
+    found = claim_result("one", entry, better=np.add(better, worse).tolist(), worse=worse)
     assert found.verdict == verdict
     low, high = stats.t.interval(0.95, 2, loc=np.mean(better) - margin, scale=stats.sem(better))
     assert found.interval == pytest.approx((low, high))

@@ -233,3 +233,19 @@ def test_labels_of_a_choice_can_be_left_out(tmp_path):
     assert list(space.domains) == ["family", "encoder.hidden_size"]
     assert space.conditions["encoder.hidden_size"]["family"] == ["quick"]
     assert space.config({"family": "bow"}).encoder.type == "bag"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: ../../..\n", "name: must be letters, digits, spaces and _.+=-"),
+        ("name: a/b\n", "name: must be letters"),
+        ("limits: {trials: 1000000000000000000}\n", "limits.trials: must be less than or equal to 1000000"),
+        ("limits: {seeds: 1000000000}\n", "limits.seeds: must be less than or equal to 1000000"),
+    ],
+)
+def test_space_refuses_a_name_outside_runs_and_sizes_that_no_sweep_has(text, message):
+    """Before anything is planned."""
+    base = "base: {encoder: {type: gru}, objective: {type: context_prediction}}\n"
+    with pytest.raises(ConfigError, match=message):
+        parse_space(parse_yaml(base + text), name="toy")

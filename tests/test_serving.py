@@ -87,7 +87,7 @@ def test_encode_in_asyncio_tasks(expected):
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
 def test_encode_in_forked_processes_while_threads_encode(expected):
-    """A server's workers are forked from a process whose model is in use; they neither wait for ever nor differ."""
+    """A server's workers are forked from a process whose model is in use; they neither wait without end nor differ."""
     model = build()
     torch.rand(400, 400) @ torch.rand(400, 400)  # start the threads of OpenMP
     context = multiprocessing.get_context("fork")

@@ -83,6 +83,12 @@ TimeOption = Annotated[
     str | None,
     typer.Option("--time", metavar="30m", help="Wall-clock limit. Running trials stop at their next report."),
 ]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", metavar="4GiB", help="Memory of a trial's process. A space with a trial that needs more is refused."
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="A.B=C", help="Set a value of the base run and end the search over it. Repeatable."),

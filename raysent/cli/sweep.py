@@ -31,6 +31,7 @@ from raysent.cli.options import (
     JsonOption,
     KeepOption,
     MarketOption,
+    MemoryOption,
     OnBudgetOption,
     RunArgument,
     RunOption,
@@ -69,6 +70,7 @@ def sweep(
     workers_per_trial: WorkersPerTrialOption = None,
     gpus_per_worker: GpusOption = None,
     time: TimeOption = None,
+    memory: MemoryOption = None,
     budget: BudgetOption = None,
     deadline: DeadlineOption = None,
     max_hourly: HourlyOption = None,
@@ -104,6 +106,7 @@ def sweep(
         "--workers-per-trial": ("limits.workers_per_trial", workers_per_trial),
         "--gpus-per-worker": ("limits.gpus_per_worker", gpus_per_worker),
         "--time": ("limits.time", time),
+        "--memory": ("limits.memory", memory),
         "--budget": ("cost.budget", budget),
         "--deadline": ("cost.deadline", deadline),
         "--max-hourly": ("cost.max_hourly", max_hourly),
@@ -322,7 +325,7 @@ def _follow(run: Any, launcher: Any, submission: Submission, *, is_kept: bool, a
 
 def _print_plan(plan: SweepPlan) -> None:
     """Print what a sweep would do."""
-    from raysent.training import describe
+    from raysent.training import describe, show_bytes
 
     values, space = plan.values(), plan.space
     base = space.config(space.first_params())
@@ -334,6 +337,7 @@ def _print_plan(plan: SweepPlan) -> None:
         f"corpus {values['corpus']}: {values['num_train']:,} {unit} for training, {values['num_validation']:,} for "
         f"validation",
         "" if chance is None else f"chance on the validation set: context_accuracy {chance:.4g}",
+        f"memory of the largest trial: about {show_bytes(plan.facts['memory_bytes'])}",
         f"tasks: {', '.join(plan.tasks) or 'none'}",
         f"for example: {describe(base)}",
     ):

@@ -118,7 +118,7 @@ class Batcher:
                     waiting.result.set_result(rows)
 
     def _take(self) -> list[_Waiting]:
-        """Return the next requests, at most `max_batch` texts; those that nobody waits for are dropped."""
+        """Return the next requests, at most `max_batch` texts; those that have no caller any more are dropped."""
         batch: list[_Waiting] = []
         size = 0
         while self._queue:

@@ -17,7 +17,7 @@ from torch import Tensor
 from raysent.kernels.compiled import cpu_info
 
 if hasattr(os, "register_at_fork"):
-    # The threads of OpenMP do not survive a fork, and a child that uses them waits for ever.
+    # The threads of OpenMP do not survive a fork, and a child that uses them would never return.
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.reproduction.files import ClaimEntry, PaperFile, Scale, read_paper
 from raysent.reproduction.making import Graph
-from raysent.reproduction.scores import ClaimResult, Scores, TableResult, judged, reported_rows
+from raysent.reproduction.scores import ClaimResult, Scores, TableResult, claim_result, reported_rows
 from raysent.storage import read_json, write_json
 
 RESULTS_FILE = "results.json"
@@ -156,7 +156,7 @@ class _Runner:
                 self._progress(f"claim {name}: {arm}, seed {seed}")
                 found = self._scores.of_model(arm, seed, tasks=tasks, protocol=protocol)
                 values.append(float(np.mean(list(found.values()))))
-        return judged(name, entry, better=means[entry.better], worse=means[entry.worse])
+        return claim_result(name, entry, better=means[entry.better], worse=means[entry.worse])
 
     def _make(self, name: str, seed: int) -> str:
         """Make a model and its parts; return why it cannot be made, or an empty text."""

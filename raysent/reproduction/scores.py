@@ -24,7 +24,7 @@ _SCORINGS = ("accuracy", "rating", "similarity")
 
 @dataclass(frozen=True)
 class TableResult:
-    """A table of ours beside the paper's.
+    """A reproduced table beside the paper's.
 
     Attributes:
         number: The table's number in the paper.
@@ -127,7 +127,7 @@ def reported_rows(paper: PaperFile, number: str, table: TableEntry) -> dict[str,
     return rows
 
 
-def judged(name: str, entry: ClaimEntry, *, better: Sequence[float], worse: Sequence[float]) -> ClaimResult:
+def claim_result(name: str, entry: ClaimEntry, *, better: Sequence[float], worse: Sequence[float]) -> ClaimResult:
     """Return the verdict of paired scores: the sign of Student's interval of their mean difference.
 
     Args:

@@ -122,6 +122,7 @@ class SweepController:
         seconds: float,
         usd: float = 0.0,
         funds: Funds | None = None,
+        memory_bytes: int | None = None,
     ) -> bool:
         """Record a report and return whether the trial continues.
 
@@ -135,6 +136,7 @@ class SweepController:
             seconds: Time spent training, over all resumes.
             usd: What the trial has cost so far.
             funds: What the sweep has spent; None where there is no budget.
+            memory_bytes: Physical memory of the trial's process; None if it is not known.
         """
         trial = self.trials[name]
         if index in trial.decisions:
@@ -142,6 +144,7 @@ class SweepController:
         if index > trial.index:
             seconds, usd = round(seconds, 3), round(usd, 6)
             values = {"index": index, "num_reports": num_reports, "metrics": metrics, "seconds": seconds, "usd": usd}
+            values |= {} if memory_bytes is None else {"memory_bytes": memory_bytes}
             self._record("report", trial=name, **values)
         should_continue, reason = self._decide(trial)
         if should_continue and funds is not None:

@@ -146,7 +146,7 @@ def start(
     """
     _check_free(folder)
     record = replace(record, started=round(time.time(), 3))
-    facts = prepare_space(record.space, progress=progress)
+    facts = prepare_space(record.space, progress=progress, is_local=record.address is None)
     try:
         save_record(folder, replace(record, facts=facts))
         return _sweep(record, folder, listener, spot, make_fleet)
@@ -178,7 +178,7 @@ def resume(
         RaysentError: If the folder holds no sweep, another process is at work on it, or its files are damaged.
     """
     record = change_limits(folder, limits) if limits else load_record(folder)
-    prepare_space(record.space, progress=progress)
+    prepare_space(record.space, progress=progress, is_local=record.address is None)
     return _sweep(record, folder, listener, spot, make_fleet)
 
 
@@ -396,6 +396,7 @@ def _describer(space: SearchSpace, folder: Path) -> Callable[[Trial], dict[str, 
             "run": trial_config(space, trial).model_dump(mode="json"),
             "interruptions_per_hour": space.cost.interruptions_per_hour,
             "folder": to_uri(trial_folder(folder, trial.number)),
+            "memory_bytes": space.limits.memory_bytes,
         }
 
     return describe

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from raysent.models.config import encoded_dims, towers
-from raysent.models.encoders import count_parameters
-from raysent.models.objectives import StepShape
 from raysent.sweeps.space import SearchSpace
+from raysent.training.memory import GIB, estimate_bytes
 from raysent.training.run import RunConfig
 
-GIB = 2**30
 # Ray's name of a GPU -> its memory; the smallest where models of several sizes share a name.
 GPU_BYTES = {
     "T4": 15 * GIB,
@@ -39,11 +36,6 @@ MAX_TRIALS = 4
 _USABLE, _MARGIN = 0.9, 2.0
 # A process's CUDA context, with its libraries and their workspaces.
 _CONTEXT_BYTES = GIB
-# Tensors of a trained parameter's size: its value, two moments, and its gradient or the copy that is being saved.
-_COPIES = 4
-# Tensors of a token's states: gates, products, states and gradients.
-_STATES = 12
-_FLOAT_BYTES = 4
 
 
 def trials_per_gpu(space: SearchSpace, resources: Mapping[str, float]) -> int:
@@ -70,25 +62,7 @@ def share_gpu(gpu_bytes: int, need_bytes: int) -> int:
 
 def trial_bytes(config: RunConfig) -> int:
     """Return about how many bytes of a GPU's memory a run takes, as its encoders and objective answer."""
-    configs = towers(config.encoder, config.second_encoder, config.objective)
-    shape = StepShape(
-        batch_size=config.training.batch_size,
-        max_length=_max_length(config),
-        num_words=config.vocabulary.size,
-        dim=config.encoder.dim,
-        num_bits=0 if config.code is None else config.code.num_bits(sum(encoded_dims(configs))),
-    )
-    trained, fixed = count_parameters(configs, shape.num_words)
-    num_tokens = shape.batch_size * config.objective.batches.num_encoded * shape.max_length
-    states = _STATES * num_tokens * sum(tower.activations_per_token for tower in configs)
-    numbers = _COPIES * trained + fixed + states + config.objective.num_step_values(shape)
-    return _CONTEXT_BYTES + _FLOAT_BYTES * numbers
-
-
-def _max_length(config: RunConfig) -> int:
-    """Return the words of a sentence at most."""
-    longest = config.source.max_length
-    return min(longest, getattr(config.objective.batches, "max_length", None) or longest)
+    return _CONTEXT_BYTES + estimate_bytes(config)
 
 
 def _edges(space: SearchSpace) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from raysent.sweeps.space import SearchSpace
 
 # Events that are no decision.
 _BETWEEN = ("interrupted", "completed")
-_NOT_COMPARED = ("time", "reason")
+_NOT_COMPARED = ("time", "reason", "memory_bytes")
 
 
 @dataclass(frozen=True)

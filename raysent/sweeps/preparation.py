@@ -9,33 +9,41 @@ from raysent.errors import RaysentError
 from raysent.evaluation.tasks import PROBED, find_task
 from raysent.sweeps.space import Params, SearchSpace
 from raysent.training.data import TrainingData, open_training_data, source_key
+from raysent.training.memory import PROCESS_BYTES, check_memory, estimate_bytes, machine_bytes
 from raysent.training.plan import check_run
 from raysent.training.run import RunConfig
 
 Progress = Callable[[str, int, int | None], None]
 
 
-def prepare_space(space: SearchSpace, *, progress: Progress | None = None) -> dict[str, Any]:
+# More than any machine has; where trials run on machines that are not known yet.
+_LARGEST_BYTES = 64 << 40
+
+
+def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_local: bool = False) -> dict[str, Any]:
     """Build or open the corpus, and check the run at every edge of the space against it.
 
     Args:
         space: The space.
         progress: Hears how far the preparation of the corpus is.
+        is_local: Whether trials run on this machine, whose memory then is their limit.
 
     Returns:
-        What is known of `corpus` and `pool`, as plain values.
+        What is known of `corpus` and `pool`, and the memory of the largest trial in bytes, as plain values.
 
     Raises:
         RaysentError: With the place in the search space of the value at fault, where there is one.
     """
     opened: dict[str, TrainingData] = {}
     facts: dict[str, Any] = {}
-    first = ""
+    first, memory_bytes = "", 0
     # Without constraints that leave an edge, the base is what there is.
     for params in space.edges() if space.domains else [{}]:
         config = space.config(params)
         _check_metric(space, config)
         try:
+            _check_memory(space, config, is_local=is_local)
+            memory_bytes = max(memory_bytes, PROCESS_BYTES + estimate_bytes(config))
             training_data = _opened(config, opened, progress)
             validator = check_run(config, training_data, num_workers=space.limits.workers_per_trial)
         except RaysentError as error:
@@ -44,7 +52,14 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None) -> di
         found = validator.hash_of(space.metric)
         first = first or found
         _check_comparable(space, params, first, found)
-    return facts
+    return {**facts, "memory_bytes": memory_bytes}
+
+
+def _check_memory(space: SearchSpace, config: RunConfig, *, is_local: bool) -> None:
+    """Refuse a run that cannot fit into the memory of its process."""
+    if space.limits.memory_bytes is not None:
+        check_memory(config, space.limits.memory_bytes, source="limits.memory")
+    check_memory(config, machine_bytes() if is_local else _LARGEST_BYTES, source="memory of the machine")
 
 
 def _opened(config: RunConfig, opened: dict[str, TrainingData], progress: Progress | None) -> TrainingData:

@@ -137,6 +137,7 @@ class _Scheduler(FIFOScheduler):
             seconds=result["seconds"],
             usd=usd,
             funds=self._meter.funds(),
+            memory_bytes=result.get("memory_bytes"),
         )
         should_continue = should_continue and (result["index"] >= result["num_reports"] or not self._is_over())
         if self._answers is not None:

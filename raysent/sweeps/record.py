@@ -23,7 +23,7 @@ from raysent.sweeps.ranking import best_trial, median_values, rank_trials
 from raysent.sweeps.space import SearchSpace, parse_space, with_overrides
 from raysent.sweeps.trial import Trial, trial_name, trials_of
 
-_FACTS = ("corpus", "pool")
+_FACTS = ("corpus", "pool", "memory_bytes")
 _PACKAGES = ("raysent", "ray", "optuna", "torch", "numpy")
 
 

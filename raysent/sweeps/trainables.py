@@ -26,6 +26,7 @@ from ray import tune
 from raysent.errors import ArtifactError, RaysentError
 from raysent.preemption import node_notice
 from raysent.storage import open_folder, write_text
+from raysent.training.allocator import resident_bytes
 from raysent.training.interruptions import Interruptions, SecondsLeft
 from raysent.training.loop import fit
 from raysent.training.outcome import Outcome, Report
@@ -129,8 +130,15 @@ class ReusedActor(tune.Trainable):
         return message
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """End the trial at hand and start another one in this process."""
+        """End the trial at hand and start another one in this process.
+
+        If the process holds more memory than it may, it ends instead. Tune then starts the new trial in another one, as
+        it does after any process that is lost.
+        """
         self.cleanup()
+        limit = new_config.get("memory_bytes")
+        if limit is not None and resident_bytes() > limit:
+            ray.actor.exit_actor()
         self.setup(new_config)
         return True
 
@@ -158,7 +166,7 @@ def _train_in_thread(config: dict[str, Any], messages: queue.Queue[Message], ans
 
 def report_message(report: Report, *, node: str) -> Message:
     """Return the message of a report that a trial made on a node."""
-    return {**asdict(report), "node": node}
+    return {**asdict(report), "node": node, "memory_bytes": resident_bytes()}
 
 
 def train_trial(config: dict[str, Any], tell: Callable[[Report], bool], *, notice: SecondsLeft) -> Message:

@@ -24,6 +24,7 @@ class TrialReport:
         seconds: Time spent training so far, over all resumes.
         usd: What that time cost.
         time: When the journal recorded it, in seconds since 1970; None for a report of this session.
+        memory_bytes: Physical memory of the trial's process; None if it is not known.
     """
 
     index: int
@@ -31,6 +32,7 @@ class TrialReport:
     seconds: float
     usd: float = 0.0
     time: float | None = None
+    memory_bytes: int | None = None
 
 
 @dataclass
@@ -98,7 +100,9 @@ def apply_event(trials: dict[str, Trial], event: Mapping[str, Any]) -> None:
 def _take_report(trial: Trial, event: Mapping[str, Any]) -> None:
     """Add a report to its trial."""
     usd = event.get("usd", 0.0)
-    report = TrialReport(event["index"], event["metrics"], event["seconds"], usd, event.get("time"))
+    report = TrialReport(
+        event["index"], event["metrics"], event["seconds"], usd, event.get("time"), event.get("memory_bytes")
+    )
     trial.reports.append(report)
     trial.num_reports = event["num_reports"]
     trial.index, trial.metrics, trial.seconds, trial.usd = report.index, report.metrics, report.seconds, report.usd

@@ -6,6 +6,7 @@
 - `loop`: `fit`, the training loop in plain PyTorch: step, validate, save, report
 - `optimization`: gradient clipping, learning rate, dense and row-exact Adam
 - `workers`: several processes with one loss
+- `allocator`, `memory`: the memory of a process that trains, and what a run needs
 - `checkpoint`: everything that is needed to continue bit for bit
 - `interruptions`: when to save between reports
 - `outcome`: reports, and how a run ended
@@ -22,6 +23,7 @@ from raysent.registry import import_name
 
 if TYPE_CHECKING:
     from raysent.training.loop import fit
+    from raysent.training.memory import show_bytes
     from raysent.training.outcome import Outcome, Report, load_outcome, load_reports
     from raysent.training.ray_train import train
     from raysent.training.run import RunConfig, describe, load_run
@@ -36,6 +38,7 @@ _MODULE_OF = {
     "load_outcome": "outcome",
     "load_reports": "outcome",
     "load_run": "run",
+    "show_bytes": "memory",
     "train": "ray_train",
 }
 
@@ -48,6 +51,7 @@ __all__ = [
     "load_outcome",
     "load_reports",
     "load_run",
+    "show_bytes",
     "train",
 ]
 

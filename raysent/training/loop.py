@@ -14,6 +14,7 @@ from raysent.data.vocabulary import Sentences
 from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.storage import append_json_line, remove, write_text
 from raysent.storage.layout import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE
+from raysent.training.allocator import limit_allocator
 from raysent.training.checkpoint import (
     Heartbeat,
     Progress,
@@ -67,6 +68,7 @@ def fit(
         DataError: If the corpus cannot be read, or is smaller than one batch.
         ArtifactError: If the folder cannot be written, or holds another run's files.
     """
+    limit_allocator()
     set_matmul_precision()
     workers = workers or Workers()
     device = device or default_device()

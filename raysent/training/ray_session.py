@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from raysent.errors import ConfigError, RaysentError
+from raysent.errors import ConfigError, RaysentError, TrainingError
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE
+from raysent.training.allocator import ENVIRONMENT as ALLOCATOR
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 _CONNECT_TIMEOUT_S = 10.0
 _MAX_RETRIES = 3
+_MAX_STARTS = 4
+_TOO_SLOW = "timed out during startup"
 
 _ENVIRONMENT = {
     # Ray's controller checks for reports every 2 s by default, which is most of a short run.
@@ -60,7 +63,8 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
             _check_address(address)
             verbose = VERBOSE_VARIABLE in os.environ
             level = logging.INFO if verbose else logging.ERROR
-            ray.init(address=address or "local", logging_level=level, log_to_driver=verbose, **options)
+            _init(address=address or "local", logging_level=level, log_to_driver=verbose, **options)
+            _protect_token()
         except (OSError, ValueError, AuthenticationError) as error:
             if isinstance(error, AuthenticationError) or REFUSED_TOKEN in captured():
                 raise ConfigError(
@@ -75,6 +79,33 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
         ray.shutdown()
 
 
+def _init(**options: Any) -> None:
+    """Call `ray.init`, again where a busy machine took longer than the 30 s that Ray waits.
+
+    Raises:
+        TrainingError: If no attempt was fast enough.
+    """
+    import ray  # noqa: PLC0415 - late, as above
+
+    for _ in range(_MAX_STARTS):
+        try:
+            ray.init(**options)
+            return
+        except Exception as error:  # Ray raises nothing more specific
+            if _TOO_SLOW not in str(error):
+                raise
+            ray.shutdown()
+    raise TrainingError(f"Ray did not start in {_MAX_STARTS} attempts; the machine is too busy; try again later")
+
+
+def _protect_token() -> None:
+    """Make the token that Ray creates for sessions on this machine readable by its owner alone."""
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    with contextlib.suppress(OSError):
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+
+
 def _check_address(address: str | None) -> None:
     """Check that a server answers at ``host:port``; Ray itself would try for minutes, then end the process.
 
@@ -87,8 +118,11 @@ def _check_address(address: str | None) -> None:
 
 
 def set_ray_environment() -> None:
-    """Set the environment variables that reduce Ray's output and its polling intervals, unless the user set them."""
-    for name, value in _ENVIRONMENT.items():
+    """Set the environment variables that reduce Ray's output, its polling intervals and the memory of its processes.
+
+    Values that the user set are kept.
+    """
+    for name, value in {**_ENVIRONMENT, **ALLOCATOR}.items():
         os.environ.setdefault(name, value)
 
 

@@ -32,6 +32,7 @@ COMPONENTS = {
     "samplers": "toy_corners",
     "schedulers": "toy_stop",
     "trackers": "toy_lines",
+    "formats": "toy_copy",
 }
 ENCODER = {"type": "toy_attention", "embedding": {"dim": 6}}
 
@@ -86,6 +87,12 @@ def test_code_is_used_by_binarize(monkeypatch, capsys, tmp_path):
     ran = command("binarize", tmp_path / "vectors.npy", "--method", "toy_signs", "-o", tmp_path / "bits.npy")
     assert ran.code == 0, ran.err
     assert np.array_equal(np.unpackbits(np.load(tmp_path / "bits.npy"), axis=1), vectors > 0)
+
+
+def test_format_is_used_by_export(model, tmp_path):
+    """The folder is compared with the model before it appears."""
+    raysent.export(model, tmp_path / "copy", to="toy_copy")
+    assert raysent.load(tmp_path / "copy").encode(["w1"]).shape == (1, 16)
 
 
 def test_scheme_task_protocol_and_method_work_together(model, tmp_path):

@@ -27,6 +27,7 @@ from raysent.report.blocks import (
 from raysent.report.run import Run
 from raysent.sweeps import Trial
 from raysent.sweeps.trial import BROKEN, Status
+from raysent.training.memory import show_bytes
 
 # A trial's status -> how a sentence says it.
 STATUS: dict[Status, str] = {
@@ -105,6 +106,8 @@ def _figures(run: Run) -> list[tuple[str, str]]:
         done = sum(trial.status in ("finished", "stopped") for trial in run.trials)
         figures.append(("trials done", f"{done} of {run.sweep.space.limits.trials}"))
     figures.append(("wall clock", duration(run.seconds)))
+    memory = [report.memory_bytes for trial in run.trials for report in trial.reports if report.memory_bytes]
+    figures += [("largest process", show_bytes(max(memory)))] if memory else []
     if run.ensemble is not None:
         gain = run.ensemble.mean.difference.value
         figures.append(("ensemble over best member", f"{fixed(gain, sign=True)} points"))

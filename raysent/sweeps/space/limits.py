@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
 
 from raysent.config import StrictModel
 from raysent.cost import Duration, parse_duration
 from raysent.sweeps.journal_v1 import RETIRED_KEYS
+
+_MAX_TRIALS = 1_000_000
+_UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(MB|GB|TB|MiB|GiB|TiB)")
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of a size such as `4GiB`.
+
+    Raises:
+        ValueError: If it is no number of at least one unit, followed by the unit.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    size = int(float(found[1]) * _UNITS[found[2]]) if found else 0
+    if size < _UNITS["MB"]:
+        raise ValueError(f"must be a number and one of {', '.join(_UNITS)}, such as 4GiB; given '{text}'")
+    return size
+
+
+def _checked_size(text: str) -> str:
+    parse_size(text)
+    return text
+
+
+Size = Annotated[str, pydantic.AfterValidator(_checked_size)]
 
 
 class ComponentChoice(pydantic.BaseModel):
@@ -72,23 +98,32 @@ class Limits(StrictModel):
         scheduler: What stops trials early: a name, or a mapping of `type` and its settings.
         rung_unit: How `asha` divides a rung: by `report`, the best third of its trials continue; by `usd`, the best
             that a third of its dollars was spent on, decided again at every report.
+        memory: Memory that the process of a trial may hold, such as `4GiB`: a space with a trial that needs more is
+            refused before it starts, and a process that holds more after a trial is replaced before the next one. None
+            for the memory of the machine, and no replacement.
     """
 
-    trials: int = pydantic.Field(default=12, ge=1)
-    seeds: int = pydantic.Field(default=1, ge=1)
-    concurrent: int | None = pydantic.Field(default=None, ge=1)
-    workers_per_trial: int = pydantic.Field(default=1, ge=1)
+    trials: int = pydantic.Field(default=12, ge=1, le=_MAX_TRIALS)
+    seeds: int = pydantic.Field(default=1, ge=1, le=_MAX_TRIALS)
+    concurrent: int | None = pydantic.Field(default=None, ge=1, le=_MAX_TRIALS)
+    workers_per_trial: int = pydantic.Field(default=1, ge=1, le=_MAX_TRIALS)
     gpus_per_worker: float | None = pydantic.Field(default=None, ge=0)
     time: Duration | None = None
     backend: Literal["auto", "actor", "train"] = "auto"
     sampler: SamplerChoice = SamplerChoice()
     scheduler: SchedulerChoice = SchedulerChoice()
     rung_unit: Literal["report", "usd"] = "report"
+    memory: Size | None = None
 
     @property
     def time_s(self) -> float | None:
         """The wall-clock limit in seconds."""
         return None if self.time is None else parse_duration(self.time)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory of a trial's process in bytes."""
+        return None if self.memory is None else parse_size(self.memory)
 
 
 class EvaluationConfig(StrictModel):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import glob
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +75,16 @@ class SpaceFile(StrictModel):
     cost: CostConfig = CostConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     trackers: list[ComponentChoice] = pydantic.Field(default_factory=list)
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str | None) -> str | None:
+        """Check that the name is part of a folder's name and names no other folder."""
+        if name is not None and re.fullmatch(r"\w[\w .+=-]{0,99}", name) is None:
+            raise ValueError(
+                f"must be letters, digits, spaces and any of _.+=-, and begin with no point; given {name!r}"
+            )
+        return name
 
 
 def parse_space(document: Document, *, name: str, context: str | None = None) -> SearchSpace:

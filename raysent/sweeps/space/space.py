@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pydantic
-import simpleeval
 
 from raysent.config import UPGRADE, Document, KeyPath, explain, original_names, set_dotted
 from raysent.cost import CostConfig
 from raysent.errors import ConfigError, RaysentError, did_you_mean
+from raysent.sweeps.space.constraints import evaluate_constraint, parse_constraint
 from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, Limits
 from raysent.training.run import RunConfig
 
@@ -305,9 +305,11 @@ def _origin(space: SearchSpace, params: Params, path: KeyPath) -> KeyPath:
 def _holds(space: SearchSpace, index: int, expression: str, values: dict[str, Any]) -> bool:
     """Evaluate one constraint over a run's values."""
     try:
-        return bool(simpleeval.EvalWithCompoundTypes(names=values).eval(expression))
-    except (simpleeval.InvalidExpression, SyntaxError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
-        reason = " ".join(str(error).split())
-        raise space.document.error(
-            ("constraints", str(index)), f"'{expression}' cannot be evaluated: {reason}"
-        ) from None
+        return evaluate_constraint(parse_constraint(expression), values)
+    except ConfigError as error:
+        reason = f"'{_short(expression)}' cannot be evaluated: {error}"
+        raise space.document.error(("constraints", str(index)), reason) from None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:97]}..."

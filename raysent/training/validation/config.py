@@ -69,9 +69,9 @@ class ValidationConfig(StrictModel):
         downstream: Tasks; adds `downstream`, the mean validation score of probes on the vectors, in percent.
     """
 
-    num_candidates: int = pydantic.Field(default=1000, ge=3)
-    num_sentences: int = pydantic.Field(default=10_000, ge=3)
-    context_size: int = pydantic.Field(default=1, ge=1)
+    num_candidates: int = pydantic.Field(default=1000, ge=3, le=1_000_000)
+    num_sentences: int = pydantic.Field(default=10_000, ge=3, le=1_000_000_000)
+    context_size: int = pydantic.Field(default=1, ge=1, le=1_000)
     seed: int = pydantic.Field(default=0, ge=0)
     sts: str | None = None
     similarity: PairsConfig | None = None
