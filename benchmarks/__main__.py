@@ -18,7 +18,16 @@ from pathlib import Path
 
 READS_TEXT = {"corpus", "decoding_step", "encoding", "peers", "precision", "training_step"}
 # These take long and need other data; run them by name.
-BY_NAME = {"every_space", "ensembles", "pooling", "training_efficiency", "validation_share", "weights"}
+BY_NAME = {
+    "claims",
+    "codes",
+    "ensembles",
+    "every_space",
+    "pooling",
+    "training_efficiency",
+    "validation_share",
+    "weights",
+}
 # Sizes that take at most a minute.
 SMALL = {
     "cost": ["--sweeps", "4"],

@@ -54,7 +54,7 @@ models:
 tables:
   "1":
     title: All
-    tasks: [CR]
+    tasks: [CR, MR]
     rows: {uni-QT: gru, combine: both, mean: mean, f: f, words: words, pooled: pooled, away: away}
 claims:
   first: {claim: a GRU is better, better: gru, worse: bag, tasks: [CR], seeds: 2}
@@ -92,7 +92,8 @@ def test_reproduce_makes_every_kind_of_model_and_evaluates_it(folder: Path):
     assert set(table.ours) == {"uni-QT", "combine", "mean", "f", "words", "pooled"}
     assert all(0 <= scores["CR"] <= 100 for scores in table.ours.values())
     assert table.skipped == {"away": f"needs text that nobody has ({folder / 'nowhere'})"}
-    assert table.reported["uni-QT"] == {"CR": 82.8}
+    assert table.reported["uni-QT"] == {"CR": 82.8, "MR": 77.2}
+    assert table.tasks == ("CR", "MR")
     assert read_json(folder / "out/results.json")["tables"]["1"]["ours"] == table.ours
     gru, both = (load(folder / "out/models" / name / "0") for name in ("gru", "both"))
     assert both.get_sentence_embedding_dimension() == gru.get_sentence_embedding_dimension() + 12

@@ -26,6 +26,7 @@ from raysent.data.vocabulary import (
     read_word_vectors,
 )
 from raysent.data.vocabulary import tokens as tokens_module
+from raysent.data.vocabulary import vectors as vectors_module
 from raysent.errors import ArtifactError, DataError
 
 WORDS = Vocabulary(["<pad>", "<unk>", "the", "cat", "sat", "."])
@@ -379,3 +380,42 @@ def test_corpus_vectors_need_as_many_words_as_dimensions(corpus):
     """The error names both numbers."""
     with pytest.raises(DataError, match="'ppmi' with 99 dimensions must have as many words; given 18"):
         corpus_word_vectors(corpus, dim=99, seed=0)
+
+
+@pytest.mark.parametrize("kind", ["vectors.txt", "vectors.bin"])
+def test_large_file_of_vectors_is_parsed_once(tmp_path, monkeypatch, kind):
+    """A second call reads the cache, with the same result for some words as for all; a changed file is parsed anew."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    values = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    names = [f"w{number}" for number in range(49)] + ["w3"]  # the first vector of a word counts
+    path = tmp_path / kind
+    if kind.endswith(".bin"):
+        lines = [f"{word} ".encode() + row.tobytes() for word, row in zip(names, values, strict=True)]
+        path.write_bytes(b"50 4\n" + b"".join(lines))
+    else:
+        path.write_text(
+            "".join(f"{w} {' '.join(map(repr, row.tolist()))}\n" for w, row in zip(names, values, strict=True))
+        )
+    plain = [read_word_vectors(path), read_word_vectors(path, words=["w7", "w3", "none"])]
+    monkeypatch.setattr(vectors_module, "_CACHED_BYTES", 0)
+    first = [read_word_vectors(path), read_word_vectors(path, words=["w7", "w3", "none"])]
+    monkeypatch.setattr(vectors_module, "_opened", lambda _: pytest.fail("parsed again"))
+    again = [read_word_vectors(path), read_word_vectors(path, words=["w7", "w3", "none"])]
+    for expected, *others in zip(plain, first, again, strict=True):
+        for found in others:
+            assert found.words == expected.words
+            np.testing.assert_array_equal(found.vectors, expected.vectors)
+    monkeypatch.undo()
+
+
+def test_large_file_of_vectors_names_the_line_of_a_mistake(tmp_path, monkeypatch):
+    """The error is that of a small file, and words of other lines can be read."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(vectors_module, "_CACHED_BYTES", 0)
+    path = tmp_path / "vectors.txt"
+    path.write_text("a 1 2\nb nan 1\nc 3 x\n")
+    with pytest.raises(DataError, match=r"vectors\.txt:3: must be a word and 2 numbers"):
+        read_word_vectors(path, words=["c"])
+    with pytest.raises(DataError, match=r"vectors\.txt:2: must hold finite numbers"):
+        read_word_vectors(path, words=["b"])
+    assert read_word_vectors(path, words=["a"]).words == ["a"]

@@ -13,7 +13,7 @@ from raysent.analysis.reported import MEASURE, reported_tables
 from raysent.ensembles.task_ensemble import score_methods
 from raysent.evaluation import Evaluator
 from raysent.evaluation.records import Record
-from raysent.evaluation.tasks import Task, resolve_tasks
+from raysent.evaluation.tasks import Task, find_task, resolve_tasks
 from raysent.reproduction.files import ClaimEntry, PaperFile, TableEntry
 from raysent.reproduction.making import Graph
 
@@ -106,7 +106,7 @@ class Scores:
 
     def present(self, names: Sequence[str]) -> list[str]:
         """Return the names of the tasks whose files exist."""
-        return [task.name for task in self.tasks(names) if task.is_present(self._senteval)]
+        return [task.name for task in map(find_task, names) if task.is_present(self._senteval)]
 
 
 def _test(result: object) -> float:

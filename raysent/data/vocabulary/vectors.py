@@ -1,6 +1,7 @@
 """Files of pretrained word vectors: GloVe or word2vec text, fastText ``.vec``, word2vec ``.bin``, each also ``.gz``.
 
-Files are streamed, and only the requested words are kept.
+Files are streamed, and only the requested words are kept. A large file is parsed once: its vectors then lie in the
+cache, memory-mapped, so that the next run reads the rows of its words alone.
 """
 
 from __future__ import annotations
@@ -8,16 +9,21 @@ from __future__ import annotations
 import contextlib
 import gzip
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple, NoReturn
 
+import filelock
 import numpy as np
 
 from raysent.errors import DataError
+from raysent.storage import atomic_write, cache_folder, content_key, storage_errors, write_text
 
 _BLOCK_BYTES = 1 << 22
 _MAX_WORD_BYTES = 4_096
+# A smaller file is parsed in a few seconds at most.
+_CACHED_BYTES = 64 << 20
+_CACHE_FORMAT = 1
 _MAX_DIGITS = 18
 _MAX_DIM = 1 << 20
 
@@ -35,7 +41,7 @@ class WordVectors(NamedTuple):
 
 
 def read_word_vectors(path: str | Path, *, words: Collection[str] | None = None) -> WordVectors:
-    """Read the vectors of some words, or of all.
+    """Read the vectors of some words, or of all; those of a large file from the cache, which the first call fills.
 
     A text file may start with a line of two numbers (words, dimensions); ``.bin`` is word2vec's binary format. If a
     word occurs twice, its first vector is used.
@@ -49,7 +55,18 @@ def read_word_vectors(path: str | Path, *, words: Collection[str] | None = None)
     """
     path = Path(path)
     wanted = None if words is None else frozenset(words)
-    read = _read_binary if path.name.removesuffix(".gz").endswith(".bin") else _read_text
+    cached = _cached(path)
+    if cached is not None:
+        found = cached if wanted is None else _rows_of(cached, wanted)
+        # The file itself is read again to name the place of a wrong value.
+        if found.words and np.isfinite(found.vectors).all():
+            return found
+    return _streamed(path, wanted)
+
+
+def _streamed(path: Path, wanted: frozenset[str] | None) -> WordVectors:
+    """Return the vectors of the wanted words, read from the file."""
+    read = _reader_of(path)
     kept: dict[str, np.ndarray] = {}
     with _opened(path) as stream:
         for where, word, vector in read(path, stream, wanted):
@@ -60,6 +77,63 @@ def read_word_vectors(path: str | Path, *, words: Collection[str] | None = None)
         what = "vectors of the requested words" if wanted is not None else "vectors"
         raise DataError(f"{path}: must hold {what}; given none; check case and format")
     return WordVectors(list(kept), np.stack(list(kept.values())))
+
+
+def _rows_of(vectors: WordVectors, wanted: frozenset[str]) -> WordVectors:
+    """Return the wanted words and their vectors, in the order of the file."""
+    rows = [row for row, word in enumerate(vectors.words) if word in wanted]
+    return WordVectors([vectors.words[row] for row in rows], np.array(vectors.vectors[rows]))
+
+
+def _cached(path: Path) -> WordVectors | None:
+    """Return all vectors of a large file, memory-mapped, or None if it is small or cannot be parsed as a whole."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    if about.st_size < _CACHED_BYTES:
+        return None
+    key = content_key(_CACHE_FORMAT, str(path.resolve()), about.st_size, about.st_mtime_ns)
+    folder = cache_folder() / "vectors"
+    words_file, values_file = folder / f"{key}.txt", folder / f"{key}.npy"
+    with storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        # The workers of a node need the same file at once: one parses it, the others wait.
+        with filelock.FileLock(folder / f"{key}.lock"):
+            # The words come last, and mark the values as complete.
+            if not words_file.is_file() and not _parse(path, words_file, values_file):
+                return None
+        words = words_file.read_text(encoding="utf-8").split("\n")
+        return WordVectors(words, np.load(values_file, mmap_mode="c", allow_pickle=False))
+
+
+def _parse(path: Path, words_file: Path, values_file: Path) -> bool:
+    """Write all words of a file and their vectors [words, dim]; returns False if a line is malformed."""
+    words: dict[str, None] = {}
+    rows = values_file.with_suffix(".rows")
+    dim = 0
+    try:
+        with _opened(path) as stream, rows.open("wb") as out:
+            for _, word, vector in _reader_of(path)(path, stream, None):
+                if word not in words and "\n" not in word:
+                    words[word], dim = None, len(vector)
+                    out.write(vector.astype(np.float32).tobytes())
+        if not words:
+            return False
+        values = np.memmap(rows, dtype=np.float32, mode="r", shape=(len(words), dim))
+        with atomic_write(values_file) as temporary, temporary.open("wb") as file:
+            np.save(file, values)
+        write_text(words_file, "\n".join(words))
+    except DataError:  # reading the wanted words alone may still succeed, and names the line if not
+        return False
+    finally:
+        rows.unlink(missing_ok=True)
+    return True
+
+
+def _reader_of(path: Path) -> Callable[[Path, IO[bytes], frozenset[str] | None], Iterator[tuple[str, str, np.ndarray]]]:
+    """Return the function that reads a file of this name."""
+    return _read_binary if path.name.removesuffix(".gz").endswith(".bin") else _read_text
 
 
 @contextlib.contextmanager
