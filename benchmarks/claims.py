@@ -16,7 +16,9 @@ HEAD = """# The papers' claims
 
 Each arm is trained at scale `small` of `papers/*.yaml`, on the same seeds and for equal steps. A verdict is the sign of
 the 95 % interval (Student's t over seeds) of the paired differences of mean test scores, in points; a similarity task's
-score is Pearson's correlation times 100. "Refuted" is said of this size alone. Written by `python -m benchmarks.claims`.
+score is Pearson's correlation times 100. "Refuted" is said of this size alone.
+
+Written by `python -m benchmarks.claims`.
 
 """
 
