@@ -13,7 +13,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,14 +26,27 @@ from raysent.cluster.fleet import list_machines, make_fleet
 from raysent.cluster.prices import LiveSpot
 from raysent.config import Document, Override
 from raysent.data.text_files import read_lines
-from raysent.ensembles import CostLimits, Ensemble, EnsembleResult, combine, load_ensemble
+from raysent.ensembles import (
+    DEFAULT_SIZES,
+    CostLimits,
+    Ensemble,
+    EnsembleResult,
+    LabelCurve,
+    combine,
+    label_curve,
+    load_ensemble,
+    read_curves,
+    write_curves,
+)
 from raysent.ensembles import default_folder as ensemble_folder
 from raysent.errors import ArtifactError, BudgetError, ConfigError, RaysentError, TrainingError, did_you_mean
+from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.evaluate import Evaluator, Job, MapJobs, Result, run_job
 from raysent.evaluation.members import Model, model_folder
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.records import SIMILARITY, AnyScore, Score, read_scores
+from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
 from raysent.kernels.hamming import pack_bits
 from raysent.live import EventLines, SweepView, is_submitted
@@ -106,6 +119,7 @@ __all__ = [
     "ensemble",
     "evaluate",
     "evaluate_models",
+    "label_curves",
     "load",
     "map_jobs",
     "metric_values",
@@ -133,11 +147,13 @@ class SweepEvaluation:
         result: The ensemble of the best trials and its scores; None if no trial has a model, or no task is wanted.
         report: The report's file.
         stopped: Why evaluation stopped early; empty if it did not.
+        curves: Scores against the number of labels, if they are wanted.
     """
 
     result: EnsembleResult | None
     report: Path
     stopped: str = ""
+    curves: tuple[LabelCurve, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -429,6 +445,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     data: str | Path | None = None,
     tasks: Sequence[str | Task] | None = None,
     metric: str | Task | None = None,
+    labels: Sequence[int | str] = (),
     address: str | None = None,
     progress: bool = True,
     listeners: Iterable[Listener] = (),
@@ -447,6 +464,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             are there.
         metric: What to rank trials by: a metric, or a task, which means the mean validation score of probes on it; by
             default the space's.
+        labels: Numbers of labels at which the best trials, their ensemble and baselines are also scored at the end.
         address: A running Ray cluster; by default this machine.
         progress: Whether to show progress on standard error.
         listeners: Called with each event of the journal as it is written.
@@ -468,7 +486,10 @@ def sweep(  # noqa: PLR0913 - the options of the command
         checked = with_absolute_paths(checked)
     chosen = _tasks(checked, tasks, data, progress=progress)
     folder = _run_folder(run, checked.name)
-    options = {"data": None if data is None else str(Path(data).resolve()), "tasks": [task.spec for task in chosen]}
+    options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
+    options["tasks"] = [task.spec for task in chosen]
+    if labels:
+        options["labels"] = list(labels)
     record = SweepRecord(checked, seed, ["raysent", *sys.argv[1:]], address, options)
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1) if address is None else None
     with ProgressLines(is_quiet=not progress) as bar, _view(checked, progress=progress) as view:
@@ -626,6 +647,7 @@ def evaluate(  # noqa: PLR0913 - as above
     protocol: str = "fast",
     config: str | None = None,
     output: str | Path | None = None,
+    baselines: bool = False,
     processes: int | None = None,
     address: str | None = None,
     progress: bool = True,
@@ -642,6 +664,8 @@ def evaluate(  # noqa: PLR0913 - as above
         config: A configuration of the protocol, such as ``prototyping``.
         output: Folder of the records, which are read instead of made again; by default ``evaluation/`` of the first
             model's folder.
+        baselines: Whether to also evaluate what every model should beat: `tfidf`, the mean of the first model's word
+            vectors, that model at its start, and random word vectors.
         processes: Evaluate so many models and tasks at the same time.
         address: Evaluate on a running Ray cluster.
         progress: Whether to show progress on standard error.
@@ -661,6 +685,7 @@ def evaluate(  # noqa: PLR0913 - as above
             data=None if data is None else Path(data),
             protocol=protocol_name(protocol, config),
             output=None if output is None else Path(output),
+            baselines=baselines,
             map_jobs=map_jobs(processes, address),
             progress=progress,
         )
@@ -674,6 +699,7 @@ def evaluate_models(
     data: Path | None = None,
     protocol: str = "fast",
     output: Path | None = None,
+    baselines: bool = False,
     map_jobs: MapJobs | None = None,
     progress: bool = True,
 ) -> list[AnyScore]:
@@ -682,6 +708,8 @@ def evaluate_models(
     chosen = resolve_tasks(tasks, data)
     if progress:
         print_remarks(chosen)
+    if baselines:
+        models = [*models, *(one.path for one in baselines_of(expand_names(models)))]
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
         return Evaluator(folder, data, protocol, progress=bar, map_jobs=map_jobs).evaluate(models, chosen)
 
@@ -827,6 +855,51 @@ def plan_reproduction(
     found = read_paper(paper)
     wanted = wanted_models(found, tables=tables, claims=claims)
     return estimate(found, wanted, scale=scale, data=Path(data))
+
+
+def label_curves(
+    models: Model | Sequence[Model],
+    *,
+    labels: Sequence[int | str] = DEFAULT_SIZES,
+    tasks: Sequence[str | Task] | None = None,
+    data: str | Path | None = None,
+    method: str = "validation",
+    baselines: bool = True,
+    output: str | Path | None = None,
+    progress: bool = True,
+) -> list[LabelCurve]:
+    """Score models, baselines and their ensembles against the number of labels, and keep the scores.
+
+    Args:
+        models: As for `evaluate`; two or more are also combined.
+        labels: Numbers of labels, or ``all``.
+        tasks: As for `evaluate`; only tasks with classes have curves.
+        data: Folder of task files in SentEval's layout.
+        method: How members are combined; as for `ensemble`.
+        baselines: Whether to score baselines too.
+        output: Folder that gets ``label_curves/``; by default the first model's folder.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        One curve for each task; its `sentence` says from how many labels on which model is best.
+
+    Raises:
+        RaysentError: If an argument is wrong, or files are missing or wrong.
+    """
+    named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
+    data_dir = None if data is None else Path(data)
+    chosen = resolve_tasks(tasks, data_dir, scorings={"accuracy"})
+    folder = Path(output) if output is not None else scores_folder(named)
+    members = expand_names(named)
+    others = baselines_of(members) if baselines else []
+    curves = []
+    with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+        for task in chosen:
+            rows = task.load(data_dir)
+            assert isinstance(rows, TaskData)
+            curves.append(label_curve(rows, members, others, sizes=labels, method=method, progress=bar))
+    write_curves(folder, curves)
+    return curves
 
 
 def encode_file(  # noqa: PLR0913 - as above
@@ -1102,10 +1175,28 @@ def _evaluate_best(ended: Sweep, *, check_budget: CheckBudget, progress: bool) -
                     data_dir=None if options.get("data") is None else Path(options["data"]),
                     progress=on_progress,
                 )
+                if options.get("labels"):
+                    _write_label_curves(ended, result, options, on_progress)
             except BudgetError as error:
                 run = shlex.quote(address_of(ended.folder))
                 stopped = f"{error}; raise it with 'raysent resume {run} --budget …'"
-    return SweepEvaluation(result, write_report(ended.folder), stopped)
+    return SweepEvaluation(result, write_report(ended.folder), stopped, tuple(read_curves(ended.folder)))
+
+
+def _write_label_curves(
+    ended: Sweep, result: EnsembleResult, options: Mapping[str, Any], progress: Callable[[str, int, int], None]
+) -> None:
+    """Write the members' scores against the number of labels into a sweep's folder, for tasks with classes."""
+    data = None if options.get("data") is None else Path(options["data"])
+    sizes = options["labels"]
+    members = expand_names([trial_folder(ended.folder, int(name)) for name in result.members if name.isdigit()])
+    others = baselines_of(members)
+    curves = []
+    for task in resolve_tasks(options.get("tasks"), data, scorings=PROBED, default={"accuracy"}):
+        rows = task.load(data)
+        if isinstance(rows, TaskData) and not rows.is_scored:
+            curves.append(label_curve(rows, members, others, sizes=sizes, progress=progress))
+    write_curves(ended.folder, curves)
 
 
 def _check_free(folder: Path, config: RunConfig) -> None:

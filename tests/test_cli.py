@@ -135,9 +135,15 @@ def test_space_schema_is_one_json_object_that_knows_the_models(raysent_):
 
 def test_sweep_dry_run_says_what_would_be_done_and_makes_no_run(raysent_, place):
     """Trials, corpus, tasks and domains; the run folder is not made."""
-    ran = raysent_("sweep", "space.yaml", "--dry-run", "--run", "out", "--tasks", "docs-order", "--time", "30m")
+    ran = raysent_("sweep", "space.yaml", "--dry-run", "--run", "out", "--tasks", "docs-neighbours", "--time", "30m")
     assert (ran.code, ran.err) == (0, "")
-    for text in ("4 trials, at most 30m", "into out", "text.txt: 270 sentences", "tasks: docs-order", "false, true"):
+    for text in (
+        "4 trials, at most 30m",
+        "into out",
+        "text.txt: 270 sentences",
+        "tasks: docs-neighbours",
+        "false, true",
+    ):
         assert text in ran.out
     assert not (place / "out").exists()
 

@@ -69,7 +69,9 @@ def test_downstream_is_the_mean_validation_score_of_probes(tmp_path: Path):
     data = sample_rows(load_task("docs-library"), max_rows=200)
     by_hand = fit_probe(task_features(load(tmp_path / "run"), data), data).validation
     assert outcome.metrics["downstream"] == pytest.approx(by_hand, abs=1e-6)
-    hashes = {Downstream(DownstreamConfig(tasks=[name], max_rows=200)).hash for name in ("docs-library", "docs-order")}
+    hashes = {
+        Downstream(DownstreamConfig(tasks=[name], max_rows=200)).hash for name in ("docs-library", "docs-neighbours")
+    }
     assert len(hashes) == 2
 
 

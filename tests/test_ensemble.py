@@ -211,7 +211,7 @@ def test_result_of_version_0_1_is_read(tmp_path):
     result = read_result(tmp_path)
     assert json.loads(result.model_dump_json()) == EARLIER
     assert result.choices[0].fronts == ("encode_ms",)
-    assert result.tasks["docs-order"].scores["a"].reliability[0].accuracy == 0.5
+    assert result.tasks["docs-neighbours"].scores["a"].reliability[0].accuracy == 0.5
     path.write_text(json.dumps({name: value for name, value in EARLIER.items() if name != "costs"}))
     with pytest.raises(ArtifactError, match=r"ensemble.json: not an ensemble of this version of raysent \(costs: "):
         read_result(tmp_path)
@@ -250,7 +250,7 @@ EARLIER = {
         }
     ],
     "tasks": {
-        "docs-order": {
+        "docs-neighbours": {
             "weights": {"a": 0.75, "hash:8": 0.25},
             "fold_weights": [[0.75, 0.25]],
             "is_replaced": False,
@@ -420,12 +420,12 @@ def test_combine_refuses_the_folder_of_a_model(tmp_path, file):
 def test_combine_uses_records_in_the_members_folders(tmp_path, monkeypatch):
     """What was evaluated in a model's folder is copied, not evaluated again."""
     fit_model(tiny_run(tmp_path), tmp_path / "a")
-    first = Evaluator(tmp_path / "a/evaluation").records(expand([tmp_path / "a"]), ["docs-order"])
+    first = Evaluator(tmp_path / "a/evaluation").records(expand([tmp_path / "a"]), ["docs-neighbours"])
     monkeypatch.setattr(evaluate, "run_job", Mock(side_effect=AssertionError("evaluated again")))
-    result = combine([tmp_path / "a"], output=tmp_path / "both", tasks=["docs-order"])
+    result = combine([tmp_path / "a"], output=tmp_path / "both", tasks=["docs-neighbours"])
     (record,) = next(iter(first.values()))
-    assert result.tasks["docs-order"].keys == {"a": record.key}
-    assert model.load(tmp_path / "both").label_names("docs-order") == record.label_names
+    assert result.tasks["docs-neighbours"].keys == {"a": record.key}
+    assert model.load(tmp_path / "both").label_names("docs-neighbours") == record.label_names
 
 
 def test_combine_saves_members_in_memory(tmp_path):
@@ -433,7 +433,7 @@ def test_combine_saves_members_in_memory(tmp_path):
     fit_model(tiny_run(tmp_path), tmp_path / "a")
     encoder = model.load(tmp_path / "a")
     encoder.source = None
-    result = combine([encoder, "hash:4"], output=tmp_path / "both", tasks=["docs-order"])
+    result = combine([encoder, "hash:4"], output=tmp_path / "both", tasks=["docs-neighbours"])
     assert result.paths == {"SentenceModel": "members/SentenceModel", "hash:4": "hash:4"}
     (tmp_path / "both").rename(tmp_path / "moved")
     place = result.members.index("SentenceModel")
@@ -443,7 +443,7 @@ def test_combine_saves_members_in_memory(tmp_path):
         r"^models: an ensemble needs models that can be loaded again; given a HashEncoder in memory; name its folder"
     )
     with pytest.raises(ConfigError, match=message):
-        combine([HashEncoder(4)], output=tmp_path / "other", tasks=["docs-order"])
+        combine([HashEncoder(4)], output=tmp_path / "other", tasks=["docs-neighbours"])
 
 
 def test_default_folder_is_a_new_one_or_the_sweeps(tmp_path):

@@ -25,7 +25,7 @@ NOT_IN_SDIST = {".ci/run", ".gitattributes"}
 # A sweep of `quickstart` that does everything once, with next to nothing to train.
 TINY = [
     "--trials=1",
-    "--tasks=docs-order",
+    "--tasks=docs-neighbours",
     "--set=corpus.max_sentences=3000",
     "--set=vocabulary.size=500",
     "--set=encoder={type: gru, hidden_size: 8, embedding: {dim: 8}}",

@@ -60,7 +60,7 @@ def test_find_task_ignores_case_and_hyphens(name, expected):
     [
         ("TERC", r"^--tasks TERC: unknown task; did you mean 'TREC'\?$"),
         ("sts-17", r"^--tasks sts-17: unknown task; did you mean 'STS1\d'\?$"),
-        ("xyzzy", r"^--tasks xyzzy: unknown task; known: docs-library, docs-order, MR, CR.*STS-B, STS12, STS13"),
+        ("xyzzy", r"^--tasks xyzzy: unknown task; known: docs-library, docs-neighbours, MR, CR.*STS-B, STS12, STS13"),
     ],
 )
 def test_find_task_names_the_nearest_or_all(name, message):
@@ -100,13 +100,13 @@ def test_every_embedded_task_is_read_without_a_folder(task):
 
 def test_resolve_tasks_takes_tasks_beside_names():
     """A task that no registry knows, such as one made from a user's file, is taken as it is; each is taken once."""
-    data = documentation.order_rows(tasks.find_task("docs-order"), documents(), split_sizes=(60, 16, 16))
+    data = documentation.neighbour_rows(tasks.find_task("docs-neighbours"), documents(), split_sizes=(60, 16, 16))
     own = tasks.ProbeTask("reviews", reader=lambda task, data_dir: replace(data, task=task.name))
-    found = tasks.resolve_tasks(["docs-order", own, "DOCS_ORDER"])
-    assert [task.name for task in found] == ["docs-order", "reviews"]
+    found = tasks.resolve_tasks(["docs-neighbours", own, "DOCS_NEIGHBOURS"])
+    assert [task.name for task in found] == ["docs-neighbours", "reviews"]
     assert found[1].load().task == "reviews"
-    with pytest.raises(ConfigError, match="^--tasks docs-order: two different tasks have this name; rename one$"):
-        tasks.resolve_tasks(["docs-order", replace(own, name="docs-order")])
+    with pytest.raises(ConfigError, match="^--tasks docs-neighbours: two different tasks have this name; rename one$"):
+        tasks.resolve_tasks(["docs-neighbours", replace(own, name="docs-neighbours")])
 
 
 def test_read_lines_splits_on_newlines_only(tmp_path, small_counts):
@@ -224,7 +224,7 @@ def names(data_dir=None, **options) -> list[str]:
 
 def test_resolve_tasks_takes_those_present_by_default(tmp_path, small_counts):
     """With a folder, the tasks in it; without, the embedded ones; an empty folder is an error."""
-    assert names() == ["docs-library", "docs-order"]
+    assert names() == ["docs-library", "docs-neighbours"]
     with pytest.raises(DataError, match=r"no task found; it would hold MR/rt-polarity.pos"):
         names(tmp_path)
     write_two_files(tmp_path, b"a\nb\n", b"c\nd\ne\n")
@@ -274,18 +274,19 @@ def test_library_rows_need_two_libraries():
         documentation.library_rows(tasks.find_task("docs-library"), documents(num_libraries=1))
 
 
-def test_order_rows_swap_half_of_the_neighbours():
-    """Pairs are neighbors; half are swapped and have label 0; no module is in two splits."""
-    data = documentation.order_rows(tasks.find_task("docs-order"), documents(), split_sizes=(60, 16, 16))
-    assert data.kind == "order"
+def test_neighbour_rows_pair_half_of_the_sentences_with_another():
+    """Half of the pairs are neighbours; the others are of one library; no module is in two splits."""
+    data = documentation.neighbour_rows(tasks.find_task("docs-neighbours"), documents(), split_sizes=(60, 16, 16))
+    assert data.kind == "pair"
     assert [int(data.labels[rows].sum()) for rows in (data.train, data.validation, data.test)] == [30, 8, 8]
     for first, second, label in zip(*data.sentences, data.labels, strict=True):
-        gap = int(second.split()[1]) - int(first.split()[1])
-        assert gap == (1 if label else -1)
+        one, other = (sentence.split() for sentence in (first, second))
+        is_next = one[4] == other[4] and int(other[1]) - int(one[1]) == 1
+        assert (one[-1] == other[-1], is_next) == (True, bool(label))
     assert not modules_of(data, data.train) & modules_of(data, data.test)
 
 
-def test_order_rows_need_several_modules():
+def test_neighbour_rows_need_several_modules():
     """A single module cannot be split."""
-    with pytest.raises(DataError, match=r"^docs-order: needs neighboring sentences of several modules; found"):
-        documentation.order_rows(tasks.find_task("docs-order"), documents(num_libraries=1, num_modules=1))
+    with pytest.raises(DataError, match=r"^docs-neighbours: needs neighboring sentences of several modules; found"):
+        documentation.neighbour_rows(tasks.find_task("docs-neighbours"), documents(num_libraries=1, num_modules=1))

@@ -24,7 +24,7 @@ from raysent.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from raysent.ensembles import EnsembleResult, MemberCost, MemberSubset
+    from raysent.ensembles import EnsembleResult, LabelCurve, MemberCost, MemberSubset
     from raysent.evaluation import Costs, Score, SimilarityScore
 
 evaluate_app = typer.Typer()
@@ -32,6 +32,14 @@ data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_ma
 
 ProtocolOption = Annotated[
     str, typer.Option("--protocol", metavar="NAME", help="Evaluation protocol: fast, senteval or kiros.")
+]
+LabelsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--labels",
+        metavar="32,100,all",
+        help="Also score models, baselines and their ensembles with so many labels, on tasks with classes.",
+    ),
 ]
 ConfigOption = Annotated[
     str | None,
@@ -46,6 +54,14 @@ def evaluate(
     tasks: TasksOption = None,
     protocol: ProtocolOption = "fast",
     config: ConfigOption = None,
+    baselines: Annotated[
+        bool,
+        typer.Option(
+            "--baselines/--no-baselines",
+            help="Also evaluate TF-IDF, and of the first model its mean word vectors, its start, and random vectors.",
+        ),
+    ] = False,
+    labels: LabelsOption = None,
     reported: Annotated[
         bool, typer.Option("--reported", help="Also print what papers report on these tasks, one table per protocol.")
     ] = False,
@@ -71,9 +87,11 @@ def evaluate(
         tasks=split_names(tasks),
         data=data,
         protocol=name,
+        baselines=baselines,
         map_jobs=pipeline.map_jobs(processes, address),
         progress=not as_json,
     )
+    curves = [] if labels is None else _label_curves(models, labels, tasks=tasks, data=data, is_quiet=as_json)
     scores = [score for score in found if isinstance(score, Score)]
     similarities = [score for score in found if isinstance(score, SimilarityScore)]
     evaluated = list(dict.fromkeys([*(score.task for score in scores), *(score.task for score in similarities)]))
@@ -86,6 +104,7 @@ def evaluate(
                 "versions": library_versions(),
                 "results": [asdict(score) for score in scores],
                 "similarity": [asdict(score) for score in similarities],
+                **({"labels": [curve.model_dump(mode="json") for curve in curves]} if labels is not None else {}),
                 **({"reported": _reported_values(evaluated)} if reported else {}),
             }
         )
@@ -97,6 +116,7 @@ def evaluate(
     if similarities:
         results.print()
         _print_similarities(similarities)
+    print_curves(curves)
     if reported:
         _print_reported(evaluated)
 
@@ -137,6 +157,7 @@ def ensemble(
     join_vectors: Annotated[
         bool, typer.Option("--join-vectors", help="Also score a probe on all members' vectors, joined and averaged.")
     ] = False,
+    labels: LabelsOption = None,
     protocol: ProtocolOption = "fast",
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -161,10 +182,23 @@ def ensemble(
         config=config,
         progress=not as_json,
     )
+    curves = []
+    if labels is not None:
+        curves = _label_curves(
+            models,
+            labels,
+            tasks=tasks,
+            data=data,
+            method="validation" if method == "all" else method,
+            output=made.folder,
+            is_quiet=as_json,
+        )
     if as_json:
-        print_json(ensemble_values(made.result, made.folder))
+        values = ensemble_values(made.result, made.folder)
+        print_json(values | ({"labels": [one.model_dump(mode="json") for one in curves]} if curves else {}))
         return
     print_ensemble(made.result)
+    print_curves(curves)
     _print_methods(made.result)
     _print_costs(made.result)
     results.print(f"ensemble: {made.folder}", soft_wrap=True)
@@ -205,6 +239,30 @@ def data_check(
         if one.status != "complete":
             results.print(f"{one.task}: {one.problem}; published at {one.source}", soft_wrap=True)
     raise typer.Exit(status)
+
+
+def _label_curves(
+    models: Sequence[str], labels: str, *, tasks: list[str] | None, is_quiet: bool, **options: Any
+) -> list[LabelCurve]:
+    """Return the scores against the number of labels."""
+    from raysent import pipeline
+    from raysent.ensembles import parse_sizes
+
+    return pipeline.label_curves(
+        models, labels=parse_sizes(labels), tasks=split_names(tasks), progress=not is_quiet, **options
+    )
+
+
+def print_curves(curves: Sequence[LabelCurve]) -> None:
+    """Print scores against the number of labels, a table for each task, and what they say."""
+    for curve in curves:
+        results.print()
+        rows = [
+            (name, *(_with_interval(point.value, point.interval) for point in one.points))
+            for name, one in curve.curves.items()
+        ]
+        print_table([f"{curve.task}, by number of labels", *(f"{size:,}" for size in curve.sizes)], rows)
+        results.print(curve.sentence, soft_wrap=True)
 
 
 def _print_scores(scores: Sequence[Score]) -> None:

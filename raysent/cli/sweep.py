@@ -16,7 +16,7 @@ import raysent
 from raysent.cli import console
 from raysent.cli.console import format_duration, format_value, messages, print_json, print_table, results
 from raysent.cli.cost import print_estimate
-from raysent.cli.evaluate import ensemble_values, print_ensemble
+from raysent.cli.evaluate import LabelsOption, ensemble_values, print_curves, print_ensemble
 from raysent.cli.options import (
     AddressOption,
     BudgetOption,
@@ -91,6 +91,7 @@ def sweep(
             help="Rank trials by this metric, or by validation on this task: a name or an own table.",
         ),
     ] = None,
+    labels: LabelsOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -130,7 +131,14 @@ def sweep(
             return
         typer.confirm("Start?", default=True, abort=True, err=True)
     ended = raysent.sweep(
-        checked, run=run, seed=seed or 0, data=data, tasks=names, address=address, progress=not as_json
+        checked,
+        run=run,
+        seed=seed or 0,
+        data=data,
+        tasks=names,
+        labels=[] if labels is None else _sizes(labels),
+        address=address,
+        progress=not as_json,
     )
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
 
@@ -241,6 +249,13 @@ def space_schema() -> None:
     from raysent.sweeps.space import schema
 
     typer.echo(json.dumps(schema(), indent=2, ensure_ascii=False))
+
+
+def _sizes(labels: str) -> list[int | str]:
+    """Return the numbers of labels that `--labels` lists."""
+    from raysent.ensembles import parse_sizes
+
+    return parse_sizes(labels)
 
 
 def _metric_settings(metric: str | None, data: Path | None) -> list[str]:
@@ -382,6 +397,7 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
         else:
             results.print()
             print_ensemble(evaluation.result)
+            print_curves(evaluation.curves)
         results.print(f"\nreport: {evaluation.report}", soft_wrap=True)
     if not any(trial.reports for trial in trials):
         why = ended.closed or "every trial failed before its first report"

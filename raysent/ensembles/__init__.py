@@ -20,6 +20,7 @@ subsets.py          costs, and the front of score against cost
 representations.py  probes on members' joined vectors
 result.py           ensemble.json
 combine.py          all of it, for models on several tasks
+label_curves.py     scores against the number of labels
 ensemble.py         the saved ensemble as an encoder
 """
 
@@ -29,6 +30,14 @@ from raysent.ensembles.combination import Combination, linear_pool, pool
 from raysent.ensembles.combine import ALL, combine, default_folder
 from raysent.ensembles.cross_fitting import CrossFitted, cross_fit
 from raysent.ensembles.ensemble import Ensemble, load_ensemble
+from raysent.ensembles.label_curves import (
+    DEFAULT_SIZES,
+    LabelCurve,
+    label_curve,
+    parse_sizes,
+    read_curves,
+    write_curves,
+)
 from raysent.ensembles.methods import METHODS, EnsembleMethod, FittedMethod, check_method, fit
 from raysent.ensembles.predictions import MemberPredictions, Targets
 from raysent.ensembles.result import ENSEMBLE, EnsembleResult, read_result
@@ -38,6 +47,7 @@ from raysent.storage.layout import ENSEMBLE_FILE
 
 __all__ = [
     "ALL",
+    "DEFAULT_SIZES",
     "ENSEMBLE",
     "METHODS",
     "Combination",
@@ -47,6 +57,7 @@ __all__ = [
     "EnsembleMethod",
     "EnsembleResult",
     "FittedMethod",
+    "LabelCurve",
     "MemberCost",
     "MemberPredictions",
     "MemberSubset",
@@ -56,11 +67,15 @@ __all__ = [
     "cross_fit",
     "default_folder",
     "fit",
+    "label_curve",
     "linear_pool",
     "load_ensemble",
+    "parse_sizes",
     "pool",
+    "read_curves",
     "read_result",
     "total_cost",
+    "write_curves",
 ]
 
 register_loader(ENSEMBLE_FILE, load_ensemble)

@@ -1,8 +1,9 @@
 """Tasks made of the documentation that is installed with raysent. In: nothing. Out: `TaskData`.
 
-`docs-library`: which library does a sentence document? `docs-order`: are two neighboring sentences in their order, or
-swapped? Both are split by module, so that no module is in two splits. They are the same every time on one machine;
-other versions of the libraries may give other rows, which the row hash shows.
+`docs-library`: which library does a sentence document? `docs-neighbours`: is the second sentence the one after the
+first, or one of another place in the same library's documentation? Both are split by module, so that no module is in
+two splits. They are the same every time on one machine; other versions of the libraries may give other rows, which the
+row hash shows.
 
 An encoder trained on the corpus `docs` has seen these sentences, though not their labels. Scores compare such encoders
 with each other, not with an encoder trained on other text.
@@ -38,10 +39,10 @@ def read_library(task: Task, data_dir: Path | None) -> TaskData:
     return library_rows(task, docs_documents())
 
 
-def read_order(task: Task, data_dir: Path | None) -> TaskData:
-    """Read `docs-order` from the documentation on this machine."""
+def read_neighbours(task: Task, data_dir: Path | None) -> TaskData:
+    """Read `docs-neighbours` from the documentation on this machine."""
     del data_dir
-    return order_rows(task, docs_documents())
+    return neighbour_rows(task, docs_documents())
 
 
 def library_rows(
@@ -76,38 +77,51 @@ def library_rows(
     return _task_data(task, "sentence", parts, tuple(libraries))
 
 
-def order_rows(
+def neighbour_rows(
     task: Task, documents: Iterable[DocsDocument], *, split_sizes: Sequence[int] = SPLIT_SIZES, seed: int = SEED
 ) -> TaskData:
-    """Return neighboring sentences, half of them swapped, split by module; no sentence is in two pairs.
+    """Return pairs of sentences, half of them neighbours, split by module; no sentence is in two pairs.
+
+    The other half pair a sentence with one that follows another sentence of the same library.
 
     Args:
         task: The task.
         documents: The documentation.
         split_sizes: Maximum rows of train, validation and test.
-        seed: Chooses modules, pairs and which are swapped.
+        seed: Chooses modules, pairs and which are neighbours.
 
     Raises:
         DataError: If there are too few pairs for three splits.
     """
     generator = np.random.default_rng(seed)
-    pairs: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    pairs: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     seen: set[str] = set()
     for document in documents:
         for first, second in zip(document.sentences[::2], document.sentences[1::2], strict=False):
             if first == second or first in seen or second in seen or min(_words(first), _words(second)) < MIN_WORDS:
                 continue
             seen.update((first, second))
-            pairs[f"{document.library} {document.module}"].append((first, second))
+            pairs[f"{document.library} {document.module}"].append((document.library, first, second))
     splits = _split_by_module(dict(pairs), split_sizes, generator)
     if min(map(len, splits)) < 2:
         raise DataError(f"{task.name}: needs neighboring sentences of several modules; found {len(seen) // 2} pairs")
-    parts: list[list[Row]] = []
-    for split in splits:
-        swaps = generator.permutation(np.arange(len(split)) % 2).tolist()
-        rows = zip(split, swaps, strict=True)
-        parts.append([((pair[1], pair[0]) if swap else pair, 1 - swap) for pair, swap in rows])
-    return _task_data(task, "order", parts, ("swapped", "in order"))
+    parts = [_half_apart(split, generator) for split in splits]
+    return _task_data(task, "pair", parts, ("apart", "neighbours"))
+
+
+def _half_apart(pairs: list[tuple[str, str, str]], generator: np.random.Generator) -> list[Row]:
+    """Return pairs as rows; in half of them the second sentences of one library change places."""
+    is_kept = generator.permutation(np.arange(len(pairs)) % 2).tolist()
+    rows: list[Row] = [((first, second), 1) for (_, first, second), kept in zip(pairs, is_kept, strict=True) if kept]
+    apart: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for (library, first, second), kept in zip(pairs, is_kept, strict=True):
+        if not kept:
+            apart[library].append((first, second))
+    for found in apart.values():
+        # A library's only pair would stay together.
+        seconds = [second for _, second in found[1:] + found[:1]] if len(found) > 1 else []
+        rows += [((first, second), 0) for (first, _), second in zip(found, seconds, strict=False)]
+    return [rows[place] for place in generator.permutation(len(rows))]
 
 
 def _distinct_sentences(documents: Iterable[DocsDocument]) -> dict[str, dict[str, list[str]]]:
@@ -167,5 +181,5 @@ def _words(sentence: str) -> int:
 
 TASKS = {
     "docs-library": ProbeTask("docs-library", reader=read_library),
-    "docs-order": ProbeTask("docs-order", reader=read_order),
+    "docs-neighbours": ProbeTask("docs-neighbours", reader=read_neighbours),
 }

@@ -1,0 +1,45 @@
+"""What any model should beat: the names of baselines that stand beside trained models.
+
+chance            the most frequent class
+tfidf             words weighted by TF-IDF, with logistic regression
+tfidf:chars       the same with parts of words
+words:PATH        the mean of the best model's own word vectors
+start:PATH        the best model before its first step
+words:start:PATH  the mean of its word vectors before its first step
+hash:DIM          the mean of random word vectors, of the best model's size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from raysent.errors import RaysentError
+from raysent.evaluation.members import Member, expand, model_folder
+from raysent.models import load as load_model
+
+CHANCE = "chance"
+LEXICAL = ("tfidf", "tfidf:chars")
+
+
+def baselines_of(members: Sequence[Member]) -> list[Member]:
+    """Return the baselines of models, without `chance`; those of a trained model are of the first that has a folder.
+
+    One whose files do not allow it, such as a start from word vectors that were counted from a corpus, is left out.
+    """
+    names = [*LEXICAL]
+    trained = next((one for one in members if one.encoder is None and model_folder(Path(one.path)) is not None), None)
+    if trained is not None:
+        dim = load_model(trained.path).get_sentence_embedding_dimension()
+        own = (f"words:{trained.path}", f"start:{trained.path}", f"words:start:{trained.path}")
+        names += [*(name for name in own if _can_load(name)), f"hash:{dim}"]
+    given = {member.path for member in members}
+    return expand([name for name in names if name not in given])
+
+
+def _can_load(name: str) -> bool:
+    try:
+        load_model(name)
+    except RaysentError:
+        return False
+    return True

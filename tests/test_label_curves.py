@@ -1,0 +1,67 @@
+"""Scores against the number of labels: shared nested draws, baselines, ensembles, and the files that keep them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raysent.ensembles import label_curve, parse_sizes, read_curves, write_curves
+from raysent.ensembles.label_curves import _draws
+from raysent.errors import ConfigError
+from raysent.evaluation.baselines import baselines_of
+from raysent.evaluation.members import expand
+from raysent.evaluation.task import TaskData
+from raysent.evaluation.task_files import OwnTask
+
+
+def rows(number: int = 240) -> TaskData:
+    """Return a task whose class one word shows."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(number) % 3
+    words = [["red", "tall"], ["blue", "short"], ["green", "wide"]]
+    texts = [f"a {generator.choice(words[one])} thing {row}" for row, one in enumerate(labels)]
+    data = OwnTask(pd.DataFrame({"text": texts, "label": [f"c{one}" for one in labels]}), name="own").load()
+    assert isinstance(data, TaskData)
+    return data
+
+
+def test_draws_are_stratified_and_nested():
+    """The smaller draw is the beginning of the larger one, and every class is in it."""
+    data = rows()
+    pool = np.arange(200)
+    for small, large in zip(_draws(data.labels, pool, 16), _draws(data.labels, pool, 64), strict=True):
+        assert np.array_equal(small, large[:16])
+        assert np.bincount(data.labels[small]).min() >= 5
+        assert len(set(large.tolist())) == 64
+
+
+def test_label_curve_scores_members_baselines_and_their_ensembles(tmp_path):
+    """Scores rise with labels, the words that decide are found, and the file is read back as it was."""
+    members = expand(["hash:40", "hash:60"])
+    others = baselines_of(members)
+    assert [one.name for one in others] == ["tfidf", "tfidf:chars"]
+    curve = label_curve(rows(), members, others, sizes=[16, 64, "all"])
+    assert curve.sizes == (16, 64, 168)
+    assert curve.num_draws == (5, 5, 1)
+    names = ["hash:40", "hash:60", "tfidf", "tfidf:chars", "ensemble", "ensemble + tfidf", "chance"]
+    assert list(curve.curves) == names
+    assert curve.curves["tfidf"].points[-1].value == 100.0
+    assert curve.chance == pytest.approx(100 / 3)
+    assert curve.curves["chance"].points[0].value == pytest.approx(100 / 3)
+    for one in curve.curves.values():
+        for point in one.points:
+            assert point.interval[0] <= point.value <= point.interval[1]
+    assert [one.size for one in curve.comparisons] == [16, 64, 168]
+    assert all(one.baseline.startswith("tfidf") for one in curve.comparisons)
+    assert curve.sentence.startswith("own: best is ")
+    write_curves(tmp_path, [curve])
+    assert read_curves(tmp_path) == [curve]
+
+
+@pytest.mark.parametrize("text", ["", "32,x", "4"])
+def test_parse_sizes_refuses_what_is_no_number_of_labels(text):
+    """One line names the option."""
+    with pytest.raises(ConfigError, match="^--labels"):
+        parse_sizes(text)
+    assert parse_sizes("32, 100,all") == [32, 100, "all"]
