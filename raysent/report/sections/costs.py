@@ -32,7 +32,7 @@ from raysent.report.figures import ACCENT, BAD, BEST, FAINT, QUIET, category_axi
 from raysent.report.run import Run
 from raysent.sweeps import Trial, schedulers
 
-# More points of a line, or bars, than these cannot be told apart, and make the page large.
+# More points of a line, or bars, than these cannot be distinguished, and make the page large.
 MAX_POINTS = 1000
 MAX_BARS = 40
 MAX_RUNGS = 8
