@@ -1,10 +1,10 @@
 """Train sentence encoders, search their hyperparameters across a cluster, and combine the best into ensembles.
 
-sweep = raysent.sweep("quick_thoughts", corpus="books/", trials=24)
-model = raysent.train("quick_thoughts", corpus="books/")
-scores = raysent.evaluate([model, "hash:50"], tasks=["MR", "TREC"])
-both = raysent.ensemble([model, "hash:50"], tasks=["TREC"])
-vectors = raysent.load("runs/one").encode(["A sentence."])
+>>> sweep = raysent.sweep("quick_thoughts", corpus="books/", trials=24)
+>>> model = raysent.train("quick_thoughts", corpus="books/")
+>>> scores = raysent.evaluate([model, "hash:50"], tasks=["MR", "TREC"])
+>>> both = raysent.ensemble([model, "hash:50"], tasks=["TREC"])
+>>> vectors = raysent.load("runs/one").encode(["A sentence."])
 """
 
 from __future__ import annotations
