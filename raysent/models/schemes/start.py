@@ -76,7 +76,7 @@ def _seed(folder: Path) -> int:
     """Return the seed of the training that wrote a model."""
     for place in (folder, folder.parent):
         if (place / RUN_FILE).is_file():
-            return int(read_json(place / RUN_FILE)["seed"])
+            return int(read_json(place / RUN_FILE)["config"]["seed"])
     raise ArtifactError(
         f"start:{address_of(folder)}: has no {RUN_FILE}, which holds its seed; name a training or a trial"
     )
