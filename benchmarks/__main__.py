@@ -23,6 +23,8 @@ BY_NAME = {
     "codes",
     "ensembles",
     "every_space",
+    "exports",
+    "server",
     "pooling",
     "training_efficiency",
     "validation_share",
