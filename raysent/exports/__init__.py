@@ -6,6 +6,7 @@
 - `check`: the comparison of a model with its export
 - `card`: the model card
 - `server`: vectors over HTTP
+- `mteb`: a model for the mteb package
 - `modeling_raysent`: the code that an export for sentence-transformers contains
 """
 

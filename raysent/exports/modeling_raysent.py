@@ -269,24 +269,25 @@ class Postprocessing(nn.Module):
 class Code(nn.Module):
     """Bits: 1 where a number, or its projection, is positive."""
 
-    def __init__(self, config: dict[str, Any], dim: int) -> None:
+    def __init__(self, method: str, dim: int, num_bits: int) -> None:
         super().__init__()
-        self.dim = config.get("bits", dim)
-        self.method = config["type"]
-        if self.method == "threshold":
+        self.method, self.dim = method, num_bits
+        if method == "threshold":
             self.thresholds = nn.Parameter(torch.empty(dim))
-        elif self.method == "autoencoder":
-            self.layer = nn.Linear(dim, self.dim)
+            return
+        self.center = nn.Parameter(torch.empty(dim))
+        if method == "autoencoder":
+            self.scale = nn.Parameter(torch.empty(()))
+            self.layer = nn.Linear(dim, num_bits)
         else:
-            self.weight = nn.Parameter(torch.empty(self.dim, dim))
-            self.center = nn.Parameter(torch.empty(dim))
+            self.weight = nn.Parameter(torch.empty(num_bits, dim))
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Return bits, 0 or 1 [batch, bits]."""
         if self.method == "threshold":
             logits = vectors - self.thresholds
         elif self.method == "autoencoder":
-            logits = self.layer(vectors)
+            logits = self.layer((vectors - self.center) / self.scale)
         else:
             logits = (vectors - self.center) @ self.weight.T
         return (logits > 0).to(vectors.dtype)
@@ -309,7 +310,8 @@ class Member(nn.Module):
             self.g = build_encoder(config["second_encoder"] or config["encoder"], num_words)
         dims = [dim for tower in self.towers for dim in tower.block_dims]
         self.postprocessing = Postprocessing(config["postprocessing"], dims)
-        self.code = Code(config["code"], self.postprocessing.dim) if config["code"] else None
+        method = config["code"] and config["code"]["type"]
+        self.code = Code(method, self.postprocessing.dim, about["num_bits"]) if method else None
         self.dim = self.postprocessing.dim if self.code is None else self.code.dim
         for name, source in about["shared"].items():
             parent, _, attribute = name.rpartition(".")

@@ -326,12 +326,14 @@ class _Graph:
         """Return a code's bits, 0 or 1 [batch, bits]."""
         if hasattr(code, "thresholds"):
             logits = self.add("Sub", vectors, self.constant(code.thresholds))
-        elif hasattr(code, "layer"):
-            product = self.add("MatMul", vectors, self.constant(code.layer.weight.T))
-            logits = self.add("Add", product, self.constant(code.layer.bias))
         else:
             centred = self.add("Sub", vectors, self.constant(code.center))
-            logits = self.add("MatMul", centred, self.constant(code.weight.T))
+            if hasattr(code, "layer"):
+                scaled = self.add("Div", centred, self.constant(code.scale))
+                product = self.add("MatMul", scaled, self.constant(code.layer.weight.T))
+                logits = self.add("Add", product, self.constant(code.layer.bias))
+            else:
+                logits = self.add("MatMul", centred, self.constant(code.weight.T))
         positive = self.add("Greater", logits, self.constant(np.float32(0)))
         return self.add("Cast", positive, to=self._float)
 

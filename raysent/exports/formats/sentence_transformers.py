@@ -117,5 +117,6 @@ def _about(model: SentenceModel) -> dict[str, Any]:
         **record._asdict(),
         "config": record.config.model_dump(mode="json"),
         "num_towers": len(model.towers),
+        "num_bits": model.num_bits,
         "shared": shared,
     }
