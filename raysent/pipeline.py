@@ -8,6 +8,7 @@ value raises a `RaysentError` with one line. Progress goes to standard error; `p
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import shlex
@@ -71,6 +72,8 @@ from raysent.sweeps import CheckBudget, Event, Listener, RecordedSweep, SweepRec
 from raysent.sweeps.driver import evaluation_budget
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
+from raysent.sweeps.integrity import check_run as check_files
+from raysent.sweeps.integrity import repair as repair_run
 from raysent.sweeps.journal_replay import Replayed
 from raysent.sweeps.journal_replay import replay as replay_sweep
 from raysent.sweeps.optuna_study import study_of
@@ -115,6 +118,7 @@ __all__ = [
     "components",
     "compose",
     "default_run_folder",
+    "doctor",
     "encode_file",
     "ensemble",
     "evaluate",
@@ -372,6 +376,25 @@ class Sweep:
         return resume(self.folder, **options)
 
 
+@dataclass(frozen=True)
+class RunHealth:
+    """What `doctor` found.
+
+    Attributes:
+        problems: The first bad line of each damaged file, as ``file:line: reason``; empty if all is well.
+        repaired: What was repaired, in words.
+        num_events: Events of the journal that can be read.
+        num_entries: Entries of the ledger that can be read.
+        spent_usd: What the sweep has spent, or at least has; None if that is unknown.
+    """
+
+    problems: tuple[str, ...]
+    repaired: tuple[str, ...]
+    num_events: int
+    num_entries: int
+    spent_usd: float | None
+
+
 _ENDINGS = ("session", "interrupted", "completed")
 
 
@@ -509,6 +532,7 @@ def resume(
     *,
     budget: str | None = None,
     deadline: str | None = None,
+    accept_versions: bool = False,
     progress: bool = True,
     listeners: Iterable[Listener] = (),
 ) -> Sweep:
@@ -520,26 +544,66 @@ def resume(
         run: The run folder.
         budget: Another budget, such as ``40usd``. What was spent counts.
         deadline: Another deadline, counted from the sweep's start.
+        accept_versions: Continue with versions of PyTorch, NumPy or Optuna that give other bits than the recorded.
         progress: Whether to show progress on standard error.
         listeners: Called with each event of the journal as it is written.
 
     Raises:
         RaysentError: If the folder holds no sweep, another process works on it, or its files are damaged.
     """
-    folder = open_folder(run)
+    folder = open_folder(run).absolute()
     recorded = read_sweep(folder)
+    origin = recorded.record.origin
+    # Relative paths of the space start from the folder in which the sweep was started.
+    with contextlib.chdir(origin if origin and Path(origin).is_dir() else Path.cwd()):
+        return _resumed(
+            recorded, budget, deadline, accept_versions=accept_versions, progress=progress, listeners=listeners
+        )
+
+
+def _resumed(
+    recorded: RecordedSweep,
+    budget: str | None,
+    deadline: str | None,
+    *,
+    accept_versions: bool,
+    progress: bool,
+    listeners: Iterable[Listener],
+) -> Sweep:
+    """Resume a sweep in the folder that it was started in."""
+    folder = recorded.folder
     limits = _overrides({"budget": budget, "deadline": deadline}, {})
     with ProgressLines(is_quiet=not progress) as bar, _view(recorded.space, progress=progress) as view:
         view.restore(recorded.events)
         resume_sweep(
             folder,
             limits=limits,
+            accept_versions=accept_versions,
             listener=partial(_distribute, [view.on_event, *listeners]),
             progress=bar,
             spot=_spot_prices(recorded.space),
             make_fleet=make_fleet,
         )
     return _evaluated(folder, progress=progress)
+
+
+def doctor(run: str | Path, *, repair: bool = False) -> RunHealth:
+    """Check the journal and the ledger of a sweep, and repair what can be repaired without loss.
+
+    Args:
+        run: The run folder.
+        repair: Whether to repair. Damaged files are kept beside the repaired ones.
+
+    Returns:
+        What is damaged, what was repaired, and what the sweep has spent.
+
+    Raises:
+        RaysentError: If the folder cannot be read; to repair, also if it is in a bucket or in use.
+    """
+    folder = open_folder(run)
+    repaired = repair_run(folder).repaired if repair else ()
+    found = check_files(folder)
+    return RunHealth(tuple(map(str, found.problems)), repaired, found.num_events, found.num_entries, found.spent_usd)
 
 
 def replay(run: str | Path) -> Replayed:

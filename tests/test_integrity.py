@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command import CommandLine
 
 from benchmarks import damage
 from raysent.errors import ArtifactError
 from raysent.storage import Lines
 from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, WRITTEN_FILE
-from raysent.sweeps import read_events
+from raysent.sweeps import load_record, read_events
 from raysent.sweeps.cost_tracker import read_ledger, spent_usd
 from raysent.sweeps.integrity import check_run, repair, verify_run
+from raysent.sweeps.record import check_versions, compare_versions
 
 VERSION_1 = Path(__file__).parent / "data" / "version_1"
 
@@ -24,6 +28,13 @@ def run(tmp_path) -> Path:
     """A run folder with the journal and the ledger of a sweep that has ended."""
     damage.write_sweep(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def raysent(monkeypatch, capsys, tmp_path):
+    """The command line in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return CommandLine(monkeypatch, capsys)
 
 
 def _problems(folder: Path) -> list[str]:
@@ -148,3 +159,45 @@ def test_refund_of_a_machine_is_its_charges_and_no_more(run):
 def spent_usd_of_first(run: Path) -> float:
     """Return the spending that the session wrote down."""
     return float(json.loads((run / WRITTEN_FILE).read_text())["spent_usd"])
+
+
+def test_doctor_says_what_is_damaged_and_repairs_it(run, raysent):
+    """Exit code 1 while damage is left; JSON has the same."""
+    path = run / JOURNAL_FILE
+    data = path.read_bytes()
+    path.write_bytes(data[:300] + bytes([data[300] ^ 1]) + data[301:])
+    found = raysent("doctor", str(run))
+    assert (found.code, "journal.jsonl:" in found.err) == (1, True)
+    found = raysent("doctor", str(run), "--repair", "--json")
+    values = json.loads(found.out)
+    assert (found.code, values["problems"], len(values["repaired"])) == (0, [], 1)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("present", "verdict"),
+    [
+        ({"torch": "2.3.0+cpu", "ray": "2.9.0"}, "same"),
+        ({"torch": "2.3.1+cpu", "ray": "2.10.0"}, "compatible"),
+        ({"torch": "2.4.0+cpu", "ray": "2.9.0"}, "different numerics"),
+        ({"torch": "2.3.0+cu121", "ray": "2.9.0"}, "different numerics"),
+    ],
+)
+def test_versions_are_compared_by_what_they_change(present, verdict):
+    """Another PyTorch gives other bits; another Ray does not."""
+    assert compare_versions({"torch": "2.3.0+cpu", "ray": "2.9.0"}, present)[0] == verdict
+
+
+def test_resume_with_other_numerics_is_refused_until_they_are_accepted(tmp_path):
+    """One line names the versions; accepted ones are recorded."""
+    for name in ("sweep.json", JOURNAL_FILE):
+        shutil.copy(VERSION_1 / "finished" / name, tmp_path)
+    record = load_record(tmp_path)
+    assert check_versions(tmp_path, record, is_accepted=False) is record
+    old = replace(record, versions={**record.versions, "torch": "1.0.0"})
+    with pytest.raises(
+        ArtifactError, match=r"torch 1.0.0 then, .* now: .*; install those versions, or resume with --acc"
+    ):
+        check_versions(tmp_path, old, is_accepted=False)
+    accepted = check_versions(tmp_path, old, is_accepted=True)
+    assert load_record(tmp_path).versions == accepted.versions != old.versions

@@ -150,6 +150,10 @@ def resume(
     deadline: DeadlineOption = None,
     cluster: ClusterOption = None,
     keep_cluster: KeepOption = False,
+    accept_versions: Annotated[
+        bool,
+        typer.Option("--accept-versions", help="Continue with versions of PyTorch, NumPy or Optuna that differ."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Resume an interrupted or killed sweep.
@@ -161,7 +165,7 @@ def resume(
         options = {"--budget": ("cost.budget", budget), "--deadline": ("cost.deadline", deadline)}
         limits = console.collect_overrides(options, [])
         _resume_on_cluster(run, cluster, limits, is_kept=keep_cluster, as_json=as_json)
-    ended = raysent.resume(run, budget=budget, deadline=deadline, progress=not as_json)
+    ended = raysent.resume(run, budget=budget, deadline=deadline, accept_versions=accept_versions, progress=not as_json)
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
 
 
@@ -183,6 +187,31 @@ def replay(run: RunArgument, as_json: JsonOption = False) -> None:
             f"{replayed.num_derived} events of {sessions} derived again from the journal: all the same", soft_wrap=True
         )
     raise typer.Exit(DIFFERS if replayed.difference else 0)
+
+
+@sweep_app.command()
+def doctor(
+    run: RunArgument,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired without loss.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a sweep's journal and ledger for damage.
+
+    Every line has a hash, and each file records how much of the other existed. --repair restores flipped bits, doubled
+    and moved lines, and recovers a ledger's spending from the journal; damaged files are kept. Exit code 1 if damage
+    is left.
+    """
+    found = raysent.doctor(run, repair=repair)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        for text in found.repaired:
+            results.print(f"repaired {text}", soft_wrap=True)
+        for text in found.problems:
+            messages.print(text, style="red", soft_wrap=True)
+        spent = "unknown" if found.spent_usd is None else f"{found.spent_usd:.2f} usd"
+        results.print(f"{found.num_events} events, {found.num_entries} ledger entries, spent {spent}", soft_wrap=True)
+    raise typer.Exit(DIFFERS if found.problems else 0)
 
 
 @sweep_app.command()

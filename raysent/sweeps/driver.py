@@ -32,7 +32,15 @@ from raysent.sweeps.journal_replay import budget_values
 from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
 from raysent.sweeps.preparation import Progress, prepare_space
 from raysent.sweeps.ray_tune import run_trials
-from raysent.sweeps.record import SweepRecord, change_limits, load_record, save_record, trial_folder, write_trials_table
+from raysent.sweeps.record import (
+    SweepRecord,
+    change_limits,
+    check_versions,
+    load_record,
+    save_record,
+    trial_folder,
+    write_trials_table,
+)
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trackers import make_trackers
 from raysent.sweeps.trial import ENDED, Trial
@@ -159,6 +167,7 @@ def resume(
     folder: Path,
     *,
     limits: Sequence[Override] = (),
+    accept_versions: bool = False,
     listener: Listener | None = None,
     progress: Progress | None = None,
     spot: SpotUsd | None = None,
@@ -169,6 +178,7 @@ def resume(
     Args:
         folder: The run folder.
         limits: Another budget or deadline, kept from now on; what was spent stays spent.
+        accept_versions: Continue with versions of other numerics, which are recorded from now on.
         listener: Hears every event of the journal as it is written.
         progress: Hears how far the preparation of the corpus is.
         spot: Tells spot prices of today; None where nobody does.
@@ -178,6 +188,7 @@ def resume(
         RaysentError: If the folder holds no sweep, another process is at work on it, or its files are damaged.
     """
     record = change_limits(folder, limits) if limits else load_record(folder)
+    record = check_versions(folder, record, is_accepted=accept_versions)
     prepare_space(record.space, progress=progress, is_local=record.address is None)
     return _sweep(record, folder, listener, spot, make_fleet)
 

@@ -265,7 +265,7 @@ def _driver_place(resources: Mapping[str, float]) -> dict[str, float]:
 
 @contextmanager
 def _signals_caught(interrupt: _Interrupt) -> Iterator[None]:
-    """Stop cleanly on the first Ctrl-C or SIGTERM, at once on the second; in the main thread, which alone gets them."""
+    """Stop cleanly on the first Ctrl-C, SIGTERM or closed terminal, at once on the second; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -275,7 +275,8 @@ def _signals_caught(interrupt: _Interrupt) -> Iterator[None]:
             raise KeyboardInterrupt
         interrupt.requested = True
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:

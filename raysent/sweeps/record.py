@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from raysent.config import UPGRADE, Document, Override
 from raysent.errors import ArtifactError
@@ -46,6 +46,7 @@ class SweepRecord:
         facts: What was found before the first trial: `corpus` and `pool`.
         versions: Package -> version that started it.
         source: The search-space file; empty where the space's own document names it.
+        origin: The folder that relative paths of the space start from; empty in files of version 0.1.
     """
 
     space: SearchSpace
@@ -57,6 +58,7 @@ class SweepRecord:
     facts: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=_versions)
     source: str = ""
+    origin: str = field(default_factory=lambda: str(Path.cwd()))
 
     def values(self) -> dict[str, Any]:
         """Return the values of `sweep.json`."""
@@ -74,6 +76,7 @@ class SweepRecord:
             "evaluation": self.evaluation or {},
             "started": self.started,
             "versions": dict(self.versions),
+            "origin": self.origin,
             **self.facts,
         }
 
@@ -110,11 +113,56 @@ def load_record(folder: Path) -> SweepRecord:
             {name: values[name] for name in _FACTS if name in values},
             values["versions"],
             values["source"],
+            values.get("origin", ""),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(
             f"{address_of(path)}: not whole ({type(error).__name__}: {error}); restore it or start the sweep again"
         ) from None
+
+
+# Packages whose other version gives other bits of weights and scores, or other proposals.
+_NUMERICS = ("torch", "numpy", "optuna")
+
+Verdict = Literal["same", "compatible", "different numerics"]
+
+
+def compare_versions(recorded: Mapping[str, str], present: Mapping[str, str]) -> tuple[Verdict, str]:
+    """Return whether a sweep can be continued with other versions as if they were the same, and what differs.
+
+    Another version of PyTorch, NumPy or Optuna, but for its last number, has different numerics. All other differences
+    are compatible.
+    """
+    differing = [name for name in recorded if present.get(name, recorded[name]) != recorded[name]]
+    numerics = [name for name in differing if name in _NUMERICS and _core(recorded[name]) != _core(present[name])]
+    text = ", ".join(f"{name} {recorded[name]} then, {present[name]} now" for name in numerics or differing)
+    return "different numerics" if numerics else "compatible" if differing else "same", text
+
+
+def check_versions(folder: Path, record: SweepRecord, *, is_accepted: bool) -> SweepRecord:
+    """Check that this installation continues a sweep with the same numerics; accepted versions replace the recorded.
+
+    Raises:
+        ArtifactError: With the versions that differ, unless they are accepted.
+    """
+    present = _versions()
+    verdict, difference = compare_versions(record.versions, present)
+    if verdict != "different numerics":
+        return record
+    if not is_accepted:
+        raise ArtifactError(
+            f"{address_of(folder)}: {difference}: trials would no longer be comparable to the last bit; install those "
+            "versions, or resume with --accept-versions"
+        )
+    changed = replace(record, versions=present)
+    save_record(folder, changed)
+    return changed
+
+
+def _core(version: str) -> tuple[list[str], str]:
+    """Return a version without its last number, and the build that it names, such as ``cpu``."""
+    numbers, _, build = version.partition("+")
+    return numbers.split(".")[:2], build
 
 
 def change_limits(folder: Path, limits: Sequence[Override]) -> SweepRecord:

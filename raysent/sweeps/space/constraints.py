@@ -117,7 +117,7 @@ def _check(node: ast.AST, *, depth: int) -> None:
 def _words(node: ast.AST) -> str:
     """Return what a part of an expression is called."""
     names = {ast.Call: "a call", ast.Lambda: "a function", ast.JoinedStr: "formatted text", ast.NamedExpr: "':='"}
-    return names.get(type(node), f"'{ast.unparse(node)[:40]}'")  # type: ignore[call-overload,no-any-return]
+    return names.get(type(node), f"'{ast.unparse(node)[:40]}'")
 
 
 def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:

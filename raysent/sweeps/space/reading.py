@@ -81,9 +81,7 @@ class SpaceFile(StrictModel):
     def _check_name(cls, name: str | None) -> str | None:
         """Check that the name is part of a folder's name and names no other folder."""
         if name is not None and re.fullmatch(r"\w[\w .+=-]{0,99}", name) is None:
-            raise ValueError(
-                f"must be letters, digits, spaces and any of _.+=-, and begin with no point; given {name!r}"
-            )
+            raise ValueError(f"must be letters, digits, spaces and _.+=-, and not begin with a point; given {name!r}")
         return name
 
 
