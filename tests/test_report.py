@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_folders import CHANCE, POOL, SPACE, RecordedDriver, write_analyses, write_evaluation, write_sweep
+from run_folders import CHANCE, POOL, SPACE, RecordedDriver, write_analyses, write_evaluation, write_labels, write_sweep
 from tiny_run import tiny_run
 
 from raysent.ensembles import combine
@@ -231,6 +231,24 @@ def test_task_scores_keep_correlations_out_of_the_mean(tmp_path: Path) -> None:
         "SICK-R r",
     ]
     assert cells_of(page, "a") == ["a", "70.00/65.00", "70.00", "80.00"]
+
+
+def test_scores_against_labels_compare_with_baselines_and_chance(tmp_path: Path) -> None:
+    """A plot with intervals, baselines and the level of chance; tables; and the gain at the most labels in words."""
+    write_labels(tmp_path, ["0000"])
+    page = write(tmp_path).read_text(encoding="utf-8")
+    (plot,) = figures(page)
+    traces = {trace["name"]: trace for trace in plot["data"]}
+    assert list(traces) == ["ensemble + tfidf", "ensemble", "0000", "tfidf"]
+    assert {name: trace["line"]["dash"] for name, trace in traces.items()}["tfidf"] == "dash"
+    assert traces["ensemble"]["error_y"]["array"] == [1.5, 1.5, 1.5]
+    assert [note["text"] for note in plot["layout"]["annotations"]] == ["chance 22.00"]
+    assert cells_of(page, "chance")[2:] == ["22.00", "22.00", "22.00"]
+    assert cells_of(page, "1,000") == ["1,000", "ensemble", "tfidf", "−2.50", "−4.00 to −1.00"]
+    assert (
+        "On TREC with 1,000 labels, ensemble is worse than the best baseline (tfidf): −2.50 points "
+        "(95 % interval −4.00 to −1.00)." in prose(page)
+    )
 
 
 def test_ensemble_plots_have_intervals(rich_page: str) -> None:

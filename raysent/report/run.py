@@ -16,6 +16,7 @@ from raysent.analysis import Analysis, read_analyses
 from raysent.analysis.neighbours import Comparison, read_comparison
 from raysent.cost import Bill, bill_of
 from raysent.ensembles import EnsembleResult, read_result
+from raysent.ensembles.label_curves import LabelCurve, read_curves
 from raysent.errors import ArtifactError
 from raysent.evaluation.members import Costs, costs_of
 from raysent.evaluation.records import AnyScore, read_scores
@@ -55,6 +56,7 @@ class Run:
         sweep: The sweep; None if the folder is not that of a sweep.
         training: The training; None if the folder is not that of a training.
         scores: Scores of the evaluated models.
+        label_curves: Scores against the number of labels, by task.
         ensemble: The ensemble; None if there is none.
         neighbours: The last answer of `raysent neighbours`; None if there is none.
         analyses: The analyses.
@@ -74,6 +76,7 @@ class Run:
     sweep: RecordedSweep | None = None
     training: RecordedTraining | None = None
     scores: tuple[AnyScore, ...] = ()
+    label_curves: tuple[LabelCurve, ...] = ()
     ensemble: EnsembleResult | None = None
     neighbours: Comparison | None = None
     analyses: tuple[Analysis, ...] = ()
@@ -156,6 +159,7 @@ def read_run(folder: Path) -> Run:
     """
     found: dict[str, Any] = {
         "scores": tuple(read_scores(folder / EVALUATION_FOLDER)),
+        "label_curves": tuple(read_curves(folder / EVALUATION_FOLDER)),
         "ensemble": read_result(folder) if (folder / ENSEMBLE_FILE).is_file() else None,
         "neighbours": read_comparison(folder),
         "analyses": read_analyses(folder),

@@ -10,13 +10,14 @@ from collections.abc import Callable
 
 from raysent.report.blocks import Section
 from raysent.report.run import Run
-from raysent.report.sections import analyses, costs, ensemble, evaluation, importance, summary, trials
+from raysent.report.sections import analyses, costs, ensemble, evaluation, importance, labels, summary, trials
 
 SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     summary.summary,
     trials.leaderboard,
     trials.learning_curves,
     evaluation.task_scores,
+    labels.against_labels,
     ensemble.scores,
     ensemble.calibration,
     ensemble.members,

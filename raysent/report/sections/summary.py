@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from raysent import __version__
+from raysent.ensembles.label_curves import Comparison, LabelCurve
 from raysent.report.blocks import (
     DASH,
     Cell,
@@ -43,8 +44,8 @@ STATUS: dict[Status, str] = {
 def summary(run: Run) -> Section:
     """Return the first section."""
     if run.kind == "evaluation":
-        return Section("summary", "Summary", " ".join([_evaluated(run), _ensemble(run)]).strip())
-    lead = " ".join(text for text in (_best(run), _trials(run), _ensemble(run)) if text)
+        return Section("summary", "Summary", " ".join(filter(None, (_evaluated(run), _ensemble(run), _labels(run)))))
+    lead = " ".join(text for text in (_best(run), _trials(run), _ensemble(run), _labels(run)) if text)
     return Section("summary", "Summary", lead, [Facts(_figures(run))])
 
 
@@ -81,15 +82,35 @@ def _trials(run: Run) -> str:
     return f"Trials: {', '.join(parts)}."
 
 
+def _labels(run: Run) -> str:
+    """Return a sentence for each task: what training and combining gain over the best baseline."""
+    found = [(curve.task, one) for curve in run.label_curves for one in curve.comparisons if one == _largest(curve)]
+    return " ".join(
+        f"On {task} with {one.size:,} labels, {run.title(one.model)} is {_verdict(one.difference.interval)} the best "
+        f"baseline ({one.baseline}): {fixed(one.difference.value, sign=True)} points "
+        f"(95 % interval {fixed(one.difference.interval[0], sign=True)} to "
+        f"{fixed(one.difference.interval[1], sign=True)})."
+        for task, one in found
+    )
+
+
+def _largest(curve: LabelCurve) -> Comparison:
+    return max(curve.comparisons, key=lambda one: one.size)
+
+
+def _verdict(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
+
+
 def _ensemble(run: Run) -> str:
     """Return a sentence about what the ensemble gains over its best member, and whether the gain is significant."""
     if run.ensemble is None:
         return ""
     gain = run.ensemble.mean.difference
     low, high = gain.interval
-    verdict = "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
     return (
-        f"The ensemble of {len(run.ensemble.members)} is {verdict} its best single member "
+        f"The ensemble of {len(run.ensemble.members)} is {_verdict(gain.interval)} its best single member "
         f"({run.title(run.ensemble.best_member)}) in the mean over tasks: {fixed(gain.value, sign=True)} points "
         f"(95 % interval {fixed(low, sign=True)} to {fixed(high, sign=True)})."
     )
