@@ -294,7 +294,7 @@ def write_labels(folder: Path, members: Sequence[str]) -> None:
         comparisons=comparisons,
         sentence=sentence,
     )
-    write_curves(folder / EVALUATION_FOLDER, [curve])
+    write_curves(folder, [curve])
 
 
 def _point(value: float, half: float) -> Point:

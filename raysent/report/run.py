@@ -159,7 +159,7 @@ def read_run(folder: Path) -> Run:
     """
     found: dict[str, Any] = {
         "scores": tuple(read_scores(folder / EVALUATION_FOLDER)),
-        "label_curves": tuple(read_curves(folder / EVALUATION_FOLDER)),
+        "label_curves": tuple(read_curves(folder)),
         "ensemble": read_result(folder) if (folder / ENSEMBLE_FILE).is_file() else None,
         "neighbours": read_comparison(folder),
         "analyses": read_analyses(folder),
