@@ -9,9 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from raysent.ensembles.label_curves import Comparison as Gain
-from raysent.ensembles.label_curves import Curve, LabelCurve, Point, write_curves
-
 from raysent.analysis import (
     Disagreements,
     Efficiency,
@@ -26,6 +23,8 @@ from raysent.analysis.parameter_effect import Setting
 from raysent.analysis.predictions import Disagreement, Example
 from raysent.config import parse_yaml
 from raysent.ensembles import EnsembleResult, MemberCost, MemberSubset
+from raysent.ensembles.label_curves import Comparison as Gain
+from raysent.ensembles.label_curves import Curve, LabelCurve, Point, write_curves
 from raysent.ensembles.measures import CalibrationBin
 from raysent.ensembles.result import (
     DiversityOnTask,
