@@ -354,3 +354,17 @@ def test_constraints_lock_every_dependency_without_local_versions(tmp_path):
     assert {"torch", "ray", "boto3", "numpy", "optuna"} <= pins.keys()
     assert pins["torch"] == version("torch").partition("+")[0]
     assert not any("+" in number for number in pins.values())
+
+
+@pytest.mark.parametrize(("allowed", "verdict"), [(0.0, "failed"), (4.0, "ok"), (None, "unknown")])
+def test_doctor_compares_quotas_with_what_the_file_needs(file, monkeypatch, aws, allowed, verdict):
+    """New accounts have no GPU machines; the finding holds the command that requests them."""
+    monkeypatch.setattr(Account, "quota", lambda self, code: allowed)
+    found = list(doctoring._quotas(read_cluster(file), Account("us-east-1")))
+    assert [one.check for one in found] == [
+        "quota of spot-g6", "quota of spot-g5", "quota of spot-g4dn", "quota of on-demand-g4dn"
+    ]  # fmt: skip
+    assert {one.verdict for one in found} == {verdict}
+    if allowed == 0.0:
+        assert found[0].text.endswith("--service-code ec2 --quota-code L-3819A6DF --desired-value 32")
+        assert "--quota-code L-DB2E81BA --desired-value 8" in found[3].text

@@ -510,7 +510,7 @@ def test_sweep_on_a_cluster_limits_its_workers(raysent, submitted, options, num)
     """The limit of the cluster file is that of the sweep; the head counts too."""
     assert raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "a", *options).code == 0
     [(file, submission)] = submitted
-    assert submission.workers == Workers(num, 4, 1.0)
+    assert submission.workers == Workers(num, 4, 1.0, ("T4", "A10G", "L4"))
     assert file.document.values["max_workers"] == file.max_workers == num
 
 
@@ -519,7 +519,7 @@ def test_sweep_on_a_cluster_limits_its_workers(raysent, submitted, options, num)
     [
         (["--cluster", "none.yaml"], "error: none.yaml: no such file"),
         (["--cluster", SHIPPED, "--address", "auto"], "error: --cluster: must not stand beside --address or --dry-run"),
-        (["--cluster", SHIPPED, "--run", "."], "error: .: is not empty; name another --run"),
+        (["--cluster", SHIPPED, "--run", "."], "error: .: must be empty; name another --run"),
         (
             ["--cluster", SHIPPED, "--max-hourly", "1usd"],
             "error: --max-hourly 1usd: must allow for the head and one worker, 1.20 usd an hour at most; given 1.00",

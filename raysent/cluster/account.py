@@ -104,6 +104,13 @@ class Account:
         with aws_errors("AWS credentials"):
             return str(self.sts.get_caller_identity()["Account"])
 
+    def quota(self, code: str) -> float | None:
+        """Return a quota of EC2 in vCPUs, or None if AWS does not return it."""
+        with contextlib.suppress(CloudError), aws_errors(f"quota {code}"):
+            client = boto3.client("service-quotas", region_name=self.region)
+            return float(client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"])
+        return None
+
     def prepare(self, cluster: ClusterFile, *, inputs: Sequence[str] = ()) -> dict[str, str]:
         """Create or update the security group and the roles of a cluster.
 

@@ -38,6 +38,14 @@ NOTICE_S = 120.0
 SHARE_OF_NOTICE = 0.5
 NUM_SAVES = 20
 
+# Start of an instance type -> AWS's quotas of vCPUs for it: on demand, spot. The last one is for all other types.
+_QUOTAS = {
+    "p": ("L-417A185B", "L-7212CCBC"),
+    "g": ("L-DB2E81BA", "L-3819A6DF"),
+    "vt": ("L-DB2E81BA", "L-3819A6DF"),
+    "": ("L-1216C47A", "L-34B43A08"),
+}
+
 Verdict = Literal["ok", "failed", "unknown"]
 
 
@@ -108,6 +116,7 @@ def diagnose(launcher: Launcher, *, reach: Callable[[str, int], bool] = answers)
         yield Finding("prices", "unknown", f"cannot be read without credentials; the list of {as_of} is used instead")
         yield Finding("machines", "unknown", "cannot be listed without credentials")
         return
+    yield from _quotas(cluster, account)
     yield from _prices(cluster)
     yield from _machines(cluster, account, reach)
 
@@ -199,6 +208,28 @@ def _credentials(account: Account) -> Finding:
         return Finding("credentials", "ok", f"account {account.account_id()}")
     except RaysentError as error:
         return Finding("credentials", "failed", str(error))
+
+
+def _quotas(cluster: ClusterFile, account: Account) -> Iterator[Finding]:
+    """Check that the account's quotas of vCPUs allow one machine of each type; new accounts have none for GPUs."""
+    for name, kind in cluster.worker_types.items():
+        instance_type, market = kind["node_config"]["InstanceType"], cluster.markets[name]
+        family = next((one for one in _QUOTAS if instance_type.startswith(one)), "")
+        code, check, needed = _QUOTAS[family][market == "spot"], f"quota of {name}", float(kind["resources"]["CPU"])
+        allowed = account.quota(code)
+        if allowed is None:
+            yield Finding(check, "unknown", f"{code} of ec2 cannot be read; one {instance_type} needs {needed:g} vCPUs")
+            continue
+        wanted = needed * int(kind.get("max_workers", cluster.max_workers))
+        fix = (
+            f"aws service-quotas request-service-quota-increase --region {cluster.region} --service-code ec2 "
+            f"--quota-code {code} --desired-value {wanted:g}"
+        )
+        text = f"{allowed:g} vCPUs; one {instance_type} needs {needed:g}, all that the file allows need {wanted:g}"
+        if allowed < needed:
+            yield Finding(check, "failed", f"{text}; request more: {fix}")
+        else:
+            yield Finding(check, "ok", text if allowed >= wanted else f"{text}; for all of them: {fix}")
 
 
 def _prices(cluster: ClusterFile) -> Iterator[Finding]:

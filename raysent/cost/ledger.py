@@ -94,7 +94,7 @@ class Ledger:
         left_open: dict[str, Entry] = {}
         for entry in past:
             if entry["entry"] == "node":
-                self._count(entry["node"], entry["seconds"], entry["usd"], is_open=entry["is_open"])
+                self._count(entry["node"], entry.get("seconds", 0.0), entry["usd"], is_open=entry["is_open"])
                 left_open.pop(entry["node"], None)
                 if entry["is_open"]:
                     left_open[entry["node"]] = entry

@@ -144,7 +144,7 @@ class Workers:
 
     def environment(self) -> dict[str, str]:
         """Return the environment variable that describes these workers to a sweep."""
-        return {WORKERS_VARIABLE: json.dumps(asdict(self))}
+        return {WORKERS_VARIABLE: json.dumps({key: value for key, value in asdict(self).items() if value != ()})}
 
 
 def workers_to_come() -> Workers | None:
