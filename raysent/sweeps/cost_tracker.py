@@ -27,14 +27,14 @@ Nodes = Callable[[], Mapping[str, Mapping[str, str]]]
 # The machines in the cloud's own list, by id: all that are billed, and those that ended; None if there is no list.
 ListMachines = Callable[[], Mapping[str, MachineTime] | None]
 
-# Raises BudgetError once there is no money to go on.
+# Raises BudgetError once the budget is spent.
 CheckBudget = Callable[[], None]
 
 
 class CostTracker:
     """Pays for every machine of a sweep from its coming to its going. Use as a context manager.
 
-    Time between sittings is not paid for; where the last driver was killed, the ledger assumes the worst.
+    Time between sessions is not billed; where the last driver was killed, the ledger assumes the worst.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class CostTracker:
         self._lines = Lines(self._path)
         num_so_far = num_lines(folder / JOURNAL_FILE)
         self._lines.seen = lambda: {"journal": num_events() if num_events is not None else num_so_far}
-        self._settle()
+        self._write_debt()
         past = read_ledger(folder)
         self._known = {entry["node"] for entry in past if entry["entry"] == "node"}
         self._boot_s = config.boot_s
@@ -167,14 +167,14 @@ class CostTracker:
                 self.ledger.close(node, now_s=self._clock())
 
     def _owe(self) -> None:
-        """Keep what the ledger does not take on this machine, for the next sitting here."""
+        """Keep on this machine what cannot be written to the ledger, for the next session here."""
         self._owed = []
         self._close()
         with contextlib.suppress(OSError):
             self._owed_path.write_text(json.dumps(self._owed), encoding="utf-8")
 
-    def _settle(self) -> None:
-        """Write what the last sitting owed when it ended."""
+    def _write_debt(self) -> None:
+        """Write what the last session could not write."""
         with contextlib.suppress(FileNotFoundError, ValueError):  # a torn one: the ledger assumes the worst
             for entry in json.loads(self._owed_path.read_text(encoding="utf-8")):
                 self._lines.append(entry)
@@ -218,7 +218,7 @@ def metered(
 
     def count_up(cost_tracker: CostTracker) -> None:
         while not is_over.wait(config.poll_s):
-            # What cannot be written now is counted up with the next poll; the last word is said where all can hear.
+            # What cannot be written now is added at the next poll; only the final failure is raised.
             with contextlib.suppress(RaysentError), turn:
                 cost_tracker.funds()
 
@@ -260,7 +260,7 @@ def read_ledger(folder: Path) -> list[Entry]:
 
 
 def _sums(entries: Iterable[Entry], name: str) -> dict[str, int]:
-    """Return a figure of each trial that the ledger tells of, over all its shares."""
+    """Return a sum per trial over all of its entries in the ledger."""
     sums: dict[str, int] = {}
     for entry in entries:
         if entry["entry"] == "trial":

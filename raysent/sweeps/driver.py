@@ -6,7 +6,7 @@ deadline, nothing may be taken any more: from then on machines on demand come fi
 Source: Wu et al. 2024, "Can't Be Late: Optimizing Spot Instance Savings under Deadlines", NSDI (the safety net).
 Differs: what is left to train is an estimate here, for trials are stopped early; a margin stands for its error.
 
-Start a sweep, or go on with one that was interrupted or killed.
+Start a sweep, or resume one that was interrupted or killed.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ MakeFleet = Callable[[CostConfig, Budget, Prices, Layout, float], Fleet | None]
 
 @dataclass(frozen=True)
 class SweepResult:
-    """How a sweep, or this sitting of it, ended.
+    """How a sweep, or this session of it, ended.
 
     Attributes:
         folder: The run folder.
@@ -119,7 +119,7 @@ class SweepResult:
         best: The best one; None where none has reported.
         is_interrupted: Whether the user stopped it before its end.
         closed: Why it ended before all its trials were drawn or done; empty where it did not.
-        spent_usd: What its machines have cost, over all sittings, before it is judged.
+        spent_usd: What its machines have cost in all sessions, without evaluation.
     """
 
     folder: Path
@@ -144,9 +144,9 @@ def start(
     Args:
         record: What is swept, and how.
         folder: The run folder; must not hold a sweep yet.
-        listener: Hears every event of the journal as it is written.
-        progress: Hears how far the preparation of the corpus is.
-        spot: Tells spot prices of today; None where nobody does.
+        listener: Called with every event of the journal as it is written.
+        progress: Called with the progress of the corpus's preparation.
+        spot: Source of current spot prices; None without one.
         make_fleet: Makes the machines of a cluster that grows.
 
     Raises:
@@ -173,15 +173,15 @@ def resume(
     spot: SpotUsd | None = None,
     make_fleet: MakeFleet = lambda *_: None,
 ) -> SweepResult:
-    """Go on with the sweep of a run folder; a finished trial is never trained again.
+    """Resume the sweep of a run folder; a finished trial is never trained again.
 
     Args:
         folder: The run folder.
         limits: Another budget or deadline, kept from now on; what was spent stays spent.
         accept_versions: Continue with versions of other numerics, which are recorded from now on.
-        listener: Hears every event of the journal as it is written.
-        progress: Hears how far the preparation of the corpus is.
-        spot: Tells spot prices of today; None where nobody does.
+        listener: Called with every event of the journal as it is written.
+        progress: Called with the progress of the corpus's preparation.
+        spot: Source of current spot prices; None without one.
         make_fleet: As for `start`.
 
     Raises:
@@ -197,14 +197,14 @@ def resume(
 def evaluation_budget(
     record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None, machines: ListMachines = lambda: None
 ) -> Iterator[CheckBudget]:
-    """Pay for machines while a sweep is judged inside the block: a cluster's with prices of their own, or this one.
+    """Bill machines inside the block while a sweep is evaluated: a cluster's with their own prices, or this one.
 
     The block gets a function to call now and then, which raises BudgetError once the budget and its bound are spent.
 
     Args:
         record: The sweep.
         folder: Its run folder.
-        spot: Tells spot prices of today; None where nobody does.
+        spot: Source of current spot prices; None without one.
         machines: Returns the cloud's own list of machines; None to charge the nodes of Ray.
     """
     cost = record.space.cost
@@ -233,7 +233,7 @@ def _check_free(folder: Path) -> None:
         raise ArtifactError(f"{where}: a file stands where the run folder is needed; name another --run")
     if (folder / SWEEP_FILE).exists() or (folder / JOURNAL_FILE).exists():
         raise ArtifactError(
-            f"{where}: holds a sweep already; go on with 'raysent resume {where}' or name another --run"
+            f"{where}: holds a sweep already; continue with 'raysent resume {where}' or name another --run"
         )
     if (folder / RUN_FILE).exists():
         raise ArtifactError(f"{where}: holds a training; name another --run")
@@ -283,7 +283,7 @@ def _sweep(
         note_written(folder)
         for trial in controller.trials.values():
             if trial.status == "stopped":
-                # It will never go on; what it needed for that is most of its folder.
+                # It is never resumed; its checkpoints are most of its folder.
                 drop_checkpoints(trial_folder(folder, trial.number))
         write_trials_table(folder, space, controller.trials.values())
         trials = list(controller.trials.values())
@@ -301,7 +301,7 @@ def _sit(
     journal: Journal,
     plan: Layout,
 ) -> bool:
-    """Train in this sitting; returns whether the user interrupted."""
+    """Train in this session; return whether the user interrupted."""
     space = record.space
     earlier_s = sum(session_lengths(read_events(folder)))
     most_expensive, budget = cost_tracker.prices.most_expensive, _budget(record)
@@ -392,7 +392,7 @@ def _meter(record: SweepRecord, folder: Path, prices: Prices, journal: Journal, 
 
 
 def _clock(space: SearchSpace, earlier_s: float) -> Callable[[], bool]:
-    """Return a function that says whether the sweep's time is over; time between sittings does not count."""
+    """Return a function that returns whether the sweep's time is over; time between sessions does not count."""
     limit = space.limits.time_s
     begun = time.monotonic() - earlier_s
     return lambda: limit is not None and time.monotonic() - begun > limit

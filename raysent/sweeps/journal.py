@@ -47,11 +47,11 @@ class Journal:
         """
         self.path = folder / JOURNAL_FILE
         self._listeners = listeners
-        # A time of day that is set meanwhile must not change how long this sitting has lasted.
+        # The system clock may be changed meanwhile; the length of this session must not change with it.
         self._began = time.time() - time.monotonic()
         self._lease = Lease(folder)
         try:
-            refresh(folder)  # another machine may have gone on with it since it was brought home
+            refresh(folder)  # another machine may have continued it since the download
             self.past = list(read_events(folder))
             self._lines = Lines(self.path)
         except BaseException:
@@ -76,7 +76,7 @@ class Journal:
         self._lines.seen = dict if ledger is None else lambda: {"ledger": list(ledger())}
 
     def close(self) -> None:
-        """Let others go on with the run."""
+        """Let other drivers continue the run."""
         self._lease.release()
 
 

@@ -2,7 +2,7 @@
 
 The machines of a sweep: which stand, how many more may come, and how trials share them.
 
-On a cluster that grows, whoever brought it up tells how many workers may stand at once, and what each has at least:
+On a cluster that grows, the process that launched it sets how many workers may run at once and what each has at least:
 
     RAYSENT_WORKERS='{"num": 8, "CPU": 4, "GPU": 1}'
 """
@@ -63,7 +63,7 @@ class Machines:
         )
 
     def gpus_per_worker(self, workers: int) -> float:
-        """Return a worker's part of a GPU where nobody says: workers of one trial never share one."""
+        """Return a worker's part of a GPU by default: workers of one trial never share one."""
         shared = self.trials_per_gpu if workers == 1 else 1
         return math.floor(10_000 / shared) / 10_000 if self.gpus else 0.0  # Ray counts in ten-thousandths
 
@@ -148,21 +148,21 @@ class Workers:
 
 
 def workers_to_come() -> Workers | None:
-    """Return what this process was told of workers; None for a cluster that stays as it is.
+    """Return the workers that this process may use; None for a cluster that does not grow.
 
     Raises:
         ConfigError: If the variable holds something else.
     """
-    told = os.environ.get(WORKERS_VARIABLE)
-    if told is None:
+    given = os.environ.get(WORKERS_VARIABLE)
+    if given is None:
         return None
     try:
-        values = json.loads(told)
+        values = json.loads(given)
         accelerators = tuple(map(str, values.get("accelerators", ())))
         return Workers(int(values["num"]), int(values["CPU"]), float(values.get("GPU", 0)), accelerators)
     except (ValueError, TypeError, KeyError):
         raise ConfigError(
-            f'{WORKERS_VARIABLE}: must look like {{"num": 8, "CPU": 4, "GPU": 1}}; given {told}'
+            f'{WORKERS_VARIABLE}: must look like {{"num": 8, "CPU": 4, "GPU": 1}}; given {given}'
         ) from None
 
 

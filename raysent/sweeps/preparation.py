@@ -25,7 +25,7 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
 
     Args:
         space: The space.
-        progress: Hears how far the preparation of the corpus is.
+        progress: Called with the progress of the corpus's preparation.
         is_local: Whether trials run on this machine, whose memory then is their limit.
 
     Returns:

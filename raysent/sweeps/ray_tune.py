@@ -1,4 +1,4 @@
-"""The conductor on Ray Tune: thin adapters that carry its answers to Tune's search, scheduler and stopper.
+"""The conductor on Ray Tune: thin adapters that carry its decisions to Tune's search, scheduler and stopper.
 
 Tune starts the actors, moves the messages and notices the dead; every decision is the conductor's. Tune's own state
 and pickles are never read back.
@@ -27,7 +27,7 @@ from raysent.storage import storage_errors
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CostTracker
 from raysent.sweeps.machines import Layout
-from raysent.sweeps.trainables import Answers, ReusedActor, nested_train
+from raysent.sweeps.trainables import DecisionStore, ReusedActor, nested_train
 from raysent.sweeps.trial import Trial
 
 # What a trial's process needs to know; whether time is over.
@@ -51,21 +51,21 @@ _QUIET = {
 }
 
 
-class Troubles:
-    """What disk and object store refused to trials, which is no fault of theirs.
+class StorageFailures:
+    """Failures of disk and object store, which are not failures of the trials.
 
     Attributes:
-        of_trials: Trial -> what befell it since its last report, in one line.
-        ending: What ends the sitting: the trial that it befell was tried again, and is as it was for a resume.
+        by_trial: Trial -> its failure since the last report, in one line.
+        ending: The failure that ends the session: it came again when the trial was retried; the trial can be resumed.
     """
 
     def __init__(self) -> None:
-        self.of_trials: dict[str, str] = {}
+        self.by_trial: dict[str, str] = {}
         self.ending = ""
 
 
 class _Search(Searcher):
-    """Asks the conductor for trials."""
+    """Requests trials from the controller."""
 
     def __init__(
         self,
@@ -73,92 +73,99 @@ class _Search(Searcher):
         describe: Describe,
         is_over: IsOver,
         cost_tracker: CostTracker,
-        troubles: Troubles,
+        failures: StorageFailures,
     ) -> None:
         super().__init__()
-        self._conductor, self._describe, self._is_over, self._meter = controller, describe, is_over, cost_tracker
-        self._troubles = troubles
+        self._controller, self._cost_tracker = controller, cost_tracker
+        self._describe, self._is_over = describe, is_over
+        self._failures = failures
         self._names: dict[str, str] = {}
 
     def set_search_properties(self, *_: Any, **__: Any) -> bool:
         return True
 
     def suggest(self, trial_id: str) -> Any:
-        trial = None if self._is_over() else self._conductor.suggest(self._meter.funds())
+        trial = None if self._is_over() else self._controller.suggest(self._cost_tracker.funds())
         if trial is None:
             return Searcher.FINISHED
         self._names[trial_id] = trial.name
         return self._describe(trial)
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:  # noqa: ARG002
-        # Of an end the scheduler has heard; of a trial that is given up Tune tells nobody else.
+        # The scheduler receives every normal end; only this method is called for a trial that Tune gives up.
         name = self._names[trial_id]
-        if error and name in self._troubles.of_trials:
-            self._troubles.ending = self._troubles.of_trials[name]
+        if error and name in self._failures.by_trial:
+            self._failures.ending = self._failures.by_trial[name]
         elif error:
-            self._conductor.end(name, status="failed", error=_GIVEN_UP)
+            self._controller.end(name, status="failed", error=_GIVEN_UP)
 
     def save_to_dir(self, *_: Any, **__: Any) -> None:
-        """Nothing to save: the journal has it."""
+        """Save nothing: the journal has it."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
 class _Scheduler(FIFOScheduler):
-    """Carries reports to the conductor, and its decisions back."""
+    """Passes reports to the controller and returns its decisions."""
 
     def __init__(
-        self, controller: SweepController, is_over: IsOver, answers: Any, cost_tracker: CostTracker, troubles: Troubles
+        self,
+        controller: SweepController,
+        is_over: IsOver,
+        decisions: Any,
+        cost_tracker: CostTracker,
+        failures: StorageFailures,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._conductor, self._is_over, self._answers, self._meter = controller, is_over, answers, cost_tracker
-        self._troubles = troubles
+        self._controller, self._cost_tracker = controller, cost_tracker
+        self._is_over, self._decisions = is_over, decisions
+        self._failures = failures
 
     def on_trial_result(self, _: Any, trial: Any, result: dict[str, Any]) -> str:
         name = trial.config["trial"]
-        if "trouble" in result:
-            self._troubles.of_trials[name] = result["trouble"]
+        if "storage_failure" in result:
+            self._failures.by_trial[name] = result["storage_failure"]
             return str(TrialScheduler.CONTINUE)
-        self._troubles.of_trials.pop(name, None)
+        self._failures.by_trial.pop(name, None)
         if "status" in result:
-            self._hear_end(name, result)
+            self._record_end(name, result)
             return str(TrialScheduler.CONTINUE)
         metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
-        known = self._conductor.trials[name]
-        usd = self._meter.trial_usd(known, result["seconds"])
+        known = self._controller.trials[name]
+        usd = self._cost_tracker.trial_usd(known, result["seconds"])
         if result["index"] > known.index:
-            self._meter.note_share(known, result)
-        should_continue = self._conductor.report(
+            self._cost_tracker.note_share(known, result)
+        should_continue = self._controller.report(
             name,
             index=result["index"],
             num_reports=result["num_reports"],
             metrics=metrics,
             seconds=result["seconds"],
             usd=usd,
-            funds=self._meter.funds(),
+            funds=self._cost_tracker.funds(),
             memory_bytes=result.get("memory_bytes"),
         )
         should_continue = should_continue and (result["index"] >= result["num_reports"] or not self._is_over())
-        if self._answers is not None:
-            self._answers.say.remote(name, result["index"], should_continue)
+        if self._decisions is not None:
+            self._decisions.put.remote(name, result["index"], should_continue)
             return str(TrialScheduler.CONTINUE)
         if should_continue:
             return str(TrialScheduler.CONTINUE)
-        self._conductor.end(name, status="stopped", seconds=result["seconds"])
+        self._controller.end(name, status="stopped", seconds=result["seconds"])
         return str(TrialScheduler.STOP)
 
     def on_trial_complete(self, _: Any, trial: Any, result: dict[str, Any]) -> None:
         if "status" in result:
-            self._hear_end(trial.config["trial"], result)
+            self._record_end(trial.config["trial"], result)
 
     def on_trial_error(self, *_: Any) -> None:
-        """Nothing to do: Tune calls it for a trial that it starts again, too."""
+        """Do nothing: Tune calls this for trials that it starts again, too."""
 
-    def _hear_end(self, name: str, result: dict[str, Any]) -> None:
+    def _record_end(self, name: str, result: dict[str, Any]) -> None:
         seconds = result.get("seconds")
-        usd = None if seconds is None else self._meter.trial_usd(self._conductor.trials[name], seconds)
-        self._conductor.end(name, status=result["status"], seconds=seconds, usd=usd, error=result.get("error") or None)
+        usd = None if seconds is None else self._cost_tracker.trial_usd(self._controller.trials[name], seconds)
+        self._controller.end(name, status=result["status"], seconds=seconds, usd=usd, error=result.get("error") or None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -167,16 +174,16 @@ class _Scheduler(FIFOScheduler):
 class _Interrupt(Stopper):
     """Ends the experiment, trials included, when the user asks, or when there is no money, time or storage for any."""
 
-    def __init__(self, controller: SweepController, cost_tracker: CostTracker, troubles: Troubles) -> None:
+    def __init__(self, controller: SweepController, cost_tracker: CostTracker, failures: StorageFailures) -> None:
         self.requested = False
-        self._conductor, self._meter, self._troubles = controller, cost_tracker, troubles
+        self._controller, self._cost_tracker, self._failures = controller, cost_tracker, failures
 
     def __call__(self, *_: Any) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        is_in_trouble = bool(self._troubles.ending)
-        return self.requested or is_in_trouble or self._conductor.is_halted(self._meter.funds())
+        is_in_trouble = bool(self._failures.ending)
+        return self.requested or is_in_trouble or self._controller.is_halted(self._cost_tracker.funds())
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -202,27 +209,27 @@ def run_trials(
     """
     os.environ.update(_QUIET)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    troubles = Troubles()
-    interrupt = _Interrupt(controller, cost_tracker, troubles)
+    failures = StorageFailures()
+    interrupt = _Interrupt(controller, cost_tracker, failures)
     cost_tracker.num_slots = plan.concurrent
     # Where the driver is, so that no node that goes takes it along.
-    answers: Any = Answers.options(resources=_lasting_place()).remote() if plan.is_nested else None  # type: ignore[attr-defined]
+    decisions: Any = DecisionStore.options(resources=_lasting_place()).remote() if plan.is_nested else None  # type: ignore[attr-defined]
     with (
         storage_errors(tempfile.gettempdir()),
         tempfile.TemporaryDirectory(prefix="raysent-tune-") as scratch,
         _signals_caught(interrupt),
     ):
         tune.Tuner(
-            _trainable(plan, answers),
+            _trainable(plan, decisions),
             tune_config=tune.TuneConfig(
                 search_alg=_Search(
                     controller,
                     lambda trial: {**describe(trial), "num_threads": plan.cpus_per_worker},
                     is_over,
                     cost_tracker,
-                    troubles,
+                    failures,
                 ),
-                scheduler=_Scheduler(controller, is_over, answers, cost_tracker, troubles),
+                scheduler=_Scheduler(controller, is_over, decisions, cost_tracker, failures),
                 num_samples=-1,
                 max_concurrent_trials=plan.concurrent,
                 reuse_actors=not plan.is_nested,
@@ -237,21 +244,21 @@ def run_trials(
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         ).fit()
-    if troubles.ending:
-        raise ArtifactError(troubles.ending)
+    if failures.ending:
+        raise ArtifactError(failures.ending)
     return interrupt.requested
 
 
-def _trainable(plan: Layout, answers: Any) -> Any:
+def _trainable(plan: Layout, decisions: Any) -> Any:
     """Return the trainable with the resources that Tune has to reserve for it."""
     if plan.is_nested:
-        driver = nested_train(answers, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
+        driver = nested_train(decisions, num_workers=plan.workers_per_trial, gpus_per_worker=plan.gpus_per_worker)
         return tune.with_resources(driver, {"CPU": 0, **_lasting_place()})
     return tune.with_resources(ReusedActor, {"CPU": plan.cpus_per_worker, "GPU": plan.gpus_per_worker})
 
 
 def _lasting_place() -> dict[str, float]:
-    """Return a resource that only machines have which nobody takes away, as far as this cluster has one."""
+    """Return a resource that only on-demand machines have, or an empty mapping."""
     return _driver_place(ray.cluster_resources())
 
 

@@ -1,10 +1,8 @@
-"""How a decision reaches the workers of a trial that trains in processes of its own.
-
-What Tune runs for one trial, in two forms with the same numbers.
+"""What Ray Tune runs for one trial, and how decisions reach its workers. Two forms give the same numbers.
 
 `ReusedActor` trains inside a Tune actor that takes trial after trial: for short trials of one worker, where starting
 processes would cost more than training. `nested_train` trains on Ray Train workers of its own: for several workers,
-or GPUs. Both tell the driver the same plain values: a report's, and in the end a status.
+or GPUs. Both send the driver the same plain values: those of each report, and a status at the end.
 """
 
 from __future__ import annotations
@@ -36,41 +34,41 @@ from raysent.training.run import RunConfig
 
 
 @ray.remote(num_cpus=0)
-class Answers:
-    """Keeps what the conductor said to each report until the trial's worker asks; asking waits.
+class DecisionStore:
+    """Holds the controller's decision on each report until the trial's worker reads it.
 
-    A trial is never killed to be stopped: its workers hear the answer, end well and give their resources back.
+    A trial is never killed to be stopped: its workers read the decision, end normally and release their resources.
     """
 
     def __init__(self) -> None:
-        self._said: dict[tuple[str, int], asyncio.Future[bool]] = {}
+        self._decisions: dict[tuple[str, int], asyncio.Future[bool]] = {}
 
-    async def say(self, trial: str, index: int, should_continue: bool) -> None:
-        """Keep the answer to a trial's report."""
-        answer = self._answer(trial, index)
-        if not answer.done():
-            answer.set_result(should_continue)
+    async def put(self, trial: str, index: int, should_continue: bool) -> None:
+        """Store the decision on a trial's report."""
+        decision = self._future(trial, index)
+        if not decision.done():
+            decision.set_result(should_continue)
 
-    async def hear(self, trial: str, index: int) -> bool:
-        """Return the answer to a trial's report, as soon as there is one."""
-        return await asyncio.shield(self._answer(trial, index))
+    async def wait_for(self, trial: str, index: int) -> bool:
+        """Return the decision on a trial's report, as soon as there is one."""
+        return await asyncio.shield(self._future(trial, index))
 
-    def _answer(self, trial: str, index: int) -> asyncio.Future[bool]:
-        return self._said.setdefault((trial, index), asyncio.get_running_loop().create_future())
+    def _future(self, trial: str, index: int) -> asyncio.Future[bool]:
+        return self._decisions.setdefault((trial, index), asyncio.get_running_loop().create_future())
 
 
-def asker(answers: Any, trial: str) -> Any:
-    """Return a function that a worker calls with a report's index, and that returns whether the trial goes on."""
+def decision_reader(decisions: Any, trial: str) -> Any:
+    """Return a function that a worker calls with a report's index and that returns whether the trial continues."""
 
     def ask(index: int) -> bool:
-        return bool(ray.get(answers.hear.remote(trial, index)))
+        return bool(ray.get(decisions.wait_for.remote(trial, index)))
 
     return ask
 
 
 ERROR_FILE = "error.txt"
-# What befalls a trial from without: it is tried again from its last checkpoint, as when its process dies.
-TROUBLE = (ArtifactError, OSError)
+# Failures of disk or object store: the trial starts again from its last checkpoint, as when its process dies.
+STORAGE_ERRORS = (ArtifactError, OSError)
 _RAISED = "raised"
 Message = dict[str, Any]
 
@@ -78,15 +76,15 @@ Message = dict[str, Any]
 def failure(error: BaseException, folder: Path) -> Message:
     """Return the message of a trial that raised; its traceback is kept in the trial's folder."""
     line = str(error) if isinstance(error, RaysentError) else f"{type(error).__name__}: {error}"
-    with contextlib.suppress(RaysentError):  # where nothing can be written, the line must still be told
+    with contextlib.suppress(RaysentError):  # if nothing can be written, the line is reported all the same
         write_text(folder / ERROR_FILE, "".join(traceback.format_exception(error)))
     return {"status": "failed", "error": " ".join(line.split())[:500], "done": True}
 
 
-def trouble(error: BaseException) -> Message:
-    """Return the message of what befell a trial from without; its process fails right after it was told."""
+def storage_failure(error: BaseException) -> Message:
+    """Return the message of a failure of disk or object store; the trial's process fails right after it."""
     line = " ".join(str(error).split())
-    return {"trouble": line if isinstance(error, RaysentError) else f"{type(error).__name__}: {line}"}
+    return {"storage_failure": line if isinstance(error, RaysentError) else f"{type(error).__name__}: {line}"}
 
 
 def ending(outcome: Outcome) -> Message:
@@ -97,36 +95,36 @@ def ending(outcome: Outcome) -> Message:
 class ReusedActor(tune.Trainable):
     """A Tune actor in which one trial after the other trains.
 
-    The loop runs in a thread of its own and hands over each report; it waits there for the answer, so a trial that is
-    stopped at a report ends well, with its model saved, before the actor takes the next one.
+    The loop runs in a thread of its own, which hands over each report and waits for the decision. A trial that is
+    stopped at a report saves its model before the actor takes the next trial.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Start training the trial that `config` names; its folder may hold a checkpoint to go on from."""
+        """Start training the trial that `config` names; its folder may hold a checkpoint."""
         torch.set_num_threads(config["num_threads"])
-        self._waits_for_answer = False
+        self._waits_for_decision = False
         self._error: BaseException | None = None
-        # Queues of this trial alone: a thread that was left behind cannot speak into the next one.
+        # Queues of this trial alone: a thread that is left behind cannot send messages of the next trial.
         self._messages: queue.Queue[Message] = queue.Queue()
-        self._answers: queue.Queue[bool] = queue.Queue()
+        self._decisions: queue.Queue[bool] = queue.Queue()
         self._thread = threading.Thread(
             target=_train_in_thread,
-            args=(config, self._messages, self._answers),
+            args=(config, self._messages, self._decisions),
             daemon=True,
         )
         self._thread.start()
 
     def step(self) -> Message:
-        """Let training go on to its next report, or its end."""
-        if self._waits_for_answer:
-            self._answers.put(True)
+        """Continue training to its next report or its end."""
+        if self._waits_for_decision:
+            self._decisions.put(True)
         if self._error is not None:
-            raise self._error  # the process is as good as dead: Tune starts the trial again, here or elsewhere
+            raise self._error  # Tune starts the trial again, in another process
         message = self._messages.get()
         if _RAISED in message:
             self._error = message[_RAISED]
-            return trouble(self._error)
-        self._waits_for_answer = "status" not in message
+            return storage_failure(self._error)
+        self._waits_for_decision = "status" not in message
         return message
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -143,24 +141,24 @@ class ReusedActor(tune.Trainable):
         return True
 
     def cleanup(self) -> None:
-        """Let a trial that waits for an answer end; one in the middle of a share is left, its checkpoint is whole."""
-        if self._waits_for_answer:
-            self._waits_for_answer = False
-            self._answers.put(False)
+        """End a trial that waits for a decision; one between reports is left, because its checkpoint is complete."""
+        if self._waits_for_decision:
+            self._waits_for_decision = False
+            self._decisions.put(False)
             self._thread.join()
 
 
-def _train_in_thread(config: dict[str, Any], messages: queue.Queue[Message], answers: queue.Queue[bool]) -> None:
-    """Train, handing every report over and waiting for its answer."""
+def _train_in_thread(config: dict[str, Any], messages: queue.Queue[Message], decisions: queue.Queue[bool]) -> None:
+    """Train; hand over each report and wait for the decision."""
     node = node_name()
 
-    def tell(report: Report) -> bool:
+    def on_report(report: Report) -> bool:
         messages.put(report_message(report, node=node))
-        return answers.get()
+        return decisions.get()
 
     try:
-        messages.put(train_trial(config, tell, notice=node_notice()))
-    except Exception as error:  # handed over whatever it is, so that nobody waits for ever
+        messages.put(train_trial(config, on_report, notice=node_notice()))
+    except Exception as error:  # handed over whatever it is, so that the other thread does not wait without end
         messages.put({_RAISED: error})
 
 
@@ -169,36 +167,35 @@ def report_message(report: Report, *, node: str) -> Message:
     return {**asdict(report), "node": node, "memory_bytes": resident_bytes()}
 
 
-def train_trial(config: dict[str, Any], tell: Callable[[Report], bool], *, notice: SecondsLeft) -> Message:
-    """Train one trial in this process, from wherever its folder's last checkpoint is.
+def train_trial(config: dict[str, Any], on_report: Callable[[Report], bool], *, notice: SecondsLeft) -> Message:
+    """Train one trial in this process, from the last checkpoint of its folder if there is one.
 
     Args:
-        config: What the driver says of the trial; its folder may be in a bucket.
-        tell: Hears every report, and says whether the trial goes on.
-        notice: Says how long this machine will still be there.
+        config: The trial as the driver describes it; its folder may be in a bucket.
+        on_report: Called with each report; returns whether the trial continues.
+        notice: Returns the seconds until this machine is reclaimed.
 
     Returns:
-        The message of its ending. A trial's own failure is one: it is recorded, and the sweep goes on.
+        The message of its end. A failure of the trial itself is one: it is recorded, and the sweep continues.
 
     Raises:
-        ArtifactError: If the disk or the object store refuses, which is no fault of the trial: it may go on elsewhere.
+        ArtifactError: If the disk or the object store fails; the trial can continue on another machine.
     """
     folder = open_folder(config["folder"], with_checkpoints=True)
     try:
         run = RunConfig.model_validate(config["run"])
         interruptions = Interruptions(notice, per_hour=config["interruptions_per_hour"])
-        return ending(fit(run, folder, report=tell, interruptions=interruptions))
-    except TROUBLE:
+        return ending(fit(run, folder, report=on_report, interruptions=interruptions))
+    except STORAGE_ERRORS:
         raise
-    except Exception as error:  # as said above
+    except Exception as error:  # a failure of the trial itself
         return failure(error, folder)
 
 
-def nested_train(answers: Any, *, num_workers: int, gpus_per_worker: float) -> Callable[[dict[str, Any]], None]:
+def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) -> Callable[[dict[str, Any]], None]:
     """Return the Tune function that trains a trial on Ray Train workers and forwards their reports.
 
-    It holds none of the scarce resources itself: drivers that held the cores which their own workers wait for would
-    wait for ever.
+    It reserves no resources itself: drivers that reserved the cores which their own workers wait for would deadlock.
     """
 
     def driver(config: dict[str, Any]) -> None:
@@ -214,14 +211,14 @@ def nested_train(answers: Any, *, num_workers: int, gpus_per_worker: float) -> C
             gpus_per_worker=gpus_per_worker,
             interruptions_per_hour=config["interruptions_per_hour"],
             callbacks=[TuneReportCallback()],
-            should_continue=asker(answers, config["trial"]),
+            should_continue=decision_reader(decisions, config["trial"]),
         )
         try:
-            with contextlib.suppress(Exception):  # what the workers met is told below, better than Ray tells it
+            with contextlib.suppress(Exception):  # the outcome below has the workers' errors in full
                 trainer.fit()
             message = ending(training_outcome(run, folder))
-        except TROUBLE as error:
-            tune.report(trouble(error))
+        except STORAGE_ERRORS as error:
+            tune.report(storage_failure(error))
             raise
         except Exception as error:  # as in `train_trial`
             message = failure(error, folder)

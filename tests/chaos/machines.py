@@ -121,10 +121,10 @@ class Cluster:
     def run_trials(self, controller: Any, plan: Any, *, describe: Any, is_over: Any, cost_tracker: Any) -> bool:
         """Train all trials in turn; has the form of `ray_tune.run_trials`."""
         cost_tracker.num_slots = plan.concurrent
-        troubles = ray_tune.Troubles()
-        search = ray_tune._Search(controller, describe, is_over, cost_tracker, troubles)
-        scheduler = ray_tune._Scheduler(controller, is_over, None, cost_tracker, troubles)
-        interrupt = ray_tune._Interrupt(controller, cost_tracker, troubles)
+        failures = ray_tune.StorageFailures()
+        search = ray_tune._Search(controller, describe, is_over, cost_tracker, failures)
+        scheduler = ray_tune._Scheduler(controller, is_over, None, cost_tracker, failures)
+        interrupt = ray_tune._Interrupt(controller, cost_tracker, failures)
         number = 0
         while not interrupt.stop_all():
             config = search.suggest(str(number))
@@ -132,8 +132,8 @@ class Cluster:
                 break
             self._train(config, number, search, scheduler)
             number += 1
-        if troubles.ending:
-            raise ArtifactError(troubles.ending)
+        if failures.ending:
+            raise ArtifactError(failures.ending)
         return False
 
     def _train(self, config: dict[str, Any], number: int, search: Any, scheduler: Any) -> None:
@@ -147,8 +147,8 @@ class Cluster:
                     message = self._run(config, machine, trial, scheduler)
             except MachineLost:
                 continue
-            except trainables.TROUBLE as error:
-                scheduler.on_trial_result(None, trial, trainables.trouble(error))
+            except trainables.STORAGE_ERRORS as error:
+                scheduler.on_trial_result(None, trial, trainables.storage_failure(error))
                 continue
             finally:
                 self._watch.machine = ""
