@@ -239,7 +239,7 @@ def test_orphans_are_listed_and_removed(aws, file, monkeypatch, capsys):
 def test_status_shows_machines_and_their_list_price(aws, file, monkeypatch, capsys):
     """One row for each machine."""
     raysent = CommandLine(monkeypatch, capsys)
-    assert raysent("cluster", "status", file).out == "raysent: no machine stands\n"
+    assert raysent("cluster", "status", file).out == "raysent: no machines\n"
     name = _start(aws, expires=_time(1))
     shown = raysent("cluster", "status", file).out
     assert name in shown

@@ -114,7 +114,9 @@ def test_read_cluster_rejects(tmp_path, old, new, error):
 
 def test_read_cluster_rejects_missing_setup_commands(tmp_path):
     """Ray's default installs a nightly build of Ray."""
-    text = re.sub(r"setup_commands:\n(  - .*\n)+", "setup_commands: []\n", SHIPPED.read_text(), count=1)
+    text = re.sub(
+        r"^setup_commands:\n(  .*\n)+", "setup_commands: []\n", SHIPPED.read_text(), count=1, flags=re.MULTILINE
+    )
     (tmp_path / "cluster.yaml").write_text(text)
     with pytest.raises(ConfigError, match="setup_commands: must be given; Ray's default installs a nightly build"):
         read_cluster(tmp_path / "cluster.yaml")

@@ -160,7 +160,7 @@ def workers_to_come() -> Workers | None:
         values = json.loads(given)
         accelerators = tuple(map(str, values.get("accelerators", ())))
         return Workers(int(values["num"]), int(values["CPU"]), float(values.get("GPU", 0)), accelerators)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise ConfigError(
             f'{WORKERS_VARIABLE}: must look like {{"num": 8, "CPU": 4, "GPU": 1}}; given {given}'
         ) from None
