@@ -53,7 +53,8 @@ for folder in sys.argv[2:]:
     first = model.encode(texts, batch_size=64)
     model.save(folder + "-again")
     again = SentenceTransformer(folder + "-again", trust_remote_code=True, device="cpu")
-    np.savez(folder + ".npz", first=first, again=again.encode(texts[:200], batch_size=64))
+    # The same texts in the same batches: a batch's other texts may change the last bit.
+    np.savez(folder + ".npz", first=first, again=again.encode(texts, batch_size=64))
 """
 
 
@@ -186,7 +187,7 @@ def compare_st(encoders: dict[str, SentenceEncoder], real: list[str], fuzz: list
                 "real_other_ids": int(is_other[: len(real)].sum()),
                 "fuzz_other_ids": int(is_other[len(real) :].sum()),
                 "other": [text for text, other in zip(texts, is_other, strict=True) if other][:10],
-                "reloaded_equal": bool((first[:200] == again).all()),
+                "reloaded_equal": bool((first == again).all()),
             }
     return found
 
