@@ -87,7 +87,7 @@ def test_unknown_prefix_names_the_nearest(find: object) -> None:
 def test_missing_folder_names_what_can_be_given(name: str) -> None:
     """The forms of the schemes that are known among them."""
     with pytest.raises(
-        ArtifactError, match=rf"^{name}: no such folder; name a run, .*, an ensemble or hash:DIM or st:PATH$"
+        ArtifactError, match=rf"^{name}: no such folder; name a run, .*, an ensemble or hash:DIM or st:PATH"
     ):
         load(name)
 

@@ -92,7 +92,7 @@ def test_encode_puts_a_prompt_before_each_sentence() -> None:
     [
         ({"precision": "int8"}, r"^precision: must be float32, ubinary or binary; given 'int8'$"),
         ({"output_value": "token_embeddings"}, r"^output_value: must be 'sentence_embedding'; given 'token_em"),
-        ({"truncate_dim": 0}, r"^truncate_dim: must be at least 1; given 0$"),
+        ({"truncate_dim": 0}, r"^truncate_dim: must be a whole number of at least 1; given 0$"),
         ({"prompt_name": "query"}, r"^prompt_name: must be one of the model's prompts \(none\); given 'query'$"),
         ({"device": "cuda"}, r"^device: must be cpu for HashEncoder; given cuda$"),
     ],
