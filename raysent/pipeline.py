@@ -551,11 +551,14 @@ def resume(
     Raises:
         RaysentError: If the folder holds no sweep, another process works on it, or its files are damaged.
     """
-    folder = open_folder(run).absolute()
-    recorded = read_sweep(folder)
-    origin = recorded.record.origin
+    recorded = read_sweep(open_folder(run))
+    origin = Path(recorded.record.origin or Path.cwd())
+    if not origin.is_dir() or origin.samefile(Path.cwd()):
+        origin = Path.cwd()
+    else:
+        recorded = read_sweep(recorded.folder.absolute())
     # Relative paths of the space start from the folder in which the sweep was started.
-    with contextlib.chdir(origin if origin and Path(origin).is_dir() else Path.cwd()):
+    with contextlib.chdir(origin):
         return _resumed(
             recorded, budget, deadline, accept_versions=accept_versions, progress=progress, listeners=listeners
         )

@@ -183,7 +183,7 @@ WORD_VECTORS = [
 ]  # fmt: skip
 
 FOLDERS = [
-    Case("run folder taken", SWEEP, r"out: holds a sweep already; go on with 'raysent resume out' or name another --run", files={"out/sweep.json": "{}"}),
+    Case("run folder taken", SWEEP, r"out: holds a sweep already; continue with 'raysent resume out' or name another --run", files={"out/sweep.json": "{}"}),
     Case("run folder of a training", SWEEP, r"out: holds a training; name another --run", files={"out/run.json": "{}"}),
     Case("training into a sweep's folder", TRAIN, r"out: holds a sweep; name another --run", files={"out/sweep.json": "{}"}),
     Case("file for a run folder", SWEEP, r"out: a file stands where the run folder is needed; name another --run", files={"out": "x"}),
@@ -193,8 +193,8 @@ FOLDERS = [
     Case("resume of a record with holes", "resume out", r"out/sweep.json: not whole \(KeyError: 'space'\); restore it or start the sweep again", files={"out/sweep.json": '{"kind": "sweep"}'}),
     Case("report on no run", "report out", r"out: must hold sweep.json, run.json, evaluation/, analyses/ or neighbours.json; found none; .* of evaluated models", files={"out/x": ""}),
     Case("report on another file", "report out", r"out/sweep.json: not the record of a sweep; name .*", files={"out/sweep.json": "{}"}),
-    Case("report on a broken journal", "report out", r"out/journal.jsonl:1: not JSON; another program changed the file", files={"out/sweep.json": RECORD, "out/journal.jsonl": "{\n{}\n{}\n"}),
-    Case("evaluation of nothing", "evaluate out", r"out: no such run or model; name a run, a trial, a model, an ensemble or hash:DIM"),
+    Case("report on a broken journal", "report out", r"out/journal.jsonl:1: not JSON \(.*\); another program changed the file", files={"out/sweep.json": RECORD, "out/journal.jsonl": "{\n{}\n{}\n"}),
+    Case("evaluation of nothing", "evaluate out", r"out: no such run or model; name a run, a trial, a model, an ensemble, hash:DIM, .* or words:PATH"),
     Case("evaluation of no run", "evaluate out", r"out: holds no model.json, trials or ensemble.json; name a run or a model", files={"out/x": ""}),
     Case("evaluation of a sweep without a model", "evaluate out", r"out/trials: must hold a trained trial; found none; finish the sweep first", files={"out/trials/0000/x": ""}),
     Case("hash without a size", "evaluate hash:big", r"hash:big: the size must be a whole number from 1 to 999999, as in hash:50"),
@@ -225,9 +225,9 @@ def test_mistake_is_one_line_that_names_the_place(type_, place, case):
 @pytest.mark.parametrize(
     ("file", "content", "error"),
     [
-        ("model.safetensors", None, r"model/model.safetensors: truncated or not safetensors \(.*\); restore it or train again"),
-        ("model.safetensors", b"", r"model/model.safetensors: truncated or not safetensors \(.*\); restore it or train again"),
-        ("vocabulary.txt", None, r"model/vocabulary.txt: truncated or not a vocabulary; restore it or train again"),
+        ("model.safetensors", None, r"model/model.safetensors: truncated or changed since the model was saved; restore it or train again"),
+        ("model.safetensors", b"", r"model/model.safetensors: truncated or changed since the model was saved; restore it or train again"),
+        ("vocabulary.txt", None, r"model/vocabulary.txt: truncated or changed since the model was saved; restore it or train again"),
         ("model.json", None, r"model/model.json: truncated or not JSON \(.*\); restore it or run again"),
         ("model.json", b'{"kind": "sentence-transformers"}', r"model/model.json: not a model of this version of raysent; name the folder of a trained model"),
     ],
@@ -241,12 +241,12 @@ def test_damaged_model_is_named(type_, place, model, file, content, error):
 
 
 def test_values_of_another_model_are_refused(type_, place, model, tmp_path_factory):
-    """Tensors whose shapes are another model's are not loaded."""
+    """A file of weights that is not the one which the model was saved with is not loaded."""
     other = tmp_path_factory.mktemp("other")
     fit(tiny_run(other, encoder__hidden_size=4, training__max_steps=1, training__num_reports=1), other / "model")
     shutil.copytree(model, "model")
     shutil.copy(other / "model" / "model.safetensors", "model")
-    error = r"model/model.safetensors: of another model: '.*' must be \(.*\); given \(.*\)"
+    error = "model/model.safetensors: truncated or changed since the model was saved; restore it or train again"
     _refused(type_, "encode", "model", "-o", "x.npy", stdin=b"w1\n", error=error)
 
 
@@ -362,7 +362,7 @@ def test_second_driver_of_a_run_is_refused(type_, begun, cache, monkeypatch):
     monkeypatch.setenv("RAYSENT_CACHE", str(cache))
     with FileLock(begun / ".lock"):
         _refused(type_, "resume", "out", error=r"out: another process is working on this run; wait for it or stop it")
-        _refused(type_, *SWEEP.split(), error=r"out: holds a sweep already; go on with 'raysent resume out' or .*")
+        _refused(type_, *SWEEP.split(), error=r"out: holds a sweep already; continue with 'raysent resume out' or .*")
     assert json.loads((begun / "sweep.json").read_text())["kind"] == "sweep"
 
 

@@ -236,7 +236,14 @@ def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):
     assert said["path"] == str(path.parent.relative_to(place))
     assert raysent.load(path.parent).tasks == ["MR"]
     assert not (place / "model/ensemble.json").exists()
-    assert {result["model"] for result in said["results"]} == {"hash:8", "model", "best", "uniform", "ensemble"}
+    assert {result["model"] for result in said["results"]} == {
+        "hash:8",
+        "model",
+        "best",
+        "uniform",
+        "guarded",
+        "ensemble",
+    }
 
 
 def test_report_of_a_training_says_where_it_is(raysent_, place):

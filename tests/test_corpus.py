@@ -455,8 +455,8 @@ def test_preparation_memory_is_bounded(tmp_path):
         ("a.jsonl", b'{"text": "a"}\nnot json\n', "a.jsonl:2: must be one JSON object per line"),
         ("a.jsonl", b"[1]\n", "a.jsonl:1: must be a JSON object; given list"),
         ("a.jsonl", b'{"body": "a"}\n', "a.jsonl:1: must have 'text', 'sentences' or 'paragraphs'; given body"),
-        ("a.jsonl", b'{"text": 3}\n', "a.jsonl:1: 'text' must be text; given int"),
-        ("a.jsonl", b'{"paragraphs": 3}\n', "a.jsonl:1: 'paragraphs' must be a list of texts; given int"),
+        ("a.jsonl", b'{"text": 3}\n', "a.jsonl:1: 'text' must be text; given 3"),
+        ("a.jsonl", b'{"paragraphs": 3}\n', "a.jsonl:1: 'paragraphs' must be a list of texts; given 3"),
     ],
 )
 def test_invalid_file_raises_one_clear_error(tmp_path, name, content, message):

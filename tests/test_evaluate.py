@@ -29,10 +29,11 @@ def data_dir(tmp_path, monkeypatch):
 
 
 class Counting:
-    """Loads `hash:8` for any path, counts loads and sentences, and can return NaN."""
+    """Loads `hash:8` for any path, counts loads and the sentences of each call, and can return NaN."""
 
     def __init__(self, *, broken: bool = False) -> None:
-        self.loads = self.sentences = 0
+        self.loads = 0
+        self.calls = []
         self.broken = broken
 
     def __call__(self, path):
@@ -44,7 +45,7 @@ class Counting:
     def encode(self, sentences, *, batch_size=512):
         """Encode as `hash:8`."""
         del batch_size
-        self.sentences += len(sentences)
+        self.calls.append(len(sentences))
         vectors = HashEncoder(8).encode(sentences)
         vectors[0, 0] = np.nan if self.broken else vectors[0, 0]
         return vectors
@@ -83,10 +84,10 @@ def test_evaluate_reads_existing_records(data_dir, tmp_path):
 
 
 def test_evaluate_encodes_a_distinct_sentence_once(data_dir, tmp_path):
-    """Sixty rows hold forty distinct sentences; a task named twice is evaluated once."""
+    """Sixty rows hold forty distinct sentences, which are encoded before the cost is measured; a task named twice is evaluated once."""
     load = Counting()
     Evaluator(tmp_path / "out", data_dir, load=load).evaluate(["hash:8"], ["CR", "cr"])
-    assert load.sentences == 40
+    assert load.calls[0] == 40
 
 
 @pytest.mark.parametrize("damage", ["missing", "torn", "foreign"])
@@ -293,7 +294,7 @@ def test_expand_gives_trials_of_two_sweeps_different_names(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        ([], r"gone: no such run or model; name a run, a trial, a model, an ensemble or hash:DIM"),
+        ([], r"gone: no such run or model; name a run, a trial, a model, an ensemble, hash:DIM"),
         (["gone"], r"gone: holds no model.json, trials or ensemble.json; name a run or a model"),
         (["gone/trials/1"], r"gone/trials: must hold a trained trial; found none; finish the sweep first"),
     ],
@@ -315,5 +316,7 @@ def test_expand_rejects_an_incomplete_model(tmp_path):
 
 def test_expand_needs_a_model():
     """The error names what counts as a model."""
-    with pytest.raises(ArtifactError, match=r"^MODEL: needs at least one run, model or hash:DIM; given none$"):
+    with pytest.raises(
+        ArtifactError, match=r"^MODEL: needs at least one run or model, such as a folder, hash:DIM, .*; given none$"
+    ):
         expand([])

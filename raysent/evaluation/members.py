@@ -78,7 +78,7 @@ def expand(models: Sequence[Model]) -> list[Member]:
         else:
             sources += _paths(str(model))
     if not sources:
-        raise ArtifactError(f"MODEL: needs at least one run, model or {known_forms()}; given none")
+        raise ArtifactError(f"MODEL: needs at least one run or model, such as a folder, {known_forms()}; given none")
     sources = list(dict.fromkeys(sources))
     return [
         Member(name, source, model_key(source)) if isinstance(source, str) else Member(name, name, uuid4().hex, source)

@@ -61,5 +61,5 @@ def missing_model(folder: Path, reason: str) -> ArtifactError:
     """Return the error for a name that is neither a folder nor that of a known scheme."""
     name = address_of(folder)
     return ArtifactError(
-        f"{name}: {reason}{scheme_hint(name)}; name a run, a trial, a model, an ensemble or {known_forms()}"
+        f"{name}: {reason}{scheme_hint(name)}; name a run, a trial, a model, an ensemble, {known_forms()}"
     )

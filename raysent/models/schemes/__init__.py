@@ -79,8 +79,9 @@ def is_scheme_name(name: str) -> bool:
 
 
 def known_forms() -> str:
-    """Return how names of the known schemes are written, for messages."""
-    return " or ".join(scheme.FORM for scheme in SCHEMES.values())
+    """Return how names of the known schemes are written, for messages: ``a, b or c``."""
+    *others, last = (scheme.FORM for scheme in SCHEMES.values())
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def scheme_hint(name: str) -> str:
