@@ -217,13 +217,12 @@ _VALUES = (None, True, -1, 0, 1e400, 10**30, "", "a", "\ud800", [], {}, [[]], {"
 class Fuzzer:
     """Draws input, runs one reader on it, and counts what came out."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, folder: Path) -> None:
         self.draw = random.Random(seed)
         self.counts: Counter[str] = Counter()
         self.worst_s: dict[str, float] = {}
         self.failures: list[str] = []
-        self._scratch = tempfile.TemporaryDirectory()
-        self._folder = Path(self._scratch.name)
+        self._folder = folder
         self._model = build({**GRU, "hidden_size": 8, "embedding": {"dim": 6}})
         self._model.save(self._folder / "model")
         self._whole = {path.name: path.read_bytes() for path in (self._folder / "model").iterdir()}
@@ -374,11 +373,12 @@ def _is_same_json(one: bytes, other: bytes) -> bool:
 
 def fuzz(seconds: float, seed: int) -> dict[str, Any]:
     """Try input until the time is over."""
-    fuzzer, started = Fuzzer(seed), time.monotonic()
-    num = 0
-    while time.monotonic() - started < seconds:
-        fuzzer.once()
-        num += 1
+    num, started = 0, time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        fuzzer = Fuzzer(seed, Path(folder))
+        while time.monotonic() - started < seconds:
+            fuzzer.once()
+            num += 1
     return {
         "inputs": num,
         "counts": dict(sorted(fuzzer.counts.items())),

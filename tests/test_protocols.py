@@ -216,7 +216,8 @@ def test_senteval_figures_on_published_data(tmp_path, monkeypatch, capsys):
                 found = (one["validation"] / 100, one["test"] / 100, one["measures"]["spearman"] / 100)
                 assert (*found, one["measures"]["mse"]) == pytest.approx(expected, abs=1e-6)
             else:
-                assert (one["validation"], one["test"], *one["measures"].values()) == expected
+                published = [value for name, value in one["measures"].items() if name not in ("macro_f1", "auroc")]
+                assert (one["validation"], one["test"], *published) == expected
 
 
 def test_published_rows_are_read_whole():

@@ -34,9 +34,9 @@ def test_tokens_of_any_string_are_text(sentence):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_random_and_damaged_input_is_a_value_or_one_line(seed):
+def test_random_and_damaged_input_is_a_value_or_one_line(seed, tmp_path):
     """Of models, corpora, pairs, word vectors, and of encode alone and under threads."""
-    fuzzer = Fuzzer(seed)
+    fuzzer = Fuzzer(seed, tmp_path)
     for _ in range(40):
         fuzzer.once()
     assert fuzzer.failures == []
