@@ -46,8 +46,8 @@ def test_drill_prints_what_happened_in_order(drilled):
     ran = drilled(CONTINUED)("cluster", "drill", "--address", "127.0.0.1:1", "--yes")
     assert ran.code == 0
     assert [line.split("  ")[0] for line in ran.out.splitlines()[1:]] == [
-        "the training heard of it", "a checkpoint was there", "node aaa was killed",
-        "training went on, on node bbb", "from step", "steps done again",
+        "the training received the notice", "a checkpoint was saved", "node aaa was killed",
+        "training continued on node bbb", "from step", "repeated steps",
     ]  # fmt: skip
     assert "1,200" in ran.out
 
@@ -65,9 +65,9 @@ def test_drill_fails_if_training_does_not_continue(drilled):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--address", "127.0.0.1:1"], "error: 127.0.0.1:1: a node of it would be killed; say --yes"),
+        (["--address", "127.0.0.1:1"], "error: 127.0.0.1:1: one of its nodes will be killed; confirm with --yes"),
         (["cluster.yaml", "--address", "127.0.0.1:1"], "error: FILE: must not stand beside --address or --run"),
-        (["--address", "127.0.0.1:1", "--yes", "--run", "."], "error: .: is not empty; name another --run"),
+        (["--address", "127.0.0.1:1", "--yes", "--run", "."], "error: .: must be empty; name another --run"),
         (["--notice", "soon"], "error: a duration must look like 90s, 30m, 2h or 1h30m; given 'soon'"),
     ],
 )

@@ -15,6 +15,7 @@ from command import SPACE, CommandLine
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 
 from raysent.cluster import JobResult, submission
+from raysent.cluster.cluster_file import ClusterFile
 from raysent.cluster.launcher import make_token
 from raysent.config import parse_yaml
 from raysent.storage import open_folder
@@ -55,16 +56,16 @@ class Jobs:
 
 
 class Launcher:
-    """A fake launcher that records the limit of workers."""
+    """A fake launcher that records the cluster files that it is made for."""
 
-    limits: ClassVar[list[int]] = []
+    files: ClassVar[list[ClusterFile]] = []
 
     def __init__(self, file) -> None:
-        self.limits.append(file.max_workers)
+        self.files.append(file)
         self.token_file = Path("token")
         make_token(self.token_file)
 
-    def up(self, *, sweep, on_line) -> None:
+    def up(self, *, sweep, inputs, on_line) -> None:
         """Do nothing."""
 
     def down(self, *, on_line) -> None:
@@ -87,7 +88,7 @@ def jobs(monkeypatch, tmp_path):
     found = Jobs()
     monkeypatch.setattr(submission, "Jobs", found)
     monkeypatch.setattr(submission, "Launcher", Launcher)
-    monkeypatch.setattr(Launcher, "limits", [])
+    monkeypatch.setattr(Launcher, "files", [])
     with moto_server() as url:
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": url, "RAYSENT_CACHE": str(tmp_path / "c")}.items():
             monkeypatch.setenv(name, value)
@@ -115,7 +116,8 @@ def test_resume_uses_the_files_in_the_bucket(jobs, monkeypatch, capsys, tmp_path
     assert jobs.commands[1] == ["python", "-m", "raysent", "resume", remote, "--budget", "9usd"]
     assert jobs.sent[1] == {"shipped/0/text.txt": CORPUS}
     assert jobs.environment[0]["RAYSENT_WORKERS"] == jobs.environment[1]["RAYSENT_WORKERS"]
-    assert Launcher.limits == [2, 2]
+    fleets = [json.loads(environment["RAYSENT_FLEET"]) for environment in jobs.environment]
+    assert [fleet["max_workers"] for fleet in fleets] == [2, 2]
     assert not (tmp_path / "home" / "shipped").exists()
 
 
@@ -136,6 +138,6 @@ def test_resume_rejects_a_local_run(jobs, monkeypatch, capsys):
     ran = CommandLine(monkeypatch, capsys)("resume", "mine", "--cluster", "cluster.yaml")
     assert (ran.code, ran.err) == (
         2,
-        "error: mine: lies on this machine only; name a run of --cluster, or its s3:// address\n",
+        "error: mine: is on this machine only; name a run of --cluster, or its s3:// address\n",
     )
-    assert Launcher.limits == []
+    assert Launcher.files == []

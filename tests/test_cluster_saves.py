@@ -54,7 +54,7 @@ def test_check_save_time_fails_if_saves_take_more_than_half_the_notice(monkeypat
     found = check_save_time(cluster, num_bytes=2**28)
     assert found.verdict == "failed"
     assert found.text.endswith("60.50 s; half of a notice is 60 s; use --market on-demand, or smaller models")
-    monkeypatch.setattr(type(cluster), "autoscaling", {})
+    monkeypatch.setattr(type(cluster), "markets", {})
     assert check_save_time(cluster, num_bytes=2**28).verdict == "ok"
 
 

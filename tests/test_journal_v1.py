@@ -132,5 +132,5 @@ constraints: ["objective.num_marks == 4 and objective.anchor != 'zero'"]
     assert space.first_params() == {"objective.anchor": "first"}
     objective = space.config({"objective.anchor": "first"}).objective
     assert (objective.penalty_center, objective.num_levels) == ("initial", 4)
-    with pytest.raises(ConfigError, match="is now called 'penalty_center'"):
+    with pytest.raises(ConfigError, match="is now called 'num_levels'"):
         parse_space(parse_yaml(text), name="new")

@@ -507,11 +507,12 @@ def test_sweep_on_a_cluster_sets_the_prices_of_its_machines(raysent, submitted):
     ],
 )
 def test_sweep_on_a_cluster_limits_its_workers(raysent, submitted, options, num):
-    """The limit of the cluster file is that of the sweep; the head counts too."""
+    """The most machines that the sweep's process adds; the head counts too, and the cluster file stays as it is."""
     assert raysent("sweep", "toy.yaml", "--cluster", SHIPPED, "--run", "a", *options).code == 0
     [(file, submission)] = submitted
     assert submission.workers == Workers(num, 4, 1.0, ("T4", "A10G", "L4"))
-    assert file.document.values["max_workers"] == file.max_workers == num
+    assert submission.fleet.max_workers == num
+    assert file.max_workers == 8
 
 
 @pytest.mark.parametrize(
