@@ -85,7 +85,7 @@ def test_evaluate_prints_and_keeps_similarities(tmp_path, monkeypatch, capsys):
     assert (first[0]["num_pairs"], first[0]["measure"]) == (15, "cosine")
     monkeypatch.setattr(HashEncoder, "encode", None)
     assert json.loads(raysent(*arguments, "--json").out)["similarity"] == first
-    assert "Pearson x 100, nothing trained" in raysent(*arguments).out
+    assert "Pearson x 100, no probe" in raysent(*arguments).out
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_expand_and_bag_commands_write_models(trained, tmp_path, monkeypatch, ca
     assert (ran.code, json.loads(ran.out)["num_words"]) == (0, len(load(folder).vocabulary))
     ran = raysent("bag", str(trained), "-o", str(tmp_path / "bag"))
     assert ran.code == 0
-    assert "18 numbers" in ran.out
+    assert "18 dimensions" in ran.out
     ran = raysent("bag", str(trained), "-o", str(folder))
     assert (ran.code, "holds a model already; name another folder with -o" in ran.err) == (2, True)
     ran = raysent("expand", "hash:5", str(tmp_path / "vectors.txt"), "-o", str(tmp_path / "x"))
