@@ -129,7 +129,7 @@ def test_resume_accepts_the_address_of_a_run(jobs, monkeypatch, capsys):
     ran = raysent("resume", remote, "--cluster", "cluster.yaml")
     assert ran.code == 0, ran.err
     assert jobs.commands[1][4] == remote
-    assert "results: runs/toy-" in ran.err
+    assert "results: runs/home-" in ran.err
 
 
 def test_resume_rejects_a_local_run(jobs, monkeypatch, capsys):
