@@ -16,6 +16,7 @@ from raysent.report.run import read_run
 from raysent.storage import read_json
 from raysent.storage.layout import SWEEP_FILE
 from raysent.sweeps import load_record, read_events, read_sweep, replay
+from raysent.sweeps.journal_v1 import upgrade_record
 from raysent.sweeps.space import parse_space, read_space
 
 DATA = Path(__file__).parent / "data" / "version_1"
@@ -134,3 +135,9 @@ constraints: ["objective.num_marks == 4 and objective.anchor != 'zero'"]
     assert (objective.penalty_center, objective.num_levels) == ("initial", 4)
     with pytest.raises(ConfigError, match="is now called 'num_levels'"):
         parse_space(parse_yaml(text), name="new")
+
+
+def test_a_recorded_task_that_is_gone_is_read_as_its_successor():
+    """A sweep of version 0.1 in the middle is evaluated on the task that took the place of another."""
+    evaluation = upgrade_record({"judging": {"data": None, "tasks": ["docs-library", "docs-order"]}})["evaluation"]
+    assert evaluation == {"data": None, "tasks": ["docs-library", "docs-neighbours"]}

@@ -15,6 +15,8 @@ from typing import Any
 RETIRED_KEYS: Mapping[str, Mapping[str, str]] = {"": {"judge": "evaluation"}, "evaluation": {"each": "stratify_by"}}
 # Samplers of version 0.1 that are gone -> what to use.
 RETIRED_SAMPLERS = {"ei_per_usd": "tpe with limits.rung_unit: usd"}
+# Embedded tasks of version 0.1 that are gone -> the task that is evaluated in their place.
+RETIRED_TASKS = {"docs-order": "docs-neighbours"}
 _RECORD_KEYS = {"judging": "evaluation"}
 _EVENT_KEYS = {"session": {"spent_s": "earlier_s"}}
 
@@ -24,6 +26,10 @@ def upgrade_record(values: Mapping[str, Any]) -> dict[str, Any]:
     upgraded = _renamed(values, _RECORD_KEYS)
     if isinstance(upgraded.get("space"), Mapping):
         upgraded["space"] = upgrade_space(upgraded["space"])
+    evaluation = upgraded.get("evaluation")
+    if isinstance(evaluation, Mapping) and isinstance(evaluation.get("tasks"), list):
+        tasks = [RETIRED_TASKS.get(name, name) for name in evaluation["tasks"]]
+        upgraded["evaluation"] = {**evaluation, "tasks": tasks}
     return upgraded
 
 
