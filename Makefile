@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 quickstart: setup  ## A sweep, an ensemble and a report from text that is already on this machine
 	$(BIN)/raysent sweep search_spaces/quickstart.yaml --run runs/quickstart-$$(date +%Y%m%d-%H%M%S) --yes
 
-test: setup  ## Every test, in three processes: one waits for Ray most of the time
+test: setup  ## Every test, in two processes
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 40
 
 wheel-test: setup  ## The wheel and the sdist: what they hold, and a sweep from the wheel in an empty folder
