@@ -141,22 +141,24 @@ def _submission(folder: Path, **changes) -> Submission:
 # Ray's client uses an old argument of aiohttp.
 @pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")
 def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch, capsys):
-    """The sweep is shown live and downloaded, exit code 0; no file holds the token or a key of AWS."""
+    """Its events arrive, it is downloaded, exit code 0; no file holds the token or a key of AWS."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     monkeypatch.chdir(tmp_path)
     space = read_space(_space(tmp_path))
     token = head.token_file.read_text()
-    code = submit(head.dashboard, token, _submission(tmp_path, space=space))
+    events: list[object] = []
+    ended = submit(head.dashboard, token, _submission(tmp_path, space=space), on_event=events.append, say=print)
     shown = capsys.readouterr()
-    assert code == 0, shown
-    assert "trial 0001 finished" in shown.err
-    assert "trial  status" in shown.out
-    assert str(tmp_path / "remote") not in shown.out + shown.err
+    printed = "\n".join(ended.lines)
+    assert ended.code == 0, shown
+    assert events
+    assert printed.startswith("trial  status")
+    assert str(tmp_path / "remote") not in printed + shown.out + shown.err
     files = {path.name: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert {"sweep.json", "journal.jsonl", "ledger.jsonl", "report.html", "model.safetensors"} <= set(files)
     secrets = [name for name, data in files.items() if token.encode() in data or CANARY.encode() in data]
     assert secrets == []
-    assert token not in shown.out + shown.err
+    assert token not in printed + shown.out + shown.err + str(events)
 
 
 @pytest.mark.cluster
@@ -164,7 +166,7 @@ def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch,
 def test_submit_is_rejected_without_the_token(head, tmp_path, token, given):
     """An error of one line, before anything is sent."""
     with pytest.raises(CloudError, match=f"^{head.dashboard}: requires its token; given {given}$"):
-        submit(head.dashboard, token, _submission(tmp_path))
+        submit(head.dashboard, token, _submission(tmp_path), on_event=lambda _: None, say=lambda _: None)
     assert not (tmp_path / "run").exists()
 
 
