@@ -24,6 +24,7 @@ import raysent
 from raysent.evaluation.tasks import senteval
 from raysent.pipeline import plan_reproduction
 from raysent.reproduction import read_paper
+from raysent.sweeps import read_events
 from raysent.training.loop import fit
 from raysent.training.ray_session import ray_session
 
@@ -238,7 +239,7 @@ def test_sweep_names_an_unknown_argument(space):
 def test_load_returns_each_kind_of_folder(swept, trained, tmp_path, monkeypatch, capsys):
     """Trial, sweep, training, model made of words, code, and a scheme's name."""
     command, threshold = CommandLine(monkeypatch, capsys), ("--method", "threshold")
-    np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(60, 8)).astype("float32"))
+    np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(120, 8)).astype("float32"))
     (tmp_path / "words.txt").write_text("\n".join(f"w{n} {n} 1.0" for n in range(9)) + "\n")
     for words in (
         ("bag", trained.source, "-o", tmp_path / "bag"),
@@ -296,6 +297,14 @@ def test_reproduce_skips_what_it_has_no_data_for(tmp_path):
     found = raysent.reproduce("cse", tables=["1"], data=tmp_path, output=tmp_path / "out", progress=False)
     assert set(found.tables[0].skipped) == set(read_paper("cse").tables["1"].rows)
     assert plan_reproduction("cse", tables=["1"], data=tmp_path)[0].missing
+
+
+def test_doctor_counts_what_it_read(swept):
+    """A sound sweep has no problems, and spent what it said."""
+    found = raysent.doctor(swept[0].folder)
+    assert (found.problems, found.repaired) == ((), ())
+    assert found.num_events == len(list(read_events(swept[0].folder)))
+    assert found.spent_usd == swept[0].spent_usd
 
 
 def test_public_names_have_docstrings_and_types():

@@ -297,7 +297,7 @@ def test_load_error_names_the_files_it_reads(tmp_path):
     """An empty folder, and a missing one."""
     with pytest.raises(ArtifactError, match=r"holds no model\.json"):
         load(tmp_path)
-    with pytest.raises(ArtifactError, match=r"nowhere: no such folder; name a run, a trial, a model, an ensemble or"):
+    with pytest.raises(ArtifactError, match=r"nowhere: no such folder; name a run, a trial, a model, an ensemble, "):
         load(tmp_path / "nowhere")
 
 

@@ -184,20 +184,51 @@ def _spent_usd(run: Path) -> float:
     return sum(entry["usd"] for entry in read_ledger(run) if entry["entry"] == "node")
 
 
+BREAKING_BAG = '''"""A bag of words of another package; it breaks where it is told to."""
+from typing import Literal
+from raysent.models.encoders import bag
+
+class Config(bag.Config):
+    """Settings."""
+    type: Literal["breaking_bag"] = "breaking_bag"
+    breaks: bool = False
+
+class Encoder(bag.Encoder):
+    """One tower."""
+    def __init__(self, config, tables):
+        super().__init__(config, tables)
+        self._breaks = config.breaks
+
+    def read(self, packed, projected):
+        if self._breaks:
+            raise RuntimeError("as it was told")
+        return super().read(packed, projected)
+'''
+
+
 @pytest.mark.cluster
-def test_sweep_records_a_trial_that_breaks_and_goes_on(corpus, tmp_path):
-    """Word vectors that no memory holds cost their trials; the others finish, and the exit code says so."""
-    run = tmp_path / "run"
-    space = _write_space(corpus, trials=4, scheduler="none")
-    swept = typed(
-        "sweep", space, "--run", run, "--json", "--set", "search.encoder.embedding.dim={choice: [4, 1000000000000]}"
-    )
+def test_sweep_records_a_trial_that_breaks_and_goes_on(corpus, tmp_path, monkeypatch):
+    """An error of an encoder costs its trials; the others finish, and the exit code says so."""
+    packages = tmp_path / "packages"
+    (packages / "breaking-1.0.dist-info").mkdir(parents=True)
+    (packages / "breaking_bag.py").write_text(BREAKING_BAG)
+    about = {"METADATA": "Metadata-Version: 2.1\nName: breaking\nVersion: 1.0\n"}
+    about["entry_points.txt"] = "[raysent.encoders]\nbreaking_bag = breaking_bag\n"
+    for name, text in about.items():
+        (packages / "breaking-1.0.dist-info" / name).write_text(text)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")]))
+    space = tmp_path / "space.yaml"
+    text = _write_space(corpus, trials=4, scheduler="none").read_text()
+    text = text.replace("{type: gru, hidden_size: 16,", "{type: breaking_bag,")
+    space.write_text(text.replace("encoder.bidirectional", "encoder.breaks"))
+    swept = typed("sweep", space, "--run", tmp_path / "run", "--json")
     assert swept.returncode == 5, swept.stderr
     outcome = json.loads(swept.stdout)
-    statuses = {trial["params"]["encoder.embedding.dim"]: trial["status"] for trial in outcome["trials"]}
-    assert statuses == {4: "finished", 10**12: "failed"}
+    statuses = {trial["params"]["encoder.breaks"]: trial["status"] for trial in outcome["trials"]}
+    assert statuses == {False: "finished", True: "failed"}
     assert len(outcome["trials"]) == 4
-    assert all("RuntimeError" in trial["error"] for trial in outcome["trials"] if trial["status"] == "failed")
+    broken = [trial["error"] for trial in outcome["trials"] if trial["status"] == "failed"]
+    assert all("RuntimeError: as it was told" in error for error in broken)
 
 
 @pytest.mark.cluster

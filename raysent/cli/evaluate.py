@@ -22,6 +22,7 @@ from raysent.cli.options import (
     opened,
     split_names,
 )
+from raysent.storage import address_of
 
 if TYPE_CHECKING:
     from raysent.ensembles import EnsembleResult, LabelCurve, MemberCost, MemberSubset
@@ -210,11 +211,11 @@ def report(run: RunArgument, as_json: JsonOption = False) -> None:
 
     The page is one file that needs no network.
     """
-    path = raysent.write_report(run)
+    path = address_of(raysent.write_report(run))
     if as_json:
-        print_json({"report": str(path)})
+        print_json({"report": path})
     else:
-        results.print(str(path), soft_wrap=True)
+        results.print(path, soft_wrap=True)
 
 
 @data_app.command("check")

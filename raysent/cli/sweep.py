@@ -46,6 +46,7 @@ from raysent.cli.options import (
     split_names,
 )
 from raysent.errors import ConfigError
+from raysent.storage import address_of
 
 if TYPE_CHECKING:
     from raysent.cluster import Submission
@@ -244,9 +245,11 @@ def train(
         progress=not as_json,
     )
     if as_json:
-        print_json({"run": trained.address, **asdict(trained.outcome), "report": str(trained.report)})
+        print_json({"run": trained.address, **asdict(trained.outcome), "report": address_of(trained.report)})
     else:
-        results.print(f"{trained.outcome.status}: {trained.address}  report: {trained.report}", soft_wrap=True)
+        results.print(
+            f"{trained.outcome.status}: {trained.address}  report: {address_of(trained.report)}", soft_wrap=True
+        )
         if trained.outcome.message:
             messages.print(trained.outcome.message, style="red", soft_wrap=True)
     raise typer.Exit(SOME_TRIALS_FAILED if trained.outcome.status == "nan" else 0)
@@ -415,7 +418,11 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
     assert evaluation is not None
     if as_json:
         ensemble = None if evaluation.result is None else ensemble_values(evaluation.result, ended.folder)
-        after = {"ensemble": ensemble, "evaluation_stopped": evaluation.stopped, "report": str(evaluation.report)}
+        after = {
+            "ensemble": ensemble,
+            "evaluation_stopped": evaluation.stopped,
+            "report": address_of(evaluation.report),
+        }
         print_json({**_values(ended), **after})
     else:
         _print_leaderboard(ended)
@@ -427,7 +434,7 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
             results.print()
             print_ensemble(evaluation.result)
             print_curves(evaluation.curves)
-        results.print(f"\nreport: {evaluation.report}", soft_wrap=True)
+        results.print(f"\nreport: {address_of(evaluation.report)}", soft_wrap=True)
     if not any(trial.reports for trial in trials):
         why = ended.closed or "every trial failed before its first report"
         messages.print(f"nothing was trained: {why}", style="red", soft_wrap=True)
