@@ -129,6 +129,19 @@ def test_overrides_replace_the_base_and_end_the_search(tmp_path):
         read_space(path, overrides=["encoder.hidden_sise=3"])
 
 
+def test_overrides_inside_a_part_that_is_searched_as_a_whole_end_its_search(tmp_path):
+    """The part is that of the base; names that depend on a label of it are not searched either."""
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        BASE + "  encoder: {choice: {a: {type: gru}, b: {type: bag}}}\n  encoder.dropout: {choice: [0.1, 0.2]}\n"
+        "  training.batch_size: {choice: [2, 8]}\nwhen: {encoder.dropout: {encoder: a}}\n"
+        "evaluation: {stratify_by: encoder}\n"
+    )
+    space = read_space(path, overrides=["encoder.hidden_size=5"])
+    assert (list(space.domains), space.evaluation.stratify_by) == (["training.batch_size"], None)
+    assert (space.config({}).encoder.type, space.config({}).encoder.hidden_size) == ("gru", 5)
+
+
 def test_schema_describes_base_and_domains():
     """Editors get the run's own schema, and every form of a domain."""
     described = schema()
@@ -156,8 +169,11 @@ def test_overrides_are_named_by_their_mistakes(tmp_path):
         read_space(path, overrides=["seed=x"])
     with pytest.raises(ConfigError, match=r"^--trials 0: must be greater than or equal to 1; given 0$"):
         read_space(path, overrides=[Override("limits.trials", 0, "--trials 0")])
-    with pytest.raises(ConfigError, match=r"^--set encoder.dropout=0.5: 'encoder' is searched as a whole and would"):
-        read_space(path, overrides=["encoder.dropout=0.5"])
+    both = ["encoder.hidden_size=5", "search.encoder={choice: {a: {type: bag}}}"]
+    with pytest.raises(ConfigError, match=r"^--set encoder.hidden_size=5: 'encoder' is searched as a whole and would"):
+        read_space(path, overrides=both)
+    with pytest.raises(ConfigError, match=r"^--set search.encoder=.*: another option sets a value in 'encoder', which"):
+        read_space(path, overrides=both[::-1])
     with pytest.raises(
         ConfigError, match=r"^--set seed.x=1: base.seed.x: 'base.seed' must be a mapping; it is a single value"
     ):

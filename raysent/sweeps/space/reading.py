@@ -219,7 +219,8 @@ def read_space(path: Path, *, overrides: Sequence[str | Override] = ()) -> Searc
     Args:
         path: The file.
         overrides: ``a.b=c`` as after `--set`, or values of other options. A name of a run replaces the `base` value
-            and ends the search over it; `limits.x`, `cost.x`, `evaluation.x` and `metric` set a value of that section.
+            and ends the search over it, and over the part that it is in; `limits.x`, `cost.x`, `evaluation.x` and
+            `metric` set a value of that section.
 
     Raises:
         ConfigError: With file and line, or option; path; and nearest fix.
@@ -230,11 +231,12 @@ def read_space(path: Path, *, overrides: Sequence[str | Override] = ()) -> Searc
 def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> Document:
     """Return the document with the command line's values in it.
 
-    A name of a run is set in `base`, and is searched no more; ``search.NAME={choice: [a, b]}`` searches it instead, or
-    leaves out the other labels of a choice that stands there.
+    A name of a run is set in `base`, which ends the search over it. If a whole part is searched, such as `encoder`,
+    a value inside it ends the search over that part: the part is that of `base`. ``search.NAME={choice: [a, b]}``
+    searches a name instead, or leaves out the other labels of a choice that stands there.
 
     Raises:
-        ConfigError: If a name reaches inside a single value, or inside what is searched as a whole.
+        ConfigError: If a name reaches inside a single value, or inside a part that another option searches.
     """
     values = copy.deepcopy(document.values)
     options: dict[KeyPath, str] = {}
@@ -254,7 +256,7 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
             raise ConfigError(f"{override.option}: {error}") from None
         options[tuple(name.split("."))] = override.option
         if name.startswith("base."):
-            _end_search(values, name.removeprefix("base."), override.value)
+            _end_searches(values, name.removeprefix("base."), override.value)
     _check_not_lost(values.get("search"), options)
     return Document(values=values, source=document.source, lines=document.lines, options=options)
 
@@ -290,12 +292,22 @@ def _restricted(values: dict[str, Any], name: str, given: Any) -> Any:
 
 
 def _check_not_lost(search: Any, options: Mapping[KeyPath, str]) -> None:
-    """Refuse a value inside something that is searched as a whole: what is drawn would replace it in silence."""
+    """Refuse options that contradict each other: one searches a part, another one sets a value inside it."""
     for path, option in options.items():
+        if path[0] == "search" and isinstance(search, dict) and path[1] not in search:
+            raise ConfigError(f"{option}: another option sets a value in '{path[1]}', which ends its search; name one")
         wider = [".".join(path[1:end]) for end in range(2, len(path))]
         searched = next((name for name in wider if isinstance(search, dict) and name in search), None)
         if path[0] == "base" and searched is not None:
             raise ConfigError(f"{option}: '{searched}' is searched as a whole and would replace it; set '{searched}'")
+
+
+def _end_searches(values: dict[str, Any], name: str, value: Any) -> None:
+    """End the search over a name that has been given a value, and over the parts that it is in."""
+    _end_search(values, name, value)
+    while "." in name:
+        name = name.rpartition(".")[0]
+        _end_search(values, name, get_dotted(values, f"base.{name}"))
 
 
 def _end_search(values: dict[str, Any], name: str, value: Any) -> None:
