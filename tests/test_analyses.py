@@ -14,7 +14,6 @@ from raysent import analysis as analyses
 from raysent.analysis.predictions import Predictions, disagreements, examples, rescale
 from raysent.analysis.projection import LabelledRows, project_rows, tsne
 from raysent.errors import ArtifactError, ConfigError, DataError
-from raysent.evaluation.members import Costs, costs_of
 from raysent.evaluation.tasks import senteval
 from raysent.models.schemes.hash import HashEncoder
 from raysent.report import write as write_report
@@ -177,18 +176,6 @@ def test_compare_values_lists_other_differences_and_refuses_unknown_names(tmp_pa
         analyses.compare_values(runs, "code.bit")
     with pytest.raises(ConfigError, match=r"code: must be a single setting; given a section; name one inside"):
         analyses.compare_values(runs, "code")
-
-
-def test_costs_are_counted_in_the_models_file(tmp_path):
-    """Ten parameters and half an hour; None without a model; a truncated file is an error."""
-    run = write_run(tmp_path / "run")
-    assert costs_of(run) == Costs(
-        num_parameters=10, num_bytes=sum(file.stat().st_size for file in run.glob("model.*")), training_hours=0.5
-    )
-    assert costs_of(tmp_path / "nothing") == Costs()
-    (run / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:20])
-    with pytest.raises(ArtifactError, match=r"model\.safetensors: truncated or not a file of tensors"):
-        costs_of(run)
 
 
 def test_read_analyses_returns_what_was_written(tmp_path):

@@ -21,7 +21,7 @@ from raysent.ensembles.task_ensemble import fitted_folds, task_ensemble
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation import evaluate
 from raysent.evaluation.evaluate import Evaluator
-from raysent.evaluation.members import ensemble_members, expand, saved_path
+from raysent.evaluation.members import expand
 from raysent.evaluation.probes.results import mean_interval
 from raysent.evaluation.tasks import senteval
 from raysent.models.schemes.hash import HashEncoder
@@ -452,19 +452,6 @@ def test_default_folder_is_a_new_one_or_the_sweeps(tmp_path):
     assert default_folder([tmp_path]) == tmp_path
     for models in (["hash:4"], [tmp_path, "hash:4"]):
         assert re.fullmatch(r"runs/ensemble-\d{8}-\d{6}", default_folder(models).as_posix())
-
-
-def test_saved_path_is_relative_to_members_inside_or_beside(tmp_path):
-    """A member elsewhere has an absolute path, so that the ensemble's folder alone can be moved."""
-    folder = tmp_path / "runs/ensemble"
-    paths = {"inside": folder / "trials/0", "beside": tmp_path / "runs/a", "elsewhere": tmp_path / "other/a"}
-    saved = {name: saved_path(str(path), folder) for name, path in paths.items()}
-    assert saved == {"inside": "trials/0", "beside": "../a", "elsewhere": str(paths["elsewhere"].resolve())}
-    assert saved_path("hash:8", folder) == "hash:8"
-    folder.mkdir(parents=True)
-    about = {"members": [*saved, "hash:8"], "paths": {**saved, "hash:8": "hash:8"}}
-    (folder / "ensemble.json").write_text(json.dumps(about))
-    assert ensemble_members(folder) == [*(str(path.resolve()) for path in paths.values()), "hash:8"]
 
 
 def test_joined_vectors_are_scored_as_a_model(tmp_path, monkeypatch):

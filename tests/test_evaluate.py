@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from model_folders import write_model
 from safetensors.numpy import save
 
 from raysent.errors import ArtifactError, ConfigError, DataError
@@ -49,15 +50,6 @@ class Counting:
         vectors = HashEncoder(8).encode(sentences)
         vectors[0, 0] = np.nan if self.broken else vectors[0, 0]
         return vectors
-
-
-def write_model(folder, values: bytes | None = None):
-    """Write files named as those of a trained model."""
-    folder.mkdir(parents=True)
-    tensors = save({"a": np.ones(3, dtype=np.float32)}) if values is None else values
-    for name, content in (("model.json", b"{}"), ("model.safetensors", tensors), ("vocabulary.txt", b"a")):
-        (folder / name).write_bytes(content)
-    return folder
 
 
 def test_evaluate_returns_scores_and_writes_records(data_dir, tmp_path):
@@ -271,52 +263,3 @@ def test_score_knows_whether_it_is_a_correlation(data_dir, tmp_path):
     own = ProbeTask("own", reader=lambda task, data_dir: data, is_scored=True)
     evaluated = Evaluator(tmp_path, data_dir).evaluate(["hash:8"], ["CR", own, pairs_task()])
     assert [score.is_correlation for score in evaluated] == [False, True, True]
-
-
-def test_expand_replaces_a_sweep_by_its_trained_trials(tmp_path):
-    """Trials without a model are left out; the model may be in `model/`."""
-    write_model(tmp_path / "sweep/trials/0001")
-    write_model(tmp_path / "sweep/trials/0002/model", b"other")
-    (tmp_path / "sweep/trials/0003").mkdir()
-    members = expand([tmp_path / "sweep", "hash:8"])
-    assert [member.name for member in members] == ["0001", "0002", "hash:8"]
-    assert len({member.key for member in members}) == 3
-
-
-def test_expand_gives_trials_of_two_sweeps_different_names(tmp_path):
-    """The sweep's name comes before a trial's if two have the same; a model named twice is taken once."""
-    for sweep in ("a", "b"):
-        write_model(tmp_path / sweep / "trials/1")
-    members = expand([tmp_path / "a", tmp_path / "b", tmp_path / "a" / "trials/1"])
-    assert [member.name for member in members] == ["a-1", "b-1"]
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        ([], r"gone: no such run or model; name a run, a trial, a model, an ensemble, hash:DIM"),
-        (["gone"], r"gone: holds no model.json, trials or ensemble.json; name a run or a model"),
-        (["gone/trials/1"], r"gone/trials: must hold a trained trial; found none; finish the sweep first"),
-    ],
-)
-def test_expand_rejects_a_folder_without_a_model(tmp_path, make, message):
-    """The error names what a model's folder holds."""
-    for folder in make:
-        (tmp_path / folder).mkdir(parents=True)
-    with pytest.raises(ArtifactError, match=message):
-        expand([tmp_path / "gone"])
-
-
-def test_expand_rejects_an_incomplete_model(tmp_path):
-    """The error names the missing file."""
-    (write_model(tmp_path / "model") / "model.safetensors").unlink()
-    with pytest.raises(ArtifactError, match=r"model.safetensors: no such file; the model is incomplete"):
-        expand([tmp_path / "model"])
-
-
-def test_expand_needs_a_model():
-    """The error names what counts as a model."""
-    with pytest.raises(
-        ArtifactError, match=r"^MODEL: needs at least one run or model, such as a folder, hash:DIM, .*; given none$"
-    ):
-        expand([])

@@ -26,7 +26,17 @@ from raysent.simulation import SimulatedSweep, Simulator
 from raysent.simulation.workload import Scenario, SimulatedTrial
 from raysent.storage.layout import JOURNAL_FILE, TRIALS_FILE
 from raysent.sweeps import SweepController, SweepRecord, Trial
-from raysent.sweeps.ranking import TrialResult, best_result, median_values, rank, select_members
+from raysent.sweeps.ranking import (
+    TrialResult,
+    best_result,
+    best_trial,
+    median_value,
+    median_values,
+    rank,
+    rank_trials,
+    result_of,
+    select_members,
+)
 from raysent.sweeps.record import save_record, write_trials_table
 from raysent.sweeps.space import SearchSpace, parse_space
 
@@ -201,6 +211,32 @@ def test_rank_leaves_broken_seeds_out_of_the_median():
     assert _numbers(results) == [0, 2, 1]
 
 
+def test_rank_takes_zero_for_a_value():
+    """A trial that scored 0 is between one that scored less and one that scored more; only None is no value."""
+    results = [_result(0, 0.0), _result(1, -0.5), _result(2, 0.5), _result(3, None)]
+    assert _numbers(results) == [2, 0, 1, 3]
+    assert _numbers(results, "min") == [1, 0, 2, 3]
+    of_seeds = [_result(number, value, seeds=3) for number, value in enumerate([0.0, 0.7, 0.2])]
+    assert _numbers(of_seeds) == [2, 0, 1]
+
+
+def test_rank_orders_unfinished_configurations_by_their_median():
+    """Not by the trials' own values, and before all that broke."""
+    results = [
+        *(_result(number, value, "stopped", seeds=2) for number, value in enumerate([0.9, 0.1, 0.6, 0.6])),
+        *(_result(number, 0.95, "failed", seeds=2) for number in (4, 5)),
+    ]
+    assert _numbers(results) == [2, 3, 0, 1, 4, 5]
+    assert _numbers(results, "min") == [0, 1, 2, 3, 4, 5]
+
+
+def test_median_value_is_of_the_trials_that_count():
+    """Two of four: the others broke or have no number; None where none is left."""
+    broken = [_result(0, 9.0, "failed"), _result(1, None)]
+    assert median_value([*broken, _result(2, 0.25, "stopped"), _result(3, 0.75)]) == 0.5
+    assert median_value(broken) is None
+
+
 def test_best_result_is_none_where_no_trial_has_a_value():
     """A broken trial is never the best."""
     assert best_result([], mode="max") is None
@@ -230,8 +266,33 @@ def _space(text: str = "", *, seeds: int = 1) -> SearchSpace:
 
 
 def _trial(number: int, kind: str, score: float | None, status: str = "finished") -> Trial:
-    metrics = {"context_accuracy": score}
+    metrics = {"context_accuracy": score, "context_nll": score}
     return Trial(f"{number:04d}", number, {"encoder.pooling": kind}, 0, status=status, metrics=metrics)
+
+
+def test_result_of_has_what_the_ranking_reads():
+    """Name, number, status, parameters, the value of the space's metric, and the first trial of its configuration."""
+    trial = _trial(5, "mean", 0.5, "stopped")
+    assert result_of(_space(seeds=3), trial) == TrialResult(
+        "0005", 5, "stopped", {"encoder.pooling": "mean"}, 0.5, first=3
+    )
+    trial.metrics = {"loss": 0.5}
+    assert result_of(_space(), trial).value is None
+
+
+@pytest.mark.parametrize(("metric", "order"), [("context_accuracy", [1, 0, 2]), ("context_nll", [0, 1, 2])])
+def test_rank_trials_and_best_trial_follow_the_direction_of_the_metric(metric, order):
+    """More accuracy is better and less loss is; a trial without a value is last."""
+    space = _space(f"metric: {metric}\n")
+    trials = [_trial(0, "a", 0.1), _trial(1, "a", 0.3), _trial(2, "a", None)]
+    assert [trial.number for trial in rank_trials(space, trials)] == order
+    assert best_trial(space, trials) is trials[order[0]]
+
+
+def test_best_trial_is_none_where_no_trial_has_a_value():
+    """Of no trials, and of trials that failed or have not reported."""
+    assert best_trial(_space(), []) is None
+    assert best_trial(_space(), [_trial(0, "a", None, "running"), _trial(1, "a", 0.9, "failed")]) is None
 
 
 def test_median_values_are_by_trial():
@@ -264,3 +325,22 @@ def test_select_members_takes_a_diverged_trial_only_after_all_others():
         _trial(3, "a", None),
     ]
     assert [trial.number for trial in select_members(_space(), trials)] == [1, 0]
+
+
+def test_select_members_fills_the_places_that_strata_leave():
+    """Asked for four, it takes the best of both kinds and the next two of all; `num_members` is stronger."""
+    space = _space("evaluation: {members: 4, stratify_by: encoder.pooling}\n")
+    scores = [0.9, 0.8, 0.7, 0.6, 0.5]
+    trials = [*(_trial(number, "a", score) for number, score in enumerate(scores)), _trial(5, "b", 0.1)]
+    assert [trial.number for trial in select_members(space, trials)] == [0, 1, 2, 5]
+    assert [trial.number for trial in select_members(space, trials, num_members=3)] == [0, 1, 5]
+    assert [trial.number for trial in select_members(space, trials, num_members=0)] == [0, 5]
+
+
+def test_select_members_takes_trials_without_the_parameter_for_one_stratum():
+    """Where it did not apply to a trial, such as a pooling to a recurrent encoder."""
+    space = _space("evaluation: {members: 2, stratify_by: encoder.pooling}\n")
+    trials = [_trial(0, "a", 0.9), _trial(1, "a", 0.8), _trial(2, "b", 0.2), _trial(3, "b", 0.1)]
+    for trial in trials[2:]:
+        trial.params = {}
+    assert [trial.number for trial in select_members(space, trials)] == [0, 2]

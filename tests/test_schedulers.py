@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
+import optuna
 import pytest
 
 from raysent.config import parse_yaml
@@ -14,6 +16,7 @@ from raysent.sweeps.components import replay_problem
 from raysent.sweeps.schedulers import SCHEDULERS, make_scheduler, rungs_of
 from raysent.sweeps.schedulers.asha import Rung
 from raysent.sweeps.space import SearchSpace, parse_space
+from raysent.sweeps.space.limits import ComponentChoice
 from raysent.sweeps.trial import Trial
 
 TEXT = """
@@ -128,11 +131,37 @@ def test_scheduler_takes_the_end_of_a_trial_that_never_reported(choice):
     assert _report(scheduler, _trial(2), 0.2) in (True, False)
 
 
+def test_scheduler_draws_what_its_seed_the_trial_and_the_report_give(monkeypatch):
+    """A pruner that draws from the global generators draws the same again, and otherwise with another seed."""
+
+    class CoinPruner(optuna.pruners.BasePruner):
+        def prune(self, study, trial):
+            return random.random() + np.random.random() < 1.0  # noqa: NPY002
+
+    monkeypatch.setattr(optuna.pruners, "CoinPruner", CoinPruner, raising=False)
+    space = _space("{type: optuna, name: CoinPruner}")
+    first, again, other = (_trained(make_scheduler(space, seed=seed), num=40) for seed in (1, 1, 2))
+    assert first == again != other
+    assert len(set(first.values())) > 2
+    space = _space("{type: tune, name: ASHAScheduler, options: {max_t: 9, reduction_factor: 2, brackets: 3}}")
+    first, other = (_trained(make_scheduler(space, seed=seed), num=40) for seed in (1, 2))
+    assert first != other
+
+
+def test_make_scheduler_names_the_setting_that_is_wrong():
+    """Also for a space that was changed after it was read."""
+    space = _space("asha")
+    space = replace(space, limits=space.limits.model_copy(update={"scheduler": ComponentChoice(type="ashaa")}))
+    with pytest.raises(ConfigError, match=r"^s.yaml:5: limits.scheduler: unknown scheduler; did you mean 'asha'\?$"):
+        make_scheduler(space, seed=0)
+
+
 def test_rungs_are_those_of_the_scheduler():
     """Powers of ASHA's factor, every report of the others, none where nothing is stopped."""
     asha = "{type: asha, reduction_factor: 2, grace_reports: 3}"
     found = {choice: rungs_of(make_scheduler(_space(choice), seed=0), num_reports=20) for choice in (asha, "none")}
     assert found == {asha: [3, 6, 12], "none": []}
+    assert rungs_of(make_scheduler(_space(asha), seed=0), num_reports=12) == [3, 6]
     assert rungs_of(make_scheduler(_space("{type: optuna, name: NopPruner}"), seed=0), num_reports=4) == [1, 2, 3]
 
 
@@ -160,6 +189,36 @@ def test_asha_says_the_place_of_a_stopped_trial():
     assert decision == (False, "place 4 of 4 after report 1; the best 2 continue")
 
 
+def test_asha_compares_at_each_of_two_rungs_in_succession():
+    """With factor 2 the first two reports are rungs; the third is none."""
+    asha = make_scheduler(_space("{type: asha, reduction_factor: 2}"), seed=0)
+    assert [asha.next_rung(index) for index in range(5)] == [1, 2, 4, 4, 8]
+    best, worst = _trial(0), _trial(1)
+    assert _report(asha, worst, 0.5)
+    assert _report(asha, best, 0.6)
+    assert _report(asha, best, 0.6)
+    assert not _report(asha, worst, 0.5)
+    assert _report(asha, worst, 0.1)
+
+
+def test_asha_stops_no_trial_after_its_last_report():
+    """It has nothing left to train, although the last report is at a rung."""
+    asha = make_scheduler(_space("asha"), seed=0)
+    for number, score in enumerate([0.9, 0.1]):
+        trial = _trial(number)
+        trial.index = NUM_REPORTS - 1
+        assert _report(asha, trial, score)
+
+
+def test_asha_gives_a_reason_for_a_score_that_is_not_a_number():
+    """Even to the first trial, and between rungs."""
+    asha = make_scheduler(_space("asha"), seed=0)
+    for index in (1, 2):
+        trial = _trial(0)
+        trial.index, trial.num_reports = index, NUM_REPORTS
+        assert asha.on_report(trial, score=math.nan) == (False, "its score is not a number")
+
+
 def test_asha_minimises_the_metric_of_a_loss():
     """The smallest score is the best."""
     asha = make_scheduler(_space("{type: asha, reduction_factor: 2}", metric="context_nll"), seed=0)
@@ -175,8 +234,30 @@ def test_asha_in_dollars_divides_a_rung_by_what_it_cost():
     assert not _report(asha, worse, 0.4, usd=1.0)
     assert _report(asha, _trial(2), 0.6, usd=1.0)
     worse.index = 1
-    decision = asha.on_report(worse, score=0.4)
-    assert decision.reason == "5 of 6 usd up to report 1 were spent on better trials; one part in 3 continues"
+    reason = "5 of 6 usd up to report 1 were spent on better trials; one part in 3 continues"
+    assert asha.on_report(worse, score=0.4) == (False, reason)
+
+
+def test_asha_in_dollars_stops_a_trial_whose_part_begins_where_the_third_ends():
+    """Better trials have used one dollar of three, which is the third."""
+    asha = make_scheduler(_space("asha", unit="usd"), seed=0)
+    assert _report(asha, _trial(0), 0.9, usd=1.0)
+    assert not _report(asha, _trial(1), 0.1, usd=2.0)
+
+
+def test_asha_in_dollars_compares_trials_of_less_than_a_dollar():
+    """Five cents of six were spent on a better trial."""
+    asha = make_scheduler(_space("asha", unit="usd"), seed=0)
+    assert _report(asha, _trial(0), 0.5, usd=0.01)
+    assert _report(asha, _trial(1), 0.6, usd=0.02)
+    assert _report(asha, _trial(2), 0.5, usd=0.06)
+    assert not _report(asha, _trial(3), 0.4, usd=0.01)
+
+
+def test_asha_in_dollars_compares_free_trials_by_their_number():
+    """The first continues, and of three the best one."""
+    asha = make_scheduler(_space("asha", unit="usd"), seed=0)
+    assert [_report(asha, _trial(number), score) for number, score in enumerate([0.5, 0.4, 0.6])] == [True, False, True]
 
 
 def test_asha_in_dollars_decides_again_at_every_report():
@@ -200,6 +281,106 @@ def test_rung_keeps_scores_in_order_with_their_weights():
     assert (rung.weight(), rung.weight(1), "c" in rung, "d" in rung) == (11.0, 8.0, True, False)
 
 
+def test_rung_replaces_the_score_of_the_trial_itself():
+    """Not one that weighs as much, nor the one of an equal score; a weight is 1 unless given."""
+    rung = Rung()
+    for name, score in (("a", 1.0), ("b", 3.0), ("c", 2.0)):
+        rung.place(name, score)
+    rung.place("b", 0.5)
+    assert [rung.better(name) for name in "abc"] == [1, 2, 0]
+    assert rung.weight() == 3.0
+    rung.place("d", 2.0, weight=5.0)
+    rung.place("c", 4.0)
+    assert (rung.weight(1), rung.weight(2)) == (1.0, 6.0)
+    rung.place("d", 0.0, weight=5.0)
+    assert (rung.weight(3), rung.weight()) == (3.0, 8.0)
+
+
+class Recorder:
+    """A scheduler of Ray Tune's that keeps the calls that it receives, without the controller of each."""
+
+    def __init__(self) -> None:
+        self.calls = []
+
+    def __getattr__(self, name):
+        def receive(tune, trial, *result):
+            assert (tune.get_live_trials(), tune.get_trials()) == ([], [])
+            self.calls.append((name, trial.trial_id, trial.config, trial.status, *result))
+            return "STOP" if result and result[0]["context_accuracy"] < 0 else "CONTINUE"
+
+        return receive
+
+
+@pytest.mark.parametrize("status", ["finished", "stopped", "failed", "nan"])
+def test_tune_scheduler_receives_the_calls_that_tune_makes(status):
+    """A trial is added once, each result has Tune's names, the last one ends it, and only a failure is reported."""
+    scheduler = make_scheduler(_space("{type: tune, name: FIFOScheduler}"), seed=0)
+    scheduler._scheduler = Recorder()
+    trial = _trial(3)
+    assert _report(scheduler, trial, 0.5, usd=0.25)
+    trial.index, score = NUM_REPORTS - 2, -0.5
+    decision = scheduler.on_report(replace(trial, index=NUM_REPORTS - 1), score=score)
+    assert decision == (False, "stopped by FIFOScheduler after report 8")
+    assert scheduler.on_report(replace(trial, index=8), score=math.nan) == (False, "its score is not a number")
+    assert scheduler.on_report(replace(trial, index=NUM_REPORTS), score=0.75) == (True, "")
+    trial.status = status
+    scheduler.complete(trial)
+    scheduler.complete(trial)
+    known = (trial.name, trial.params, "RUNNING")
+
+    def result(index, score):
+        return {"context_accuracy": score, "training_iteration": index, "time_total_s": 10.0, "usd": 0.25}
+
+    assert scheduler._scheduler.calls == [
+        ("on_trial_add", *known),
+        ("on_trial_result", *known, result(1, 0.5)),
+        ("on_trial_result", *known, result(8, -0.5)),
+        ("on_trial_complete", *known, result(9, 0.75)),
+        *([("on_trial_error", *known)] if status in ("failed", "nan") else []),
+    ]
+
+
+def test_optuna_pruner_keeps_trials_as_a_study_does():
+    """One trial of the study for each of the sweep, with its reports, and its state when it has ended."""
+    scheduler = make_scheduler(_space("{type: optuna, name: ThresholdPruner, options: {lower: 0.0}}"), seed=0)
+    ends = [("finished", 0.5), ("stopped", 0.4), ("failed", 0.3), ("nan", 0.2), ("finished", None), ("stopped", None)]
+    for number, (status, score) in enumerate(ends):
+        trial = _trial(number)
+        assert _report(scheduler, trial, 0.1)
+        assert _report(scheduler, trial, 0.2)
+        trial.status, trial.metrics = status, {"context_accuracy": score}
+        scheduler.complete(trial)
+    states = [(trial.state.name, trial.value, trial.intermediate_values) for trial in scheduler._study.trials]
+    reports = {1: 0.1, 2: 0.2}
+    # Optuna takes a pruned trial's last report for its value.
+    assert states == [
+        ("COMPLETE", 0.5, reports),
+        ("PRUNED", 0.2, reports),
+        ("FAIL", None, reports),
+        ("FAIL", None, reports),
+        ("FAIL", None, reports),
+        ("PRUNED", 0.2, reports),
+    ]
+
+
+def test_optuna_pruner_names_itself_in_its_reason():
+    """The pruner and the report; a score that is not a number has a reason of its own."""
+    scheduler = make_scheduler(_space("{type: optuna, name: ThresholdPruner, options: {lower: 0.0}}"), seed=0)
+    trial = _trial(0)
+    trial.index, trial.num_reports = 2, NUM_REPORTS
+    assert scheduler.on_report(trial, score=-1.0) == (False, "pruned by ThresholdPruner after report 2")
+    trial.index = 3
+    assert scheduler.on_report(trial, score=math.nan) == (False, "its score is not a number")
+
+
+def test_hyperband_of_optuna_assigns_brackets_by_the_name_of_the_space():
+    """Every time the same for one name, and not the same for all names."""
+    space = _space("{type: optuna, name: HyperbandPruner, options: {max_resource: 9, reduction_factor: 2}}")
+    reached = [_trained(make_scheduler(replace(space, name=name), seed=0)) for name in ("a", "a", "b", "c", "d")]
+    assert reached[0] == reached[1]
+    assert any(one != reached[0] for one in reached)
+
+
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
@@ -211,10 +392,16 @@ def test_rung_keeps_scores_in_order_with_their_weights():
             r"options.n_startup: unknown option of MedianPruner; did you mean 'n_startup_trials'\?$",
         ),
         ("{type: optuna, name: MedianPruner, options: {n_startup_trials: -1}}", r"options: MedianPruner: Number of startup"),
-        ("{type: tune, name: PopulationBasedTraining}", r"PopulationBasedTraining: must decide on results alone, as ASHA"),
+        ("{type: optuna, name: optuna.samplers.RandomSampler}", r": optuna.samplers.RandomSampler: must be a pruner of Optuna's; see optuna.pruners$"),
+        (
+            "{type: tune, name: PopulationBasedTraining}",
+            r"limits.scheduler: PopulationBasedTraining: must decide on results alone, as ASHAScheduler and "
+            r"MedianStoppingRule do; other schedulers pause trials, copy their weights or change their resources$",
+        ),
         ("{type: tune, name: HyperBandScheduler}", r"HyperBandScheduler: must decide on results alone"),
-        ("{type: tune, name: MedianStoppingRule, options: {hard_stop: false}}", r"options.hard_stop: must be true; trials"),
-        ("{type: tune, name: ASHAScheduler, options: {metric: loss}}", r"options: must not give metric or mode; the space's"),
+        ("{type: tune, name: ray.tune.TuneConfig}", r"ray.tune.TuneConfig: must decide on results alone"),
+        ("{type: tune, name: MedianStoppingRule, options: {hard_stop: false}}", r": options.hard_stop: must be true; trials are not paused$"),
+        ("{type: tune, name: ASHAScheduler, options: {metric: loss}}", r": options: must not give metric or mode; the space's metric is used$"),
         ("{type: tune, name: ASHAScheduler, options: {max_t: 0}}", r"options: ASHAScheduler: Max \(time_attr\) not valid!$"),
     ],
 )  # fmt: skip

@@ -11,10 +11,10 @@ import pytest
 
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError
-from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE
-from raysent.sweeps import SweepRecord, load_record, read_events, read_sweep, study_of
+from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE
+from raysent.sweeps import SweepRecord, Trial, load_record, read_events, read_sweep, study_of
 from raysent.sweeps.journal import session_lengths
-from raysent.sweeps.record import save_record
+from raysent.sweeps.record import save_record, write_trials_table
 from raysent.sweeps.space import parse_space
 from raysent.sweeps.trial import trials_of
 
@@ -112,3 +112,79 @@ def test_study_has_failed_and_running_trials():
     no_value = replace(first, name="0004", number=4, metrics={"context_accuracy": None})
     found = study_of(replace(sweep, trials=(first, second, *broken, no_value)))
     assert [trial.state.name for trial in found.trials] == ["COMPLETE", "RUNNING", "FAIL", "FAIL", "FAIL"]
+
+
+SEARCHED = """
+metric: %s
+base: {encoder: {type: gru}, objective: {type: context_prediction}%s}
+search:
+  training.learning_rate: {loguniform: [1e-4, 1e-2]}
+  encoder.bidirectional: {choice: [false, true]}
+limits: {seeds: %d}
+"""
+
+
+def _table(folder, trials, *, metric="context_accuracy", base="", num_seeds=1) -> list[str]:
+    """Return the lines of the table of trials of a space."""
+    space = parse_space(parse_yaml(SEARCHED % (metric, base, num_seeds)), name="toy")
+    write_trials_table(folder, space, trials)
+    text = (folder / TRIALS_FILE).read_bytes().decode()
+    assert text.endswith("\n")
+    return text[:-1].split("\n")
+
+
+def _trial(number, metrics, *, status="finished", params=None, seconds=1.0, usd=0.0) -> Trial:
+    return Trial(f"{number:04d}", number, params or {}, 70 + number, status, metrics=metrics, seconds=seconds, usd=usd)
+
+
+def test_trials_table_has_a_row_for_each_trial_best_first(tmp_path):
+    """Status, metrics, seconds to a tenth, dollars to four places, parameters; nothing where there is none."""
+    trials = [
+        _trial(0, {}, status="failed"),
+        _trial(1, {"context_accuracy": 0.25, "context_nll": 2.5}, params={"training.learning_rate": 0.001}),
+        _trial(
+            2,
+            {"context_accuracy": 0.5, "context_nll": None},
+            status="stopped",
+            params={"training.learning_rate": 0.002, "encoder.bidirectional": False},
+            seconds=12.345,
+            usd=0.123456,
+        ),
+    ]
+    assert _table(tmp_path, trials) == [
+        "trial,status,context_accuracy,context_nll,seconds,usd,training.learning_rate,encoder.bidirectional",
+        "0001,finished,0.25,2.5,1.0,0.0,0.001,",
+        "0002,stopped,0.5,,12.3,0.1235,0.002,False",
+        "0000,failed,,,1.0,0.0,,",
+    ]
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3])
+def test_trials_table_of_several_seeds_has_median_and_seed(tmp_path, num_seeds):
+    """Each trial of a configuration has its median; a configuration without a value has none."""
+    trials = [_trial(number, {"context_accuracy": 0.25}) for number in range(num_seeds)]
+    trials.append(_trial(num_seeds, {}, status="failed"))
+    header, *rows = _table(tmp_path, trials, num_seeds=num_seeds)
+    assert header.split(",")[4:8] == ["seconds", "usd", "median_context_accuracy", "seed"]
+    medians = [["0.25", str(70 + number)] for number in range(num_seeds)]
+    assert [row.split(",")[6:8] for row in rows] == [*medians, ["", str(70 + num_seeds)]]
+
+
+def test_trials_table_has_a_column_for_another_metric(tmp_path):
+    """A downstream score comes after the dollars, beside the metrics of the context."""
+    trials = [_trial(0, {"context_accuracy": 0.9, "downstream": 70.0}), _trial(1, {"downstream": 80.5})]
+    base = ", validation: {downstream: {tasks: [docs-neighbours]}}"
+    header, *rows = _table(tmp_path, trials, metric="downstream", base=base)
+    assert header.split(",")[:7] == [
+        "trial",
+        "status",
+        "context_accuracy",
+        "context_nll",
+        "seconds",
+        "usd",
+        "downstream",
+    ]
+    assert [row.split(",")[:7] for row in rows] == [
+        ["0001", "finished", "", "", "1.0", "0.0", "80.5"],
+        ["0000", "finished", "0.9", "", "1.0", "0.0", "70.0"],
+    ]

@@ -272,7 +272,7 @@ def _num_parameters(path: Path) -> int | None:
     try:
         tensors: dict[str, dict[str, Any]] = json.loads(header)
         return sum(int(math.prod(about["shape"])) for name, about in tensors.items() if name != "__metadata__")
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise ArtifactError(f"{path}: truncated or not a file of tensors; restore it or train again") from None
 
 
