@@ -1,22 +1,35 @@
 """Scores of ensembles: intervals, calibration, diversity, costs and the front of score against cost."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import calibration_error
+from model_folders import write_model
+from reference import calibration_error, growing_subsets
 from test_ensemble_methods import SEEDS, drawn
 
 from raysent.ensembles import Targets, pool
+from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.measures import NUM_BINS, Resamples, ambiguity, diversity, error_correlations, measure
 from raysent.ensembles.predictions import MemberPredictions
-from raysent.ensembles.subsets import CostLimits, MemberCost, best_within, find_subsets, total_cost
+from raysent.ensembles.subsets import (
+    CostLimits,
+    MemberCost,
+    MemberSubset,
+    best_within,
+    find_subsets,
+    member_cost,
+    total_cost,
+)
 from raysent.ensembles.task_ensemble import task_ensemble
 from raysent.errors import ArtifactError, ConfigError
+from raysent.evaluation.members import Member
 from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.records import Record
+from raysent.storage import write_json
 
 
 def nll(log_probabilities, labels):
@@ -177,6 +190,121 @@ def test_best_within_keeps_to_the_limits():
         best_within(found, CostLimits(encode_ms=0.5))
     with pytest.raises(ConfigError, match=r"^--max-bytes -1: must be at least 0$"):
         CostLimits(num_bytes=-1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_find_subsets_are_those_of_three_growing_paths(seed):
+    """By score alone, by score per millisecond and per byte, beside every member alone; scored out of fold.
+
+    One task is of classes, some of which a member excludes, the other one of rated pairs.
+    """
+    generator = np.random.default_rng(seed)
+    classes, labels = drawn(generator, members=4, rows=30)
+    classes[1, labels == 0, 1] = -np.inf
+    ratings, levels = drawn(generator, members=4, rows=30, classes=5)
+    targets = [Targets(labels), Targets(levels, levels + 1 + generator.uniform(-0.4, 0.4, 30))]
+    values = [cost(*pair, 1.0) for pair in zip(generator.permutation([1.0, 2.0, 4.0, 8.0]), [3, 0, 5, 40], strict=True)]
+    costs = dict(zip("abcd", values, strict=True))
+    tasks = list(zip([MemberPredictions(classes), MemberPredictions(ratings)], targets, strict=True))
+
+    scored = [(predictions, one.score) for predictions, one in zip((classes, ratings), targets, strict=True)]
+    weights = [np.maximum([score(member) for member in predictions], 0) for predictions, score in scored]
+    weights = [of_task / sum(of_task) for of_task in weights]
+    wanted = {frozenset([member]): (member,) for member in range(4)}
+    milliseconds, sizes = [one.encode_ms for one in values], [max(one.num_bytes, 1e-9) for one in values]
+    for of_members in ([1.0] * 4, milliseconds, sizes):
+        for members in growing_subsets(scored, weights, of_members):
+            wanted.setdefault(frozenset(members), members)
+
+    found = find_subsets(tasks, costs)
+    assert sorted(one.members for one in found) == sorted(
+        tuple("abcd"[member] for member in members) for members in wanted.values()
+    )
+    for one in found:
+        members = ["abcd".index(name) for name in one.members]
+        scores = [task.score(held_out(made.select(members), task, method="validation")) for made, task in tasks]
+        assert one.score == pytest.approx(100 * sum(scores) / 2)
+        total = total_cost([costs[name] for name in one.members])
+        assert (one.encode_ms, one.num_bytes, one.training_s) == (total.encode_ms, total.num_bytes, total.training_s)
+    order = [(one.encode_ms, one.num_bytes, -one.score) for one in found]
+    assert order == sorted(order)
+
+
+def test_find_subsets_divides_no_gain_by_zero():
+    """Members without files cost no bytes; of equal ones the first is added first, and none beats the other."""
+    predictions, labels = drawn(np.random.default_rng(3), members=1)
+    costs = {"a": cost(1.0, 0, 0.0), "b": cost(1.0, 0, 0.0)}
+    found = find_subsets([(MemberPredictions(np.concatenate([predictions] * 2)), Targets(labels))], costs)
+    assert {one.members for one in found} == {("a",), ("b",), ("a", "b")}
+    fronts = {one.members: one.fronts for one in found}
+    assert fronts[("a",)] == fronts[("b",)] == ("encode_ms", "num_bytes")
+    assert fronts[("a", "b")] == ("num_bytes",)
+
+
+def subset(*members, encode_ms=1.0, num_bytes=1, score=50.0):
+    """Return a subset of members."""
+    return MemberSubset(
+        encode_ms=encode_ms, num_bytes=num_bytes, training_s=None, members=members, score=score, fronts=()
+    )
+
+
+def test_best_within_takes_the_first_of_equal_scores():
+    """A limit is reached, not passed; without limits the best of all is taken."""
+    found = [subset("a", encode_ms=2.0), subset("b", encode_ms=3.0), subset("c", encode_ms=4.0, score=60.0)]
+    assert best_within(found, CostLimits(encode_ms=3.0)).members == ("a",)
+    assert best_within(found, CostLimits(encode_ms=4.0)).members == ("c",)
+    assert best_within(found, CostLimits()).members == ("c",)
+    assert best_within([subset("free", encode_ms=0.0, num_bytes=0)], CostLimits(0.0, 0)).members == ("free",)
+
+
+def test_best_within_names_the_cheapest_member_for_each_limit():
+    """Single members alone, since a limit that lets none in lets no larger subset in either."""
+    found = [
+        subset("small", encode_ms=3000.0, num_bytes=200_000),
+        subset("fast", encode_ms=1234.5, num_bytes=300_000),
+        subset("small", "fast", encode_ms=1.0, num_bytes=1),
+    ]
+    message = (
+        r"^--max-ms 0.25 --max-bytes 5: at least one member must be within it; 'fast' has the least, 1,234.5; "
+        r"'small' has the least, 200,000; raise it$"
+    )
+    with pytest.raises(ConfigError, match=message):
+        best_within(found, CostLimits(encode_ms=0.25, num_bytes=5))
+    with pytest.raises(ConfigError, match=r"^--max-ms nan: must be at least 0$"):
+        CostLimits(encode_ms=float("nan"))
+
+
+def timed(seconds, *, num_rows, kind="sentence"):
+    """Return what is read of a record for its cost."""
+    return SimpleNamespace(labels=np.zeros(num_rows), kind=kind, about={"seconds": seconds})
+
+
+def test_member_cost_is_the_median_time_over_records():
+    """Milliseconds for 1,000 sentences; older records have seconds alone, for all sentences: two in a pair."""
+    member = Member("hash:8", "hash:8", "key")
+    measured = timed({"encode_s": 9.0, "encode_ms_per_1000": 4.0}, num_rows=1)
+    older = timed({"encode_s": 0.5}, num_rows=50)
+    pairs = timed({"encode_s": 0.5}, num_rows=50, kind="pair")
+    assert member_cost(member, [measured]) == cost(4.0, 0, 0.0)
+    assert member_cost(member, [older]) == cost(10_000.0, 0, 0.0)
+    assert member_cost(member, [older, measured, pairs]) == cost(5_000.0, 0, 0.0)
+
+
+def test_member_cost_of_a_model_is_that_of_its_folder(tmp_path):
+    """Bytes of its files and seconds of its training; None where its run has left no outcome."""
+    folder = write_model(tmp_path / "model")
+    num_bytes = sum(file.stat().st_size for file in folder.iterdir())
+    member, records = Member("model", str(folder), "key"), [timed({"encode_s": 0.02}, num_rows=10)]
+    assert member_cost(member, records) == cost(2000.0, num_bytes, None)
+    write_json(folder / "outcome.json", {"seconds": 90.0})
+    assert member_cost(member, records) == cost(2000.0, num_bytes, 90.0)
+    assert member_cost(Member("gone", str(tmp_path / "gone"), "key"), records) == cost(2000.0, 0, None)
+
+
+def test_total_cost_adds_up():
+    """The time of training too, where it is known for each."""
+    assert total_cost([cost(1.0, 2, 3.0), cost(0.5, 20, 30.0)]) == cost(1.5, 22, 33.0)
+    assert total_cost([cost(1.0, 2, 0.0)]) == cost(1.0, 2, 0.0)
 
 
 def rated_records():
