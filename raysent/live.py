@@ -1,11 +1,22 @@
-"""The events of a sweep as they happen: a live table on a terminal, lines of text elsewhere, as in a notebook."""
+"""A sweep or a training as it runs: a live table on a terminal, lines of text elsewhere, as in a notebook.
+
+Events come from the journal. Between reports, a view reads the heartbeats that runs write about once a second into
+their folders: step, loss, sentences per second, time left and memory. That needs no event, so it changes neither the
+journal nor the training. Heartbeats of other machines are seen only if they share the folder.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -15,14 +26,31 @@ from rich.table import Table
 from rich.text import Text
 
 from raysent.cost import MACHINES
+from raysent.kernels.devices import default_device
 from raysent.progress import format_duration, format_value, natural_width
-from raysent.sweeps import Event
+from raysent.simulation.workload import guess_trial_s
+from raysent.sweeps import Event, trial_folder
 from raysent.sweeps.journal import EVENT_MARK, EVENTS_VARIABLE
 from raysent.sweeps.ranking import TrialResult, first_number, rank
 from raysent.sweeps.space import SearchSpace
+from raysent.training.checkpoint import LiveProgress, read_progress
+from raysent.training.memory import show_bytes
+from raysent.training.outcome import Report
 
-# Trials in the live table.
+# Trials in the live table, and in a line of text about those that run.
 NUM_SHOWN = 12
+_NUM_IN_LINE = 4
+# Seconds between two lines of text about what runs, and between two looks at a heartbeat.
+LINE_INTERVAL_S = 30.0
+_LOOK_INTERVAL_S = 1.0
+# Heartbeats from which the speed is taken.
+_NUM_HEARTBEATS = 15
+# The part of all training after which its pace says how long the rest takes.
+_KNOWN_PART = 0.01
+# For the guess before the start: edges of a space that are looked at, and the part of a trial that is trained in the
+# mean where poor trials are stopped early.
+_NUM_EDGES = 16
+_PART_TRAINED = 0.6
 _STYLES = {"running": "cyan", "finished": "green", "stopped": "dim", "failed": "red", "nan": "red"}
 _ENDED = ("finished", "stopped", "failed", "nan")
 
@@ -30,6 +58,145 @@ _ENDED = ("finished", "stopped", "failed", "nan")
 def is_submitted() -> bool:
     """Return whether this process is a job that another one submitted, and shows the events of."""
     return EVENTS_VARIABLE in os.environ
+
+
+def plan_lines(space: SearchSpace, *, run: str, address: str | None, tasks: Sequence[str]) -> list[str]:
+    """Return what a sweep will do, in plain words.
+
+    Args:
+        space: What is searched.
+        run: The run folder.
+        address: The Ray cluster; None for this machine.
+        tasks: Names of the tasks that the best trials are evaluated on.
+    """
+    limits, cost = space.limits, space.cost
+    if address is None:
+        cores = os.cpu_count() or 1
+        where = f"{_num_at_once(space)} at a time on the {cores} cores of this machine"
+    else:
+        where = f"on the Ray cluster at {address}, as many at a time as fit"
+    base = space.config(space.first_params())
+    after = f"; then the best {space.evaluation.members} are evaluated on {', '.join(tasks)} and combined"
+    ends = {"budget": cost.budget, "deadline": cost.deadline, "time limit of the search": limits.time}
+    limited = ", ".join(f"{name} {value}" for name, value in ends.items() if value is not None)
+    free = "" if cost.is_priced else "this machine counts as free"
+    source = base.source.path if isinstance(base.source.path, str) else ", ".join(base.source.path)
+    return [
+        f"{space.name}: {limits.trials} trials, {where}, into {run}",
+        f"text: {source}; trials are ranked by {space.metric}{after if tasks else ''}",
+        f"{limited or 'no limit on money or time'}{'; ' if free else ''}{free}",
+    ]
+
+
+def size_line(space: SearchSpace, facts: Mapping[str, Any], *, address: str | None) -> str:
+    """Return how much text a sweep reads and, on cores of this machine, roughly how long training takes.
+
+    Args:
+        space: What is searched.
+        facts: What is known of the text, as `sweep.json` has it.
+        address: The Ray cluster; None for this machine.
+    """
+    corpus, base = facts["corpus"], space.config(space.first_params())
+    unit = "pairs" if base.source is base.pairs else "sentences"
+    size = f"{corpus['num_train']:,} {unit} for training, {corpus['num_validation']:,} for validation"
+    if address is not None or default_device().type != "cpu":
+        return size
+    edges = list(itertools.islice(space.edges(), _NUM_EDGES)) or [{}]
+    guesses = [space.cost.trial_s or guess_trial_s(space.config(params), corpus) for params in edges]
+    part = 1.0 if space.limits.scheduler.type == "none" else _PART_TRAINED
+    seconds = part * space.limits.trials * sum(guesses) / len(guesses) / _num_at_once(space)
+    return f"{size}; training takes roughly {format_duration(seconds / 2)} to {format_duration(2 * seconds)} in all"
+
+
+def _num_at_once(space: SearchSpace) -> int:
+    """Return how many trials run at the same time on this machine."""
+    fitting = max(1, (os.cpu_count() or 1) // space.limits.workers_per_trial)
+    return min(space.limits.concurrent or fitting, fitting, space.limits.trials)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a run trains.
+
+    Attributes:
+        now: Its last heartbeat.
+        sentences_per_s: Sentences per second lately; None before the first steps.
+        left_s: Seconds to the end of the run at that speed, validation not included; None if unknown.
+    """
+
+    now: LiveProgress
+    sentences_per_s: float | None
+    left_s: float | None
+
+    @property
+    def part(self) -> float:
+        """The part of the run that is done, from 0 to 1."""
+        return self.now.step / max(1, self.now.num_steps)
+
+    def text(self) -> str:
+        """Return step, loss, speed, time left and memory in one line."""
+        now = self.now
+        parts = [
+            f"step {now.step:,} of {now.num_steps:,} ({self.part:.0%})",
+            "" if now.loss is None else f"loss {format_value(now.loss)}",
+            "" if self.sentences_per_s is None else f"{self.sentences_per_s:,.0f} sentences/s",
+            "" if self.left_s is None else f"{format_duration(self.left_s)} left",
+            "" if now.memory_bytes is None else show_bytes(now.memory_bytes),
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+class PaceReader:
+    """Reads the heartbeats of one run, and derives how fast it trains."""
+
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Read from a run's folder, timed in seconds by `clock`."""
+        self._folder, self._clock = folder, clock
+        self._looked_s = -float("inf")
+        self._seen: deque[LiveProgress] = deque(maxlen=_NUM_HEARTBEATS)
+
+    def read(self) -> Pace | None:
+        """Return how fast the run trains; None before its first heartbeat. Reads at most once a second."""
+        if self._clock() - self._looked_s >= _LOOK_INTERVAL_S:
+            self._looked_s = self._clock()
+            self._look()
+        if not self._seen:
+            return None
+        first, now = self._seen[0], self._seen[-1]
+        # Of a run that has just been found, the mean from its start.
+        seconds, steps, sentences = now.seconds, now.step, now.sentences
+        if now.seconds > first.seconds:
+            seconds, steps = now.seconds - first.seconds, now.step - first.step
+            sentences = now.sentences - first.sentences
+        if seconds <= 0 or steps <= 0:
+            return Pace(now, None, None)
+        return Pace(now, sentences / seconds, (now.num_steps - now.step) * seconds / steps)
+
+    def _look(self) -> None:
+        found = read_progress(self._folder)
+        if found is None or (self._seen and found == self._seen[-1]):
+            return
+        if self._seen and found.step < self._seen[-1].step:  # resumed from a checkpoint
+            self._seen.clear()
+        self._seen.append(found)
+
+
+@contextlib.contextmanager
+def _repeatedly(show: Callable[[], object], *, interval_s: float) -> Iterator[None]:
+    """Call a function at intervals, in a thread, while the block runs."""
+    is_over = threading.Event()
+
+    def run() -> None:
+        while not is_over.wait(interval_s):
+            show()
+
+    thread = threading.Thread(target=run, name="live-view", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 class EventLines:
@@ -56,18 +223,34 @@ class EventLines:
 
 
 class SweepView:
-    """Shows a sweep's events; a context manager whose `on_event` is a listener of the journal."""
+    """Shows a sweep; a context manager whose `on_event` is a listener of the journal."""
 
-    def __init__(self, console: Console, space: SearchSpace, *, is_quiet: bool = False) -> None:
+    def __init__(
+        self, console: Console, space: SearchSpace, *, folder: Path | None = None, is_quiet: bool = False
+    ) -> None:
+        """Prepare the view.
+
+        Args:
+            console: Where to print.
+            space: What is searched.
+            folder: The run folder, whose trials' heartbeats are read; None if it is out of reach.
+            is_quiet: Whether to show nothing.
+        """
         self._console = console
         self._space, self._title, self._metric = space, space.name, space.metric
-        self._is_quiet = is_quiet
+        self._folder, self._is_quiet = folder, is_quiet
         self._trials: dict[str, dict[str, Any]] = {}
+        self._readers: dict[str, PaceReader] = {}
         self._num_trials = self._concurrent = 1
         self._started = time.monotonic()
+        self._training_since: float | None = None
+        self._printed = self._started
         self._num_reports = 0
         self._waiting = ""
+        # Events come from one thread, and another one shows them.
+        self._lock = threading.RLock()
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=2, transient=True)
+        self._lines: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
     @property
     def _is_live(self) -> bool:
@@ -76,11 +259,15 @@ class SweepView:
     def __enter__(self) -> SweepView:
         if self._is_live:
             self._live.start()
+        elif not self._is_quiet:
+            self._lines = _repeatedly(self.print_progress, interval_s=LINE_INTERVAL_S / 3)
+            self._lines.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._lines.__exit__(None, None, None)
         if self._is_live:
             self._live.stop()
             self._console.print(self._render())
@@ -92,15 +279,32 @@ class SweepView:
         for trial in self._trials.values():
             if trial["status"] not in _ENDED:
                 trial["status"] = "waiting"
+        self._num_reports, self._training_since = 0, None
 
     def on_event(self, event: Event) -> None:
         """Show one event."""
-        self._add(event)
-        if not self._is_live and not self._is_quiet:
-            line = self._line(event)
-            if line:
-                # [brackets] in a value are text, not markup
-                self._console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        with self._lock:
+            self._add(event)
+            line = "" if self._is_live or self._is_quiet else self._line(event)
+        if line:
+            self._print(line)
+
+    def _print(self, line: str) -> None:
+        self._printed = time.monotonic()
+        # [brackets] in a value are text, not markup
+        self._console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    def print_progress(self) -> None:
+        """Print a line about the trials that run, unless something was printed lately."""
+        with self._lock:
+            if time.monotonic() - self._printed < LINE_INTERVAL_S:
+                return
+            names = [name for name, trial in self._trials.items() if trial["status"] == "running"]
+            paces = [(name, pace) for name in names if (pace := self._pace(name)) is not None]
+            summary = self._summary()
+        shown = [f"{name}: {pace.text()}" for name, pace in paces[:_NUM_IN_LINE]]
+        more = [f"and {len(names) - len(shown)} more"] if len(names) > len(shown) > 0 else []
+        self._print("; ".join([*shown, *more]) + f"  [{summary}]" if shown else summary)
 
     def _add(self, event: Mapping[str, Any]) -> None:
         """Update the state with an event."""
@@ -114,12 +318,14 @@ class SweepView:
                 self._waiting = event["reason"]
             case "started":
                 self._trials[event["trial"]]["status"] = "running"
+                self._training_since = self._training_since or time.monotonic()
             case "report":
                 fields = ("index", "num_reports", "metrics", "seconds")
                 self._trials[event["trial"]].update({name: event[name] for name in fields})
                 self._num_reports += 1
             case "ended":
                 self._trials[event["trial"]].update(status=event["status"], seconds=event["seconds"])
+                self._readers.pop(event["trial"], None)
 
     def _line(self, event: Mapping[str, Any]) -> str:
         """Return the line of text for an event; empty for events that are not shown."""
@@ -127,7 +333,7 @@ class SweepView:
             case "session":
                 most = "at most " if event.get("price") == MACHINES else ""
                 costs = f", {most}{event['usd_per_hour']:g} usd an hour a machine" if event.get("usd_per_hour") else ""
-                return f"{self._title}: {event['trials']} trials, {event['concurrent']} at a time{costs}"
+                return f"training {event['trials']} trials, {event['concurrent']} at a time{costs}"
             case "started":
                 params = self._trials[event["trial"]]["params"]
                 drawn = " ".join(f"{name}={format_value(value)}" for name, value in params.items())
@@ -164,6 +370,15 @@ class SweepView:
         first = first_number(trial["number"], num_seeds=self._space.limits.seeds)
         return TrialResult(name, trial["number"], trial["status"], trial["params"], self._score(trial), first)
 
+    def _pace(self, name: str) -> Pace | None:
+        """Return how fast a running trial trains; None if it is not known."""
+        trial = self._trials[name]
+        if self._folder is None or trial["status"] != "running":
+            return None
+        if name not in self._readers:
+            self._readers[name] = PaceReader(trial_folder(self._folder, trial["number"]))
+        return self._readers[name].read()
+
     def _summary(self) -> str:
         """Return the best value so far, counts and time, in one line."""
         counts = dict.fromkeys(("running", "finished", "stopped", "failed", "nan"), 0)
@@ -176,41 +391,129 @@ class SweepView:
         left = self._time_left()
         time_left = f", about {format_duration(left)} left" if left is not None else ""
         elapsed = format_duration(time.monotonic() - self._started)
-        return f"{best} | {states or 'starting'} of {self._num_trials} | {elapsed}{time_left}"
+        return f"{best} | {f'{states} of' if states else 'starting'} {self._num_trials} | {elapsed}{time_left}"
 
     def _time_left(self) -> float | None:
-        """Return the seconds left at this session's pace; None before the third report."""
-        if self._num_reports < 3:
+        """Return the seconds left at this session's pace; None while too little is done to know it."""
+        if self._training_since is None:
             return None
+        per_trial = max((trial["num_reports"] for trial in self._trials.values()), default=0) or 1
         ended = [trial for trial in self._trials.values() if trial["status"] in _ENDED]
-        per_trial = max((trial["num_reports"] for trial in self._trials.values()), default=0)
         mean = sum(trial["index"] for trial in ended) / len(ended) if ended else per_trial
         # Running trials may continue to their end; later ones make on average as many reports as those that have ended.
-        running = [trial for trial in self._trials.values() if trial["status"] not in _ENDED]
-        reports_left = sum(per_trial - trial["index"] for trial in running)
-        reports_left += max(0, self._num_trials - len(self._trials)) * mean
-        return float((time.monotonic() - self._started) / self._num_reports * reports_left)
+        open_trials = [(name, trial) for name, trial in self._trials.items() if trial["status"] not in _ENDED]
+        paces = {name: pace for name, _ in open_trials if (pace := self._pace(name)) is not None}
+        reached = {
+            name: max(trial["index"], paces[name].part * per_trial if name in paces else 0.0)
+            for name, trial in open_trials
+        }
+        done = self._num_reports + sum(reached[name] - trial["index"] for name, trial in open_trials)
+        if done < _KNOWN_PART * per_trial * self._num_trials:
+            return None
+        to_do = sum(per_trial - reached[name] for name, _ in open_trials)
+        to_do += max(0, self._num_trials - len(self._trials)) * mean
+        longest = max((pace.left_s or 0.0 for pace in paces.values()), default=0.0)
+        return max(float((time.monotonic() - self._training_since) / done * to_do), longest)
 
     def _render(self) -> Group:
         """Return the live table: running trials first, then the best of those that have ended."""
-        names = sorted({name for trial in self._trials.values() for name in trial["params"]})
-        # In a narrow window, searched values are left out before progress is.
-        while natural_width(table := self._table(names)) > self._console.width and names:
-            names.pop()
-        waiting = [Text(f"waiting for machines: {self._waiting}", style="yellow")] if self._waiting else []
-        return Group(Text(f"{self._title}  {self._summary()}", style="bold"), *waiting, table)
+        with self._lock:
+            names = sorted({name for trial in self._trials.values() for name in trial["params"]})
+            # In a narrow window, searched values are left out before progress is.
+            while natural_width(table := self._table(names)) > self._console.width and names:
+                names.pop()
+            if natural_width(table) > self._console.width:
+                table = self._table([], has_pace=False)
+            waiting = [Text(f"waiting for machines: {self._waiting}", style="yellow")] if self._waiting else []
+            return Group(Text(f"{self._title}  {self._summary()}", style="bold"), *waiting, table)
 
-    def _table(self, names: list[str]) -> Table:
-        """Return the table with columns for the given searched names."""
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in ("trial", "status", "done", self._metric, "time", *(name.split(".")[-1] for name in names)):
-            is_figure = heading in ("done", self._metric, "time")
-            table.add_column(heading, justify="right" if is_figure else "left", no_wrap=True)
+    def _table(self, names: list[str], *, has_pace: bool = True) -> Table:
+        """Return the table with columns for the given searched names, and for the speed where it is known."""
         running = [item for item in self._trials.items() if item[1]["status"] == "running"]
         ended = [item for item in self._ranked() if item[1]["status"] in _ENDED]
+        paces = {name: self._pace(name) for name, _ in running}
+        has_pace = has_pace and any(pace is not None for pace in paces.values())
+        speed = ["loss", "sentences/s", "left", "memory"] if has_pace else []
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        figures = ["done", self._metric, "time", *speed]
+        for heading in ("trial", "status", *figures, *(name.split(".")[-1] for name in names)):
+            table.add_column(heading, justify="right" if heading in figures else "left", no_wrap=True)
         for name, trial in (running + ended)[:NUM_SHOWN]:
-            done = f"{trial['index']}/{trial['num_reports'] or '?'}"
+            pace = paces.get(name)
             drawn = [format_value(trial["params"].get(searched)) for searched in names]
-            cells = [name, trial["status"], done, format_value(self._score(trial)), format_duration(trial["seconds"])]
+            seconds = trial["seconds"] if pace is None else max(trial["seconds"], pace.now.seconds)
+            cells = [name, trial["status"], _done(trial, pace), format_value(self._score(trial))]
+            cells += [format_duration(seconds), *(_speed(pace) if has_pace else [])]
             table.add_row(*cells, *drawn, style=_STYLES.get(trial["status"], ""))
         return table
+
+
+def _done(trial: Mapping[str, Any], pace: Pace | None) -> str:
+    """Return how much of a run is done; before its first step, that it starts."""
+    part = trial["index"] / trial["num_reports"] if trial["num_reports"] else 0.0
+    if trial["status"] == "running":
+        part = part if pace is None else max(part, pace.part)
+        return f"{part:.0%}" if part else "starting"
+    return f"{part:.0%}" if part else "–"
+
+
+def _speed(pace: Pace | None) -> list[str]:
+    """Return loss, sentences per second, time left and memory as cells of a table."""
+    if pace is None:
+        return [""] * 4
+    return [
+        format_value(pace.now.loss),
+        "–" if pace.sentences_per_s is None else f"{pace.sentences_per_s:,.0f}",
+        "–" if pace.left_s is None else format_duration(pace.left_s),
+        "–" if pace.now.memory_bytes is None else show_bytes(pace.now.memory_bytes),
+    ]
+
+
+class TrainingView:
+    """Shows one training: its reports as lines, and between them its progress."""
+
+    def __init__(self, console: Console, folder: Path, *, is_quiet: bool = False, prefix: str = "") -> None:
+        """Prepare the view.
+
+        Args:
+            console: Where to print.
+            folder: The run folder, whose heartbeat is read.
+            is_quiet: Whether to show nothing.
+            prefix: Text before each line.
+        """
+        self._console, self._is_quiet, self._prefix = console, is_quiet, prefix
+        self._reader = PaceReader(folder)
+        self._printed = time.monotonic()
+        self._blocks = contextlib.ExitStack()
+
+    def __enter__(self) -> TrainingView:
+        if self._console.is_terminal and not self._is_quiet:
+            live = Live(console=self._console, get_renderable=self._render, refresh_per_second=2, transient=True)
+            self._blocks.enter_context(live)
+        elif not self._is_quiet:
+            self._blocks.enter_context(_repeatedly(self.print_progress, interval_s=LINE_INTERVAL_S / 3))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._blocks.close()
+
+    def on_report(self, report: Report) -> None:
+        """Print one report."""
+        scores = "  ".join(f"{key} {format_value(value)}" for key, value in report.metrics.items())
+        trained = f"{report.sentences:,} sentences  {format_duration(report.seconds)}"
+        self._print(f"{report.index}/{report.num_reports}  {scores}  {trained}")
+
+    def print_progress(self) -> None:
+        """Print the progress, unless something was printed lately."""
+        pace = self._reader.read()
+        if pace is not None and time.monotonic() - self._printed >= LINE_INTERVAL_S:
+            self._print(pace.text())
+
+    def _print(self, line: str) -> None:
+        if not self._is_quiet:
+            self._printed = time.monotonic()
+            self._console.print(f"{self._prefix}{line}", highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    def _render(self) -> Text:
+        pace = self._reader.read()
+        return Text(f"{self._prefix}{'starting' if pace is None else pace.text()}", style="cyan")

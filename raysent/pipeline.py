@@ -50,7 +50,7 @@ from raysent.evaluation.records import SIMILARITY, AnyScore, Score, read_scores
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
 from raysent.kernels.hamming import pack_bits
-from raysent.live import EventLines, SweepView, is_submitted
+from raysent.live import EventLines, SweepView, TrainingView, is_submitted, plan_lines, size_line
 from raysent.models import Composition, SentenceModel
 from raysent.models import compose as compose_models
 from raysent.models import load as load_model
@@ -59,7 +59,7 @@ from raysent.models.schemes import is_scheme_name
 from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.models.vector_codes import VectorCode, load_code
 from raysent.parallel import num_processes_for
-from raysent.progress import ProgressLines, format_duration, format_value, messages
+from raysent.progress import ProgressLines, messages
 from raysent.registry import Registry
 from raysent.report import write as write_page
 from raysent.reproduction import ModelEstimate, Reproduction, estimate, read_paper, wanted_models
@@ -88,8 +88,9 @@ from raysent.sweeps.space import (
     with_absolute_paths,
     with_overrides,
 )
+from raysent.sweeps.trial import ENDED
 from raysent.training.data import open_training_data
-from raysent.training.outcome import Outcome, Report, load_outcome, load_reports
+from raysent.training.outcome import Outcome, load_outcome, load_reports
 from raysent.training.plan import check_run
 from raysent.training.ray_session import map_on_ray
 from raysent.training.ray_train import train as train_run
@@ -515,12 +516,22 @@ def sweep(  # noqa: PLR0913 - the options of the command
         options["labels"] = list(labels)
     record = SweepRecord(checked, seed, ["raysent", *sys.argv[1:]], address, options)
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1) if address is None else None
-    with ProgressLines(is_quiet=not progress) as bar, _view(checked, progress=progress) as view:
+    shows_plan = progress and not is_submitted()
+    if shows_plan:
+        names = [task.name for task in chosen]
+        _print_lines(plan_lines(checked, run=address_of(folder), address=address, tasks=names))
+
+    def on_prepared(facts: Mapping[str, Any]) -> None:
+        if shows_plan:
+            _print_lines([size_line(checked, facts, address=address), "starting Ray"])
+
+    with ProgressLines(is_quiet=not progress) as bar, _view(checked, folder, progress=progress) as view:
         start_sweep(
             record,
             folder,
             listener=partial(_distribute, [view.on_event, _SaveEstimate(folder, estimate), *listeners]),
             progress=bar,
+            on_prepared=on_prepared,
             spot=_spot_prices(checked),
             make_fleet=make_fleet,
         )
@@ -576,7 +587,12 @@ def _resumed(
     """Resume a sweep in the folder that it was started in."""
     folder = recorded.folder
     limits = _overrides({"budget": budget, "deadline": deadline}, {})
-    with ProgressLines(is_quiet=not progress) as bar, _view(recorded.space, progress=progress) as view:
+    if progress and not is_submitted():
+        num_ended = sum(trial.status in ENDED for trial in recorded.trials)
+        _print_lines(
+            [f"{recorded.space.name}: resumes; {num_ended} of {recorded.space.limits.trials} trials have ended"]
+        )
+    with ProgressLines(is_quiet=not progress) as bar, _view(recorded.space, folder, progress=progress) as view:
         view.restore(recorded.events)
         resume_sweep(
             folder,
@@ -688,15 +704,16 @@ def train_base(
             check_run(config, open_training_data(config, progress=bar), num_workers=workers)
         if progress:
             _announce(config, folder)
-        outcome = train_run(
-            config,
-            folder,
-            num_workers=workers,
-            gpus_per_worker=gpus_per_worker,
-            address=address,
-            on_report=_print_report if progress else None,
-            interruptions_per_hour=space.cost.interruptions_per_hour,
-        )
+        with TrainingView(messages, folder, is_quiet=not progress) as view:
+            outcome = train_run(
+                config,
+                folder,
+                num_workers=workers,
+                gpus_per_worker=gpus_per_worker,
+                address=address,
+                on_report=view.on_report,
+                interruptions_per_hour=space.cost.interruptions_per_hour,
+            )
     except RaysentError as error:
         raise space.located(error, {}) from None
     except KeyboardInterrupt:
@@ -1177,9 +1194,17 @@ def default_run_folder(name: str) -> Path:
     return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _view(space: SearchSpace, *, progress: bool) -> SweepView | EventLines:
-    """Return what shows a sweep's events."""
-    return EventLines(messages) if is_submitted() else SweepView(messages, space, is_quiet=not progress)
+def _view(space: SearchSpace, folder: Path, *, progress: bool) -> SweepView | EventLines:
+    """Return what shows a sweep as it runs."""
+    if is_submitted():
+        return EventLines(messages)
+    return SweepView(messages, space, folder=folder, is_quiet=not progress or messages.quiet)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    """Print lines of text that are not wrapped."""
+    for line in lines:
+        messages.print(line, soft_wrap=True)
 
 
 def _spot_prices(space: SearchSpace) -> LiveSpot | None:
@@ -1289,15 +1314,6 @@ def _announce(config: RunConfig, folder: Path) -> None:
         messages.print("the run is finished; nothing is trained again")
     elif reports := load_reports(folder):
         messages.print(f"continues after report {reports[-1].index} of {reports[-1].num_reports}")
-
-
-def _print_report(found: Report) -> None:
-    """Print one report of a training."""
-    scores = "  ".join(f"{key} {format_value(value)}" for key, value in found.metrics.items())
-    messages.print(
-        f"{found.index}/{found.num_reports}  {scores}  {found.sentences:,} sentences  {format_duration(found.seconds)}",
-        soft_wrap=True,
-    )
 
 
 # Kind, as `raysent.components` names it -> where its registry is.

@@ -22,8 +22,11 @@ import raysent
 from raysent import live, pipeline
 from raysent.config import parse_yaml
 from raysent.evaluation.tasks import senteval
+from raysent.sweeps import trial_folder
 from raysent.sweeps.space import parse_space
+from raysent.training.checkpoint import Heartbeat, LiveProgress, Progress
 from raysent.training.loop import fit
+from raysent.training.outcome import Report
 from raysent.training.run import RunConfig
 
 COMMANDS = [
@@ -341,7 +344,7 @@ def test_sweep_view_off_a_terminal_prints_one_line_an_event(place):
     with view:
         _events(view)
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "toy: 3 trials, 2 at a time"
+    assert lines[0] == "training 3 trials, 2 at a time"
     assert lines[1] == "trial 0000 started  encoder.bidirectional=True training.learning_rate=0.001235"
     assert lines[2] == "trial 0000 1/2  context_accuracy 0.25  1m01s"
     assert lines[-1].startswith(
@@ -371,8 +374,78 @@ def test_time_left_counts_running_trials_to_their_end(place):
         view.on_event(
             {"event": "report", "trial": "0003", "index": index, "num_reports": 9, "metrics": {}, "seconds": 1.0}
         )
-    view._started -= 50.0
+    view._training_since -= 50.0
     assert view._time_left() == pytest.approx(50 / 5 * 7, rel=0.1)
+
+
+def _beat(folder: Path, *, step: int, seconds: float) -> None:
+    """Write a heartbeat of a run of 100 steps of 20 sentences."""
+    now = LiveProgress(step, 100, 20 * step, seconds, loss=4.25, memory_bytes=300 << 20)
+    Heartbeat(folder).write(Progress(step=step), now)
+
+
+def test_sweep_view_shows_the_progress_between_reports(place, monkeypatch):
+    """Step, loss, speed, time left and memory come from the heartbeat; before the first one a trial starts."""
+    monkeypatch.setattr(live, "LINE_INTERVAL_S", 0.0)
+    monkeypatch.setattr(live, "_LOOK_INTERVAL_S", 0.0)
+    console = Console(file=io.StringIO(), width=150, force_terminal=False, record=True)
+    view = live.SweepView(console, TOY, folder=place, is_quiet=True)
+    view.on_event({"event": "session", "trials": 1, "concurrent": 1})
+    view.on_event({"event": "suggested", "trial": "0000", "number": 0, "params": {}})
+    view.on_event({"event": "started", "trial": "0000"})
+    console.print(view._render())
+    assert re.search(r"0000 +running +starting", console.export_text())
+    for step, seconds in ((0, 5.0), (10, 10.0), (20, 12.0)):
+        _beat(trial_folder(place, 0), step=step, seconds=seconds)
+        console.print(view._render())
+    assert re.search(r"0000 +running +20% +– +12s +4.25 +57 +28s +300 MiB", console.export_text())
+    view._training_since -= 20.0
+    assert view._time_left() == pytest.approx(80.0, rel=0.05)
+    view.print_progress()
+    assert console.export_text().startswith(
+        "0000: step 20 of 100 (20%), loss 4.25, 57 sentences/s, 28s left, 300 MiB  [no report yet | 1 running of 1"
+    )
+
+
+def test_pace_of_a_resumed_run_starts_over(tmp_path, monkeypatch):
+    """Steps that were lost with their process are no speed; a heartbeat that is being written is passed over."""
+    monkeypatch.setattr(live, "_LOOK_INTERVAL_S", 0.0)
+    reader = live.PaceReader(tmp_path)
+    assert reader.read() is None
+    _beat(tmp_path, step=50, seconds=10.0)
+    assert reader.read().sentences_per_s == pytest.approx(100.0)
+    _beat(tmp_path, step=40, seconds=8.0)
+    assert (reader.read().now.step, reader.read().sentences_per_s) == (40, pytest.approx(100.0))
+    (tmp_path / "checkpoint" / ".pulse.json").write_text("")
+    assert reader.read().now.step == 40
+
+
+def test_training_view_prints_reports_and_progress(tmp_path, monkeypatch):
+    """Off a terminal both are lines."""
+    monkeypatch.setattr(live, "LINE_INTERVAL_S", 0.0)
+    stream = io.StringIO()
+    with live.TrainingView(Console(file=stream, width=20), tmp_path, prefix="0003: ") as view:
+        _beat(tmp_path, step=25, seconds=5.0)
+        view.on_report(Report(1, 4, 25, 100, 500, 5.0, {"loss": 4.5}))
+        view.print_progress()
+    assert stream.getvalue().splitlines()[:2] == [
+        "0003: 1/4  loss 4.5  500 sentences  5s",
+        "0003: step 25 of 100 (25%), loss 4.25, 100 sentences/s, 15s left, 300 MiB",
+    ]
+
+
+def test_plan_lines_say_what_will_run(place):
+    """Trials, cores, text, metric, limits and the time are known before anything takes time."""
+    facts = {"corpus": {"num_train": 1000, "num_validation": 50, "num_sentences": 1050, "num_tokens": 10_500}}
+    lines = live.plan_lines(TOY, run="runs/toy", address=None, tasks=["MR"])
+    assert re.match(r"toy: \d+ trials, \d+ at a time on the \d+ cores of this machine, into runs/toy$", lines[0])
+    assert lines[1].endswith("ranked by context_accuracy; then the best 6 are evaluated on MR and combined")
+    assert lines[2] == "no limit on money or time; this machine counts as free"
+    size = live.size_line(TOY, facts, address=None)
+    assert re.match(
+        r"1,000 sentences for training, 50 for validation; training takes roughly \d+s to \d+s in all", size
+    )
+    assert live.plan_lines(TOY, run="runs/toy", address="auto", tasks=[])[0].startswith("toy: ")
 
 
 def test_print_table_is_never_squeezed(raysent_, place, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -17,6 +18,7 @@ from raysent.progress import PIPE_WIDTH, ProgressLines, format_duration, format_
 __all__ = [
     "DASH",
     "ProgressLines",
+    "address_of",
     "collect_overrides",
     "format_duration",
     "format_value",
@@ -31,6 +33,13 @@ JSON_VERSION = 1
 DASH = "–"
 
 results = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def address_of(path: Path) -> str:
+    """Return a file or folder as a user names it: its s3:// address if it is in a bucket."""
+    from raysent.storage import address_of  # numpy comes with it
+
+    return address_of(path)
 
 
 def collect_overrides(options: Mapping[str, tuple[str, Any]], texts: Sequence[str]) -> list[Override]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import raysent
-from raysent.cli.console import DASH, messages, print_json, print_table, results
+from raysent.cli.console import DASH, address_of, messages, print_json, print_table, results
 from raysent.cli.options import (
     AddressOption,
     DataOption,
@@ -22,7 +22,6 @@ from raysent.cli.options import (
     opened,
     split_names,
 )
-from raysent.storage import address_of
 
 if TYPE_CHECKING:
     from raysent.ensembles import EnsembleResult, LabelCurve, MemberCost, MemberSubset

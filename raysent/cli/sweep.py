@@ -14,7 +14,7 @@ import typer
 
 import raysent
 from raysent.cli import console
-from raysent.cli.console import format_duration, format_value, messages, print_json, print_table, results
+from raysent.cli.console import address_of, format_duration, format_value, messages, print_json, print_table, results
 from raysent.cli.cost import print_estimate
 from raysent.cli.evaluate import LabelsOption, ensemble_values, print_curves, print_ensemble
 from raysent.cli.options import (
@@ -46,7 +46,6 @@ from raysent.cli.options import (
     split_names,
 )
 from raysent.errors import ConfigError
-from raysent.storage import address_of
 
 if TYPE_CHECKING:
     from raysent.cluster import Submission

@@ -136,6 +136,7 @@ def start(
     *,
     listener: Listener | None = None,
     progress: Progress | None = None,
+    on_prepared: Callable[[Mapping[str, Any]], object] = lambda _: None,
     spot: SpotUsd | None = None,
     make_fleet: MakeFleet = lambda *_: None,
 ) -> SweepResult:
@@ -146,6 +147,7 @@ def start(
         folder: The run folder; must not hold a sweep yet.
         listener: Called with every event of the journal as it is written.
         progress: Called with the progress of the corpus's preparation.
+        on_prepared: Called before Ray starts with what `prepare_space` returned.
         spot: Source of current spot prices; None without one.
         make_fleet: Makes the machines of a cluster that grows.
 
@@ -157,6 +159,7 @@ def start(
     facts = prepare_space(record.space, progress=progress, is_local=record.address is None)
     try:
         save_record(folder, replace(record, facts=facts))
+        on_prepared(facts)
         return _sweep(record, folder, listener, spot, make_fleet)
     except RaysentError:
         _remove_unbegun(folder)

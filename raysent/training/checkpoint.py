@@ -3,7 +3,8 @@
     checkpoint/<step>.safetensors   parameters, buffers and the optimizers' tensors, by name
     checkpoint/<step>.json          the run's key, its progress and reports, the SHA-256 of the tensors, a hash of
                                     itself; written last
-    checkpoint/.pulse.json          heartbeat: the current step, from which the steps lost by a kill are counted
+    checkpoint/.pulse.json          heartbeat: the current step, from which the steps lost by a kill are counted, and
+                                    what a live view shows
     checkpoint/pulse.json           the same in a bucket, once a minute, as the other is lost with its machine
 
 Random states are not stored: batches and dropout are functions of the seed and the step. The last two checkpoints are
@@ -116,10 +117,40 @@ def load_checkpoint(folder: Path, *, key: str) -> tuple[dict[str, Tensor], Progr
     return None
 
 
-class Heartbeat:
-    """Writes a run's current step about once a second.
+@dataclass(frozen=True)
+class LiveProgress:
+    """The progress of a run between two reports, as its heartbeat has it.
 
-    It serves only the count of lost steps, so errors of disk or object store do not end the run.
+    Attributes:
+        step: Steps done.
+        num_steps: Steps of the whole run.
+        sentences: Sentences trained on, over all workers.
+        seconds: Duration of training and validation, over all sessions.
+        loss: Mean loss since the last report; None before the first step after it.
+        memory_bytes: Physical memory of the process; None if unknown.
+    """
+
+    step: int
+    num_steps: int
+    sentences: int
+    seconds: float
+    loss: float | None = None
+    memory_bytes: int | None = None
+
+
+def read_progress(folder: Path) -> LiveProgress | None:
+    """Return the progress of a run that trains on this machine, or on one that shares its folder; None if unknown."""
+    try:
+        text = (folder / CHECKPOINT_FOLDER / _HEARTBEAT_FILE).read_text(encoding="utf-8")
+        return LiveProgress(**json.loads(text)["progress"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+class Heartbeat:
+    """Writes a run's progress about once a second.
+
+    It serves only the count of lost steps and the live view, so errors of disk or object store do not end the run.
     """
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -128,9 +159,10 @@ class Heartbeat:
         self._is_shared = address_of(folder) != str(folder)
         self._shared_s = -math.inf  # at once, to replace the heartbeat of an earlier machine
 
-    def write(self, progress: Progress) -> None:
+    def write(self, progress: Progress, live: LiveProgress | None = None) -> None:
         """Write the progress to this machine, and once a minute to the bucket of the folder."""
-        text = json.dumps({"step": progress.step, "steps_lost": progress.steps_lost})
+        counted = {"step": progress.step, "steps_lost": progress.steps_lost}
+        text = json.dumps(counted if live is None else {**counted, "progress": asdict(live)})
         with contextlib.suppress(OSError):
             self._place.mkdir(parents=True, exist_ok=True)
             (self._place / _HEARTBEAT_FILE).write_text(text, encoding="utf-8")

@@ -14,9 +14,10 @@ from raysent.data.vocabulary import Sentences
 from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.storage import append_json_line, remove, write_text
 from raysent.storage.layout import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE
-from raysent.training.allocator import limit_allocator
+from raysent.training.allocator import limit_allocator, resident_bytes
 from raysent.training.checkpoint import (
     Heartbeat,
+    LiveProgress,
     Progress,
     drop_checkpoints,
     load_checkpoint,
@@ -127,7 +128,7 @@ class _Training:
         if self._workers.is_first:
             save_run(self._config, folder)
             self._heartbeat = Heartbeat(folder)
-            self._heartbeat.write(self._progress)
+            self._heartbeat.write(self._progress, self._live_progress(self._progress.seconds))
             remove(folder / OUTCOME_FILE)  # of a stopped run that is being resumed
             self._rewrite_reports(folder)
         status = self._train(folder, report, interruptions)
@@ -162,7 +163,7 @@ class _Training:
         is_due = bool(self._workers.agree(int(monitor.is_save_due()), self._device))
         monitor.next_check = self._workers.agree(monitor.next_check_step(self._progress.step), self._device)
         if self._workers.is_first:
-            self._heartbeat.write(self._progress)
+            self._heartbeat.write(self._progress, self._live_progress(monitor.seconds))
         if not is_due:
             return True
         if not (self._is_finite() and self._has_finite_weights()):
@@ -170,6 +171,18 @@ class _Training:
         self._progress = replace(self._progress, seconds=monitor.seconds)
         self._save_checkpoint(folder, monitor)
         return True
+
+    def _live_progress(self, seconds: float) -> LiveProgress:
+        """Return what the live view shows after `seconds` of the run."""
+        loss = float(self._loss_sum) / self._num_losses if self._num_losses else math.nan
+        return LiveProgress(
+            step=self._progress.step,
+            num_steps=self._num_steps,
+            sentences=self._progress.sentences,
+            seconds=round(seconds, 3),
+            loss=loss if math.isfinite(loss) else None,
+            memory_bytes=resident_bytes(),
+        )
 
     # -- one step -----------------------------------------------------------------------------------------------
 
