@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from raysent.cluster.fleet import list_machines, make_fleet
-from raysent.cluster.prices import LiveSpot
 from raysent.config import Document, Override
 from raysent.data.text_files import read_lines
 from raysent.ensembles import (
@@ -99,6 +97,10 @@ from raysent.training.validation import METRICS
 
 if TYPE_CHECKING:
     import optuna
+
+    from raysent.cost.prices import SpotUsd
+    from raysent.sweeps.cost_tracker import ListMachines
+    from raysent.sweeps.driver import Fleet
 
 # A search space by its file, its bare name, its values, or as it was read.
 Space = str | Path | Mapping[str, Any] | SearchSpace
@@ -533,7 +535,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             progress=bar,
             on_prepared=on_prepared,
             spot=_spot_prices(checked),
-            make_fleet=make_fleet,
+            make_fleet=_make_fleet,
         )
     return _evaluated(folder, progress=progress)
 
@@ -601,7 +603,7 @@ def _resumed(
             listener=partial(_distribute, [view.on_event, *listeners]),
             progress=bar,
             spot=_spot_prices(recorded.space),
-            make_fleet=make_fleet,
+            make_fleet=_make_fleet,
         )
     return _evaluated(folder, progress=progress)
 
@@ -1207,9 +1209,29 @@ def _print_lines(lines: Iterable[str]) -> None:
         messages.print(line, soft_wrap=True)
 
 
-def _spot_prices(space: SearchSpace) -> LiveSpot | None:
+def _spot_prices(space: SearchSpace) -> SpotUsd | None:
     """Return the live spot prices of the machines' region; None if it is unknown."""
-    return LiveSpot(space.cost.region) if space.cost.region else None
+    if not space.cost.region:
+        return None
+    from raysent.cluster.prices import LiveSpot  # noqa: PLC0415 - seconds that only sweeps in a cloud need
+
+    return LiveSpot(space.cost.region)
+
+
+def _make_fleet(*arguments: Any) -> Fleet | None:
+    """Return the fleet of this process's cluster; see `make_fleet` there."""
+    from raysent.cluster.fleet import make_fleet  # noqa: PLC0415 - as above
+
+    return make_fleet(*arguments)
+
+
+def _list_machines(record: SweepRecord) -> ListMachines:
+    """Return what lists the machines of a sweep's cluster."""
+    if record.address is None:
+        return lambda: None
+    from raysent.cluster.fleet import list_machines  # noqa: PLC0415 - as above
+
+    return list_machines(record.space.cost, record.started)
 
 
 def _distribute(listeners: Sequence[Listener], event: Event) -> None:
@@ -1241,8 +1263,8 @@ def _evaluated(folder: Path, *, progress: bool) -> Sweep:
     if ended.closed and progress:
         messages.print(f"no more training: {ended.closed}", soft_wrap=True)
     record = ended.recorded.record
-    machines = list_machines(record.space.cost, record.started)
-    with evaluation_budget(record, folder, spot=_spot_prices(record.space), machines=machines) as check_budget:
+    prices = _spot_prices(record.space)
+    with evaluation_budget(record, folder, spot=prices, machines=_list_machines(record)) as check_budget:
         evaluation = _evaluate_best(ended, check_budget=check_budget, progress=progress)
     return Sweep(folder, evaluation=evaluation)
 

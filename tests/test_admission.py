@@ -197,7 +197,7 @@ def test_machines_of_a_dead_head_are_billed_by_the_next_session_and_launch_nothi
     num_launched = cloud.num_launched
     for name in list(cloud.machines):
         cloud.end(name, after_s=900.0)
-    cloud.now += 3600.0  # nobody polls, and nothing is admitted
+    cloud.now += 3600.0  # nothing polls, and nothing is admitted
     past = [line for line in cloud.lines if line["node"] == "before"]  # the rest of the ledger is lost too
     cloud.lines = list(past)
     cloud.ledger = Ledger(cloud.lines.append, past=past, window_s=BUDGET.window_s, is_listed=True)

@@ -276,7 +276,7 @@ def test_checkpoint_that_is_truncated_or_foreign_is_refused(place, monkeypatch):
         (["-o", "x.npy"], b"", r"standard input: must hold one sentence a line; it is empty"),
         (["-o", "x.npy"], b"ok\n\xff\xfe\n", r"standard input: must be UTF-8 text; byte 3 is not; convert it with iconv"),
         (["no.txt", "-o", "x.npy"], b"", r"no.txt: no such file"),
-        ([".", "-o", "x.npy"], b"", r"\.: must be a file of one sentence a line; given a folder"),
+        ([".", "-o", "x.npy"], b"", r"\.: must be a file of lines; given a folder"),
         (["text.txt", "-o", "."], b"", r"\.: must be a file; it is a folder or a device"),
         (["text.txt", "-o", "/dev/full"], b"", r"/dev/full: must be a file; it is a folder or a device"),
         (["text.txt", "-o", "text.txt/x.npy"], b"", r"text.txt/x.npy: a file exists where a folder is needed, or the reverse"),

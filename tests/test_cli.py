@@ -308,7 +308,7 @@ def test_encode_leaves_the_old_file_and_a_device_alone(raysent_, place):
 # -- what is seen -------------------------------------------------------------------------------------------------
 
 
-def test_output_that_nobody_reads_on_is_no_error(place):
+def test_output_whose_reader_is_gone_is_no_error(place):
     """`raysent ... | head` ends quietly."""
     command = f"{sys.executable} -c 'from raysent.cli import main; main()' space schema | head -n 1"
     ran = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)

@@ -21,7 +21,7 @@ ENDED = DrillResult("aaa", None, None, 12.0)
 def test_drill_on_this_machine_continues_from_the_checkpoint_of_the_notice(tmp_path: Path) -> None:
     """Training receives the notice, saves before the end, and continues on the other node from there."""
     command = [sys.executable, "-m", "raysent", "cluster", "drill", "--notice", "10s", "--json"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900)
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
     assert found["has_continued"]

@@ -158,7 +158,7 @@ class Drill:
         return steps
 
     def _wait_for_step(self, step: int) -> None:
-        until_s = time.monotonic() + 240
+        until_s = time.monotonic() + 900
         while self.step < step:
             assert time.monotonic() < until_s, f"step {step} was not reached in time"
             time.sleep(0.05)
@@ -218,7 +218,7 @@ def _sweep(space: Path, run: Path, address: str) -> subprocess.Popen[str]:
 
 def _two_nodes_at_work(run: Path, cluster: Any, sweep: subprocess.Popen[str]) -> list[Any]:
     """Wait until trials on three nodes have reported; return two of these nodes."""
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 900
     while True:
         assert sweep.poll() is None, sweep.communicate()
         assert time.monotonic() < deadline, "not all nodes trained in time"

@@ -164,7 +164,7 @@ def test_saving_a_read_model_again_writes_the_same_bytes(saved, tmp_path):
 
 
 def test_changed_checkpoint_record_is_refused(tmp_path):
-    """A progress that nobody made is not continued; the older checkpoint is."""
+    """Progress that no training made is not continued; the older checkpoint is."""
     for step in (5, 10):
         save_checkpoint(tmp_path, {"x": torch.zeros(2)}, Progress(step=step, sentences=100 * step), key="k")
     record = tmp_path / "checkpoint/000000010.json"

@@ -111,7 +111,7 @@ def head():
 
 
 def _wait_for(head: Head) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + 600
     while time.monotonic() < until:
         try:
             Jobs(head.dashboard, token=head.token_file.read_text())
@@ -597,5 +597,5 @@ def _worker_node(head) -> str:
     )
     command = [sys.executable, "-c", code, head.address]
     return subprocess.run(
-        command, env=_environment(**head.environment), capture_output=True, text=True, timeout=120, check=True
+        command, env=_environment(**head.environment), capture_output=True, text=True, timeout=600, check=True
     ).stdout.strip()

@@ -142,7 +142,7 @@ def test_sweep_interrupted_stops_cleanly_and_says_how_to_go_on(corpus, tmp_path)
     driver = begin("sweep", space, "--run", run, "--yes", stderr=subprocess.PIPE)
     wait_for(lambda: _num_reports_of_running(run) >= 1, driver)
     driver.send_signal(signal.SIGINT)
-    _, told = driver.communicate(timeout=120)
+    _, told = driver.communicate(timeout=600)
     assert driver.returncode == 130
     assert f"raysent resume {run}" in told
     assert [event["event"] for event in read_events(run)][-1] == "interrupted"

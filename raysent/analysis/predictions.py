@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
 from raysent.analysis.files import Analysis
 from raysent.config import StrictModel
@@ -204,6 +203,8 @@ def find_disagreements(
 
 def disagreements(first: Predictions, second: Predictions, *, num_rows: int) -> Disagreements:
     """Return where two models' predictions of the same rows differ most."""
+    from scipy.stats import binomtest  # noqa: PLC0415 - it takes seconds to import, and most commands do without
+
     gaps = second.errors - first.errors
     is_first, is_second = _better(first, second)
     num_first, num_second = int(is_first.sum()), int(is_second.sum())
@@ -220,7 +221,7 @@ def disagreements(first: Predictions, second: Predictions, *, num_rows: int) -> 
         num_rows=len(gaps),
         num_first=num_first,
         num_second=num_second,
-        p_value=float(stats.binomtest(num_first, num_different).pvalue) if num_different else 1.0,
+        p_value=float(binomtest(num_first, num_different).pvalue) if num_different else 1.0,
         rows=tuple(_disagreement(first, second, int(row), float(gaps[row])) for row in chosen),
     )
 

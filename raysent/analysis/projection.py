@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
 
 from raysent.analysis.files import Analysis
 from raysent.errors import ConfigError, DataError
@@ -156,6 +154,9 @@ def _features(encoder: SentenceEncoder, columns: tuple[list[str], ...], *, sourc
 
 def tsne(features: np.ndarray, *, seed: int) -> tuple[np.ndarray, float]:
     """Return points [rows, 2] of features [rows, dim], and the divergence in nats."""
+    from sklearn.decomposition import PCA  # noqa: PLC0415 - it takes seconds to import, and most commands do without
+    from sklearn.manifold import TSNE  # noqa: PLC0415 - as above
+
     if min(features.shape) > MAX_DIM:
         features = PCA(MAX_DIM, random_state=seed).fit_transform(features)
     method = TSNE(perplexity=PERPLEXITY, init="pca", random_state=seed, n_jobs=1)

@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import smart_open
 from pyarrow import csv, ipc, parquet
 
 from raysent.errors import DataError, did_you_mean
@@ -142,6 +141,8 @@ def _bytes(name: str) -> bytes:
     """Return the bytes of a file, on disk or in a bucket."""
     try:
         if is_remote(name):
+            import smart_open  # noqa: PLC0415 - a third of a second that only a remote path needs
+
             with s3_errors(name, kind=DataError), smart_open.open(name, "rb", compression="disable") as stream:
                 return bytes(stream.read())
         return Path(name).expanduser().read_bytes()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from raysent.errors import DataError
@@ -17,17 +19,10 @@ def read_lines(file: Path | None) -> list[str]:
         DataError: If the file is missing, unreadable or not text.
     """
     name = "standard input" if file is None else str(file)
-    try:
+    with reading_errors(name):
         data = sys.stdin.buffer.read() if file is None else _unpacked(file)
+    try:
         lines = data.decode("utf-8").split("\n")
-    except FileNotFoundError:
-        raise DataError(f"{name}: no such file") from None
-    except IsADirectoryError:
-        raise DataError(f"{name}: must be a file of one sentence a line; given a folder") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{name}: truncated or not gzip ({error}); fetch it again") from None
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{name}: must be UTF-8 text; byte {error.start} is not; convert it with iconv") from None
     if lines and not lines[-1]:
@@ -35,6 +30,27 @@ def read_lines(file: Path | None) -> list[str]:
     if not lines:
         raise DataError(f"{name}: must hold one sentence a line; it is empty")
     return [line.rstrip("\r") for line in lines]
+
+
+@contextlib.contextmanager
+def reading_errors(name: str) -> Iterator[None]:
+    """Turn errors of reading into one line about the file `name`.
+
+    Raises:
+        DataError: If the file is missing, a folder, not readable or truncated.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{name}: no such file") from None
+    except IsADirectoryError:
+        raise DataError(f"{name}: must be a file of lines; given a folder") from None
+    except PermissionError:
+        raise DataError(f"{name}: cannot be read; change its permissions") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{name}: truncated or not gzip ({error}); fetch it again") from None
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
 
 
 def _unpacked(file: Path) -> bytes:

@@ -21,8 +21,6 @@ import numpy.typing as npt
 import pydantic
 import torch
 from scipy import sparse
-from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.preprocessing import normalize
 
 from raysent.config import StrictModel
 from raysent.ensembles.methods import fit
@@ -301,6 +299,8 @@ class _Lexical:
     """Fits TF-IDF with logistic regression; words are weighted by the draw alone."""
 
     def __init__(self, model: LexicalModel, data: TaskData, test: np.ndarray) -> None:
+        from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415 - it takes seconds to import, and most commands do without
+
         options = model.vectorizer().get_params()
         names = ("analyzer", "ngram_range", "token_pattern", "lowercase")
         vectorizer = CountVectorizer(**{name: options[name] for name in names})
@@ -339,6 +339,8 @@ class _Lexical:
 
     def _features(self, draw: np.ndarray) -> sparse.csr_matrix:
         """Return the features of the draw's rows and of the test rows, sparse [rows, features]."""
+        from sklearn.preprocessing import normalize  # noqa: PLC0415 - as above
+
         seen = sum(np.asarray((counts[draw] > 0).sum(axis=0)).ravel() for counts in self.counts)
         num_texts = len(draw) * len(self.counts)
         idf = np.where(seen > 0, np.log((1 + num_texts) / (1 + seen)) + 1, 0.0).astype(np.float32)

@@ -18,11 +18,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from raysent.evaluation.probes.features import encode_columns
 from raysent.evaluation.probes.lexical import lexical_similarities
-from raysent.evaluation.probes.results import pearson
+from raysent.evaluation.probes.results import pearson, spearman
 from raysent.evaluation.records import SimilarityScore
 from raysent.evaluation.task import ScoredSet
 from raysent.models.schemes.tfidf import LexicalModel
@@ -41,7 +40,7 @@ def score_sets(encoder: SentenceEncoder, sets: Sequence[ScoredSet], *, model: st
     """Return the correlations of one model on the sets of one task."""
     similarities = [pair_similarities(encoder, one.first, one.second) for one in sets]
     pearsons = [pearson(own, one.scores) for own, one in zip(similarities, sets, strict=True)]
-    spearmans = [pearson(_ranks(own), _ranks(one.scores)) for own, one in zip(similarities, sets, strict=True)]
+    spearmans = [spearman(own, one.scores) for own, one in zip(similarities, sets, strict=True)]
     sizes = [len(one.scores) for one in sets]
     all_similarities, all_scores = np.concatenate(similarities), np.concatenate([one.scores for one in sets])
     return SimilarityScore(
@@ -53,7 +52,7 @@ def score_sets(encoder: SentenceEncoder, sets: Sequence[ScoredSet], *, model: st
         pearson_all=100 * pearson(all_similarities, all_scores),
         spearman=100 * float(np.mean(spearmans)),
         spearman_weighted=100 * float(np.average(spearmans, weights=sizes)),
-        spearman_all=100 * pearson(_ranks(all_similarities), _ranks(all_scores)),
+        spearman_all=100 * spearman(all_similarities, all_scores),
         by_set={one.name: 100 * value for one, value in zip(sets, pearsons, strict=True)},
         spearman_by_set={one.name: 100 * value for one, value in zip(sets, spearmans, strict=True)},
         num_pairs=sum(sizes),
@@ -86,12 +85,6 @@ def _threshold_measures(similarities: Sequence[Float64], sets: Sequence[ScoredSe
         "f1": 100 * 2 * num_true_positives / max(1.0, float(predicted.sum() + scores.sum())),
         "threshold": threshold,
     }
-
-
-def _ranks(values: Float64) -> Float64:
-    """Return ranks; equal values share their mean rank."""
-    ranks: Float64 = stats.rankdata(values)
-    return ranks
 
 
 def cosines(first: Float32, second: Float32) -> Float32:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from raysent.analysis.reported import MEASURE, reported_tables
 from raysent.ensembles.task_ensemble import score_methods
@@ -145,6 +144,8 @@ def claim_result(name: str, entry: ClaimEntry, *, better: Sequence[float], worse
 
 def paired_interval(differences: np.ndarray) -> tuple[float, float, float]:
     """Return the mean of paired differences [seeds] and its 95 % interval, by Student's t."""
+    from scipy.stats import t as student  # noqa: PLC0415 - it takes seconds to import, and most commands do without
+
     mean, count = float(differences.mean()), len(differences)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * differences.std(ddof=1) / np.sqrt(count))
+    half = float(student.ppf((1 + CONFIDENCE) / 2, count - 1) * differences.std(ddof=1) / np.sqrt(count))
     return mean, mean - half, mean + half

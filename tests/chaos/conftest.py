@@ -15,7 +15,7 @@ _found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the quick cells alone where nobody asked for the others."""
+    """Run the quick cells alone unless the others are asked for."""
     if "chaos" in config.option.markexpr:
         return
     slow = [item for item in items if item.get_closest_marker("chaos") and not item.get_closest_marker("quick")]

@@ -54,7 +54,7 @@ class Machine:
         return self.path.stem
 
     def deadline_ms(self) -> int | None:
-        """Return until when it is there, in milliseconds since 1970; None where nobody said.
+        """Return until when it is there, in milliseconds since 1970; None if that is unknown.
 
         Raises:
             MachineLost: If it is not there any more.

@@ -9,17 +9,16 @@ import contextlib
 import glob
 import gzip
 import hashlib
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
 
-import smart_open
 from pydantic import Field
 
 from raysent import storage
 from raysent.config import StrictModel
+from raysent.data.text_files import reading_errors
 from raysent.errors import DataError
 
 # Suffixes of the files that a folder contributes; a file that is named or matched by a glob may have any suffix.
@@ -80,7 +79,7 @@ class Source:
         """Return an identifier of the content, independent of the path."""
         if self.etag:
             return self.etag
-        with _reading(self.path), Path(self.path).open("rb") as stream:
+        with reading_errors(self.path), Path(self.path).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
     @contextlib.contextmanager
@@ -101,7 +100,7 @@ class Source:
             DataError: If the file cannot be read, is not UTF-8 or holds NUL bytes.
         """
         number, rest = 1, b""
-        with _reading(self.path), self.open() as stream:
+        with reading_errors(self.path), self.open() as stream:
             while data := stream.read(_BLOCK_BYTES):
                 data = rest + data
                 cut = data.rfind(b"\n") + 1 or (0 if self.is_json else data.rfind(b" ") + 1)
@@ -135,30 +134,13 @@ class Source:
 def _open_raw(path: str) -> Iterator[IO[bytes]]:
     """Open a local or remote file without decompression."""
     if path.startswith(_S3):
+        import smart_open  # noqa: PLC0415 - a third of a second that only a remote path needs
+
         with storage.s3_errors(path), smart_open.open(path, "rb", compression="disable") as stream:
             yield stream
     else:
         with Path(path).open("rb") as stream:
             yield stream
-
-
-@contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Turn errors of reading into one line about `path`.
-
-    Raises:
-        DataError: If the file is missing, not readable or truncated.
-    """
-    try:
-        yield
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except PermissionError:
-        raise DataError(f"{path}: cannot be read; change its permissions") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: truncated or not gzip ({error}); fetch it again") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def find_sources(path: str | list[str]) -> list[Source]:

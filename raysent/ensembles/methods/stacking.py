@@ -8,7 +8,6 @@ Source: Wolpert, 1992; van der Laan, Polley and Hubbard, 2007.
 from __future__ import annotations
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 
 from raysent.ensembles.combination import LOG_ZERO, LOWEST_FEATURE, Regression
 from raysent.ensembles.cross_fitting import folds_of
@@ -64,6 +63,8 @@ def _regression(features: Float64, labels: np.ndarray, classes: int, cost: float
     intercepts[present] = 0.0
     if len(present) == 1:
         return coefficients, intercepts
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - it takes seconds to import, and most commands do without
+
     fitted = LogisticRegression(C=cost, max_iter=MAX_STEPS, solver="newton-cholesky").fit(features, labels)
     if len(present) == 2:  # scikit-learn fits one output, of the second class
         coefficients[:, present[1]], intercepts[present[1]] = fitted.coef_[0], fitted.intercept_[0]

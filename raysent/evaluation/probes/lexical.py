@@ -11,12 +11,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
 
 from raysent.errors import DataError
 from raysent.evaluation.probes.relatedness import Predictions, level_targets, scored_result
@@ -31,6 +29,10 @@ from raysent.evaluation.probes.results import (
 from raysent.evaluation.protocols.fast import fold_numbers, result_of_folds
 from raysent.evaluation.task import TaskData
 from raysent.models.schemes.tfidf import LexicalModel
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
 
 STRENGTHS = (0.5, 2.0, 8.0, 32.0)
 MAX_STEPS = 200
@@ -135,6 +137,9 @@ def fit_classifier(
     features: sparse.csr_matrix, labels: np.ndarray, *, strength: float, weights: np.ndarray | None = None
 ) -> LogisticRegression:
     """Return a fitted logistic regression."""
+    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - it takes seconds to import, and most commands do without
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - as above
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return LogisticRegression(C=strength, max_iter=MAX_STEPS, tol=1e-3).fit(features, labels, weights)

@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 
-from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, pearson, predicted_scores
+from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult, pearson, predicted_scores, spearman
 from raysent.evaluation.task import TaskData
 
 # Number of rows -> the order in which an epoch takes them.
@@ -54,7 +53,7 @@ def scored_result(
     test_score = 100 * pearson(predicted, scores)
     measures = {
         "pearson": test_score,
-        "spearman": 100 * pearson(stats.rankdata(predicted), stats.rankdata(scores)),
+        "spearman": 100 * spearman(predicted, scores),
         "mse": float(np.square(predicted - scores).mean()),
     }
     return ProbeResult(

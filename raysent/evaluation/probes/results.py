@@ -9,13 +9,12 @@ Source: Efron and Tibshirani, 1993, chapter 13 (percentile intervals).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy import stats
 from torch import Tensor
 
 from raysent.evaluation.task import Metric, TaskData
@@ -138,8 +137,8 @@ def auroc(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
         num_class, num_rest = int(is_class.sum()), int((~is_class).sum())
         if num_class and num_rest:
             # The mean rank of the class's rows, as in the Mann-Whitney statistic; ties share their mean rank.
-            ranks = stats.rankdata(log_probabilities[:, label])
-            areas.append((ranks[is_class].sum() - num_class * (num_class + 1) / 2) / (num_class * num_rest))
+            ranked = ranks(log_probabilities[:, label])
+            areas.append((ranked[is_class].sum() - num_class * (num_class + 1) / 2) / (num_class * num_rest))
     return float(np.mean(areas)) if areas else float("nan")
 
 
@@ -183,15 +182,28 @@ def pearson(predicted: np.ndarray, scores: np.ndarray) -> float:
     return float(np.corrcoef(predicted, scores)[0, 1])
 
 
+def spearman(predicted: np.ndarray, scores: np.ndarray) -> float:
+    """Return Spearman's correlation of two arrays [rows]; 0 if one of them is constant."""
+    return pearson(ranks(predicted), ranks(scores))
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Return the ranks of values [rows], from 1; equal values share their mean rank."""
+    from scipy.stats import rankdata  # noqa: PLC0415 - a second at the start of every process that trains
+
+    ranked: np.ndarray = rankdata(values)
+    return ranked
+
+
 def score_interval(result: ProbeResult, data: TaskData) -> Interval:
     """Return the interval of a probe's test score on a task."""
     if data.is_scored:
         (fold,) = result.folds
-        return correlation_interval(predicted_scores(fold.test_log_probabilities), data.scores[fold.test_rows])
+        return resampled_interval(pearson, predicted_scores(fold.test_log_probabilities), data.scores[fold.test_rows])
     if data.metric == "macro_f1":
         rows = np.concatenate([fold.test_rows for fold in result.folds])
         predictions = np.concatenate([fold.test_log_probabilities.argmax(axis=1) for fold in result.folds])
-        return macro_f1_interval(predictions, data.labels[rows])
+        return resampled_interval(macro_f1, predictions, data.labels[rows])
     correct = [fold.test_log_probabilities.argmax(axis=1) == data.labels[fold.test_rows] for fold in result.folds]
     return mean_interval([np.concatenate(correct)])
 
@@ -215,23 +227,14 @@ def mean_interval(outcomes: Sequence[np.ndarray], *, seed: int = 0) -> Interval:
     return float(low), float(high)
 
 
-def macro_f1_interval(predictions: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> Interval:
-    """Return the interval of the macro F1 in percent of predictions and labels, both [rows]."""
+def resampled_interval(
+    measure: Callable[[np.ndarray, np.ndarray], float], predicted: np.ndarray, truth: np.ndarray, *, seed: int = 0
+) -> Interval:
+    """Return the interval of 100 times a measure of predictions and truth, both [rows], over resampled rows."""
     generator = np.random.default_rng(seed)
-    scores = []
+    values = []
     for _ in range(NUM_CORRELATION_RESAMPLES):
-        rows = generator.integers(len(labels), size=len(labels))
-        scores.append(100 * macro_f1(predictions[rows], labels[rows]))
-    low, high = np.percentile(scores, PERCENTILES)
-    return float(low), float(high)
-
-
-def correlation_interval(predicted: np.ndarray, scores: np.ndarray, *, seed: int = 0) -> Interval:
-    """Return the interval of Pearson's correlation times 100 of predicted with true scores, both [rows]."""
-    generator = np.random.default_rng(seed)
-    correlations = []
-    for _ in range(NUM_CORRELATION_RESAMPLES):
-        rows = generator.integers(len(scores), size=len(scores))
-        correlations.append(100 * pearson(predicted[rows], scores[rows]))
-    low, high = np.percentile(correlations, PERCENTILES)
+        rows = generator.integers(len(truth), size=len(truth))
+        values.append(100 * measure(predicted[rows], truth[rows]))
+    low, high = np.percentile(values, PERCENTILES)
     return float(low), float(high)

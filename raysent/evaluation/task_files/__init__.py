@@ -18,10 +18,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from raysent.config import Document, validate
 from raysent.data.tables import TABLE_SUFFIXES, Table, as_labels, read_table
@@ -39,6 +38,9 @@ from raysent.evaluation.task_files.columns import Columns, find_columns, labels_
 from raysent.evaluation.task_files.division import SPLIT_NAMES, Division, divide, division_warnings
 from raysent.evaluation.task_files.settings import TaskSettings, is_task_file, read_settings
 from raysent.storage import is_remote
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["OwnTask", "TaskSettings", "is_task_file", "open_tasks"]
 
@@ -102,7 +104,7 @@ class OwnTask(Task):
             ConfigError: If a setting is wrong.
         """
         if settings is None:
-            if isinstance(data, pd.DataFrame):
+            if not isinstance(data, str | Path | Mapping | None):
                 if name is None:
                     raise ConfigError("Task: name: must be given for a data frame")
                 table = _from_frame(name, data)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from sklearn.model_selection import StratifiedGroupKFold
 
 from raysent.data.tables import Table, as_labels
 from raysent.errors import DataError
@@ -174,6 +173,8 @@ def _grouped_folds(table: Table, labels: np.ndarray, groups: np.ndarray, num_fol
     num_folds = min(num_folds, len(np.unique(groups)))
     if num_folds < 3:
         raise DataError(f"{table.source}: must have at least 3 groups of rows for cross-validation; given {num_folds}")
+    from sklearn.model_selection import StratifiedGroupKFold  # noqa: PLC0415 - a second that only such tasks need
+
     splitter = StratifiedGroupKFold(num_folds, shuffle=True, random_state=seed)
     folds = np.zeros(len(labels), dtype=np.int64)
     for fold, (_, rows) in enumerate(splitter.split(np.zeros(len(labels)), labels, groups)):

@@ -6,11 +6,14 @@ member of an ensemble, and compares pairs of texts; it cannot encode.
 
 from __future__ import annotations
 
-from sklearn.feature_extraction.text import TfidfVectorizer
+from typing import TYPE_CHECKING
 
 from raysent.errors import ConfigError, did_you_mean
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.storage import content_key
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import TfidfVectorizer
 
 FORM = "tfidf[:chars]"
 
@@ -61,6 +64,8 @@ class LexicalModel(SentenceEncoder):
 
     def vectorizer(self, vocabulary: dict[str, int] | None = None) -> TfidfVectorizer:
         """Return a vectorizer of these words or characters, not fitted."""
+        from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415 - it takes seconds to import, and most commands do without
+
         options = _ANALYZERS[self.analyzer]
         return TfidfVectorizer(lowercase=True, sublinear_tf=True, vocabulary=vocabulary, **options)
 

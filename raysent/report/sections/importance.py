@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
-from sklearn.ensemble import RandomForestRegressor
 
 from raysent.report.blocks import Block, Figure, Note, Section, fixed, label, percent
 from raysent.report.figures import ACCENT, QUIET, category_axis, figure
@@ -23,6 +23,9 @@ from raysent.report.parameters import Parameter, varied_parameters
 from raysent.report.run import Run
 from raysent.sweeps import Trial
 from raysent.sweeps.trial import BROKEN
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import RandomForestRegressor
 
 MIN_TRIALS = 4
 NUM_RESAMPLES = 40
@@ -131,6 +134,8 @@ def importance(values: np.ndarray, target: np.ndarray, *, seed: int) -> Importan
         target: What is explained, [trials].
         seed: Seed of the resamples and forests.
     """
+    from sklearn.ensemble import RandomForestRegressor  # noqa: PLC0415 - it takes seconds to import, and most commands do without
+
     generator = np.random.default_rng(seed)
     effects, errors = [], []
     for _ in range(NUM_RESAMPLES):
