@@ -16,12 +16,10 @@ settings.register_profile("raysent", deadline=None)
 settings.load_profile("raysent")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file's tests together, as they share fixtures, and all that start Ray in one process, one after another.
-
-    Those that start Ray take the longest, and begin first: the other processes do the rest meanwhile.
-    """
+    """Keep a file's tests in one process, as they share fixtures; files that start Ray take the longest, and begin first."""
+    with_ray = {item.path for item in items if item.get_closest_marker("cluster")}
     for item in items:
-        group = "ray" if item.get_closest_marker("cluster") else item.path.stem
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+        item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=lambda item: item.path not in with_ray)
