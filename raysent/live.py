@@ -105,7 +105,8 @@ def size_line(space: SearchSpace, facts: Mapping[str, Any], *, address: str | No
     guesses = [space.cost.trial_s or guess_trial_s(space.config(params), corpus) for params in edges]
     part = 1.0 if space.limits.scheduler.type == "none" else _PART_TRAINED
     seconds = part * space.limits.trials * sum(guesses) / len(guesses) / _num_at_once(space)
-    return f"{size}; training takes roughly {format_duration(seconds / 2)} to {format_duration(2 * seconds)} in all"
+    low, high = format_duration(seconds / 2), format_duration(2 * seconds)
+    return f"{size}; training takes roughly {low} to {high} in all, once it runs"
 
 
 def _num_at_once(space: SearchSpace) -> int:
@@ -379,17 +380,24 @@ class SweepView:
             self._readers[name] = PaceReader(trial_folder(self._folder, trial["number"]))
         return self._readers[name].read()
 
+    def _is_starting(self, name: str) -> bool:
+        """Return whether the process of a running trial has not trained yet, where that can be known."""
+        trial = self._trials[name]
+        is_silent = trial["status"] == "running" and not trial["index"]
+        return is_silent and self._folder is not None and self._pace(name) is None
+
     def _summary(self) -> str:
         """Return the best value so far, counts and time, in one line."""
-        counts = dict.fromkeys(("running", "finished", "stopped", "failed", "nan"), 0)
-        for trial in self._trials.values():
-            if trial["status"] in counts:
-                counts[trial["status"]] += 1
+        counts = dict.fromkeys(("starting", "running", "finished", "stopped", "failed", "nan"), 0)
+        for name, trial in self._trials.items():
+            status = "starting" if self._is_starting(name) else trial["status"]
+            if status in counts:
+                counts[status] += 1
         states = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
         ranked = self._ranked()
         best = f"best {format_value(self._score(ranked[0][1]))} (trial {ranked[0][0]})" if ranked else "no report yet"
         left = self._time_left()
-        time_left = f", about {format_duration(left)} left" if left is not None else ""
+        time_left = f", about {format_duration(left)} left" if left else ""
         elapsed = format_duration(time.monotonic() - self._started)
         return f"{best} | {f'{states} of' if states else 'starting'} {self._num_trials} | {elapsed}{time_left}"
 

@@ -15,10 +15,10 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import pandas as pd
@@ -64,9 +64,28 @@ from raysent.reproduction import ModelEstimate, Reproduction, estimate, read_pap
 from raysent.reproduction import Scale as PaperScale
 from raysent.reproduction import reproduce as reproduce_paper
 from raysent.simulation.estimate import Estimate, estimate_locally
-from raysent.storage import address_of, atomic_write, open_folder, storage_errors, write_json
-from raysent.storage.layout import CODE_FILE, ENSEMBLE_FILE, ESTIMATE_FILE, EVALUATION_FOLDER, RUN_FILE, SWEEP_FILE
-from raysent.sweeps import CheckBudget, Event, Listener, RecordedSweep, SweepRecord, read_sweep, spent_usd, trial_folder
+from raysent.storage import address_of, atomic_write, is_remote, open_folder, storage_errors, write_json
+from raysent.storage.layout import (
+    CODE_FILE,
+    ENSEMBLE_FILE,
+    ESTIMATE_FILE,
+    EVALUATION_FOLDER,
+    RUN_FILE,
+    SEED_FOLDER,
+    SWEEP_FILE,
+    TRIALS_FOLDER,
+)
+from raysent.sweeps import (
+    CheckBudget,
+    Event,
+    Listener,
+    RecordedSweep,
+    SweepRecord,
+    load_record,
+    read_sweep,
+    spent_usd,
+    trial_folder,
+)
 from raysent.sweeps.driver import evaluation_budget
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
@@ -84,14 +103,16 @@ from raysent.sweeps.space import (
     parse_space,
     read_space,
     with_absolute_paths,
+    with_files,
     with_overrides,
 )
 from raysent.sweeps.trial import ENDED
 from raysent.training.data import open_training_data
 from raysent.training.outcome import Outcome, load_outcome, load_reports
 from raysent.training.plan import check_run
-from raysent.training.ray_session import map_on_ray
+from raysent.training.ray_session import map_on_ray, ray_session
 from raysent.training.ray_train import train as train_run
+from raysent.training.retraining import read_finished, retrained_config, retraining_seeds, words_line
 from raysent.training.run import RunConfig, describe, load_run
 from raysent.training.validation import METRICS
 
@@ -141,7 +162,9 @@ __all__ = [
     "scores_frame",
     "sweep",
     "train",
-    "train_base",
+    "train_space",
+    "train_trial",
+    "trial_of",
     "write_report",
 ]
 
@@ -210,16 +233,23 @@ class TrainedRun:
         folder: The run folder.
         outcome: How it ended.
         report: The report's file.
+        before: How the training ended that this one did again; None if it did none.
     """
 
     folder: Path
     outcome: Outcome
     report: Path
+    before: Outcome | None = None
 
     @property
     def address(self) -> str:
         """The run folder as a user names it."""
         return address_of(self.folder)
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the training before was validated on the same text."""
+        return self.before is not None and self.before.pool.get("hash") == self.outcome.pool.get("hash")
 
     @property
     def model(self) -> SentenceModel:
@@ -525,7 +555,9 @@ def sweep(  # noqa: PLR0913 - the options of the command
 
     def on_prepared(facts: Mapping[str, Any]) -> None:
         if shows_plan:
-            _print_lines([size_line(checked, facts, address=address), "starting Ray"])
+            _print_lines(
+                [size_line(checked, facts, address=address), "starting Ray and the processes of the first trials"]
+            )
 
     with ProgressLines(is_quiet=not progress) as bar, _view(checked, folder, progress=progress) as view:
         start_sweep(
@@ -643,86 +675,206 @@ def replay(run: str | Path) -> Replayed:
     return replay_sweep(recorded.space, seed=recorded.record.seed, events=recorded.events)
 
 
-def train(  # noqa: PLR0913 - as above
-    space: Space,
+@overload
+def train(space: Space | SentenceModel, *, seeds: None = None, **options: Any) -> SentenceModel: ...
+
+
+@overload
+def train(space: Space | SentenceModel, *, seeds: int, **options: Any) -> list[SentenceModel]: ...
+
+
+def train(  # type: ignore[misc]  # noqa: PLR0913 - as above; the overloads leave out what they share
+    space: Space | SentenceModel,
     *,
     corpus: str | Path | None = None,
+    epochs: float | None = None,
     set: Mapping[str, Any] | None = None,
     run: str | Path | None = None,
     seed: int | None = None,
+    seeds: int | None = None,
+    from_scratch: bool = False,
     workers: int = 1,
     gpus_per_worker: float | None = None,
     address: str | None = None,
     progress: bool = True,
-) -> SentenceModel:
-    """Train the base run of a space on Ray Train workers; what the space searches is left out.
+) -> SentenceModel | list[SentenceModel]:
+    """Train the base run of a space, or a finished trial again, on Ray Train workers.
 
-    Training continues from the last checkpoint of the run folder, if it has one.
+    Of a space, what it searches is left out. A trial is trained again from its weights: its words are kept, other words
+    of a new text are unknown, and the optimizer starts new. Training continues from the last checkpoint of the run
+    folder, if it has one.
 
     Args:
-        space: As for `sweep`.
+        space: As for `sweep`; or the folder of a trial or a training, or its model, such as `Sweep.best`.
         corpus: Text to train on.
+        epochs: Passes over the text in this training.
         set: Dotted name -> value of the run.
-        run: The run folder.
-        seed: Seed of everything random; by default the space's, or 0.
+        run: The run folder; with `seeds`, each training has a folder ``seed-N`` in it.
+        seed: Seed of everything random, of several the first; by default the space's or 0, or one that follows the
+            trial's.
+        seeds: Number of trainings, which differ in their seed alone.
+        from_scratch: Train a trial from new weights, with its configuration alone.
         workers: Number of Ray Train workers.
         gpus_per_worker: GPUs of each worker; by default one if the cluster has enough, else none.
         address: A running Ray cluster; by default this machine.
         progress: Whether to show progress on standard error.
 
+    Returns:
+        The model; with `seeds`, a list of models.
+
     Raises:
         TrainingError: If training cannot continue, for instance because the loss is not finite.
-        RaysentError: If the space, the text or the folder is wrong.
+        RaysentError: If the space, the trial, the text or the folder is wrong.
     """
-    changes = dict(set or {}) if seed is None else {**(set or {}), "seed": seed}
-    checked = _read_space(space, corpus=corpus, set=changes)
-    trained = train_base(
-        checked, run=run, workers=workers, gpus_per_worker=gpus_per_worker, address=address, progress=progress
-    )
-    if trained.outcome.status == "nan":
-        raise TrainingError(f"{trained.address}: {trained.outcome.message}")
-    return trained.model
+    changes = {
+        **({} if corpus is None else {"corpus.path": str(corpus)}),
+        **({} if epochs is None else {"training.epochs": float(epochs)}),
+        **(set or {}),
+    }
+    if seeds is not None and seeds < 1:
+        raise ConfigError(f"seeds: must be at least 1; given {seeds}")
+    options: dict[str, Any] = {
+        "run": run, "seed": seed, "seeds": seeds, "workers": workers, "gpus_per_worker": gpus_per_worker,
+        "address": address, "progress": progress,
+    }  # fmt: skip
+    trial = trial_of(space)
+    if trial is not None:
+        trained = train_trial(trial, overrides=_overrides({}, changes), from_scratch=from_scratch, **options)
+    else:
+        if from_scratch:
+            raise ConfigError("from_scratch: must be used with a trial; a space is always trained from scratch")
+        assert not isinstance(space, SentenceModel)
+        trained = train_space(_read_space(space, set=changes), **options)
+    for one in trained:
+        if one.outcome.status == "nan":
+            raise TrainingError(f"{one.address}: {one.outcome.message}")
+    return trained[0].model if seeds is None else [one.model for one in trained]
 
 
-def train_base(
-    space: SearchSpace,
-    *,
-    run: str | Path | None = None,
-    workers: int = 1,
-    gpus_per_worker: float | None = None,
-    address: str | None = None,
-    progress: bool = True,
-) -> TrainedRun:
-    """Train the base run of a checked space and write its report; arguments as for `train`.
+def trial_of(space: Space | SentenceModel) -> str | None:
+    """Return the folder of a training or a trial that is named instead of a space; None for a space.
+
+    Raises:
+        ConfigError: If it is a model that was not loaded from a folder.
+    """
+    if isinstance(space, SentenceModel):
+        if space.source is None:
+            raise ConfigError("model: must have been loaded from the folder of a training; name that folder")
+        return space.source
+    if not isinstance(space, (str, Path)):
+        return None
+    name, path = str(space), Path(space)
+    is_bare = path.name == name
+    if path.is_dir():
+        # A folder may have the bare name of a space.
+        return name if not is_bare or any(path.glob("*.json")) else None
+    is_space = is_bare or path.is_file() or path.suffix in (".yaml", ".yml")
+    return name if is_remote(name) or not is_space else None
+
+
+def train_space(space: SearchSpace, *, seed: int | None = None, **options: Any) -> list[TrainedRun]:
+    """Train the base run of a checked space and write its report; options as for `train`.
 
     Raises:
         RaysentError: With the line of the search space that is at fault, if one is.
     """
-    space = space if address is None else with_absolute_paths(space)
-    folder, config = _run_folder(run, space.name), space.config({})
-    _check_free(folder, config)
+    space = space if options.get("address") is None else with_absolute_paths(space)
+    config = space.config({})
+    first = config.seed if seed is None else seed
+    configs = [config.model_copy(update={"seed": first + number}) for number in range(options.get("seeds") or 1)]
     try:
-        with ProgressLines(is_quiet=not progress) as bar:
-            check_run(config, open_training_data(config, progress=bar), num_workers=workers)
-        if progress:
-            _announce(config, folder)
-        with TrainingView(messages, folder, is_quiet=not progress) as view:
-            outcome = train_run(
-                config,
-                folder,
-                num_workers=workers,
-                gpus_per_worker=gpus_per_worker,
-                address=address,
-                on_report=view.on_report,
-                interruptions_per_hour=space.cost.interruptions_per_hour,
-            )
+        return _train_all(configs, space.name, interruptions_per_hour=space.cost.interruptions_per_hour, **options)
     except RaysentError as error:
         raise space.located(error, {}) from None
+
+
+def train_trial(
+    trial: str | Path,
+    *,
+    overrides: Sequence[Override] = (),
+    from_scratch: bool = False,
+    seed: int | None = None,
+    **options: Any,
+) -> list[TrainedRun]:
+    """Train a finished trial or training again and write its report; options as for `train`.
+
+    Args:
+        trial: Its folder.
+        overrides: Changed values of the run.
+        from_scratch: Whether to start with new weights.
+        seed: The first seed.
+        options: As for `train`.
+
+    Raises:
+        RaysentError: If the folder holds no finished training, or a value is wrong.
+    """
+    folder = open_folder(trial)
+    finished = read_finished(folder)
+    is_trial = folder.parent.name == TRIALS_FOLDER
+    above = folder.parent.parent
+    origin = load_record(above).origin if is_trial and (above / SWEEP_FILE).is_file() else ""
+    if options.get("address") is not None or (origin and Path(origin).is_dir() and Path(origin) != Path.cwd()):
+        # Relative paths of a trial start from the folder in which its sweep was started.
+        with contextlib.chdir(origin or Path.cwd()):
+            values = with_files(
+                finished.config.model_dump(mode="json"), lambda text, _: str(Path(text).expanduser().absolute())
+            )
+        finished = replace(finished, config=RunConfig.model_validate(values))
+    seed = next((override.value for override in overrides if override.name == "seed"), seed)
+    seeds = retraining_seeds(finished, options.get("seeds") or 1, first=seed, from_scratch=from_scratch)
+    configs = [retrained_config(finished, overrides=overrides, seed=one, from_scratch=from_scratch) for one in seeds]
+    name = f"{above.name}-{folder.name}" if is_trial else f"{folder.name}-retrained"
+    return _train_all(configs, name, before=finished.outcome, **options)
+
+
+def _train_all(  # noqa: PLR0913 - as above
+    configs: Sequence[RunConfig],
+    name: str,
+    *,
+    run: str | Path | None = None,
+    seeds: int | None = None,
+    workers: int = 1,
+    gpus_per_worker: float | None = None,
+    address: str | None = None,
+    progress: bool = True,
+    interruptions_per_hour: float = 0.0,
+    before: Outcome | None = None,
+) -> list[TrainedRun]:
+    """Train runs that differ in their seed alone, one after another, and write reports; options as for `train`."""
+    folder = _run_folder(run, name)
+    folders = [folder] if seeds is None else [folder / f"{SEED_FOLDER}{config.seed}" for config in configs]
+    if seeds is not None and (folder / RUN_FILE).exists():
+        raise ArtifactError(f"{address_of(folder)}: holds a training; name another --run")
+    for config, place in zip(configs, folders, strict=True):
+        _check_free(place, config)
+    with ProgressLines(is_quiet=not progress) as bar:
+        training_data = open_training_data(configs[0], progress=bar)
+        check_run(configs[0], training_data, num_workers=workers)
+    words = words_line(configs[0], training_data)
+    if progress and words:
+        messages.print(words, soft_wrap=True)
+    trained = []
+    try:
+        with ray_session(address) if len(configs) > 1 else contextlib.nullcontext():
+            for config, place in zip(configs, folders, strict=True):
+                if progress:
+                    _announce(config, place)
+                with TrainingView(messages, place, is_quiet=not progress) as view:
+                    outcome = train_run(
+                        config,
+                        place,
+                        num_workers=workers,
+                        gpus_per_worker=gpus_per_worker,
+                        address=address,
+                        on_report=view.on_report,
+                        interruptions_per_hour=interruptions_per_hour,
+                    )
+                trained.append(TrainedRun(place, outcome, write_report(place), before))
     except KeyboardInterrupt:
         again = f"--run {shlex.quote(address_of(folder))}"
         messages.print(f"interrupted; the same command with {again} continues from its last checkpoint", soft_wrap=True)
         raise
-    return TrainedRun(folder, outcome, write_report(folder))
+    return trained
 
 
 def evaluate(  # noqa: PLR0913 - as above

@@ -21,13 +21,14 @@ from tiny_run import tiny_run, write_corpus
 import raysent
 from raysent import live, pipeline
 from raysent.config import parse_yaml
+from raysent.evaluation.members import expand
 from raysent.evaluation.tasks import senteval
 from raysent.sweeps import trial_folder
 from raysent.sweeps.space import parse_space
 from raysent.training.checkpoint import Heartbeat, LiveProgress, Progress
 from raysent.training.loop import fit
 from raysent.training.outcome import Report
-from raysent.training.run import RunConfig
+from raysent.training.run import RunConfig, load_run
 
 COMMANDS = [
     "sweep",
@@ -205,6 +206,86 @@ def test_train_that_is_interrupted_says_how_to_go_on(raysent_, place, monkeypatc
     assert ran.err.splitlines()[-1] == (
         "interrupted; the same command with --run 'my runs/out' continues from its last checkpoint"
     )
+
+
+@pytest.fixture
+def trained(raysent_, place, monkeypatch) -> CommandLine:
+    """A command line beside the folder `out` of a training."""
+    monkeypatch.setattr("raysent.pipeline.train_run", _train_here)
+    raysent_("train", "space.yaml", "--run", "out", "--set", "training.max_steps=4")
+    return raysent_
+
+
+def test_train_continues_a_trial_from_its_weights_on_other_text(trained, place):
+    """Its words and weights are the start, other words are unknown, other epochs lift the limit on steps."""
+    (place / "more.txt").write_text((place / "text.txt").read_text().replace("w1 ", "new "))
+    ran = trained("train", "out", "--epochs", "2", "--corpus", "more.txt", "--run", "more")
+    config = load_run(place / "more")
+    assert (config.initial, config.seed, config.training.epochs) == (str(place / "out"), 1, 2.0)
+    assert config.training.max_steps is None
+    assert "keeps the 42 words of" in ran.err
+    assert re.search(r"; \d\.\d\d% of this text are other words, which are read as unknown\n", ran.err)
+    assert re.search(r"context_accuracy \S+; the trial had \S+ on another validation set\n", ran.out)
+    before, after = (raysent.load(name) for name in ("out", "more"))
+    assert before.vocabulary.words == after.vocabulary.words
+    trained("train", "out", "--run", "still", "--set", "training.learning_rate=1e-9", "--epochs", "0.1")
+    np.testing.assert_allclose(before.encode(["w1 w2"]), raysent.load("still").encode(["w1 w2"]), atol=1e-5)
+
+
+def test_train_from_scratch_repeats_a_trial_to_the_last_bit(trained, place):
+    """Without changes the configuration and the seed are the trial's own."""
+    ran = trained("train", "out", "--from-scratch", "--run", "same")
+    assert load_run(place / "same") == load_run(place / "out")
+    assert np.array_equal(raysent.load("out").encode(["w1 w2"]), raysent.load("same").encode(["w1 w2"]))
+    [score] = re.findall(r"context_accuracy (\S+); the trial had (\S+)\n", ran.out)
+    assert score[0] == score[1]
+
+
+def test_train_with_several_seeds_gives_each_a_folder(trained, place):
+    """They are evaluated as one name, and the API returns them all."""
+    ran = trained("train", "out", "--seeds", "2", "--run", "both", "--json")
+    assert [one["run"] for one in json.loads(ran.out)["runs"]] == ["both/seed-1", "both/seed-2"]
+    assert [member.name for member in expand(["both"])] == ["seed-1", "seed-2"]
+    again = raysent.train(raysent.load("out"), seeds=2, run="both", progress=False)
+    assert [model.source for model in again] == ["both/seed-1", "both/seed-2"]
+    table = trained(
+        "train", "space.yaml", "--seeds", "2", "--seed", "5", "--run", "spaces", "--set", "training.max_steps=2"
+    )
+    assert re.search(r"context_accuracy \S+ ± \S+ over 2 seeds\n", table.out)
+    assert load_run(place / "spaces" / "seed-6").seed == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere/0001"], "nowhere/0001: no such folder; name the folder of a training or a trial"),
+        (["data"], "data: must be a search-space file; given a folder"),
+        (["./data"], "data: must be a training; given a folder without one; name"),
+        (["sweep"], "sweep: is a sweep; name one of its trials, such as sweep/trials/0000"),
+        (["code"], "code: must be a training; given a code, which has no training of its own; name"),
+        (["words"], "words: must be a training; given a model without a record of a training, such as"),
+        (["open"], "open: has not ended; resume its sweep or training first"),
+        (["bad"], "bad: ended without a model (it broke); name"),
+        (["out", "--set", "encoder.hidden_size=9"], "--set encoder.hidden_size=9: must be as in out, whose weights"),
+        (["out", "--set", "training.batch=9"], "--set training.batch=9: unknown name; did you mean 'batch_size'?"),
+        (["out", "--corpus", "no.txt"], "corpus.path: no.txt: no such file"),
+        (["out", "--run", "out"], "out: holds a run with another configuration; name another --run"),
+        (["space.yaml", "--from-scratch"], "--from-scratch: must be used with a trial; a space is always"),
+    ],
+)
+def test_train_refuses_what_it_cannot_train_again(trained, place, arguments, message):
+    """One line each, exit code 2, nothing is started."""
+    for name, file in (("sweep", "sweep.json"), ("code", "code.json"), ("words", "model.json")):
+        (place / name).mkdir()
+        (place / name / file).write_text("{}")
+    for name in ("open", "bad"):
+        (place / name).mkdir()
+        shutil.copy(place / "out" / "run.json", place / name / "run.json")
+    failed = {**json.loads((place / "out" / "outcome.json").read_text()), "status": "nan", "message": "it broke"}
+    (place / "bad" / "outcome.json").write_text(json.dumps(failed))
+    ran = trained("train", *arguments)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert ran.err.startswith(f"error: {message}")
 
 
 # -- evaluate, ensemble, report -----------------------------------------------------------------------------------
@@ -394,7 +475,7 @@ def test_sweep_view_shows_the_progress_between_reports(place, monkeypatch):
     view.on_event({"event": "suggested", "trial": "0000", "number": 0, "params": {}})
     view.on_event({"event": "started", "trial": "0000"})
     console.print(view._render())
-    assert re.search(r"0000 +running +starting", console.export_text())
+    assert re.search(r"no report yet \| 1 starting of 1(.|\n)*0000 +running +starting", console.export_text())
     for step, seconds in ((0, 5.0), (10, 10.0), (20, 12.0)):
         _beat(trial_folder(place, 0), step=step, seconds=seconds)
         console.print(view._render())
@@ -424,11 +505,11 @@ def test_training_view_prints_reports_and_progress(tmp_path, monkeypatch):
     """Off a terminal both are lines."""
     monkeypatch.setattr(live, "LINE_INTERVAL_S", 0.0)
     stream = io.StringIO()
-    with live.TrainingView(Console(file=stream, width=20), tmp_path, prefix="0003: ") as view:
-        _beat(tmp_path, step=25, seconds=5.0)
-        view.on_report(Report(1, 4, 25, 100, 500, 5.0, {"loss": 4.5}))
-        view.print_progress()
-    assert stream.getvalue().splitlines()[:2] == [
+    view = live.TrainingView(Console(file=stream, width=20), tmp_path, prefix="0003: ")
+    _beat(tmp_path, step=25, seconds=5.0)
+    view.on_report(Report(1, 4, 25, 100, 500, 5.0, {"loss": 4.5}))
+    view.print_progress()
+    assert stream.getvalue().splitlines() == [
         "0003: 1/4  loss 4.5  500 sentences  5s",
         "0003: step 25 of 100 (25%), loss 4.25, 100 sentences/s, 15s left, 300 MiB",
     ]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import mean, stdev
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -50,7 +51,7 @@ from raysent.errors import ConfigError
 if TYPE_CHECKING:
     from raysent.cluster import Submission
     from raysent.config import Override
-    from raysent.pipeline import Sweep, SweepPlan
+    from raysent.pipeline import Sweep, SweepPlan, TrainedRun
     from raysent.sweeps.space import SearchSpace
 
 sweep_app = typer.Typer()
@@ -216,42 +217,90 @@ def doctor(
 
 @sweep_app.command()
 def train(
-    space: SpaceArgument,
+    space: Annotated[
+        str,
+        typer.Argument(
+            metavar="SPACE|TRIAL",
+            help="A search-space file, or the bare name of one; or the folder of a finished trial or training.",
+        ),
+    ],
     corpus: CorpusOption = None,
+    epochs: Annotated[
+        float | None, typer.Option("--epochs", metavar="N", min=0, help="Passes over the text in this training.")
+    ] = None,
     run: RunOption = None,
     workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Number of Ray Train workers.")] = 1,
     gpus_per_worker: GpusOption = None,
-    seed: SeedOption = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            min=0,
+            help="Seed of everything random, of several the first.  [default: the space's, or next to the trial's]",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", metavar="N", min=1, help="Train N times with different seeds, each in a folder seed-…"),
+    ] = None,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Train a trial from new weights, with its configuration alone.")
+    ] = False,
     address: AddressOption = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train the base run of a space.
+    """Train the base run of a space, or a finished trial again.
 
-    What the space searches is left out; --set changes the base. Trains on Ray Train workers, and continues from the
-    last checkpoint of the run folder, if it has one.
+    Of a space, what it searches is left out; --set changes the base. A trial is trained again in a new folder, from its
+    weights: for other epochs, on other text, or with other settings. Its words are kept, other words of a new text are
+    unknown, and the optimizer starts new. Training continues from the last checkpoint of the run folder, if it has one.
     """
-    options = {"--corpus": ("corpus.path", corpus), "--seed": ("seed", seed)}
-    checked = _read_space(space, console.collect_overrides(options, overrides or []))
     from raysent import pipeline
 
-    trained = pipeline.train_base(
-        checked,
-        run=run,
-        workers=workers,
-        gpus_per_worker=gpus_per_worker,
-        address=address,
-        progress=not as_json,
-    )
-    if as_json:
-        print_json({"run": trained.address, **asdict(trained.outcome), "report": address_of(trained.report)})
+    options = {"--corpus": ("corpus.path", corpus), "--epochs": ("training.epochs", epochs)}
+    changes = console.collect_overrides(options, overrides or [])
+    trial = pipeline.trial_of(space)
+    given: dict[str, Any] = {
+        "run": run, "seed": seed, "seeds": seeds, "workers": workers, "gpus_per_worker": gpus_per_worker,
+        "address": address, "progress": not as_json,
+    }  # fmt: skip
+    if trial is not None:
+        trained = pipeline.train_trial(trial, overrides=changes, from_scratch=from_scratch, **given)
+    elif from_scratch:
+        raise ConfigError("--from-scratch: must be used with a trial; a space is always trained from scratch")
     else:
-        results.print(
-            f"{trained.outcome.status}: {trained.address}  report: {address_of(trained.report)}", soft_wrap=True
-        )
-        if trained.outcome.message:
-            messages.print(trained.outcome.message, style="red", soft_wrap=True)
-    raise typer.Exit(SOME_TRIALS_FAILED if trained.outcome.status == "nan" else 0)
+        trained = pipeline.train_space(_read_space(space, changes), **given)
+    _print_trained(trained, has_seeds=seeds is not None, as_json=as_json)
+    raise typer.Exit(SOME_TRIALS_FAILED if any(one.outcome.status == "nan" for one in trained) else 0)
+
+
+def _print_trained(trained: Sequence[TrainedRun], *, has_seeds: bool, as_json: bool) -> None:
+    """Print how trainings ended, and what a trial that was trained again had before."""
+    values = [{"run": one.address, **asdict(one.outcome), "report": address_of(one.report)} for one in trained]
+    if as_json:
+        print_json({"runs": values} if has_seeds else values[0])
+        return
+    for one in trained:
+        outcome = one.outcome
+        results.print(f"{outcome.status}: {one.address}  report: {address_of(one.report)}", soft_wrap=True)
+        if outcome.message:
+            messages.print(outcome.message, style="red", soft_wrap=True)
+    name = next((name for name in trained[0].outcome.metrics if name != "loss"), "loss")
+    found = [one.outcome.metrics[name] for one in trained if name in one.outcome.metrics]
+    if found and (has_seeds or trained[0].before is not None):
+        spread = f" ± {stdev(found):.2g} over {len(found)} seeds" if len(found) > 1 else ""
+        results.print(f"{name} {mean(found):.4g}{spread}{_before(trained[0], name)}", soft_wrap=True)
+
+
+def _before(trained: TrainedRun, name: str) -> str:
+    """Return a trial's metric before it was trained again; empty for a space."""
+    if trained.before is None or name not in trained.before.metrics:
+        return ""
+    if not trained.is_comparable:
+        return f"; the trial had {trained.before.metrics[name]:.4g} on another validation set"
+    return f"; the trial had {trained.before.metrics[name]:.4g}"
 
 
 @space_app.command("lint")

@@ -27,6 +27,7 @@ from raysent.storage.layout import (
     ENSEMBLE_FILE,
     MODEL_FILE,
     OUTCOME_FILE,
+    SEED_FOLDER,
     TRIALS_FOLDER,
     VOCABULARY_FILE,
 )
@@ -63,8 +64,9 @@ def folder_name(name: str) -> str:
 
 
 def expand(models: Sequence[Model]) -> list[Member]:
-    """Return the models that names stand for, each once: a sweep's folder stands for its trials that have a model.
+    """Return the models that names stand for, each once.
 
+    A sweep's folder stands for its trials that have a model, a folder of trainings with several seeds for each of them.
     An encoder that was loaded stands for its folder. The content of another one in memory is not hashed, so its records
     are never read again.
 
@@ -175,6 +177,9 @@ def _paths(name: str) -> list[str]:
         return [str(trial) for trial in trials]
     if (path / ENSEMBLE_FILE).is_file() or (path / COMPOSITION_FILE).is_file():
         return [str(path)]
+    seeds = sorted(place for place in path.glob(f"{SEED_FOLDER}*") if model_folder(place) is not None)
+    if seeds:
+        return [str(place) for place in seeds]
     if not path.exists():
         raise missing_model(path, "no such run or model")
     raise ArtifactError(

@@ -1,6 +1,7 @@
 """Names of the files and folders that commands write in a run's folder.
 
 a training   run.json reports.jsonl outcome.json model.json model.safetensors vocabulary.txt checkpoint/
+several seeds  seed-0/ seed-1/ ...   (each a training)
 a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trials/0000/ ... estimate.json tensorboard/
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
 any of them  evaluation/ analyses/ neighbours.json report.html
@@ -17,6 +18,8 @@ MODEL_FILE = "model.json"
 VOCABULARY_FILE = "vocabulary.txt"
 CHECKPOINT_FOLDER = "checkpoint"
 CODE_FILE = "code.json"
+# In the folder of trainings that differ in their seed alone: this and the seed.
+SEED_FOLDER = "seed-"
 COMPOSITION_FILE = "composition.json"
 
 SWEEP_FILE = "sweep.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from raysent.data.corpus import Corpus, prepare
 from raysent.data.pairs import PairCorpus, PairsConfig
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import ConfigError
+from raysent.storage import open_folder
 from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
 from raysent.training.run import RunConfig
 
@@ -105,27 +105,24 @@ def initial_words(initial: str) -> Vocabulary:
     Raises:
         ConfigError: If the folder has no trained model.
     """
-    folder = Path(initial)
+    folder = open_folder(initial)
     if not (folder / MODEL_FILE).exists():
         raise ConfigError(f"initial: must be the folder of a trained model; found none in {initial}")
     return Vocabulary.load(folder / VOCABULARY_FILE)
 
 
 def open_training_data(config: RunConfig, *, progress: Progress | None = None) -> TrainingData:
-    """Build or open the corpus, or read the pairs.
+    """Build or open the corpus, or read the pairs; the words are those of the model that the run starts with, if any.
 
     Raises:
-        ConfigError: If the model that the run starts with has other words.
+        ConfigError: If the run is to start with a model that does not exist.
         DataError: If the text cannot be read.
     """
+    words = None if config.initial is None else initial_words(config.initial)
     if isinstance(config.source, PairsConfig):
         pairs = PairCorpus(config.source)
-        words = pairs.vocabulary(config.vocabulary) if config.initial is None else initial_words(config.initial)
-        return TrainingData(words, pairs=pairs, max_length=config.source.max_length)
-    corpus = prepare(config.corpus, config.vocabulary, progress=progress)
-    if config.initial is not None and initial_words(config.initial).words != corpus.vocabulary.words:
-        raise ConfigError(
-            f"initial: must have the words of the corpus; {config.initial} has others; "
-            "name a model trained on this corpus with this vocabulary, or train on pairs"
+        return TrainingData(
+            words or pairs.vocabulary(config.vocabulary), pairs=pairs, max_length=config.source.max_length
         )
+    corpus = prepare(config.corpus, config.vocabulary, words=words, progress=progress)
     return TrainingData(corpus.vocabulary, corpus=corpus, max_length=config.corpus.max_length)

@@ -154,7 +154,8 @@ def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: in
         RaysentError: With the dotted name of the wrong value.
     """
     open_stream(config, training_data, Workers(world_size=num_workers))
-    for part, encoder in (("encoder", config.encoder), ("second_encoder", config.second_encoder)):
+    parts = (("encoder", config.encoder), ("second_encoder", config.second_encoder))
+    for part, encoder in () if config.initial is not None else parts:  # the weights of a trained model have the vectors
         for name, embedding in ({} if encoder is None else encoder.word_tables()).items():
             _check_vectors(f"{part}.{name}", embedding, training_data)
     return open_validator(config, training_data)

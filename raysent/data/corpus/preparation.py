@@ -38,12 +38,20 @@ _BLOCK_SENTENCES = 50_000
 _MIN_SENTENCES = 2  # per split: a sentence needs a neighbour
 
 
-def prepare(config: CorpusConfig, vocabulary: VocabularyConfig, *, progress: Progress | None = None) -> Corpus:
+def prepare(
+    config: CorpusConfig,
+    vocabulary: VocabularyConfig,
+    *,
+    words: Vocabulary | None = None,
+    progress: Progress | None = None,
+) -> Corpus:
     """Return the prepared corpus; it is built if the cache does not have it.
 
     Args:
         config: Which text, and how to read and split it.
         vocabulary: Which words have an id.
+        words: The words themselves, such as those of a trained model; None to choose them from the text. Words of the
+            text that are none of them are unknown.
         progress: Called with the name of a stage (``reading``, ``encoding``), the number of sentences done, and the
             total or None.
 
@@ -55,15 +63,22 @@ def prepare(config: CorpusConfig, vocabulary: VocabularyConfig, *, progress: Pro
     sources = [docs_source(cache, progress)] if config.path == "docs" else find_sources(config.path)
     text_key = _text_key(sources, config)
     settings = config.model_dump(include={"across_documents", "validation_fraction", "max_length", "seed"})
-    key = storage.content_key(FORMAT_VERSION, text_key, vocabulary.model_dump(), settings)
 
     def build_text(folder: Path) -> dict[str, Any]:
         return _build_text(folder, sources, config, progress)
 
+    def open_text() -> TextStore:
+        return TextStore(build_once(cache, f"text/{text_key}", build_text))
+
+    if words is not None and words.words == _choose_words(open_text(), vocabulary).words:
+        words = None  # the corpus that was prepared for the model is used again
+    named = vocabulary.model_dump() if words is None else {"words": words.words, "lowercase": words.lowercase}
+    key = storage.content_key(FORMAT_VERSION, text_key, named, settings)
+
     def build_corpus(folder: Path) -> dict[str, Any]:
-        text = TextStore(build_once(cache, f"text/{text_key}", build_text))
+        text = open_text()
         keys = {"key": key, "text_key": text_key}
-        return keys | _build_corpus(folder, text, config, vocabulary, text_key, progress)
+        return keys | _build_corpus(folder, text, config, words or _choose_words(text, vocabulary), text_key, progress)
 
     return Corpus(build_once(cache, f"corpora/{key}", build_corpus))
 
@@ -174,7 +189,7 @@ def _build_corpus(
     folder: Path,
     text: TextStore,
     config: CorpusConfig,
-    vocabulary_config: VocabularyConfig,
+    vocabulary: Vocabulary,
     text_key: str,
     progress: Progress | None,
 ) -> dict[str, Any]:
@@ -182,7 +197,6 @@ def _build_corpus(
     splits = choose_splits(
         text.documents, fraction=config.validation_fraction, seed=config.seed, name=_path_text(config)
     )
-    vocabulary = build_vocabulary(zip(text.words, text.counts.tolist(), strict=True), vocabulary_config)
     vocabulary.save(folder / "vocabulary.txt")
     writer = _IdWriter(folder, text, vocabulary, config.max_length, progress)
     ranges = splits.train + splits.validation
@@ -199,6 +213,10 @@ def _build_corpus(
         "train": _describe_split(text_key, splits.train, 0, num_train),
         "validation": _describe_split(text_key, splits.validation, num_train, num_validation),
     }
+
+
+def _choose_words(text: TextStore, config: VocabularyConfig) -> Vocabulary:
+    return build_vocabulary(zip(text.words, text.counts.tolist(), strict=True), config)
 
 
 def _describe_split(text_key: str, ranges: list[SentenceRange], first: int, num_sentences: int) -> dict[str, Any]:
