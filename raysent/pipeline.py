@@ -549,12 +549,15 @@ def sweep(  # noqa: PLR0913 - the options of the command
     record = SweepRecord(checked, seed, ["raysent", *sys.argv[1:]], address, options)
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1) if address is None else None
     shows_plan = progress and not is_submitted()
-    if shows_plan:
-        names = [task.name for task in chosen]
-        _print_lines(plan_lines(checked, run=address_of(folder), address=address, tasks=names))
+    names = [task.name for task in chosen]
+    lines = plan_lines(checked, run=address_of(folder), address=address, tasks=names) if shows_plan else []
+    # A log has the plan only once the space is known to be free of mistakes, which are one line.
+    if messages.is_terminal:
+        _print_lines(lines)
 
     def on_prepared(facts: Mapping[str, Any]) -> None:
         if shows_plan:
+            _print_lines([] if messages.is_terminal else lines)
             _print_lines(
                 [size_line(checked, facts, address=address), "starting Ray and the processes of the first trials"]
             )
@@ -621,7 +624,7 @@ def _resumed(
     """Resume a sweep in the folder that it was started in."""
     folder = recorded.folder
     limits = _overrides({"budget": budget, "deadline": deadline}, {})
-    if progress and not is_submitted():
+    if progress and messages.is_terminal and not is_submitted():
         num_ended = sum(trial.status in ENDED for trial in recorded.trials)
         _print_lines(
             [f"{recorded.space.name}: resumes; {num_ended} of {recorded.space.limits.trials} trials have ended"]
