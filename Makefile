@@ -23,7 +23,7 @@ quickstart: setup  ## A sweep, an ensemble and a report from text that is alread
 	$(BIN)/raysent sweep search_spaces/quickstart.yaml --run runs/quickstart-$$(date +%Y%m%d-%H%M%S) --yes
 
 test: setup  ## Every test, in two processes
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 40
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 40
 
 wheel-test: setup  ## The wheel and the sdist: what they hold, and a sweep from the wheel in an empty folder
 	$(BIN)/python -m pytest tests/test_packaging.py

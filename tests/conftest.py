@@ -16,10 +16,7 @@ settings.register_profile("raysent", deadline=None)
 settings.load_profile("raysent")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file's tests in one process, as they share fixtures; files that start Ray take the longest, and begin first."""
+    """Begin with the files that start Ray, as they take the longest; a file's tests stay together (`--dist loadfile`)."""
     with_ray = {item.path for item in items if item.get_closest_marker("cluster")}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=lambda item: item.path not in with_ray)
