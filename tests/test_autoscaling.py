@@ -15,6 +15,7 @@ import pytest
 from autoscaled import AutoscalingCluster, autoscaling_cluster
 from tiny_run import write_corpus
 
+from raysent.cluster.gate import REFUSED
 from raysent.sweeps import Workers, read_ledger
 
 HEAD_USD, WORKER_USD, MAX_HOURLY_USD = 1.0, 2.0, 5.0
@@ -84,10 +85,13 @@ def test_sweep_starts_workers_within_the_hourly_limit_that_end_when_idle(tmp_pat
         while cluster.num_workers() and time.monotonic() < until:
             time.sleep(0.5)
         assert cluster.num_workers() == 0
+        refused = {line["type"] for line in cluster.record.lines() if line["event"] == REFUSED}
     lines = [line for line in read_ledger(tmp_path / "run") if line["entry"] == "node"]
     kinds = {line["node"]: (line["instance_type"], line["market"]) for line in lines}
     # On a busy machine, a node may end as idle before its trial starts. Its replacement is seen beside it for a few polls.
-    assert set(kinds.values()) == {("lead", "on-demand"), ("small", "spot")}
+    # And a node may not start in Ray's 30 seconds: a refusal, after which machines on demand come.
+    fallback = {("small", "on-demand")} if "spot-small" in refused else set()
+    assert set(kinds.values()) - fallback == {("lead", "on-demand"), ("small", "spot")}
     assert _most_at_once(lines, for_s=5 * POLL_S) <= MAX_HOURLY_USD <= _most_at_once(lines)
     # There is no source of spot prices for this cluster.
     assert {line["source"] for line in lines if line["market"] == "spot"} == {"unknown, counted as on-demand"}
