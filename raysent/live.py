@@ -29,7 +29,8 @@ from raysent.cost import MACHINES
 from raysent.kernels.devices import default_device
 from raysent.progress import format_duration, format_value, natural_width
 from raysent.simulation.workload import guess_trial_s
-from raysent.sweeps import Event, trial_folder
+from raysent.storage.layout import RETRAINED_SUFFIX, TRIALS_FOLDER
+from raysent.sweeps import Event
 from raysent.sweeps.journal import EVENT_MARK, EVENTS_VARIABLE
 from raysent.sweeps.ranking import TrialResult, first_number, rank
 from raysent.sweeps.space import SearchSpace
@@ -76,6 +77,7 @@ def plan_lines(space: SearchSpace, *, run: str, address: str | None, tasks: Sequ
     else:
         where = f"on the Ray cluster at {address}, as many at a time as fit"
     base = space.config(space.first_params())
+    trained_on = f"; then the best {space.evaluation.retrain} are trained on" if space.evaluation.retrain else ""
     after = f"; then the best {space.evaluation.members} are evaluated on {', '.join(tasks)} and combined"
     ends = {"budget": cost.budget, "deadline": cost.deadline, "time limit of the search": limits.time}
     limited = ", ".join(f"{name} {value}" for name, value in ends.items() if value is not None)
@@ -83,7 +85,7 @@ def plan_lines(space: SearchSpace, *, run: str, address: str | None, tasks: Sequ
     source = base.source.path if isinstance(base.source.path, str) else ", ".join(base.source.path)
     return [
         f"{space.name}: {limits.trials} trials, {where}, into {run}",
-        f"text: {source}; trials are ranked by {space.metric}{after if tasks else ''}",
+        f"text: {source}; trials are ranked by {space.metric}{trained_on}{after if tasks else ''}",
         f"{limited or 'no limit on money or time'}{'; ' if free else ''}{free}",
     ]
 
@@ -241,12 +243,12 @@ class SweepView:
         self._space, self._title, self._metric = space, space.name, space.metric
         self._folder, self._is_quiet = folder, is_quiet
         self._trials: dict[str, dict[str, Any]] = {}
+        # Trials that are trained on after the search, in the same form, under the names of their folders.
+        self._retrained: dict[str, dict[str, Any]] = {}
         self._readers: dict[str, PaceReader] = {}
         self._num_trials = self._concurrent = 1
         self._started = time.monotonic()
-        self._training_since: float | None = None
         self._printed = self._started
-        self._num_reports = 0
         self._waiting = ""
         # Events come from one thread, and another one shows them.
         self._lock = threading.RLock()
@@ -277,10 +279,9 @@ class SweepView:
         """Add the events of earlier sessions without printing them."""
         for event in events:
             self._add(event)
-        for trial in self._trials.values():
-            if trial["status"] not in _ENDED:
-                trial["status"] = "waiting"
-        self._num_reports, self._training_since = 0, None
+        for one in [*self._trials.values(), *self._retrained.values()]:
+            if one["status"] not in _ENDED:
+                one["status"] = "waiting"
 
     def on_event(self, event: Event) -> None:
         """Show one event."""
@@ -300,16 +301,25 @@ class SweepView:
         with self._lock:
             if time.monotonic() - self._printed < LINE_INTERVAL_S:
                 return
-            names = [name for name, trial in self._trials.items() if trial["status"] == "running"]
+            shown = [*self._trials.items(), *self._retrained.items()]
+            names = [name for name, trial in shown if trial["status"] == "running"]
             paces = [(name, pace) for name in names if (pace := self._pace(name)) is not None]
             summary = self._summary()
-        shown = [f"{name}: {pace.text()}" for name, pace in paces[:_NUM_IN_LINE]]
-        more = [f"and {len(names) - len(shown)} more"] if len(names) > len(shown) > 0 else []
-        self._print("; ".join([*shown, *more]) + f"  [{summary}]" if shown else summary)
+        texts = [f"{name}: {pace.text()}" for name, pace in paces[:_NUM_IN_LINE]]
+        more = [f"and {len(names) - len(texts)} more"] if len(names) > len(texts) > 0 else []
+        self._print("; ".join([*texts, *more]) + f"  [{summary}]" if texts else summary)
 
     def _add(self, event: Mapping[str, Any]) -> None:
         """Update the state with an event."""
         match event["event"]:
+            case "retrain" if event["decision"] == "train":
+                trial = self._trials[event["trial"]]
+                self._retrained[f"{event['trial']}{RETRAINED_SUFFIX}"] = {**trial, "status": "running", "index": 0}
+            case "retrained":
+                name = f"{event['trial']}{RETRAINED_SUFFIX}"
+                values = {key: event[key] for key in ("status", "metrics", "seconds")}
+                self._retrained[name].update(values, index=self._retrained[name]["num_reports"])
+                self._readers.pop(name, None)
             case "session":
                 self._num_trials, self._concurrent = event["trials"], event["concurrent"]
             case "suggested":
@@ -319,11 +329,9 @@ class SweepView:
                 self._waiting = event["reason"]
             case "started":
                 self._trials[event["trial"]]["status"] = "running"
-                self._training_since = self._training_since or time.monotonic()
             case "report":
                 fields = ("index", "num_reports", "metrics", "seconds")
                 self._trials[event["trial"]].update({name: event[name] for name in fields})
-                self._num_reports += 1
             case "ended":
                 self._trials[event["trial"]].update(status=event["status"], seconds=event["seconds"])
                 self._readers.pop(event["trial"], None)
@@ -347,6 +355,15 @@ class SweepView:
                 )
             case "decision" if event["decision"] == "stop":
                 return f"trial {event['trial']} stopped: {event['reason']}"
+            case "retrain":
+                what = f"not trained on: {event['reason']}" if event["reason"] else "is trained on from its weights"
+                return f"trial {event['trial']} {what}"
+            case "retrained":
+                why = f": {event['error']}" if event["error"] else ""
+                scores = [one["metrics"].get(self._metric) for one in (self._trials[event["trial"]], event)]
+                change = " -> ".join(map(format_value, scores))
+                took = format_duration(event["seconds"])
+                return f"trial {event['trial']} trained on, {event['status']}{why}  {self._metric} {change}  {took}"
             case "waiting":
                 return f"waiting for machines: {event['reason']}" if event["reason"] else ""
             case "refused" | "halted":
@@ -373,11 +390,11 @@ class SweepView:
 
     def _pace(self, name: str) -> Pace | None:
         """Return how fast a running trial trains; None if it is not known."""
-        trial = self._trials[name]
+        trial = self._trials.get(name) or self._retrained[name]
         if self._folder is None or trial["status"] != "running":
             return None
         if name not in self._readers:
-            self._readers[name] = PaceReader(trial_folder(self._folder, trial["number"]))
+            self._readers[name] = PaceReader(self._folder / TRIALS_FOLDER / name)
         return self._readers[name].read()
 
     def _is_starting(self, name: str) -> bool:
@@ -402,26 +419,29 @@ class SweepView:
         return f"{best} | {f'{states} of' if states else 'starting'} {self._num_trials} | {elapsed}{time_left}"
 
     def _time_left(self) -> float | None:
-        """Return the seconds left at this session's pace; None while too little is done to know it."""
-        if self._training_since is None:
-            return None
+        """Return the seconds that training still takes at its pace so far; None while too little is done to know it."""
         per_trial = max((trial["num_reports"] for trial in self._trials.values()), default=0) or 1
         ended = [trial for trial in self._trials.values() if trial["status"] in _ENDED]
         mean = sum(trial["index"] for trial in ended) / len(ended) if ended else per_trial
+        seconds = float(sum(trial["seconds"] for trial in ended))
+        done, to_do, longest = float(sum(trial["index"] for trial in ended)), 0.0, 0.0
         # Running trials may continue to their end; later ones make on average as many reports as those that have ended.
-        open_trials = [(name, trial) for name, trial in self._trials.items() if trial["status"] not in _ENDED]
-        paces = {name: pace for name, _ in open_trials if (pace := self._pace(name)) is not None}
-        reached = {
-            name: max(trial["index"], paces[name].part * per_trial if name in paces else 0.0)
-            for name, trial in open_trials
-        }
-        done = self._num_reports + sum(reached[name] - trial["index"] for name, trial in open_trials)
-        if done < _KNOWN_PART * per_trial * self._num_trials:
-            return None
-        to_do = sum(per_trial - reached[name] for name, _ in open_trials)
+        for name, trial in self._trials.items():
+            if trial["status"] in _ENDED:
+                continue
+            pace = self._pace(name)
+            reached, took_s = float(trial["index"]), float(trial["seconds"])
+            if pace is not None:
+                reached, took_s = max(reached, pace.part * per_trial), max(took_s, pace.now.seconds)
+                longest = max(longest, pace.left_s or 0.0)
+            done, seconds, to_do = done + reached, seconds + took_s, to_do + per_trial - reached
         to_do += max(0, self._num_trials - len(self._trials)) * mean
-        longest = max((pace.left_s or 0.0 for pace in paces.values()), default=0.0)
-        return max(float((time.monotonic() - self._training_since) / done * to_do), longest)
+        for name in self._retrained:
+            pace = self._pace(name)
+            longest = max(longest, 0.0 if pace is None or pace.left_s is None else pace.left_s)
+        if done < _KNOWN_PART * per_trial * self._num_trials or not seconds:
+            return None
+        return max(seconds / done * to_do / self._concurrent, longest)
 
     def _render(self) -> Group:
         """Return the live table: running trials first, then the best of those that have ended."""
@@ -437,7 +457,8 @@ class SweepView:
 
     def _table(self, names: list[str], *, has_pace: bool = True) -> Table:
         """Return the table with columns for the given searched names, and for the speed where it is known."""
-        running = [item for item in self._trials.items() if item[1]["status"] == "running"]
+        shown = [*self._trials.items(), *self._retrained.items()]
+        running = [item for item in shown if item[1]["status"] == "running"]
         ended = [item for item in self._ranked() if item[1]["status"] in _ENDED]
         paces = {name: self._pace(name) for name, _ in running}
         has_pace = has_pace and any(pace is not None for pace in paces.values())

@@ -70,6 +70,7 @@ from raysent.storage.layout import (
     ENSEMBLE_FILE,
     ESTIMATE_FILE,
     EVALUATION_FOLDER,
+    RETRAINED_SUFFIX,
     RUN_FILE,
     SEED_FOLDER,
     SWEEP_FILE,
@@ -96,6 +97,7 @@ from raysent.sweeps.journal_replay import replay as replay_sweep
 from raysent.sweeps.optuna_study import study_of
 from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ranking import median_values, select_members
+from raysent.sweeps.retraining import retrained_folder
 from raysent.sweeps.space import (
     SearchSpace,
     apply_overrides,
@@ -112,7 +114,7 @@ from raysent.training.outcome import Outcome, load_outcome, load_reports
 from raysent.training.plan import check_run
 from raysent.training.ray_session import map_on_ray, ray_session
 from raysent.training.ray_train import train as train_run
-from raysent.training.retraining import read_finished, retrained_config, retraining_seeds, words_line
+from raysent.training.retraining import check_weights, next_seed, read_finished, retrained_config, words_line
 from raysent.training.run import RunConfig, describe, load_run
 from raysent.training.validation import METRICS
 
@@ -351,20 +353,45 @@ class Sweep:
         ]
         return pd.DataFrame(rows).set_index("trial") if rows else pd.DataFrame()
 
+    @cached_property
+    def retrained(self) -> pd.DataFrame:
+        """The trials that were trained on after the search, by the name of the result, which `model` takes.
+
+        Columns: ``trial``, ``status``, the metrics of the last report, ``before`` (the trial's own metric),
+        ``seconds``, ``usd`` and ``error``.
+        """
+        trials = {trial.name: trial for trial in self.recorded.trials}
+        rows = [
+            {
+                "name": one.name,
+                "trial": one.trial,
+                "status": one.status,
+                **one.metrics,
+                "before": trials[one.trial].metrics.get(self.metric),
+                "seconds": one.seconds,
+                "usd": one.usd,
+                "error": one.error,
+            }
+            for one in self.recorded.retrained.values()
+        ]
+        return pd.DataFrame(rows).set_index("name") if rows else pd.DataFrame()
+
     def model(self, trial: str | int) -> SentenceModel:
-        """Return the model of a trial, by its name or number.
+        """Return the model of a trial, by its name or number; ``0006-retrained`` is trial 6 after it was trained on.
 
         Raises:
             ArtifactError: If the trial has no model.
         """
-        number = int(trial)
-        loaded = load_model(trial_folder(self.folder, number))
+        name = str(trial)
+        is_retrained = name.endswith(RETRAINED_SUFFIX)
+        place = retrained_folder if is_retrained else trial_folder
+        loaded = load_model(place(self.folder, int(name.removesuffix(RETRAINED_SUFFIX))))
         assert isinstance(loaded, SentenceModel)
         return loaded
 
     @cached_property
     def best(self) -> SentenceModel:
-        """The model of the best trial.
+        """The best model: of all trials, and of those that were trained on.
 
         Raises:
             ArtifactError: If no trial has reported yet.
@@ -374,7 +401,7 @@ class Sweep:
             raise ArtifactError(
                 f"{address_of(self.folder)}: has no trial that reported {self.metric}; resume the sweep"
             )
-        return self.model(best.number)
+        return self.model(self.recorded.best_model)
 
     @cached_property
     def ensemble(self) -> Ensemble:
@@ -526,7 +553,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
         listeners: Called with each event of the journal as it is written.
         limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `memory` ("4GiB"),
             `budget` ("40usd"),
-            `deadline` ("6h"), `max_hourly` ("12usd"), `market`, `on_budget`; see `raysent sweep --help`.
+            `deadline` ("6h"), `max_hourly` ("12usd"), `market`, `on_budget`, `retrain` (how many of the best
+            configurations are trained on afterwards), `retrain_epochs`; see `raysent sweep --help`.
 
     Returns:
         The sweep. After Ctrl-C its `status` is ``interrupted``, and `Sweep.resume` continues it.
@@ -824,8 +852,13 @@ def train_trial(
             )
         finished = replace(finished, config=RunConfig.model_validate(values))
     seed = next((override.value for override in overrides if override.name == "seed"), seed)
-    seeds = retraining_seeds(finished, options.get("seeds") or 1, first=seed, from_scratch=from_scratch)
-    configs = [retrained_config(finished, overrides=overrides, seed=one, from_scratch=from_scratch) for one in seeds]
+    if not from_scratch:
+        check_weights(finished)
+    first = next_seed(finished.config, from_scratch=from_scratch) if seed is None else seed
+    configs = [
+        retrained_config(finished.config, folder, overrides=overrides, seed=first + number, from_scratch=from_scratch)
+        for number in range(options.get("seeds") or 1)
+    ]
     name = f"{above.name}-{folder.name}" if is_trial else f"{folder.name}-retrained"
     return _train_all(configs, name, before=finished.outcome, **options)
 
@@ -1280,6 +1313,8 @@ _LIMITS = {
     "budget": "cost.budget",
     "deadline": "cost.deadline",
     "max_hourly": "cost.max_hourly",
+    "retrain": "evaluation.retrain",
+    "retrain_epochs": "evaluation.retrain_epochs",
     "market": "cost.market",
     "on_budget": "cost.on_budget",
     "corpus": "corpus.path",
@@ -1438,7 +1473,7 @@ def _evaluate_best(ended: Sweep, *, check_budget: CheckBudget, progress: bool) -
 
             try:
                 result = combine(
-                    [trial_folder(ended.folder, trial.number) for trial in members],
+                    [ended.recorded.model_folder(trial) for trial in members],
                     output=ended.folder,
                     tasks=options.get("tasks"),
                     data_dir=None if options.get("data") is None else Path(options["data"]),
@@ -1458,7 +1493,8 @@ def _write_label_curves(
     """Write the members' scores against the number of labels into a sweep's folder, for tasks with classes."""
     data = None if options.get("data") is None else Path(options["data"])
     sizes = options["labels"]
-    members = expand_names([trial_folder(ended.folder, int(name)) for name in result.members if name.isdigit()])
+    folders = (ended.folder / TRIALS_FOLDER / name for name in result.members)
+    members = expand_names([folder for folder in folders if folder.is_dir()])
     others = baselines_of(members)
     curves = []
     for task in resolve_tasks(options.get("tasks"), data, scorings=PROBED, default={"accuracy"}):

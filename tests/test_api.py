@@ -27,6 +27,7 @@ from raysent.reproduction import read_paper
 from raysent.sweeps import read_events
 from raysent.training.loop import fit
 from raysent.training.ray_session import ray_session
+from raysent.training.run import load_run
 
 pytestmark = [
     pytest.mark.cluster,
@@ -104,7 +105,7 @@ def swept(space: dict[str, Any], data: Path, running_ray: None, tmp_path_factory
     run, state = tmp_path_factory.mktemp("runs") / "swept", process_state()
     listeners = [lambda event: events.append(event["event"])]
     sweep = in_thread(
-        lambda: raysent.sweep(space, run=run, data=data, tasks=["MR"], progress=False, listeners=listeners)
+        lambda: raysent.sweep(space, run=run, data=data, tasks=["MR"], retrain=1, progress=False, listeners=listeners)
     )
     assert process_state() == state
     return sweep, events
@@ -127,11 +128,28 @@ def test_sweep_in_a_thread_gives_trials_best_ensemble_and_report(swept):
     assert sweep.trials[sweep.metric].is_monotonic_decreasing
     assert set(sweep.trials["status"]) <= {"finished", "stopped"}
     assert sweep.best.encode(["w1 w2 w3"]).shape == (1, 16)
-    assert np.array_equal(sweep.best.encode(["w1 w2"]), sweep.model(sweep.trials.index[0]).encode(["w1 w2"]))
+    assert np.array_equal(sweep.best.encode(["w1 w2"]), sweep.model(sweep.recorded.best_model).encode(["w1 w2"]))
     assert sweep.ensemble.predict_proba("MR", ["a good film", "a bad film"]).sum(axis=1) == pytest.approx([1, 1])
     assert list(sweep.scores["task"].unique()) == ["MR"]
     assert sweep.report.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert {"session", "suggested", "started", "report", "ended", "completed"} <= set(events)
+    assert {"session", "suggested", "started", "report", "ended", "retrain", "retrained", "completed"} <= set(events)
+
+
+def test_sweep_trains_its_best_trial_on(swept):
+    """From its weights, with the next seed; a better one takes its place in the ensemble."""
+    sweep, _ = swept
+    [row] = sweep.retrained.itertuples()
+    best = sweep.trials.index[0]
+    assert (row.Index, row.trial, row.status) == (f"{best}-retrained", best, "finished")
+    assert row.before == sweep.trials.loc[best, sweep.metric]
+    own, again = (load_run(sweep.folder / "trials" / name) for name in (best, row.Index))
+    assert (again.initial, again.seed) == (str(sweep.folder / "trials" / best), own.seed + 1)
+    is_better = getattr(row, sweep.metric) >= row.before
+    assert (row.Index in sweep.ensemble.result.members, best in sweep.ensemble.result.members) == (
+        is_better,
+        not is_better,
+    )
+    assert "Trained on" in sweep.report.read_text(encoding="utf-8")
 
 
 def test_sweep_study_has_the_trials_of_the_sweep(swept):

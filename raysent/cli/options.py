@@ -150,6 +150,19 @@ OnBudgetOption = Annotated[
         help="stop: train until the budget is spent; finish-rung: do not start a rung that the budget cannot cover.",
     ),
 ]
+RetrainOption = Annotated[
+    int | None,
+    typer.Option(
+        "--retrain",
+        metavar="TOP",
+        min=0,
+        help="Afterwards train so many of the best configurations on from their weights, inside the budget.",
+    ),
+]
+RetrainEpochsOption = Annotated[
+    float | None,
+    typer.Option("--retrain-epochs", metavar="N", help="Passes over the text of --retrain.  [default: the trial's]"),
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check everything and print the plan; train nothing.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before starting.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]

@@ -34,6 +34,8 @@ from raysent.cli.options import (
     MarketOption,
     MemoryOption,
     OnBudgetOption,
+    RetrainEpochsOption,
+    RetrainOption,
     RunArgument,
     RunOption,
     SeedOption,
@@ -93,6 +95,8 @@ def sweep(
         ),
     ] = None,
     labels: LabelsOption = None,
+    retrain: RetrainOption = None,
+    retrain_epochs: RetrainEpochsOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -114,6 +118,8 @@ def sweep(
         "--max-hourly": ("cost.max_hourly", max_hourly),
         "--market": ("cost.market", market),
         "--on-budget": ("cost.on_budget", on_budget),
+        "--retrain": ("evaluation.retrain", retrain),
+        "--retrain-epochs": ("evaluation.retrain_epochs", retrain_epochs),
         "--corpus": ("corpus.path", corpus),
     }
     given = console.collect_overrides(options, [*_metric_settings(metric, data), *(overrides or [])])
@@ -499,6 +505,7 @@ def _values(ended: Sweep) -> dict[str, Any]:
         "closed": ended.closed,
         "spent_usd": ended.spent_usd,
         "best": None if best is None else best.name,
+        "retrained": [{"name": one.name, **asdict(one)} for one in ended.recorded.retrained.values()],
         "trials": [
             {key: value for key, value in asdict(trial).items() if key not in ("decisions", "reports")}
             for trial in ended.recorded.trials
@@ -521,6 +528,17 @@ def _print_leaderboard(ended: Sweep) -> None:
     ]
     headings = ["trial", "status", *(name.split(".")[-1] for name in names), *metrics, "time"]
     print_table([heading.replace("median_", "median ") for heading in headings], rows, num_text=2 + len(names))
+    if not ended.retrained.empty:
+        results.print()
+        rows = [
+            (str(name), row["status"], format_value(row["before"]), format_value(row.get(ended.metric)),
+             format_duration(row["seconds"]))
+            for name, row in ended.retrained.iterrows()
+        ]  # fmt: skip
+        print_table(["trained on", "status", f"{ended.metric} before", "after", "time"], rows, num_text=2)
     for trial in ended.recorded.trials:
         if trial.error:
             messages.print(f"trial {trial.name} {trial.status}: {trial.error}", style="red", soft_wrap=True)
+    for one in ended.recorded.retrained.values():
+        if one.error:
+            messages.print(f"{one.name} {one.status}: {one.error}", style="red", soft_wrap=True)

@@ -3,6 +3,7 @@
 a training   run.json reports.jsonl outcome.json model.json model.safetensors vocabulary.txt checkpoint/
 several seeds  seed-0/ seed-1/ ...   (each a training)
 a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trials/0000/ ... estimate.json tensorboard/
+             trials/0006-retrained/ ...   (trials that were trained on)
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
 any of them  evaluation/ analyses/ neighbours.json report.html
 a code       code.json code.safetensors
@@ -29,6 +30,8 @@ LEDGER_FILE = "ledger.jsonl"
 WRITTEN_FILE = "written.json"
 TRIALS_FILE = "trials.csv"
 TRIALS_FOLDER = "trials"
+# After the name of a trial: the folder of its training on, beside it.
+RETRAINED_SUFFIX = "-retrained"
 ESTIMATE_FILE = "estimate.json"
 LOCK_FILE = ".lock"
 TENSORBOARD_FOLDER = "tensorboard"

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from raysent.config import Override
 from raysent.cost import Budget, CostConfig, Funds, MachineTime, Prices, SpotUsd
 from raysent.errors import ArtifactError, RaysentError
-from raysent.storage import address_of, is_locked, refresh, remove, to_uri
+from raysent.storage import address_of, is_locked, refresh, remove, remove_folder, to_uri
 from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, LOCK_FILE, RUN_FILE, SWEEP_FILE, TRIALS_FILE, WRITTEN_FILE
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, ListMachines, metered, spent_usd
@@ -31,7 +31,7 @@ from raysent.sweeps.journal import Journal, Listener, read_events, session_lengt
 from raysent.sweeps.journal_replay import budget_values
 from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
 from raysent.sweeps.preparation import Progress, prepare_space
-from raysent.sweeps.ray_tune import run_trials
+from raysent.sweeps.ray_tune import retrain_trials, run_trials
 from raysent.sweeps.record import (
     SweepRecord,
     change_limits,
@@ -41,12 +41,14 @@ from raysent.sweeps.record import (
     trial_folder,
     write_trials_table,
 )
+from raysent.sweeps.retraining import retrained_folder
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trackers import make_trackers
 from raysent.sweeps.trial import ENDED, Trial
 from raysent.training.checkpoint import drop_checkpoints
 from raysent.training.ray_session import output_to_stderr, ray_session
-from raysent.training.run import RunConfig
+from raysent.training.retraining import next_seed, retrained_config
+from raysent.training.run import RunConfig, load_run
 
 # What is left may take longer than it looks.
 MARGIN = 1.25
@@ -268,7 +270,7 @@ def _sweep(
         verify_run(folder)
         controller = SweepController(space, seed=record.seed, write=journal.write, past=journal.past, budget=budget)
         interrupted = False
-        if not controller.is_complete:
+        if not controller.is_complete or controller.has_retraining:
             with output_to_stderr(), ray_session(record.address):
                 if record.address is not None:
                     check_files(space, folder)
@@ -281,6 +283,8 @@ def _sweep(
                     refresh(folder)  # with what other machines trained; they stand there meanwhile
                     if controller.closed and not interrupted:
                         controller.abandon()
+                    if not interrupted:
+                        interrupted = _retrain(space, folder, controller, cost_tracker)
                 # After the last line of the ledger, so that the journal has seen all of it.
                 journal.write("interrupted" if interrupted else "completed", reason=controller.closed)
         note_written(folder)
@@ -318,6 +322,8 @@ def _sit(
         price=most_expensive.source,
         budget=budget_values(budget),
     )
+    if controller.is_complete:  # only trainings on are left
+        return False
     return run_trials(
         controller,
         plan,
@@ -325,6 +331,30 @@ def _sit(
         is_over=_clock(space, earlier_s),
         cost_tracker=cost_tracker,
     )
+
+
+def _retrain(space: SearchSpace, folder: Path, controller: SweepController, cost_tracker: CostTracker) -> bool:
+    """Train the best trials on, if the space wants it; return whether the user interrupted."""
+    num_left = len(controller.retraining.to_do(controller.trials))
+    if not num_left:
+        return False
+
+    def describe(trial: Trial) -> dict[str, Any]:
+        config = retraining_config(space, folder, trial)
+        place = retrained_folder(folder, trial.number)
+        if (place / RUN_FILE).exists() and load_run(place).key != config.key:
+            remove_folder(place)  # the sweep was moved since, so that its weights have another name
+        return {
+            "trial": place.name,
+            "run": config.model_dump(mode="json"),
+            "interruptions_per_hour": space.cost.interruptions_per_hour,
+            "folder": to_uri(place),
+        }
+
+    plan = share(space, num_trials=num_left, prices=cost_tracker.prices)
+    interrupted = retrain_trials(controller, plan, describe=describe, cost_tracker=cost_tracker)
+    refresh(folder)
+    return interrupted
 
 
 @contextlib.contextmanager
@@ -352,7 +382,7 @@ def _connect(
 
     def update(funds: Funds) -> None:
         trials = controller.trials.values()
-        num_running = sum(trial.status == "running" for trial in trials)
+        num_running = sum(trial.status == "running" for trial in trials) + controller.retraining.num_running
         to_draw = 0 if controller.exhausted or controller.closed else limits.trials - len(trials)
         left_s = training_left_s(trials, num_to_draw=to_draw, num_slots=cost_tracker.num_slots)
         waiting = fleet.update(
@@ -421,3 +451,13 @@ def trial_config(space: SearchSpace, trial: Trial) -> RunConfig:
     config = space.config(trial.params)
     names_seed = "seed" in trial.params or "seed" in space.document.values.get("base", {})
     return config if names_seed else config.model_copy(update={"seed": trial.seed})
+
+
+def retraining_config(space: SearchSpace, folder: Path, trial: Trial) -> RunConfig:
+    """Return the run that trains a trial on from its weights."""
+    epochs = space.evaluation.retrain_epochs
+    overrides = [] if epochs is None else [Override("training.epochs", epochs, "evaluation.retrain_epochs")]
+    config = trial_config(space, trial)
+    return retrained_config(
+        config, trial_folder(folder, trial.number), overrides=overrides, seed=next_seed(config, from_scratch=False)
+    )

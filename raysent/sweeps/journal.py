@@ -11,6 +11,8 @@ sweep needs; nothing of Ray's or Optuna's own state is read back.
     ended      a trial is over                       trial, status, metrics, seconds, usd, error
     refused    no money or time for another trial    reason, funds
     halted     no money or time for any training     reason, funds
+    retrain    whether a best trial is trained on    trial, decision, reason, funds
+    retrained  a training on is over                 trial, status, metrics, seconds, usd, error
     interrupted  the driver was asked to stop
     completed  every trial has ended                 reason
 """

@@ -20,6 +20,7 @@ from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE, TRIALS
 from raysent.sweeps.journal import Event, read_events, session_lengths
 from raysent.sweeps.journal_v1 import upgrade_record
 from raysent.sweeps.ranking import best_trial, median_values, rank_trials
+from raysent.sweeps.retraining import Retrained, is_better, retrained_folder, retrained_of
 from raysent.sweeps.space import SearchSpace, parse_space, with_overrides
 from raysent.sweeps.trial import Trial, trial_name, trials_of
 
@@ -207,6 +208,32 @@ class RecordedSweep:
     def best(self) -> Trial | None:
         """The best trial; None where none has a value."""
         return best_trial(self.space, self.trials)
+
+    @cached_property
+    def retrained(self) -> dict[str, Retrained]:
+        """The trials that were trained on, by the name of the trial."""
+        return retrained_of(self.events)
+
+    def model_folder(self, trial: Trial) -> Path:
+        """Return the folder of a trial's best model: of its training on if that is at least as good, else its own."""
+        found = self.retrained.get(trial.name)
+        own = trial.metrics.get(self.space.metric)
+        if found is None or found.status != "finished" or not is_better(self._value(found), own, mode=self.space.mode):
+            return trial_folder(self.folder, trial.number)
+        return retrained_folder(self.folder, trial.number)
+
+    def _value(self, retrained: Retrained) -> float | None:
+        return retrained.metrics.get(self.space.metric)
+
+    @property
+    def best_model(self) -> str:
+        """The name of the best model: of all trials, and of those that were trained on. The best trial must exist."""
+        assert self.best is not None
+        value, name = self.best.metrics.get(self.space.metric), self.best.name
+        for one in self.retrained.values():
+            if one.status == "finished" and is_better(self._value(one), value, mode=self.space.mode):
+                value, name = self._value(one), one.name
+        return name
 
     @property
     def num_reports(self) -> int:

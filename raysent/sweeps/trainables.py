@@ -27,7 +27,7 @@ from raysent.storage import open_folder, write_text
 from raysent.training.allocator import resident_bytes
 from raysent.training.interruptions import Interruptions, SecondsLeft
 from raysent.training.loop import fit
-from raysent.training.outcome import Outcome, Report
+from raysent.training.outcome import Outcome, Report, load_outcome
 from raysent.training.ray_session import node_name
 from raysent.training.ray_train import make_trainer, training_outcome
 from raysent.training.run import RunConfig
@@ -190,6 +190,40 @@ def train_trial(config: dict[str, Any], on_report: Callable[[Report], bool], *, 
         raise
     except Exception as error:  # a failure of the trial itself
         return failure(error, folder)
+
+
+def retrain(config: dict[str, Any], *, num_workers: int, gpus_per_worker: float) -> Message:
+    """Train a trial on in this process or, with several workers, on Ray Train workers.
+
+    Returns:
+        The message of its end, with the metrics of its last report.
+
+    Raises:
+        ArtifactError: If the disk or the object store fails.
+    """
+    torch.set_num_threads(config["num_threads"])
+    folder, run = open_folder(config["folder"], with_checkpoints=True), RunConfig.model_validate(config["run"])
+    if num_workers == 1:
+        message = train_trial(config, lambda _: True, notice=node_notice())
+    else:
+        trainer = make_trainer(
+            run,
+            folder,
+            num_workers=num_workers,
+            cpus_per_worker=config["num_threads"],
+            gpus_per_worker=gpus_per_worker,
+            interruptions_per_hour=config["interruptions_per_hour"],
+        )
+        try:
+            with contextlib.suppress(Exception):  # the outcome below has the workers' errors in full
+                trainer.fit()
+            message = ending(training_outcome(run, folder))
+        except STORAGE_ERRORS:
+            raise
+        except Exception as error:  # as in `train_trial`
+            message = failure(error, folder)
+    outcome = load_outcome(folder, key=run.key)
+    return {**message, "metrics": {} if outcome is None else outcome.metrics}
 
 
 def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) -> Callable[[dict[str, Any]], None]:

@@ -65,12 +65,13 @@ def read_finished(folder: Path) -> RecordedTraining:
 
 
 def retrained_config(
-    finished: RecordedTraining, *, overrides: Sequence[Override] = (), seed: int, from_scratch: bool = False
+    config: RunConfig, folder: Path, *, overrides: Sequence[Override] = (), seed: int, from_scratch: bool = False
 ) -> RunConfig:
     """Return the run that trains a finished one again.
 
     Args:
-        finished: The run, as `read_finished` returns it.
+        config: The finished run.
+        folder: Its folder, whose weights the new run starts with.
         overrides: Changed values by dotted name; other epochs lift a limit on the steps.
         seed: Seed of the new run.
         from_scratch: Whether to start with new weights.
@@ -78,7 +79,7 @@ def retrained_config(
     Raises:
         ConfigError: With the option, if a value is wrong, or changes what the weights fix.
     """
-    values = finished.config.model_dump(mode="json")
+    values = config.model_dump(mode="json")
     options: dict[KeyPath, str] = {}
     names = {override.name for override in overrides}
     if "training.epochs" in names and "training.max_steps" not in names:
@@ -86,7 +87,7 @@ def retrained_config(
     for override in overrides:
         if not from_scratch and override.name.split(".")[0] in _FIXED_PARTS:
             raise ConfigError(
-                f"{override.option}: must be as in {address_of(finished.folder)}, whose weights the run starts with; "
+                f"{override.option}: must be as in {address_of(folder)}, whose weights the run starts with; "
                 "leave it out or train from scratch"
             )
         try:
@@ -96,12 +97,11 @@ def retrained_config(
         options[tuple(override.name.split("."))] = override.option
     values["seed"] = seed
     if not from_scratch:
-        _check_weights(finished)
-        values["initial"] = to_uri(finished.folder)
+        values["initial"] = to_uri(folder)
     return configuration.validate(RunConfig, Document(values, options=options))
 
 
-def _check_weights(finished: RecordedTraining) -> None:
+def check_weights(finished: RecordedTraining) -> None:
     """Refuse weights that a run cannot start with.
 
     Raises:
@@ -115,20 +115,13 @@ def _check_weights(finished: RecordedTraining) -> None:
         raise ConfigError(f"{where}: trained a code, whose weights a run cannot start with; {fix}")
 
 
-def retraining_seeds(finished: RecordedTraining, num_seeds: int, *, first: int | None, from_scratch: bool) -> list[int]:
-    """Return the seeds of several runs.
+def next_seed(config: RunConfig, *, from_scratch: bool) -> int:
+    """Return the seed of the first run that trains a finished one again.
 
-    From scratch, the first is the finished run's own, which repeats it to the last bit if nothing else changes. From
-    its weights, they follow it, so that batches come in another order than before.
-
-    Args:
-        finished: The run.
-        num_seeds: How many runs.
-        first: The first seed; None to choose it.
-        from_scratch: Whether the runs start with new weights.
+    From scratch it is the finished run's own, which repeats it to the last bit if nothing else changes. From its
+    weights it is the next one, so that batches come in another order than before.
     """
-    start = finished.config.seed + (not from_scratch) if first is None else first
-    return list(range(start, start + num_seeds))
+    return config.seed if from_scratch else config.seed + 1
 
 
 def words_line(config: RunConfig, training_data: TrainingData) -> str:

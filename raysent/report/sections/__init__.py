@@ -15,6 +15,7 @@ from raysent.report.sections import analyses, costs, ensemble, evaluation, impor
 SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     summary.summary,
     trials.leaderboard,
+    trials.trained_on,
     trials.learning_curves,
     evaluation.task_scores,
     labels.against_labels,

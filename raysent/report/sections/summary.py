@@ -63,7 +63,18 @@ def _best(run: Run) -> str:
     if best is None:
         return f"No trial has reported {run.metric} yet."
     subject = f"The best of {counted(len(run.trials), 'trial')} is {run.title(best.name)}, with"
-    return f"{subject if run.sweep else 'The run reaches'} {run.metric} {_against_chance(run, run.value(best))}."
+    text = f"{subject if run.sweep else 'The run reaches'} {run.metric} {_against_chance(run, run.value(best))}."
+    return text + _trained_on(run)
+
+
+def _trained_on(run: Run) -> str:
+    """Return a sentence about the trial that is better than the best one after it was trained on; empty without one."""
+    retrained = {} if run.sweep is None else {one.name: one for one in run.sweep.retrained.values()}
+    found = retrained.get("" if run.sweep is None or run.best is None else run.sweep.best_model)
+    if found is None:
+        return ""
+    value = number(found.metrics.get(run.metric))
+    return f" Trained on, {run.title(found.trial)} reaches {_against_chance(run, value)}."
 
 
 def _against_chance(run: Run, value: float | None) -> str:
