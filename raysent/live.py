@@ -339,7 +339,7 @@ class SweepView:
     def _line(self, event: Mapping[str, Any]) -> str:
         """Return the line of text for an event; empty for events that are not shown."""
         match event["event"]:
-            case "session":
+            case "session" if sum(trial["status"] in _ENDED for trial in self._trials.values()) < event["trials"]:
                 most = "at most " if event.get("price") == MACHINES else ""
                 costs = f", {most}{event['usd_per_hour']:g} usd an hour a machine" if event.get("usd_per_hour") else ""
                 return f"training {event['trials']} trials, {event['concurrent']} at a time{costs}"
