@@ -24,7 +24,8 @@ import numpy as np
 import pandas as pd
 
 from raysent.config import Document, Override
-from raysent.data.text_files import read_lines
+from raysent.data.corpus import corpus_notes
+from raysent.data.texts import read_texts
 from raysent.ensembles import (
     DEFAULT_SIZES,
     CostLimits,
@@ -55,7 +56,7 @@ from raysent.models import load as load_model
 from raysent.models.objectives import CONTEXT_METRICS
 from raysent.models.schemes import is_scheme_name
 from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
-from raysent.models.vector_codes import VectorCode, load_code
+from raysent.models.vector_codes import VectorCode, check_vector_file, load_code, write_vectors
 from raysent.parallel import num_processes_for
 from raysent.progress import ProgressLines, messages
 from raysent.registry import Registry
@@ -64,7 +65,7 @@ from raysent.reproduction import ModelEstimate, Reproduction, estimate, read_pap
 from raysent.reproduction import Scale as PaperScale
 from raysent.reproduction import reproduce as reproduce_paper
 from raysent.simulation.estimate import Estimate, estimate_locally
-from raysent.storage import address_of, atomic_write, is_remote, open_folder, storage_errors, write_json
+from raysent.storage import address_of, is_remote, open_folder, write_json
 from raysent.storage.layout import (
     CODE_FILE,
     ENSEMBLE_FILE,
@@ -512,6 +513,8 @@ def plan(
     """
     checked = _read_space(space, corpus=corpus, set=set, metric=metric, data=data, **limits)
     chosen = _tasks(checked, tasks, data, progress=progress)
+    if progress:
+        _print_text_notes(checked)
     with ProgressLines(is_quiet=not progress) as bar:
         facts = prepare_space(checked, progress=bar, is_local=True)
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1)
@@ -569,6 +572,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
         # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
         checked = with_absolute_paths(checked)
     chosen = _tasks(checked, tasks, data, progress=progress)
+    if progress:
+        _print_text_notes(checked)
     folder = _run_folder(run, checked.name)
     options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
     options["tasks"] = [task.spec for task in chosen]
@@ -1178,9 +1183,10 @@ def label_curves(
 
 def encode_file(  # noqa: PLR0913 - as above
     model: str | Path,
-    file: Path | None,
+    file: str | Path | None,
     *,
     output: Path,
+    column: str | None = None,
     batch_size: int = 512,
     normalize: bool = False,
     precision: str = "float32",
@@ -1188,12 +1194,15 @@ def encode_file(  # noqa: PLR0913 - as above
     processes: int | None = None,
     progress: bool = True,
 ) -> tuple[int, int]:
-    """Encode the lines of a file into a ``.npy`` file.
+    """Encode the lines or rows of a file into a file of vectors.
 
     Args:
         model: As for `load`.
-        file: One sentence per line, may be gzipped; None for standard input.
-        output: The file to write, float32 [sentences, dim], or uint8 [sentences, ceil(bits / 8)].
+        file: One sentence per line; or a table, Markdown or HTML, as `raysent.data.texts.read_texts` reads them; also
+            in ``s3://``. None for lines from standard input.
+        output: The file to write: ``.npy``, ``.npz`` (``vectors``) or ``.parquet`` (``text``, ``vector``); float32
+            [sentences, dim], or uint8 [sentences, ceil(bits / 8)].
+        column: Column of the text of a table; by default ``text``, else ``sentence``.
         batch_size: Sentences per batch.
         normalize: Whether each vector gets length 1.
         precision: ``float32``; or ``ubinary``, the bits of a model with a code, eight per byte.
@@ -1217,7 +1226,10 @@ def encode_file(  # noqa: PLR0913 - as above
         if not isinstance(encoder, SentenceModel):
             raise ConfigError(f"--bfloat16: must be used with a trained model; given {model}; leave it out")
         options["bfloat16"] = True
-    sentences = read_lines(file)
+    check_vector_file(output)
+    sentences, found = read_texts(None if file is None else str(file), column=column)
+    if found and column is None and progress:
+        messages.print(f"{file}: text = '{found}' (found by name)", style="dim", soft_wrap=True)
     blocks = [sentences[first : first + _ENCODED_AT_ONCE] for first in range(0, len(sentences), _ENCODED_AT_ONCE)]
     if processes is None:
         processes = min(num_processes_for(None, bytes_each=_PROCESS_BYTES), max(len(blocks) // _LEAST_BLOCKS, 1))
@@ -1227,8 +1239,7 @@ def encode_file(  # noqa: PLR0913 - as above
             encoded.append(vectors if precision == "float32" else pack_bits(vectors))
             bar("encoding", sum(len(one) for one in encoded), len(sentences))
     array = np.concatenate(encoded)
-    with storage_errors(output), atomic_write(output) as temporary, temporary.open("wb") as stream:
-        np.save(stream, array)
+    write_vectors(output, array, sentences)
     return array.shape[0], array.shape[1]
 
 
@@ -1353,6 +1364,19 @@ def print_remarks(tasks: Iterable[Task]) -> None:
             messages.print(note, style="dim", soft_wrap=True)
         for warning in task.remarks.warnings:
             messages.print(f"warning: {warning}", soft_wrap=True)
+
+
+def _print_text_notes(space: SearchSpace) -> None:
+    """Print how the tables of a space's corpus are read."""
+    # Preparation reports what is wrong with the text, with the place where it was named.
+    with contextlib.suppress(RaysentError):
+        _print_notes(space.config(space.first_params()))
+
+
+def _print_notes(config: RunConfig) -> None:
+    """Print how the tables of a run's corpus are read."""
+    for note in corpus_notes(config.corpus) if config.source is config.corpus else ():
+        messages.print(note, style="dim", soft_wrap=True)
 
 
 def metric_values(metric: str | Task, data: str | Path | None = None) -> dict[str, Any]:
@@ -1521,6 +1545,7 @@ def _check_free(folder: Path, config: RunConfig) -> None:
 
 def _announce(config: RunConfig, folder: Path) -> None:
     """Print what will be trained, and how much of it is done."""
+    _print_notes(config)
     messages.print(f"{describe(config)}, into {address_of(folder)}", soft_wrap=True)
     before = load_outcome(folder, key=config.key)
     if before is not None and before.status != "stopped":

@@ -162,6 +162,12 @@ CORPORA = [
     Case("truncated gzip", f"{SWEEP} --corpus cut.txt.gz", r"cut.txt.gz: truncated or not gzip \(.*\); fetch it again", files={"cut.txt.gz": gzip.compress(os.urandom(999))[:400]}),
     Case("broken JSON line", f"{SWEEP} --corpus b.jsonl", r"b.jsonl:2: must be one JSON object per line; .*", files={"b.jsonl": '{"text": "A b."}\n{"text":\n'}),
     Case("JSON without text", f"{SWEEP} --corpus b.jsonl", r"b.jsonl:1: must have 'text', 'sentences' or 'paragraphs'; given body; name the field in corpus.text_field", files={"b.jsonl": '{"body": "A b."}\n'}),
+    Case("table without a column of text", f"{SWEEP} --corpus b.csv", r".*corpus.text_field: b.csv: must name the column of text; the columns are id, body; add --column body", files={"b.csv": "id,body\n1,a\n"}),
+    Case("table without the column", f"{SWEEP} --corpus b.csv --column bdy", r"--column bdy: b.csv: must name a column; given 'bdy'; did you mean 'body'\?", files={"b.csv": "id,body\n1,a\n"}),
+    Case("table without the column of documents", f"{SWEEP} --corpus b.csv --column body --set corpus.document_field=ids", r"--set corpus.document_field=ids: b.csv: must name a column; given 'ids'; did you mean 'id'\?", files={"b.csv": "id,body\n1,a\n"}),
+    Case("documents whose rows are apart", f"{SWEEP} --corpus b.csv --set corpus.document_field=id", r"b.csv: row 3: rows of one document must follow one another; '1' was before; sort the rows by 'id'", files={"b.csv": "id,text\n1,a\n2,b\n1,c\n"}),
+    Case("ragged table", f"{TRAIN} --corpus b.csv", r"b.csv: row 2: must have 2 values, as the header; given 1; put values with ',' in double quotes", files={"b.csv": "id,text\n1,a\n2\n"}),
+    Case("table to search without a column of text", "neighbours hash:8 b.csv --query a", r"corpus.text_field: b.csv: must name the column of text; the columns are id, body; add --column body", files={"b.csv": "id,body\n1,a\n"}),
     Case("batch larger than the corpus", f"{SWEEP} --set training.batch_size=5000", r"--set training.batch_size=5000: must be at most 270 for the 270 train sentences .*; lower it or add text"),
     Case("edge larger than the corpus", SWEEP, r"space.yaml:11: training.batch_size: must be at most 270 .*; given 480; lower it or add text", ("[24, 48]", "[24, 480]")),
     Case("batch that does not divide", f"{SWEEP} --workers-per-trial 5", r"space.yaml:11: training.batch_size: must be a multiple of the 5 workers; given 24; nearest 20"),
@@ -274,9 +280,16 @@ def test_checkpoint_that_is_truncated_or_foreign_is_refused(place, monkeypatch):
     ("arguments", "stdin", "error"),
     [
         (["-o", "x.npy"], b"", r"standard input: must hold one sentence a line; it is empty"),
-        (["-o", "x.npy"], b"ok\n\xff\xfe\n", r"standard input: must be UTF-8 text; byte 3 is not; convert it with iconv"),
+        (["-o", "x.npy"], b"ok\n\xff\xfe\n", r"standard input:2: must be UTF-8; given byte 0xff; convert it with iconv"),
         (["no.txt", "-o", "x.npy"], b"", r"no.txt: no such file"),
         ([".", "-o", "x.npy"], b"", r"\.: must be a file of lines; given a folder"),
+        (["b.csv", "-o", "x.npy"], b"", r"--column: b.csv: must name the column of text; the columns are id, body; add --column body"),
+        (["b.csv", "--column", "bdy", "-o", "x.npy"], b"", r"--column: b.csv: must name a column; given 'bdy'; did you mean 'body'\?"),
+        (["b.csv", "--column", "id", "-o", "x.csv"], b"", r"x.csv: must end in .npy, .npz, .parquet; given .csv"),
+        (["b.jsonl", "-o", "x.npz"], b"", r"b.jsonl: row 1: --column 'text' must be text; given int"),
+        (["no.parquet", "-o", "x.npz"], b"", r"no.parquet: no such file"),
+        (["text.txt", "--column", "body", "-o", "x.npy"], b"", r"--column body: must be left out for text.txt, which has no columns"),
+        (["--column", "body", "-o", "x.npy"], b"", r"--column body: must be left out for standard input, which has no columns"),
         (["text.txt", "-o", "."], b"", r"\.: must be a file; it is a folder or a device"),
         (["text.txt", "-o", "/dev/full"], b"", r"/dev/full: must be a file; it is a folder or a device"),
         (["text.txt", "-o", "text.txt/x.npy"], b"", r"text.txt/x.npy: a file exists where a folder is needed, or the reverse"),
@@ -286,6 +299,8 @@ def test_checkpoint_that_is_truncated_or_foreign_is_refused(place, monkeypatch):
 )  # fmt: skip
 def test_encode_names_what_it_cannot_read_or_write(type_, place, arguments, stdin, error):
     """No vectors are left for text that could not be read."""
+    (place / "b.csv").write_text("id,body\n1,a\n")
+    (place / "b.jsonl").write_text('{"text": 1}\n')
     _refused(type_, "encode", "hash:16", *arguments, stdin=stdin, error=error)
 
 

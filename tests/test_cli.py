@@ -8,10 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
+import pandas as pd
 import pytest
 import typer
 from command import SPACE, CommandLine, write_task
@@ -350,6 +352,41 @@ def test_encode_reads_a_file_or_standard_input_alike(raysent_, place):
     vectors = np.load("a.npy")
     np.testing.assert_array_equal(vectors, raysent.load("hash:16").encode(["A cat sat .", "", "A dog ran ."]))
     np.testing.assert_array_equal(vectors, np.load("b.npy"))
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.tsv", "in.jsonl", "in.parquet"])
+def test_encode_reads_a_column_and_writes_what_the_name_ends_in(raysent_, place, name):
+    """A row a vector, empty text too; .npz and .parquet have the values of .npy, and .parquet the texts."""
+    texts = ["A cat sat.", "", 'She said, "No".']
+    frame = pd.DataFrame({"id": [1, 2, 3], "body": texts})
+    if name == "in.jsonl":
+        frame.to_json(name, orient="records", lines=True)
+    else:
+        writers = {".csv": frame.to_csv, ".tsv": partial(frame.to_csv, sep="\t"), ".parquet": frame.to_parquet}
+        writers[Path(name).suffix](name, index=False)
+    for output in ("a.npy", "a.npz", "a.parquet"):
+        ran = raysent_("encode", "hash:16", name, "--column", "body", "-o", output)
+        assert (ran.code, ran.out, ran.err) == (0, "", f"{output}: 3 sentences, 16 dimensions\n")
+    expected = raysent.load("hash:16").encode(texts)
+    written = pd.read_parquet("a.parquet")
+    np.testing.assert_array_equal(np.load("a.npy"), expected)
+    np.testing.assert_array_equal(np.load("a.npz")["vectors"], expected)
+    np.testing.assert_array_equal(np.stack(written["vector"]), expected)
+    assert written["text"].tolist() == texts
+
+
+def test_encode_reports_a_column_found_by_name(raysent_, place):
+    """What was not asked for is reported."""
+    Path("in.csv").write_text("id,sentence\n1,A cat sat.\n")
+    ran = raysent_("encode", "hash:16", "in.csv", "-o", "a")
+    assert (ran.code, ran.err) == (0, "in.csv: text = 'sentence' (found by name)\na: 1 sentences, 16 dimensions\n")
+
+
+def test_encode_reads_the_sentences_of_markdown(raysent_, place):
+    """Each sentence is a row, and .parquet shows which."""
+    Path("in.md").write_text("# A heading\n\nOne is here. Two is there.\n")
+    assert raysent_("encode", "hash:16", "in.md", "-o", "a.parquet").code == 0
+    assert pd.read_parquet("a.parquet")["text"].tolist() == ["A heading", "One is here.", "Two is there."]
 
 
 def test_encode_normalize_gives_every_vector_length_one(raysent_, place):

@@ -9,17 +9,27 @@ from pathlib import Path
 
 import boto3
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
+from pyarrow import ipc, parquet
 
-from raysent.data.corpus import CorpusConfig, cache_folder, docs_documents, prepare
+from raysent.data.corpus import CorpusConfig, cache_folder, corpus_notes, docs_documents, prepare
 from raysent.data.corpus import documents as documents_module
-from raysent.data.corpus.documents import PARAGRAPH_BREAK, passages, read_passage, split_sentences
+from raysent.data.corpus.documents import (
+    PARAGRAPH_BREAK,
+    describe_reading,
+    passages,
+    read_passage,
+    split_sentences,
+)
 from raysent.data.corpus.embedded import is_prose, paragraphs, prose_sentences
 from raysent.data.corpus.preparation import choose_splits
 from raysent.data.corpus.sources import Source, find_sources
+from raysent.data.texts import read_texts
 from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import DataError
 
@@ -267,6 +277,15 @@ def test_remote_objects_are_read_like_files(tmp_path, monkeypatch):
         client.put_object(Bucket="texts", Key="in/index.tsv", Body=b"x")
         remote, local = build("s3://texts/in", tmp_path), build(tmp_path / "a.txt", tmp_path)
         assert text_of(remote.train) == text_of(local.train)
+        write_table(tmp_path / "table.parquet")
+        write_table(tmp_path / "table.csv.gz")
+        write_table(tmp_path / "dataset")
+        for file in (*tmp_path.glob("table*"), *(tmp_path / "dataset").iterdir()):
+            client.upload_file(str(file), "texts", file.relative_to(tmp_path).as_posix())
+        for name in ("table.parquet", "table.csv.gz", "dataset"):
+            remote = build(f"s3://texts/{name}", tmp_path, text_field="body", document_field="doc")
+            assert text_of(remote.train) == text_of(local.train)
+        assert read_texts("s3://texts/table.parquet", column="body").texts == ROWS["body"]
         with pytest.raises(DataError, match="s3://texts/no: no such object"):
             build("s3://texts/no", tmp_path)
         with pytest.raises(DataError, match="s3://nowhere/in: no such bucket; create it first or name another"):
@@ -274,6 +293,159 @@ def test_remote_objects_are_read_like_files(tmp_path, monkeypatch):
         client.close()
     finally:
         server.stop()
+
+
+# Tables, Markdown and HTML
+
+ROWS = {"doc": [document for document in range(30) for _ in DOCUMENTS[document]],
+        "body": [sentence for document in DOCUMENTS for sentence in document]}  # fmt: skip
+
+
+def write_table(path: Path, columns=ROWS) -> str:
+    """Write columns in the form that the name ends in, and return the path."""
+    frame = pd.DataFrame(columns)
+    if path.suffix == ".parquet":
+        frame.to_parquet(path, row_group_size=7)
+    elif path.suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    elif path.suffix:
+        frame.to_csv(path, index=False, sep="\t" if ".tsv" in path.name else ",")
+    else:
+        save_dataset(path, pa.Table.from_pandas(frame))
+    return str(path)
+
+
+def save_dataset(folder: Path, table: pa.Table) -> None:
+    """Write a folder as `datasets.Dataset.save_to_disk` does, in two files."""
+    folder.mkdir(parents=True)
+    for name, part in (("a.arrow", table.slice(0, 9)), ("b.arrow", table.slice(9))):
+        with ipc.new_stream(str(folder / name), table.schema) as stream:
+            stream.write_table(part, max_chunksize=5)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "a.arrow"}, {"filename": "b.arrow"}]}))
+    (folder / "dataset_info.json").write_text("{}")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.parquet", "a.jsonl", "folder"])
+def test_column_of_a_table_is_a_corpus(tmp_path, monkeypatch, name):
+    """Rows of one identifier are a document, whatever the form and the sizes of blocks; as lines of text would be."""
+    monkeypatch.setattr(documents_module, "_PASSAGE_CHARACTERS", 60)
+    path = write_table(tmp_path / name)
+    found = build(path, tmp_path, text_field="body", document_field="doc")
+    expected = build(write(tmp_path / "a.txt"), tmp_path)
+    assert text_of(found.train) == text_of(expected.train)
+    assert np.array_equal(found.train.documents(0, 99), expected.train.documents(0, 99))
+    assert found.key == build(path, tmp_path, text_field="body", document_field="doc").key
+    assert found.key != expected.key
+
+
+def test_splits_of_a_datasets_folder_are_read_in_order(tmp_path):
+    """All splits, each beginning a document; the folder of one is a corpus of its own."""
+    table = pa.table({"text": [f"Sentence {number} ." for number in range(20)]})
+    for split in ("train", "test"):
+        save_dataset(tmp_path / "data" / split, table)
+    (tmp_path / "data" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    document = table["text"].to_pylist()
+    assert [read(source) for source in find_sources(str(tmp_path / "data"))] == [[document], [document]]
+    assert [read(source) for source in find_sources(str(tmp_path / "data" / "test"))] == [[document]]
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "expected"),
+    [
+        (["It rained. We left.", "It ended. All slept."], {}, [["It rained.", "We left."], ["It ended.", "All slept."]]),
+        (["It rained.", "", "We left."], {}, [["It rained.", "We left."]]),
+        (["It rained.", "We left."], {"format": "text"}, [["It rained."], ["We left."]]),
+        (["It rained. We left."], {"format": "sentences"}, [["It rained. We left."]]),
+        (["It rained.\r\nWe left."], {"format": "sentences"}, [["It rained. We left."]]),
+        (["One, a\n\nTwo, b", "NA"], {"format": "text"}, [["One, a", "Two, b"], ["NA"]]),
+    ],
+)  # fmt: skip
+def test_rows_without_document_are_documents_if_they_are_running_text(tmp_path, texts, options, expected):
+    """Rows of one sentence are one document, as lines are; empty rows are left out; "NA" is text."""
+    path = tmp_path / "a.csv"
+    pd.DataFrame({"id": range(len(texts)), "sentence": texts}).to_csv(path, index=False)
+    assert read(Source(str(path)), **options) == expected
+
+
+def test_notes_report_the_columns_that_are_read(tmp_path):
+    """Tables that are read alike share a line; other files have none."""
+    texts = {"text": ["It rained. We left."], "doc": ["a"]}
+    paths = [write_table(tmp_path / name, texts) for name in ("a.csv", "b.csv")]
+    paths += [write_table(tmp_path / "c.csv", {"Sentence": ["It rained."]}), str(write(tmp_path / "d.txt"))]
+    assert corpus_notes(CorpusConfig(path=paths)) == [
+        f"{paths[0]} and 1 more: text = 'text', running text a row, a document each",
+        f"{paths[2]}: text = 'Sentence', one sentence a row, the table is one document",
+    ]
+    config = CorpusConfig(path=paths[0], document_field="doc")
+    assert corpus_notes(config) == [f"{paths[0]}: text = 'text', running text a row, a document for each 'doc'"]
+    assert corpus_notes(CorpusConfig()) == []
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv", "a.jsonl", "a.md"])
+def test_encodings_with_a_bom_and_crlf_give_the_same_sentences(tmp_path, name, encoding, newline):
+    """A BOM is no part of a name or a word, nor a carriage return of a line's last one."""
+    header = {"a.csv": ["text"], "a.tsv": ["id\ttext"]}.get(name, [])
+    sentences = [f"D\xe9j\xe0 vu \U0001f600 {number}." for number in range(30)]
+    lines = {
+        "a.tsv": [f"1\t{sentence}" for sentence in sentences],
+        "a.jsonl": [json.dumps({"text": " ".join(sentences)}, ensure_ascii=False)],
+        "a.md": [f"{sentence}{newline}" for sentence in sentences],
+    }.get(name, sentences)
+    bom = "" if encoding == "utf-8-sig" else "\ufeff"
+    (tmp_path / name).write_bytes((bom + newline.join([*header, *lines])).encode(encoding))
+    assert read(Source(str(tmp_path / name))) == [sentences]
+
+
+def test_markdown_and_html_are_read_as_text(tmp_path):
+    """Headings, paragraphs, items and quotations are paragraphs; markup, code and tables of data are left out."""
+    (tmp_path / "a.md").write_text(
+        "---\ntitle: no\n---\n# A *heading*\n\nIt rained, a\n[link](http://x) says. We ![no](no.png)`left`.\n\n- An item\n\n"
+        "> Said <b>he</b> &amp; she.\n\n```\nno = 1\n```\n\n| no | no |\n|---|---|\n| no | no |\n"
+    )
+    sentences = ["A heading", "It rained, a link says.", "We left.", "An item", "Said he & she."]
+    assert read(Source(str(tmp_path / "a.md"))) == [sentences]
+    (tmp_path / "b.HTM").write_text(
+        "<?xml version='1.0'?><html><head><title>no</title><style>no</style></head><body><nav>no</nav><h1>A <i>heading</i></h1>"
+        "<p>It rained, a\n<a href=x>link</a> says. We left.<p>An item<br><br>Said <!-- no -->he &amp; she.<pre>no</pre>"
+        "<table><tr><th>no<td>no</table><script>no</script>"
+    )
+    assert read(Source(str(tmp_path / "b.HTM"))) == [sentences]
+
+
+def test_folder_without_text_gives_its_markup_and_then_its_tables(tmp_path):
+    """Only one kind of files of a folder is read, so that a README or an index beside text is none."""
+    for name in (
+        "t/a.txt",
+        "t/README.md",
+        "t/index.csv",
+        "m/a.md",
+        "m/b.html",
+        "m/index.csv",
+        "c/a.csv",
+        "c/b.parquet",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x\n")
+    found = {folder: [Path(one.path).name for one in find_sources(str(tmp_path / folder))] for folder in "tmc"}
+    assert found == {"t": ["a.txt"], "m": ["a.md", "b.html"], "c": ["a.csv", "b.parquet"]}
+
+
+def test_keys_of_plain_text_and_json_are_those_of_version_0_1(tmp_path):
+    """Settings and kinds of files that came later are in the key only where they are used."""
+    sources = [Source("a.txt", etag="x"), Source("b.jsonl", etag="y")]
+    settings = {"format": "auto", "text_field": "text", "max_sentences": None}
+    assert describe_reading(sources, CorpusConfig()) == ([[False, "x"], [True, "y"]], settings)
+    assert describe_reading([], CorpusConfig(document_field="doc"))[1] == settings | {"document_field": "doc"}
+
+
+def test_value_of_ten_megabytes_is_text(tmp_path):
+    """A row may be longer than a block of plain text."""
+    path = tmp_path / "a.csv"
+    path.write_text("text\n" + "word " * 2_000_000 + "\n" + "A sentence .\n" * 9)
+    (document,) = read(Source(str(path)), format="sentences")
+    assert (len(document), len(document[0])) == (10, 9_999_999)
 
 
 # Sentences
@@ -457,13 +629,64 @@ def test_preparation_memory_is_bounded(tmp_path):
         ("a.jsonl", b'{"body": "a"}\n', "a.jsonl:1: must have 'text', 'sentences' or 'paragraphs'; given body"),
         ("a.jsonl", b'{"text": 3}\n', "a.jsonl:1: 'text' must be text; given 3"),
         ("a.jsonl", b'{"paragraphs": 3}\n', "a.jsonl:1: 'paragraphs' must be a list of texts; given 3"),
+        ("a.txt", "Text .\n".encode("utf-16")[:-1], "a.txt:1: must be UTF-16; given byte 0x0a"),
+        ("a.txt", "Text .\n".encode("utf-16-le"), "a.txt:1: must be plain text; given a NUL byte"),
+        ("a.csv", b"", "a.csv: must name its columns in the first line; given an empty file"),
+        ("a.csv", b"\n \n", "a.csv: must name its columns in the first line; given an empty file"),
+        ("a.csv", b"text\n", "a.csv: must hold sentences; given none"),
+        ("a.csv", b'id,text\n1,""\n2," "\n', "a.csv: must hold sentences; given none"),
+        ("a.csv", b"id,my review\n", "corpus.text_field: .*a.csv: must name the column of text; the columns are id, my review; add --column NAME$"),
+        ("a.csv", b"id,Body\n1,x\n", "must name the column of text; the columns are id, Body; add --column Body$"),
+        ("a.csv", b"id,text\n1,a\n2,b,c\n", "a.csv: row 2: must have 2 values, as the header; given 3; put values with ',' in double quotes"),
+        ("a.csv", b"text,id,text\na,b,c\n", "a.csv: columns must have different names; given 'text' twice; rename one"),
+        ("a.csv", b"id,text\n1,a\n2,caf\xe9\n", "a.csv:3: must be UTF-8; given byte 0xe9; convert it with iconv"),
+        ("a.csv", "text\nd\xe9j\xe0\n".encode() + "d\xe9j\xe0\n".encode("latin-1"), "a.csv:3: must be UTF-8; given byte 0xe9"),
+        ("a.csv", b"id,text\n1,a\0\n", "a.csv:2: must be plain text; given a NUL byte: is this a binary file"),
+        ("a.csv", b'id,text\n1,"' + b"long\n" * 8_000_000, "a.csv: a row must have less than 16 MiB; check its double quotes"),
+        ("a.csv.gz", gzip.compress(b"text\n" + b"A b .\n" * 99, mtime=0)[:-9], "a.csv.gz: truncated or not gzip"),
+        ("a.tsv", b"id\ttext\n1\ta\tb\n", "a.tsv: row 1: must have 2 values, as the header; given 3"),
+        ("a.parquet", b"PAR1 and no more", "a.parquet: not a Parquet file, or truncated"),
+        ("a.parquet", {"text": [1, 2]}, "a.parquet: row 1: 'text' must be text; given int"),
+        ("a.parquet", {"text": ["a", None]}, "a.parquet: row 2: 'text' must be text; given nothing"),
+        ("a.parquet", {"text": [["a"], ["b"]]}, "a.parquet: row 1: 'text' must be text; given list"),
+        ("a.parquet", {"id": [1]}, "must name the column of text; the columns are id; add --column id"),
+        ("a.md", b"# caf\xe9\n", "a.md:1: must be UTF-8; given byte 0xe9"),
+        ("a.md", b"```\nonly = code\n```\n", "a.md: must hold sentences; given none"),
+        ("a.html", b"<head><title>A title .</title></head>", "a.html: must hold sentences; given none"),
+        ("data/dataset_info.json", b"{}", "data: not a folder of datasets, or incomplete .*; save it again"),
+        ("data/dataset_dict.json", b"[]", "data/dataset_dict.json: must list the splits of a dataset; save it again"),
     ],
-)
+)  # fmt: skip
 def test_invalid_file_raises_one_clear_error(tmp_path, name, content, message):
     """Every error names the file, the line and the requirement."""
-    (tmp_path / name).write_bytes(content)
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    if isinstance(content, dict):
+        parquet.write_table(pa.table(content), path)
+    else:
+        path.write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
-        build(tmp_path / name, tmp_path)
+        build(path if path.parent == tmp_path else path.parent, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("a.csv", "body\na\n", {"text_field": "boddy"}, r"corpus.text_field: .*a.csv: must name a column; given 'boddy'; did you mean 'body'\?"),
+        ("a.csv", "text,doc\na,1\n", {"document_field": "docs"}, r"corpus.document_field: .*a.csv: must name a column; given 'docs'; did you mean 'doc'\?"),
+        ("a.csv", "text,doc\na,1\nb,2\nc,1\n", {"document_field": "doc"}, "a.csv: row 3: rows of one document must follow one another; '1' was before; sort the rows by 'doc'"),
+        ("a.csv", "text,doc\na,1\nb,\n", {"document_field": "doc"}, "a.csv: row 2: 'doc' must identify a document; given nothing"),
+        ("a.jsonl", '{"text": "a"}\n', {"document_field": "doc"}, "a.jsonl:1: 'doc' must identify a document; given nothing"),
+        ("a.jsonl", '{"text": "a", "doc": [1]}\n', {"document_field": "doc"}, "a.jsonl:1: 'doc' must be text or a number; given list"),
+        ("a.txt", "a\n", {"document_field": "doc"}, "corpus.document_field: .*a.txt: must be left out for a file without columns; given 'doc'"),
+    ],
+)  # fmt: skip
+def test_column_that_cannot_be_used_raises_one_clear_error(tmp_path, name, content, options, message):
+    """Every error names the setting or the row."""
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message) as caught:
+        build(tmp_path / name, tmp_path, **options)
     assert "\n" not in str(caught.value)
 
 
@@ -472,7 +695,7 @@ def test_invalid_file_raises_one_clear_error(tmp_path, name, content, message):
     [
         ("no/such.txt", "no/such.txt: no such file or folder"),
         ("no*.txt", r"no\*.txt: no file matches"),
-        (".", "contains no .txt, .text, .jsonl file"),
+        (".", "contains no .txt, .text, .jsonl, .md, .*, .parquet file"),
         ([], "must name at least one file; given an empty list"),
     ],
 )

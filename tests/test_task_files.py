@@ -277,7 +277,7 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "open quotes": ("x.csv", csv_of("text,label", *GOOD, '"open,a'), "", r"x.csv: "),
     "mixed encodings": ("x.csv", csv_of("text,label", *GOOD) + b"caf\xe9,a\n", "", r"x.csv:32: must be UTF-8; given byte 0xe9; convert it with iconv$"),
     "UTF-16 cut short": ("x.csv", "text,label\na,b".encode("utf-16")[:-1], "", r"must be UTF-16; given"),
-    "NUL characters": ("x.csv", b"text,label\na\0b,c\n", "", r"x.csv:2: must be plain text; given a NUL character"),
+    "NUL characters": ("x.csv", b"text,label\na\0b,c\n", "", r"x.csv:2: must be plain text; given a NUL byte"),
     "one name twice": ("x.csv", csv_of("text,text,label", "a,b,c"), "", r"columns must have different names; given 'text' twice; rename one$"),
     "not gzip": ("x.csv.gz", b"text,label\n", "", r"truncated or not gzip"),
     "not Parquet": ("x.parquet", b"PAR1 no", "", r"not a Parquet file, or truncated"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raysent.cli.console import ProgressLines, collect_overrides, messages, print_json, results
-from raysent.cli.options import JsonOption, SeedOption, opened_name
+from raysent.cli.options import ColumnOption, JsonOption, SeedOption, opened_name
 from raysent.errors import ArtifactError, ConfigError
 
 if TYPE_CHECKING:
@@ -28,11 +28,23 @@ def encode(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write, float32 [sentences, dim].")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write, float32 [sentences, dim]: .npy, .npz (vectors) or .parquet (text, vector).",
+        ),
     ],
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Text with one sentence per line.  [default: standard input]")
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Text with one sentence per line; .csv, .tsv, .jsonl, .parquet or a folder of datasets; .md or .html; "
+            "also in s3://.  [default: standard input]",
+        ),
     ] = None,
+    column: ColumnOption = None,
     batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Sentences per batch.")] = 512,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
     precision: Annotated[
@@ -48,13 +60,14 @@ def encode(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Encode sentences into a .npy file."""
+    """Encode sentences into a file of vectors."""
     from raysent import pipeline
 
     rows, columns = pipeline.encode_file(
         model,
         file,
         output=output,
+        column=column,
         batch_size=batch_size,
         normalize=normalize,
         precision=precision,

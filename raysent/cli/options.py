@@ -62,6 +62,10 @@ CorpusOption = Annotated[
         "--corpus", metavar="PATH", help="Text to train on: file, folder, glob, s3://, or 'docs', the embedded one."
     ),
 ]
+ColumnOption = Annotated[
+    str | None,
+    typer.Option("--column", metavar="NAME", help="Column of the text of a table.  [default: text, else sentence]"),
+]
 RunOption = Annotated[
     Path | None,
     typer.Option(

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raysent.cli.console import ProgressLines, messages, print_json, print_table, results
-from raysent.cli.options import JsonOption, ModelsArgument
+from raysent.cli.options import ColumnOption, JsonOption, ModelsArgument
 from raysent.errors import ConfigError
 
 if TYPE_CHECKING:
     from raysent.analysis import AnalogyScore, Comparison, Neighbour, RankingScore
+    from raysent.data.corpus import CorpusConfig
 
 search_app = typer.Typer()
 
@@ -29,6 +30,7 @@ def neighbours(
     query: Annotated[
         list[str] | None, typer.Option("--query", metavar="TEXT", help="A query sentence. Repeatable.")
     ] = None,
+    column: ColumnOption = None,
     queries: Annotated[
         Path | None, typer.Option("--queries", metavar="FILE", help="More queries, one per line.")
     ] = None,
@@ -56,7 +58,8 @@ def neighbours(
     if not asked:
         raise ConfigError("--query: must be given at least once, or --queries FILE; given neither")
     _check_corpus(corpus)
-    config = CorpusConfig(path=corpus, max_sentences=max_sentences)
+    config = CorpusConfig(path=corpus, max_sentences=max_sentences, text_field=column or "text")
+    _print_notes(config, is_quiet=as_json)
     with ProgressLines(is_quiet=as_json) as progress:
         found = find_neighbours(models, config, asked, k=k, includes_query=include_query, progress=progress)
     folder = next((Path(model) for model in models if Path(model).is_dir()), None)
@@ -80,6 +83,7 @@ def analogies(
         str | None,
         typer.Option("--pool", metavar="CORPUS", help="Text whose sentences are candidates too, beside those of FILE."),
     ] = None,
+    column: ColumnOption = None,
     all_four: Annotated[
         bool,
         typer.Option("--all-four", help="Ask for each of the four sentences, as the paper does.  [default: for D]"),
@@ -103,8 +107,12 @@ def analogies(
 
     questions = read_analogies(read_lines(file), name=str(file))
     members = expand(models)
+    config = None
+    if pool is not None:
+        config = CorpusConfig(path=pool, text_field=column or "text")
+        _print_notes(config, is_quiet=as_json)
     with ProgressLines(is_quiet=as_json) as progress:
-        sentences = None if pool is None else distinct_sentences(CorpusConfig(path=pool), progress=progress)
+        sentences = None if config is None else distinct_sentences(config, progress=progress)
         scores = [
             score_analogies(
                 member,
@@ -158,6 +166,14 @@ def rank(
         print_json({"results": [asdict(score) for score in scores]})
     else:
         _print_ranking(scores)
+
+
+def _print_notes(config: CorpusConfig, *, is_quiet: bool) -> None:
+    """Print which columns of tables are read."""
+    from raysent.data.corpus import corpus_notes
+
+    for note in [] if is_quiet else corpus_notes(config):
+        messages.print(note, style="dim", soft_wrap=True)
 
 
 def _check_corpus(corpus: str) -> None:

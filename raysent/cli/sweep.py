@@ -22,6 +22,7 @@ from raysent.cli.options import (
     AddressOption,
     BudgetOption,
     ClusterOption,
+    ColumnOption,
     ConcurrentOption,
     CorpusOption,
     DataOption,
@@ -67,6 +68,7 @@ DIFFERS = 1
 def sweep(
     space: SpaceArgument,
     corpus: CorpusOption = None,
+    column: ColumnOption = None,
     run: RunOption = None,
     trials: TrialsOption = None,
     concurrent: ConcurrentOption = None,
@@ -121,6 +123,7 @@ def sweep(
         "--retrain": ("evaluation.retrain", retrain),
         "--retrain-epochs": ("evaluation.retrain_epochs", retrain_epochs),
         "--corpus": ("corpus.path", corpus),
+        "--column": ("corpus.text_field", column),
     }
     given = console.collect_overrides(options, [*_metric_settings(metric, data), *(overrides or [])])
     if cluster is not None:
@@ -231,6 +234,7 @@ def train(
         ),
     ],
     corpus: CorpusOption = None,
+    column: ColumnOption = None,
     epochs: Annotated[
         float | None, typer.Option("--epochs", metavar="N", min=0, help="Passes over the text in this training.")
     ] = None,
@@ -265,7 +269,11 @@ def train(
     """
     from raysent import pipeline
 
-    options = {"--corpus": ("corpus.path", corpus), "--epochs": ("training.epochs", epochs)}
+    options = {
+        "--corpus": ("corpus.path", corpus),
+        "--column": ("corpus.text_field", column),
+        "--epochs": ("training.epochs", epochs),
+    }
     changes = console.collect_overrides(options, overrides or [])
     trial = pipeline.trial_of(space)
     given: dict[str, Any] = {

@@ -14,14 +14,12 @@ CRLF. The first line of CSV and TSV names the columns. Every value of CSV and TS
 
 from __future__ import annotations
 
-import codecs
-import gzip
-import io
+import contextlib
 import json
 import re
-import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +27,26 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv, ipc, parquet
 
+from raysent.data.text_files import Utf8Stream, decode, open_bytes, read_bytes, reading_errors
 from raysent.errors import DataError, did_you_mean
-from raysent.storage import address_of, is_remote, open_folder, s3_errors
+from raysent.storage import address_of, is_remote, open_folder
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
-_BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
-_DATASET_FILES = ("dataset_info.json", "dataset_dict.json")
-# pyarrow reads blocks of at most this many bytes.
-_MAX_BLOCK = (1 << 31) - 2
+# Usual names of a column of text, the most usual first.
+TEXT_COLUMNS = (
+    "text", "sentence", "content", "body", "review", "comment", "question", "utterance", "message", "document",
+)  # fmt: skip
+# The columns that are read without being named.
+_GUESSED = TEXT_COLUMNS[:2]
+_MAX_SHOWN = 20
+# What `datasets` writes into the folder of a dataset, and into a folder of several splits.
+DATASET_FILE, SPLITS_FILE = "dataset_info.json", "dataset_dict.json"
+# pyarrow reads blocks of this many bytes; a row may have as many.
+_BLOCK_BYTES = 1 << 24
+_HEADER_BYTES = 1 << 16
+_LINES_BYTES = 1 << 20
+_BATCH_ROWS = 1024
+_NO_HEADER = "{name}: must name its columns in the first line; given an empty file"
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,22 @@ def is_table(path: str | Path) -> bool:
 
 def is_dataset_folder(path: Path) -> bool:
     """Return whether `datasets` saved this folder."""
-    return any((path / name).is_file() for name in _DATASET_FILES)
+    return any((path / name).is_file() for name in (DATASET_FILE, SPLITS_FILE))
+
+
+def open_table(path: str | Path) -> TableBlocks:
+    """Open a CSV, TSV or Parquet file or the folder of one `datasets` dataset, on disk or in ``s3://``, for reading.
+
+    Raises:
+        DataError: If there is no such file, or its columns cannot be read.
+    """
+    name = str(path)
+    kind = Path(name.removesuffix(".gz")).suffix.lower()
+    if kind == ".parquet":
+        return _open_parquet(name)
+    if kind in (".csv", ".tsv"):
+        return _open_csv(name) if kind == ".csv" else _open_tsv(name)
+    return _open_dataset(name)
 
 
 def read_table(path: str | Path) -> Table:
@@ -115,82 +140,138 @@ def read_table(path: str | Path) -> Table:
     """
     name = str(path)
     kind = Path(name.removesuffix(".gz")).suffix.lower()
+    if kind == ".jsonl":
+        return _from_json_lines(name, decode(read_bytes(name), source=name))
     if kind not in TABLE_SUFFIXES:
         return _read_dataset(open_folder(path) if is_remote(name) else Path(name).expanduser())
-    data = _content(name)
-    if kind == ".parquet":
-        return _from_parquet(name, data)
-    text = decode(data, source=name)
-    if kind == ".jsonl":
-        return _from_json_lines(name, text)
-    return _from_csv(name, text) if kind == ".csv" else _from_tsv(name, text)
+    opened = open_table(name)
+    columns: dict[str, list[Any]] = {column: [] for column in opened.names}
+    for block in opened.blocks(opened.names):
+        for column, values in zip(opened.names, block, strict=True):
+            columns[column] += values
+    return Table(name, columns, {}, opened.class_names, first_line=0 if kind == ".parquet" else 2)
 
 
-def _content(name: str) -> bytes:
-    """Return a file's bytes, decompressed if it is gzipped."""
-    data = _bytes(name)
-    if not name.endswith(".gz"):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{name}: truncated or not gzip ({error}); fetch it again") from None
+@dataclass(frozen=True)
+class TableBlocks:
+    """A table whose rows are read in blocks, so that memory holds one of them.
+
+    Attributes:
+        source: The file or folder, for messages.
+        names: The columns.
+        read: Positions of columns -> blocks of their values [columns][rows]; every call reads the table again.
+        class_names: As of `Table`.
+    """
+
+    source: str
+    names: tuple[str, ...]
+    read: Callable[[Sequence[int]], Iterator[list[list[Any]]]] = field(repr=False)
+    class_names: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def blocks(self, names: Sequence[str]) -> Iterator[list[list[Any]]]:
+        """Yield the values of some columns, [columns][rows], in blocks of rows.
+
+        Raises:
+            DataError: If a row is malformed.
+        """
+        yield from self.read([self.names.index(name) for name in names])
 
 
-def _bytes(name: str) -> bytes:
-    """Return the bytes of a file, on disk or in a bucket."""
-    try:
-        if is_remote(name):
-            import smart_open  # noqa: PLC0415 - a third of a second that only a remote path needs
+def find_text_column(names: Sequence[str], *, wanted: str = TEXT_COLUMNS[0], where: str) -> str:
+    """Return the column of text: the wanted one; in place of ``text``, the default, also the only ``sentence``.
 
-            with s3_errors(name, kind=DataError), smart_open.open(name, "rb", compression="disable") as stream:
-                return bytes(stream.read())
-        return Path(name).expanduser().read_bytes()
-    except FileNotFoundError:
-        raise DataError(f"{name}: no such file") from None
-    except IsADirectoryError:
-        raise DataError(f"{name}: must be a file; given a folder") from None
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
-
-
-def decode(data: bytes, *, source: str) -> str:
-    """Return text as a file stores it: UTF-8, or UTF-16 with a BOM.
+    Args:
+        names: The columns.
+        wanted: The column to read.
+        where: Begins the message: the setting and the table.
 
     Raises:
-        DataError: If it is neither, or holds NUL characters.
+        DataError: If there is no such column; the message lists the columns and how to name one.
     """
-    encoding = next((name for bom, name in _BOMS.items() if data.startswith(bom)), "utf-8")
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        byte = f"0x{data[error.start]:02x}" if error.start < len(data) else "no more bytes"
-        raise DataError(f"{source}:{line}: must be {encoding.removesuffix('-sig').upper()}; given byte {byte}; "
-                        "convert it with iconv") from None  # fmt: skip
-    if (nul := text.find("\0")) >= 0:
-        line = text.count("\n", 0, nul) + 1
-        raise DataError(f"{source}:{line}: must be plain text; given a NUL character; is this a binary file?")
-    return text
+    if wanted in names:
+        return wanted
+    if wanted != TEXT_COLUMNS[0]:
+        raise DataError(f"{where}: must name a column; given '{wanted}'{did_you_mean(wanted, names)}")
+    usual = {name.lower(): name for name in reversed(names) if name.lower() in TEXT_COLUMNS}
+    guess = next((usual[name] for name in _GUESSED if name in usual), None)
+    if guess is not None:
+        return guess
+    likely = next((usual[name] for name in TEXT_COLUMNS if name in usual), names[0] if len(names) == 1 else "NAME")
+    shown = ", ".join([*names[:_MAX_SHOWN], *(["…"] if len(names) > _MAX_SHOWN else [])])
+    raise DataError(
+        f"{where}: must name the column of text; the columns are {shown}; add --column {shlex.quote(likely)}"
+    )
 
 
-def _from_csv(name: str, text: str) -> Table:
-    header = text.partition("\n")[0]
-    delimiter = max(",;\t", key=header.count)
-    return _parse(name, text, delimiter=delimiter)
+def _open_csv(name: str) -> TableBlocks:
+    with reading_errors(name), open_bytes(name) as stream:
+        first = Utf8Stream(stream, source=name).read(_HEADER_BYTES)
+    if not first.strip():
+        raise DataError(_NO_HEADER.format(name=name))
+    header = first.partition(b"\n")[0]
+    return _open_delimited(name, max(",;\t", key=header.decode("utf-8", errors="replace").count))
 
 
-def _from_tsv(name: str, text: str) -> Table:
-    """Read TSV without quotes if all lines then have equally many values; otherwise with quotes, as CSV."""
-    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-    if len({line.count("\t") for line in lines}) > 1:
-        return _parse(name, text, delimiter="\t")
-    rows = [line.split("\t") for line in lines if line]
-    if not rows:
-        raise DataError(f"{name}: must name its columns in the first line; given an empty file")
-    names = _checked_names(name, [_unquoted(value) for value in rows[0]])
-    columns = {column: [_unquoted(row[place]) for row in rows[1:]] for place, column in enumerate(names)}
-    return Table(name, columns, {}, {}, first_line=2)
+def _open_delimited(name: str, delimiter: str) -> TableBlocks:
+    """Open quoted text with a delimiter."""
+    with _csv_reader(name, delimiter) as reader:
+        written = list(reader.schema.names)
+
+    def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
+        chosen = [written[column] for column in columns]
+        with _csv_reader(name, delimiter, chosen) as reader:
+            for batch in reader:
+                yield [batch.column(place).to_pylist() for place in range(len(chosen))]
+
+    return TableBlocks(name, tuple(_checked_names(name, written)), read)
+
+
+@contextlib.contextmanager
+def _csv_reader(name: str, delimiter: str, columns: Sequence[str] = ()) -> Iterator[Any]:
+    """Open pyarrow's reader of some columns, as text; of all columns by default."""
+    block = csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False)
+    parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    types = dict.fromkeys(columns, pa.string())
+    conversion = csv.ConvertOptions(include_columns=list(columns), column_types=types, strings_can_be_null=False)
+    with reading_errors(name), open_bytes(name) as stream:
+        try:
+            file = pa.PythonFile(Utf8Stream(stream, source=name), mode="r")
+            yield csv.open_csv(file, block, parsing, conversion)
+        except pa.ArrowInvalid as error:
+            raise DataError(f"{name}: {_csv_problem(str(error), delimiter)}") from None
+
+
+def _open_tsv(name: str) -> TableBlocks:
+    """Open TSV without quotes if all lines have equally many values; otherwise with quotes, as CSV."""
+    if len({line.count("\t") for lines in _line_blocks(name) for line in lines}) > 1:
+        return _open_delimited(name, "\t")
+    header = next((line for lines in _line_blocks(name) for line in lines if line), "")
+    if not header:
+        raise DataError(_NO_HEADER.format(name=name))
+    names = _checked_names(name, [_unquoted(value) for value in header.split("\t")])
+
+    def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
+        is_header = True
+        for lines in _line_blocks(name):
+            rows = [line.split("\t") for line in lines if line]
+            if is_header and rows:
+                del rows[0]
+                is_header = False
+            yield [[_unquoted(row[column]) for row in rows] for column in columns]
+
+    return TableBlocks(name, tuple(names), read)
+
+
+def _line_blocks(name: str) -> Iterator[list[str]]:
+    """Yield the lines of a file in blocks of about a megabyte."""
+    with reading_errors(name), open_bytes(name) as stream:
+        text, rest = Utf8Stream(stream, source=name), b""
+        while data := text.read(_LINES_BYTES):
+            complete, end, rest = (rest + data).rpartition(b"\n")
+            if end:
+                yield [line.removesuffix("\r") for line in complete.decode("utf-8").split("\n")]
+        if rest:
+            yield [rest.decode("utf-8").removesuffix("\r")]
 
 
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
@@ -199,25 +280,6 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 def _unquoted(value: str) -> str:
     found = _QUOTED.fullmatch(value)
     return found[1].replace('""', '"') if found else value
-
-
-def _parse(name: str, text: str, *, delimiter: str) -> Table:
-    """Read quoted text with a delimiter."""
-    if not text.strip():
-        raise DataError(f"{name}: must name its columns in the first line; given an empty file")
-    data = text.encode()
-    # One block: a value may be longer than any smaller block.
-    block = csv.ReadOptions(block_size=min(len(data) + 1, _MAX_BLOCK), use_threads=False)
-    parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    try:
-        names = csv.open_csv(io.BytesIO(data), block, parsing).schema.names
-        types = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-        table = csv.read_csv(io.BytesIO(data), block, parsing, types)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{name}: {_csv_problem(str(error), delimiter)}") from None
-    names = _checked_names(name, list(table.column_names))
-    columns = {column: values.to_pylist() for column, values in zip(names, table.columns, strict=True)}
-    return Table(name, columns, {}, {}, first_line=2)
 
 
 _RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
@@ -231,6 +293,8 @@ def _csv_problem(error: str, delimiter: str) -> str:
             f"row {int(row) - 1}: must have {expected} values, as the header; given {given}; "
             f"put values with {delimiter!r} in double quotes"
         )
+    if "straddling" in error:
+        return f"a row must have less than {_BLOCK_BYTES >> 20} MiB; check its double quotes"
     return f"not valid CSV ({' '.join(error.split())[:120]}); check its double quotes"
 
 
@@ -258,12 +322,87 @@ def _from_json_lines(name: str, text: str) -> Table:
     return Table(name, {key: [row.get(key) for row in rows] for key in names}, {}, {}, first_line=1)
 
 
-def _from_parquet(name: str, data: bytes) -> Table:
+def _open_parquet(name: str) -> TableBlocks:
+    with _parquet_file(name) as file:
+        schema = file.schema_arrow
+
+    def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
+        chosen = [schema.names[column] for column in columns]
+        with _parquet_file(name) as file:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=chosen, use_threads=False):
+                yield [_values(batch.column(column), name) for column in chosen]
+
+    return TableBlocks(name, tuple(_checked_names(name, list(schema.names))), read, _class_names(schema))
+
+
+@contextlib.contextmanager
+def _parquet_file(name: str) -> Iterator[Any]:
+    with reading_errors(name), open_bytes(name) as stream:
+        try:
+            yield parquet.ParquetFile(stream)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(
+                f"{name}: not a Parquet file, or truncated ({' '.join(str(error).split())[:100]})"
+            ) from None
+
+
+def _values(column: Any, name: str) -> list[Any]:
+    """Return a column's values as Python's."""
     try:
-        table = parquet.read_table(pa.BufferReader(data))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{name}: not a Parquet file, or truncated ({' '.join(str(error).split())[:100]})") from None
-    return _from_arrow(name, {"": table})
+        return list(column.to_pylist())
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: text must be UTF-8; given byte 0x{error.object[error.start]:02x}") from None
+
+
+def _open_dataset(name: str) -> TableBlocks:
+    """Open the folder of one dataset, with a file for each of its shards."""
+    files = arrow_files(name)
+    with _arrow_reader(files[0], name) as reader:
+        schema = reader.schema
+
+    def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
+        for file in files:
+            with _arrow_reader(file, name) as reader:
+                if set(reader.schema.names) != set(schema.names):
+                    raise DataError(f"{name}: files must have the same columns; {Path(file).name} has others")
+                for batch in reader:
+                    yield [_values(batch.column(schema.names[column]), name) for column in columns]
+
+    return TableBlocks(name, tuple(_checked_names(name, list(schema.names))), read, _class_names(schema))
+
+
+def arrow_files(folder: str, *, name: str = "") -> list[str]:
+    """Return the files of rows of one `datasets` dataset, on disk or in ``s3://``, in order.
+
+    Args:
+        folder: The folder.
+        name: Its name in messages; by default the folder.
+
+    Raises:
+        DataError: If the folder is not one, or is incomplete.
+    """
+    place = folder.rstrip("/")
+    with _dataset_errors(name or place), open_bytes(f"{place}/state.json") as stream:
+        files = [f"{place}/{one['filename']}" for one in json.load(stream)["_data_files"]]
+    if not files:
+        raise DataError(f"{name or place}: must have rows; given none")
+    return files
+
+
+@contextlib.contextmanager
+def _dataset_errors(folder: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        # An ArrowInvalid is a ValueError.
+        reason = " ".join(str(error).split())[:100]
+        raise DataError(f"{folder}: not a folder of datasets, or incomplete ({reason}); save it again") from None
+
+
+@contextlib.contextmanager
+def _arrow_reader(file: str, folder: str) -> Iterator[Any]:
+    with _dataset_errors(folder), open_bytes(file) as stream:
+        yield ipc.open_stream(stream if is_remote(file) else pa.memory_map(file))
 
 
 def _read_dataset(folder: Path) -> Table:
@@ -274,23 +413,17 @@ def _read_dataset(folder: Path) -> Table:
     if not is_dataset_folder(folder):
         raise DataError(f"{name}: must be a {', '.join(TABLE_SUFFIXES)} file or a folder that datasets saved; "
                         "save it with save_to_disk or to_parquet")  # fmt: skip
-    if (folder / "dataset_dict.json").is_file():
-        splits = json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
-        return _from_arrow(name, {split: _arrow_files(folder / split) for split in splits})
-    return _from_arrow(name, {"": _arrow_files(folder)})
+    if (folder / SPLITS_FILE).is_file():
+        splits = json.loads((folder / SPLITS_FILE).read_text(encoding="utf-8"))["splits"]
+        return _from_arrow(name, {split: _arrow_table(folder / split) for split in splits})
+    return _from_arrow(name, {"": _arrow_table(folder)})
 
 
-def _arrow_files(folder: Path) -> pa.Table:
-    try:
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        return pa.concat_tables(
-            [ipc.open_stream(pa.memory_map(str(folder / one["filename"]))).read_all() for one in state["_data_files"]]
-        )
-    except (OSError, KeyError, ValueError, pa.ArrowInvalid) as error:
-        reason = " ".join(str(error).split())[:100]
-        raise DataError(
-            f"{address_of(folder)}: not a folder of datasets, or incomplete ({reason}); save it again"
-        ) from None
+def _arrow_table(folder: Path) -> pa.Table:
+    name = address_of(folder)
+    files = arrow_files(str(folder), name=name)
+    with _dataset_errors(name):
+        return pa.concat_tables([ipc.open_stream(pa.memory_map(file)).read_all() for file in files])
 
 
 def _from_arrow(name: str, tables: Mapping[str, pa.Table]) -> Table:

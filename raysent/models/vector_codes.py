@@ -6,7 +6,7 @@ code is a folder of `code.json` and `code.safetensors`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from raysent.config import UPGRADE, StrictModel
-from raysent.errors import ArtifactError, DataError
+from raysent.errors import ArtifactError, ConfigError, DataError
 from raysent.kernels.hamming import UInt8, pack_bits
 from raysent.models.codes import AnyCode, Code, build_code
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.objectives.reconstruction import Config as Reconstruction
-from raysent.storage import load_tensors, read_json, save_tensors, write_json
+from raysent.storage import atomic_write, load_tensors, read_json, save_tensors, storage_errors, write_json
 from raysent.storage.layout import CODE_FILE
 
 TENSORS_FILE = "code.safetensors"
@@ -247,6 +247,44 @@ def _check(vectors: np.ndarray, *, dim: int | None = None) -> None:
     for start in range(0, len(vectors), CHUNK):
         if not np.isfinite(vectors[start : start + CHUNK]).all():
             raise DataError(f"vectors: must be finite; given NaN or infinity between rows {start} and {start + CHUNK}")
+
+
+VECTOR_SUFFIXES = (".npy", ".npz", ".parquet")
+
+
+def check_vector_file(path: Path) -> None:
+    """Check that the name of a file to write ends in one of `VECTOR_SUFFIXES`; without an end it is a ``.npy`` file.
+
+    Raises:
+        ConfigError: If it ends otherwise.
+    """
+    if path.suffix and path.suffix.lower() not in VECTOR_SUFFIXES:
+        raise ConfigError(f"{path}: must end in {', '.join(VECTOR_SUFFIXES)}; given {path.suffix}")
+
+
+def write_vectors(path: Path, vectors: np.ndarray, texts: Sequence[str]) -> None:
+    """Write vectors in the form that the file's name ends in.
+
+    Args:
+        path: ``.npz``: the array ``vectors``. ``.parquet``: the columns ``text``, and ``vector``, a list of fixed size.
+            Any other: the array as a ``.npy`` file.
+        vectors: [rows, dim].
+        texts: The text of each vector [rows].
+
+    Raises:
+        ArtifactError: If the file cannot be written.
+    """
+    with storage_errors(path), atomic_write(path) as temporary, temporary.open("wb") as stream:
+        if path.suffix.lower() == ".npz":
+            np.savez(stream, vectors=vectors)
+        elif path.suffix.lower() == ".parquet":
+            import pyarrow as pa  # noqa: PLC0415 - only this form needs it
+            from pyarrow import parquet  # noqa: PLC0415
+
+            values = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+            parquet.write_table(pa.table({"text": pa.array(texts, pa.string()), "vector": values}), stream)
+        else:
+            np.save(stream, vectors)
 
 
 def read_vectors(path: Path) -> np.ndarray:

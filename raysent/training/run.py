@@ -30,7 +30,7 @@ from raysent.storage import content_key, open_folder, read_json, write_json
 from raysent.storage.layout import RUN_FILE
 from raysent.training.validation import ValidationConfig, metrics_of
 
-_ADDED = ("optimizer", "epoch_decay", "drop_decay")
+_ADDED = {"training": ("optimizer", "epoch_decay", "drop_decay"), "corpus": ("document_field",)}
 _PACKAGES = ("raysent", "torch", "numpy", "ray", "optuna")
 
 
@@ -170,9 +170,10 @@ class RunConfig(StrictModel):
         """16 hexadecimal digits that identify the configuration, whatever the folder of the corpus' cache is."""
         values = self.model_dump(mode="json", exclude={"corpus": {"cache_dir"}})
         # Settings that version 0.1 does not have leave the key as it was, unless they are used.
-        for name in _ADDED:
-            if values["training"][name] == TrainingConfig.model_fields[name].default:
-                del values["training"][name]
+        for part, names in _ADDED.items():
+            for name in names:
+                if values[part][name] == type(getattr(self, part)).model_fields[name].default:
+                    del values[part][name]
         return content_key(configuration.original_names(self, values))
 
 

@@ -4,7 +4,8 @@
 and returns a `Corpus` in the cache, which is built once, in bounded memory, and shared by all processes of the machine.
 
 sources.py       configuration; paths -> files -> blocks of lines
-documents.py     lines -> documents -> sentences
+rows.py          tables -> rows of text and their documents
+documents.py     lines and rows -> documents -> sentences
 text_store.py    sentences -> ids of all distinct words
 preparation.py   splits, and ids of a vocabulary
 store.py         the prepared corpus
@@ -16,7 +17,7 @@ cache.py         folders of the cache
 
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.data.corpus.embedded import DocsDocument, docs_documents
-from raysent.data.corpus.preparation import prepare
+from raysent.data.corpus.preparation import corpus_notes, prepare
 from raysent.data.corpus.sources import CorpusConfig
 from raysent.data.corpus.store import Corpus, CorpusSplit, Progress
 from raysent.data.corpus.word_vectors import corpus_word_vectors
@@ -29,6 +30,7 @@ __all__ = [
     "DocsDocument",
     "Progress",
     "cache_folder",
+    "corpus_notes",
     "corpus_word_vectors",
     "distinct_sentences",
     "docs_documents",

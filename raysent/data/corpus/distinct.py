@@ -19,7 +19,7 @@ import numpy as np
 
 from raysent import storage
 from raysent.data.corpus.cache import build_once
-from raysent.data.corpus.documents import SPLITTING_VERSION, Passage, map_passages, read_passage
+from raysent.data.corpus.documents import SPLITTING_VERSION, Passage, describe_reading, map_passages, read_passage
 from raysent.data.corpus.embedded import docs_source
 from raysent.data.corpus.sources import CorpusConfig, find_sources
 from raysent.data.corpus.store import Progress
@@ -80,9 +80,7 @@ def distinct_sentences(config: CorpusConfig, *, progress: Progress | None = None
     """
     cache = cache_folder(config.cache_dir)
     sources = [docs_source(cache, progress)] if config.path == "docs" else find_sources(config.path)
-    contents = [[source.is_json, source.fingerprint()] for source in sources]
-    reading = config.model_dump(include={"format", "text_field", "max_sentences"})
-    key = storage.content_key(_FORMAT_VERSION, SPLITTING_VERSION, contents, reading)
+    key = storage.content_key(_FORMAT_VERSION, SPLITTING_VERSION, *describe_reading(sources, config))
 
     def build(folder: Path) -> dict[str, Any]:
         with closing(map_passages(_read, sources, config)) as blocks:

@@ -10,6 +10,9 @@ The format `auto` is decided by the first 1,000 non-blank lines of a plain file:
    length of the long ones, and most do not end in closing punctuation;
 2. one paragraph per line (``text``): a line has more than 1.2 sentences on average;
 3. one sentence per line (``sentences``): everything else.
+
+The rows of a table are running text, each row or each identified document a document of its own, or one sentence each
+by the same rule as lines. Markdown and HTML are running text, one document per file.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import sentencex
 
+from raysent.data.corpus.rows import DocumentOrder, TableRows
 from raysent.data.corpus.sources import CorpusConfig, Source
+from raysent.data.markup import MARKUP_VERSION, html_paragraphs, markdown_paragraphs
 from raysent.errors import DataError
 from raysent.parallel import map_in_processes, num_processes_for
 from raysent.reading import parse_json
@@ -98,6 +103,7 @@ def _belongs(before: str, piece: str) -> bool:
 Layout = Literal["sentences", "paragraphs", "wrapped"]
 
 _NUM_SAMPLE_LINES = 1_000
+_MAX_SAMPLE_CHARACTERS = 10_000
 _CLOSED = re.compile(r"[.!?:;][\"'”’)\]]*$|''$")
 # A paragraph of wrapped lines is split after this many lines without a blank line, so that memory stays bounded.
 _MAX_PARAGRAPH_LINES = 10_000
@@ -109,6 +115,8 @@ _MAX_SHOWN = 40
 _GROUP_CHARACTERS = 1 << 19
 # This many groups are read in one or two seconds, less than the start of other processes takes.
 _NUM_FIRST_GROUPS = 8
+# Rows of one document are sent in passages of at least this many characters.
+_PASSAGE_CHARACTERS = 1 << 18
 # Memory of a process: libraries, the distinct words of a large text, and a few passages.
 _PROCESS_BYTES = 600 << 20
 
@@ -118,7 +126,7 @@ class Passage(NamedTuple):
 
     Attributes:
         kind: How to read it: a key of `_READERS`.
-        text: One sentence, one paragraph or one JSON object per line.
+        text: One sentence, one paragraph or one JSON object per line; or a file of Markdown or HTML.
         ends_document: Whether the file ends with it.
         where: The file and the number of the first line, for error messages.
         text_field: Field of a JSON object that contains running text.
@@ -138,24 +146,38 @@ class Piece(NamedTuple):
     ends_document: bool
 
 
-def passages(source: Source, *, format: str, text_field: str) -> Iterator[Passage]:
+def passages(source: Source, *, format: str, text_field: str, document_field: str | None = None) -> Iterator[Passage]:
     """Yield a file in passages of about a megabyte; this is fast and must be done in order.
 
     Args:
         source: The file.
-        format: ``auto``, ``sentences`` or ``text``; ignored for a ``.jsonl`` file.
-        text_field: Field of a JSON object that contains running text.
+        format: ``auto``, ``sentences`` or ``text``; ignored for ``.jsonl``, Markdown and HTML.
+        text_field: Field of a JSON object, or column of a table, that contains the text.
+        document_field: Field or column that identifies documents.
 
     Raises:
         DataError: If the file cannot be read.
     """
+    if source.kind == "table":
+        yield from _row_passages(TableRows(source, text_field, document_field), format)
+    elif source.kind == "json":
+        yield from _json_passages(source, text_field, document_field)
+    elif document_field is not None:
+        raise DataError(
+            f"corpus.document_field: {source.path}: must be left out for a file without columns; "
+            f"given '{document_field}'"
+        )
+    elif source.kind == "text":
+        yield from _line_passages(source, format)
+    else:
+        # Only a whole file has its structure.
+        text = "\n".join(chain.from_iterable(source.blocks()))
+        yield Passage(source.kind, text, ends_document=True)
+
+
+def _line_passages(source: Source, format: str) -> Iterator[Passage]:
+    """Yield the passages of a plain file."""
     blocks = source.blocks()
-    if source.is_json:
-        number = 1
-        for lines in blocks:
-            yield Passage("json", "\n".join(lines), False, (source.path, number), text_field)
-            number += len(lines)
-        return
     first = next(blocks, [])
     layout = _layout(first, format)
     blocks = chain([first], blocks)
@@ -164,6 +186,98 @@ def passages(source: Source, *, format: str, text_field: str) -> Iterator[Passag
         yield Passage("sentences", "", ends_document=True)
     else:
         yield from _text_passages(blocks, wrapped=layout == "wrapped")
+
+
+def _json_passages(source: Source, text_field: str, document_field: str | None) -> Iterator[Passage]:
+    """Yield JSON lines, of one document each or of documents that a field identifies."""
+    number = 1
+    if document_field is None:
+        for lines in source.blocks():
+            yield Passage("json", "\n".join(lines), False, (source.path, number), text_field)
+            number += len(lines)
+        return
+    documents, unfinished, first = DocumentOrder(document_field), list[str](), 1
+    for number, line in enumerate(chain.from_iterable(source.blocks()), start=1):
+        if line.strip():
+            value = _parse_object(f"{source.path}:{number}", line)
+            if documents.begins(value.get(document_field), lambda row: f"{source.path}:{row}", number):
+                yield Passage("json_document", "\n".join(unfinished), True, (source.path, first), text_field)
+                unfinished, first = [], number
+        unfinished.append(line)
+    yield Passage("json_document", "\n".join(unfinished), True, (source.path, first), text_field)
+
+
+def _row_passages(rows: TableRows, format: str) -> Iterator[Passage]:
+    """Yield the rows of a table; without a column of documents, each row of running text is one."""
+    is_running = _is_running_text(rows, format)
+    kind, separator = ("paragraphs", PARAGRAPH_BREAK) if is_running else ("sentences", "\n")
+    is_document_each = is_running and rows.document_field is None
+    lines: list[str] = []
+    num_characters = 0
+    for row in chain.from_iterable(rows.blocks()):
+        begins_document = row.begins_document or is_document_each
+        if begins_document or num_characters >= _PASSAGE_CHARACTERS:
+            yield Passage(kind, separator.join(lines), ends_document=begins_document)
+            lines, num_characters = [], 0
+        lines += _paragraphs(row.text) if is_running else filter(None, [_one_line(row.text)])
+        num_characters += len(row.text)
+    yield Passage(kind, separator.join(lines), ends_document=True)
+
+
+def _is_running_text(rows: TableRows, format: str) -> bool:
+    """Return whether the rows of a table are running text rather than one sentence each."""
+    if format != "auto":
+        return format == "text"
+    texts = [row.text for row in next(rows.blocks(), []) if row.text.strip()][:_NUM_SAMPLE_LINES]
+    return _has_running_text([_paragraphs(text[:_MAX_SAMPLE_CHARACTERS]) for text in texts])
+
+
+def table_notes(sources: Sequence[Source], config: CorpusConfig) -> list[str]:
+    """Return how the tables of a corpus are read, one line for all that are read alike.
+
+    Raises:
+        DataError: If a table cannot be read.
+    """
+    paths: dict[str, list[str]] = {}
+    for source in sources:
+        if source.kind == "table":
+            rows = TableRows(source, config.text_field, config.document_field)
+            is_running = _is_running_text(rows, config.format)
+            unit = "running text" if is_running else "one sentence"
+            if rows.document_field is not None:
+                documents = f"a document for each '{rows.document_field}'"
+            else:
+                documents = "a document each" if is_running else "the table is one document"
+            note = f"text = '{rows.columns[0]}', {unit} a row, {documents}"
+            paths.setdefault(note, []).append(source.path)
+    return [
+        f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}: {note}" for note, found in paths.items()
+    ]
+
+
+def describe_reading(sources: Sequence[Source], config: CorpusConfig) -> tuple[list[Any], dict[str, Any]]:
+    """Return what the sentences of a corpus depend on, beside `SPLITTING_VERSION`, as plain values for a cache key.
+
+    Returns:
+        The content of each file and how its kind is read, independent of the paths; and the settings.
+
+    Raises:
+        DataError: If a file cannot be read.
+    """
+    settings = config.model_dump(include={"format", "text_field", "max_sentences"})
+    if config.document_field is not None:
+        settings["document_field"] = config.document_field
+    return [_describe_file(source, config) for source in sources], settings
+
+
+def _describe_file(source: Source, config: CorpusConfig) -> list[Any]:
+    if source.kind == "table":
+        rows = TableRows(source, config.text_field, config.document_field)
+        return ["table", source.suffix, *rows.columns, source.fingerprint()]
+    if source.kind in ("markdown", "html"):
+        return [source.kind, MARKUP_VERSION, source.fingerprint()]
+    # The keys of version 0.1, which knows no other files.
+    return [source.kind == "json", source.fingerprint()]
 
 
 def read_passage(passage: Passage) -> Iterator[Piece]:
@@ -186,7 +300,7 @@ def map_passages(
     Raises:
         DataError: If the text cannot be read.
     """
-    reading = {"format": config.format, "text_field": config.text_field}
+    reading = config.model_dump(include={"format", "text_field", "document_field"})
     groups = _grouped(passage for source in sources for passage in passages(source, **reading))
     if config.num_processes is None:
         yield from map(function, islice(groups, _NUM_FIRST_GROUPS))
@@ -224,8 +338,13 @@ def _layout(first: list[str], format: str) -> Layout:
         return "wrapped"
     if format == "text":
         return "paragraphs"
-    num_sentences = len(split_sentences(PARAGRAPH_BREAK.join(lines)))
-    return "paragraphs" if num_sentences > 1.2 * len(lines) else "sentences"
+    return "paragraphs" if _has_running_text([[line] for line in lines]) else "sentences"
+
+
+def _has_running_text(samples: list[list[str]]) -> bool:
+    """Return whether lines or rows, each in paragraphs, have more than 1.2 sentences on average."""
+    num_sentences = len(split_sentences(PARAGRAPH_BREAK.join(chain.from_iterable(samples))))
+    return num_sentences > 1.2 * len(samples)
 
 
 def _is_wrapped(lines: list[str]) -> bool:
@@ -276,31 +395,44 @@ def _read_sentence_lines(passage: Passage) -> Iterator[Piece]:
     yield Piece(lines[start:], passage.ends_document)
 
 
+def _read_markup(passage: Passage) -> Iterator[Piece]:
+    """Yield the sentences of a file of Markdown or HTML."""
+    read = markdown_paragraphs if passage.kind == "markdown" else html_paragraphs
+    yield Piece(split_sentences(PARAGRAPH_BREAK.join(read(passage.text))), passage.ends_document)
+
+
 def _read_json_lines(passage: Passage) -> Iterator[Piece]:
-    """Yield one document per line of JSON."""
+    """Yield the text of each line of JSON: a document, or part of the passage's."""
     path, first = passage.where
     for number, line in enumerate(passage.text.split("\n"), start=first):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        try:
-            value = parse_json(line)
-        except ValueError as error:
-            raise DataError(f"{where}: must be one JSON object per line; {error}") from None
-        yield Piece(_json_sentences(where, value, passage.text_field), ends_document=True)
+        if line.strip():
+            where = f"{path}:{number}"
+            sentences = _json_sentences(where, _parse_object(where, line), passage.text_field)
+            yield Piece(sentences, ends_document=passage.kind == "json")
+    if passage.ends_document:
+        yield Piece([], ends_document=True)
 
 
-def _json_sentences(where: str, value: Any, text_field: str) -> list[str]:
+def _parse_object(where: str, line: str) -> dict[str, Any]:
+    """Return the JSON object of a line."""
+    try:
+        value = parse_json(line)
+    except ValueError as error:
+        raise DataError(f"{where}: must be one JSON object per line; {error}") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: must be a JSON object; given {type(value).__name__}")
+    return value
+
+
+def _json_sentences(where: str, value: dict[str, Any], text_field: str) -> list[str]:
     """Return the sentences of one JSON object."""
     readers: dict[str, Callable[[Any], list[str]]] = {
-        text_field: lambda text: split_sentences(PARAGRAPH_BREAK.join(filter(None, map(str.strip, text.split("\n"))))),
+        text_field: lambda text: split_sentences(PARAGRAPH_BREAK.join(_paragraphs(text))),
         "sentences": lambda sentences: [_one_line(sentence) for sentence in _list(sentences)],
         "paragraphs": lambda paragraphs: [
             s for paragraph in _list(paragraphs) for s in _paragraph_sentences(paragraph)
         ],
     }
-    if not isinstance(value, dict):
-        raise DataError(f"{where}: must be a JSON object; given {type(value).__name__}")
     name = next((name for name in readers if name in value), None)
     if name is None:
         given = ", ".join(map(str, value)) or "nothing"
@@ -336,12 +468,20 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
+def _paragraphs(text: str) -> list[str]:
+    """Return the lines of a value, each a paragraph."""
+    return [line for line in map(str.strip, text.split("\n")) if line]
+
+
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
 _READERS: dict[str, Callable[[Passage], Iterator[Piece]]] = {
+    "html": _read_markup,
     "json": _read_json_lines,
+    "json_document": _read_json_lines,
+    "markdown": _read_markup,
     "paragraphs": _read_paragraphs,
     "sentences": _read_sentence_lines,
 }

@@ -16,7 +16,7 @@ import numpy as np
 
 from raysent import storage
 from raysent.data.corpus.cache import build_once
-from raysent.data.corpus.documents import SPLITTING_VERSION, map_passages
+from raysent.data.corpus.documents import SPLITTING_VERSION, describe_reading, map_passages, table_notes
 from raysent.data.corpus.embedded import docs_source
 from raysent.data.corpus.sources import CorpusConfig, Source, find_sources
 from raysent.data.corpus.store import Corpus, Progress
@@ -83,12 +83,19 @@ def prepare(
     return Corpus(build_once(cache, f"corpora/{key}", build_corpus))
 
 
+def corpus_notes(config: CorpusConfig) -> list[str]:
+    """Return which columns of a corpus' tables are read, and how their rows become documents, for the user to see.
+
+    Raises:
+        DataError: If a table cannot be read.
+    """
+    return [] if config.path == "docs" else table_notes(find_sources(config.path), config)
+
+
 def _text_key(sources: list[Source], config: CorpusConfig) -> str:
     """Return the hash of the sentences: of the files' content, independent of their paths, and of how to read them."""
-    reading = config.model_dump(include={"format", "text_field", "max_sentences"})
     versions = [FORMAT_VERSION, SPLITTING_VERSION, TOKENIZER_VERSION]
-    contents = [[source.is_json, source.fingerprint()] for source in sources]
-    return storage.content_key(versions, contents, reading)
+    return storage.content_key(versions, *describe_reading(sources, config))
 
 
 def _build_text(folder: Path, sources: list[Source], config: CorpusConfig, progress: Progress | None) -> dict[str, Any]:

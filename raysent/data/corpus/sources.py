@@ -5,37 +5,49 @@ Memory holds one block of a file at a time. Every error in a file is one line wi
 
 from __future__ import annotations
 
-import contextlib
 import glob
-import gzip
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import Literal
 
 from pydantic import Field
 
 from raysent import storage
 from raysent.config import StrictModel
-from raysent.data.text_files import reading_errors
+from raysent.data.tables import DATASET_FILE, SPLITS_FILE, arrow_files, is_dataset_folder
+from raysent.data.text_files import check_utf8, open_bytes, read_bytes, reading_errors, utf8_blocks
 from raysent.errors import DataError
 
-# Suffixes of the files that a folder contributes; a file that is named or matched by a glob may have any suffix.
-SUFFIXES = (".txt", ".text", ".jsonl")
-_BLOCK_BYTES = 1 << 20
+# Suffixes of the files that a folder contributes: those of the first group that it has any of. A file that is named or
+# matched by a glob may have any suffix.
+_TEXT = (".txt", ".text", ".jsonl")
+_MARKDOWN = (".md", ".markdown")
+_HTML = (".html", ".htm", ".xhtml")
+_TABLES = (".csv", ".tsv", ".parquet")
+SUFFIXES = (_TEXT, (*_MARKDOWN, *_HTML), _TABLES)
 _S3 = "s3://"
+
+SourceKind = Literal["text", "json", "markdown", "html", "table"]
 
 
 class CorpusConfig(StrictModel):
     """Which text to train on and how to read it.
 
     Attributes:
-        path: ``docs`` for the embedded corpus; else files, folders, globs, ``.gz``, ``.jsonl(.gz)`` or ``s3://``.
+        path: ``docs`` for the embedded corpus; else files, folders, globs or ``s3://``: plain text, ``.jsonl``,
+            ``.md``, ``.html``, ``.csv``, ``.tsv`` and ``.parquet``, also with ``.gz``, and folders that `datasets`
+            saved.
         format: ``sentences``: one sentence per line, blank lines between documents. ``text``: running text or one
-            paragraph per line, one document per file. ``auto`` decides for each file by its first lines.
-        text_field: Field of a ``.jsonl`` object that contains running text; the fields ``sentences`` and
-            ``paragraphs`` are read as well.
+            paragraph per line, one document per file. ``auto`` decides for each file by its first lines. The same
+            holds for the rows of a table; without `document_field`, each row of running text is a document.
+        text_field: Field of a ``.jsonl`` object or column of a table that contains the text. Without a column
+            ``text``, a column ``sentence`` is read. The fields ``sentences`` and ``paragraphs`` of ``.jsonl`` are read
+            as well.
+        document_field: Column of a table, or field of a ``.jsonl`` object, that identifies a row's document. The rows
+            of a document must follow one another.
         across_documents: Whether windows may cross the boundary between two documents.
         max_sentences: Maximum number of sentences to read.
         validation_fraction: Fraction of the sentences to hold out, in whole documents.
@@ -49,6 +61,7 @@ class CorpusConfig(StrictModel):
     path: str | list[str] = "docs"
     format: Literal["auto", "sentences", "text"] = "auto"
     text_field: str = "text"
+    document_field: str | None = Field(default=None, min_length=1)
     across_documents: bool = False
     max_sentences: int | None = Field(default=None, ge=4)
     validation_fraction: float = Field(default=0.05, gt=0, le=0.5)
@@ -60,36 +73,45 @@ class CorpusConfig(StrictModel):
 
 @dataclass(frozen=True)
 class Source:
-    """One file of text.
+    """One file of text, or the folder of one dataset.
 
     Attributes:
         path: Local path or ``s3://`` address.
         etag: ETag and size of a remote file, which identify its content; empty for a local file.
+        is_dataset: Whether it is a folder that `datasets` saved.
     """
 
     path: str
     etag: str = ""
+    is_dataset: bool = False
 
     @property
-    def is_json(self) -> bool:
-        """Whether each line is a JSON object."""
-        return self.path.removesuffix(".gz").endswith(".jsonl")
+    def kind(self) -> SourceKind:
+        """How the file is read, by the end of its name."""
+        name = self.path.removesuffix(".gz")
+        if name.endswith(".jsonl"):
+            return "json"
+        if self.is_dataset or name.lower().endswith(_TABLES):
+            return "table"
+        if name.lower().endswith(_MARKDOWN):
+            return "markdown"
+        return "html" if name.lower().endswith(_HTML) else "text"
+
+    @property
+    def suffix(self) -> str:
+        """The end of the name, lower case, that decides how a table is read; empty for a dataset."""
+        return "" if self.is_dataset else Path(self.path.removesuffix(".gz")).suffix.lower()
 
     def fingerprint(self) -> str:
         """Return an identifier of the content, independent of the path."""
         if self.etag:
             return self.etag
-        with reading_errors(self.path), Path(self.path).open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-
-    @contextlib.contextmanager
-    def open(self) -> Iterator[IO[bytes]]:
-        """Open the file for reading, decompressed if it is gzipped."""
-        with contextlib.ExitStack() as stack:
-            raw = stack.enter_context(_open_raw(self.path))
-            if self.path.endswith(".gz"):
-                raw = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=raw)))
-            yield raw
+        files = arrow_files(self.path) if self.is_dataset else [self.path]
+        digests = []
+        for file in files:
+            with reading_errors(file), Path(file).open("rb") as stream:
+                digests.append(hashlib.file_digest(stream, "sha256").hexdigest())
+        return digests[0] if not self.is_dataset else storage.content_key(digests)
 
     def blocks(self) -> Iterator[list[str]]:
         """Yield the lines in blocks of about a megabyte, without line breaks; only a line feed ends a line.
@@ -99,11 +121,12 @@ class Source:
         Raises:
             DataError: If the file cannot be read, is not UTF-8 or holds NUL bytes.
         """
+        is_split = self.kind != "json"
         number, rest = 1, b""
-        with reading_errors(self.path), self.open() as stream:
-            while data := stream.read(_BLOCK_BYTES):
-                data = rest + data
-                cut = data.rfind(b"\n") + 1 or (0 if self.is_json else data.rfind(b" ") + 1)
+        with reading_errors(self.path), open_bytes(self.path) as stream:
+            for data in utf8_blocks(stream, source=self.path):
+                data = rest + data  # noqa: PLW2901
+                cut = data.rfind(b"\n") + 1 or (data.rfind(b" ") + 1 if is_split else 0)
                 complete, rest = data[:cut], data[cut:]
                 if complete:
                     yield self._lines(complete, number)
@@ -115,32 +138,10 @@ class Source:
         """Return the decoded lines of a block whose first line is line `number` of the file."""
         if number == 1:
             data = data.removeprefix(b"\xef\xbb\xbf")
-        if (nul := data.find(b"\0")) >= 0:
-            line = number + data.count(b"\n", 0, nul)
-            raise DataError(f"{self.path}:{line}: must be plain text; given a NUL byte: is this a binary file?")
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            line = number + data.count(b"\n", 0, error.start)
-            byte = f"0x{data[error.start]:02x}"
-            raise DataError(f"{self.path}:{line}: must be UTF-8; given byte {byte}; convert it with iconv") from None
-        lines = text.split("\n")
+        lines = check_utf8(data, source=self.path, line=number).split("\n")
         if lines[-1] == "":
             lines.pop()
         return [line.removesuffix("\r") for line in lines]
-
-
-@contextlib.contextmanager
-def _open_raw(path: str) -> Iterator[IO[bytes]]:
-    """Open a local or remote file without decompression."""
-    if path.startswith(_S3):
-        import smart_open  # noqa: PLC0415 - a third of a second that only a remote path needs
-
-        with storage.s3_errors(path), smart_open.open(path, "rb", compression="disable") as stream:
-            yield stream
-    else:
-        with Path(path).open("rb") as stream:
-            yield stream
 
 
 def find_sources(path: str | list[str]) -> list[Source]:
@@ -163,7 +164,7 @@ def _find(path: str) -> list[Source]:
         return _find_remote(path)
     local = Path(path).expanduser()
     if local.is_dir():
-        return _find_in_folder(local)
+        return _find_datasets(local) if is_dataset_folder(local) else _find_in_folder(local)
     if local.is_file():
         return [Source(str(local))]
     if local.exists():
@@ -190,27 +191,68 @@ def _nearest(path: Path) -> str:
     return f"; {existing} exists" if existing and existing not in (Path(), path.parent) else ""
 
 
+def _find_datasets(folder: Path) -> list[Source]:
+    """Return the dataset in a folder, or one for each of its splits."""
+    if not (folder / SPLITS_FILE).is_file():
+        return [Source(str(folder), is_dataset=True)]
+    return [Source(str(folder / split), is_dataset=True) for split in _splits(str(folder))]
+
+
+def _splits(folder: str) -> list[str]:
+    """Return the names of the splits of a folder that `datasets` saved, on disk or in ``s3://``."""
+    path = f"{folder.rstrip('/')}/{SPLITS_FILE}"
+    try:
+        return [str(split) for split in json.loads(read_bytes(path))["splits"]]
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"{path}: must list the splits of a dataset; save it again") from None
+
+
 def _find_in_folder(folder: Path) -> list[Source]:
     try:
-        files = sorted(file for file in folder.rglob("*") if _is_text(file.relative_to(folder)) and file.is_file())
+        paths = sorted(path for path in folder.rglob("*") if _group(path.relative_to(folder)) is not None)
     except PermissionError as error:
         raise DataError(f"corpus.path: {error.filename}: cannot be read; change its permissions") from None
+    files = _of_first_group([(path.relative_to(folder), Source(str(path))) for path in paths if path.is_file()])
     if not files:
-        suffixes = ", ".join(SUFFIXES)
-        raise DataError(f"corpus.path: {folder}: contains no {suffixes} file (or .gz of these); name others by a glob")
-    return [Source(str(file)) for file in files]
+        raise DataError(f"corpus.path: {folder}: contains no {_SHOWN} file (or .gz of these); name others by a glob")
+    return files
 
 
-def _is_text(path: Path) -> bool:
-    """Return whether a file has one of the suffixes of text and is not hidden."""
-    is_hidden = any(part.startswith(".") for part in path.parts)
-    return not is_hidden and path.name.removesuffix(".gz").endswith(SUFFIXES)
+_SHOWN = ", ".join(suffix for group in SUFFIXES for suffix in group)
+
+
+def _group(path: Path) -> int | None:
+    """Return which group of suffixes a file belongs to; None for another suffix and for a hidden file."""
+    if any(part.startswith(".") for part in path.parts):
+        return None
+    name = path.name.removesuffix(".gz")
+    return next((number for number, group in enumerate(SUFFIXES) if name.endswith(group)), None)
+
+
+def _of_first_group(found: list[tuple[Path, Source]]) -> list[Source]:
+    """Return the sources of the first group of suffixes that any of them belongs to."""
+    groups = [_group(path) for path, _ in found]
+    first = min((group for group in groups if group is not None), default=None)
+    return [source for (_, source), group in zip(found, groups, strict=True) if group is not None and group == first]
 
 
 def _find_remote(address: str) -> list[Source]:
     objects = storage.list_s3(address)
-    exact = [item for item in objects if item.address == address]
-    inside = [item for item in objects if _is_text(Path(item.address.removeprefix(_S3)))]
+    place = address.rstrip("/")
+    names = {item.address.removeprefix(f"{place}/"): f"{item.etag}-{item.num_bytes}" for item in objects}
+    if SPLITS_FILE in names:
+        return [_remote_dataset(f"{place}/{split}", names, prefix=f"{split}/") for split in _splits(place)]
+    if DATASET_FILE in names:
+        return [_remote_dataset(place, names, prefix="")]
+    sources = [(item.address, Source(item.address, etag=f"{item.etag}-{item.num_bytes}")) for item in objects]
+    exact = [source for found, source in sources if found == address]
+    inside = _of_first_group([(Path(found.removeprefix(_S3)), source) for found, source in sources])
     if not exact and not inside:
-        raise DataError(f"corpus.path: {address}: no such object, and none of {', '.join(SUFFIXES)} below it")
-    return [Source(item.address, etag=f"{item.etag}-{item.num_bytes}") for item in exact or inside]
+        raise DataError(f"corpus.path: {address}: no such object, and none of {_SHOWN} below it")
+    return exact or inside
+
+
+def _remote_dataset(folder: str, names: dict[str, str], *, prefix: str) -> Source:
+    """Return a dataset in a bucket, identified by the ETags of its files of rows."""
+    etags = [names.get(prefix + file.rpartition("/")[2], "") for file in arrow_files(folder)]
+    return Source(folder, etag=storage.content_key(etags), is_dataset=True)

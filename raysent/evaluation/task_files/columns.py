@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysent.data.tables import Table, as_labels
+from raysent.data.tables import TEXT_COLUMNS, Table, as_labels
 from raysent.errors import DataError
 from raysent.evaluation.task_files.settings import TaskSettings
 
 NUM_LEVELS = 5
 MAX_LABELS = 100
-TEXTS = ("text", "sentence", "content", "body", "review", "comment", "question", "utterance", "message", "document")
 PAIRS = (
     ("sentence1", "sentence2"),
     ("sentence_1", "sentence_2"),
@@ -113,7 +112,7 @@ class _Guess:
                 found = self._by_plain[first], self._by_plain[second]
                 self.notes.append(f"text = '{found[0]}' and '{found[1]}'")
                 return found
-        name = self.find("text", TEXTS) or self._longest()
+        name = self.find("text", TEXT_COLUMNS) or self._longest()
         if name is None:
             raise DataError(
                 f"{self.table.source}: text: must name the column of the text; "
