@@ -59,7 +59,9 @@ RunArgument = Annotated[
 CorpusOption = Annotated[
     str | None,
     typer.Option(
-        "--corpus", metavar="PATH", help="Text to train on: file, folder, glob, s3://, or 'docs', the embedded one."
+        "--corpus",
+        metavar="PATH",
+        help="Text to train on: file, table, folder, glob, s3://, or 'docs', the embedded one.",
     ),
 ]
 ColumnOption = Annotated[

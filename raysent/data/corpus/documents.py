@@ -228,7 +228,9 @@ def _is_running_text(rows: TableRows, format: str) -> bool:
     """Return whether the rows of a table are running text rather than one sentence each."""
     if format != "auto":
         return format == "text"
-    texts = [row.text for row in next(rows.blocks(), []) if row.text.strip()][:_NUM_SAMPLE_LINES]
+    with closing(rows.blocks()) as blocks:
+        first = next(filter(None, blocks), [])
+    texts = [row.text for row in first if row.text.strip()][:_NUM_SAMPLE_LINES]
     return _has_running_text([_paragraphs(text[:_MAX_SAMPLE_CHARACTERS]) for text in texts])
 
 

@@ -7,7 +7,7 @@ block of rows, and the identifiers of all documents read so far.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -65,7 +65,7 @@ class TableRows:
             )
         return text, self.document_field
 
-    def blocks(self) -> Iterator[list[Row]]:
+    def blocks(self) -> Generator[list[Row]]:
         """Yield the rows in blocks.
 
         Raises:
