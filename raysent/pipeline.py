@@ -513,10 +513,10 @@ def plan(
     """
     checked = _read_space(space, corpus=corpus, set=set, metric=metric, data=data, **limits)
     chosen = _tasks(checked, tasks, data, progress=progress)
-    if progress:
-        _print_text_notes(checked)
     with ProgressLines(is_quiet=not progress) as bar:
         facts = prepare_space(checked, progress=bar, is_local=True)
+    if progress:
+        _print_notes(checked.config(checked.first_params()))
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1)
     return SweepPlan(checked, _run_folder(run, checked.name), tuple(task.name for task in chosen), facts, estimate)
 
@@ -572,8 +572,6 @@ def sweep(  # noqa: PLR0913 - the options of the command
         # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
         checked = with_absolute_paths(checked)
     chosen = _tasks(checked, tasks, data, progress=progress)
-    if progress:
-        _print_text_notes(checked)
     folder = _run_folder(run, checked.name)
     options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
     options["tasks"] = [task.spec for task in chosen]
@@ -591,6 +589,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     def on_prepared(facts: Mapping[str, Any]) -> None:
         if shows_plan:
             _print_lines([] if messages.is_terminal else lines)
+            _print_notes(checked.config(checked.first_params()))
             _print_lines(
                 [size_line(checked, facts, address=address), "starting Ray and the processes of the first trials"]
             )
@@ -892,8 +891,9 @@ def _train_all(  # noqa: PLR0913 - as above
         training_data = open_training_data(configs[0], progress=bar)
         check_run(configs[0], training_data, num_workers=workers)
     words = words_line(configs[0], training_data)
-    if progress and words:
-        messages.print(words, soft_wrap=True)
+    if progress:
+        _print_notes(configs[0])
+        _print_lines([words] if words else [])
     trained = []
     try:
         with ray_session(address) if len(configs) > 1 else contextlib.nullcontext():
@@ -1228,8 +1228,6 @@ def encode_file(  # noqa: PLR0913 - as above
         options["bfloat16"] = True
     check_vector_file(output)
     sentences, found = read_texts(None if file is None else str(file), column=column)
-    if found and column is None and progress:
-        messages.print(f"{file}: text = '{found}' (found by name)", style="dim", soft_wrap=True)
     blocks = [sentences[first : first + _ENCODED_AT_ONCE] for first in range(0, len(sentences), _ENCODED_AT_ONCE)]
     if processes is None:
         processes = min(num_processes_for(None, bytes_each=_PROCESS_BYTES), max(len(blocks) // _LEAST_BLOCKS, 1))
@@ -1240,6 +1238,9 @@ def encode_file(  # noqa: PLR0913 - as above
             bar("encoding", sum(len(one) for one in encoded), len(sentences))
     array = np.concatenate(encoded)
     write_vectors(output, array, sentences)
+    # Last, since a mistake is one line.
+    if found and column is None and progress:
+        messages.print(f"{file}: text = '{found}' (found by name)", style="dim", soft_wrap=True)
     return array.shape[0], array.shape[1]
 
 
@@ -1364,13 +1365,6 @@ def print_remarks(tasks: Iterable[Task]) -> None:
             messages.print(note, style="dim", soft_wrap=True)
         for warning in task.remarks.warnings:
             messages.print(f"warning: {warning}", soft_wrap=True)
-
-
-def _print_text_notes(space: SearchSpace) -> None:
-    """Print how the tables of a space's corpus are read."""
-    # Preparation reports what is wrong with the text, with the place where it was named.
-    with contextlib.suppress(RaysentError):
-        _print_notes(space.config(space.first_params()))
 
 
 def _print_notes(config: RunConfig) -> None:
@@ -1545,7 +1539,6 @@ def _check_free(folder: Path, config: RunConfig) -> None:
 
 def _announce(config: RunConfig, folder: Path) -> None:
     """Print what will be trained, and how much of it is done."""
-    _print_notes(config)
     messages.print(f"{describe(config)}, into {address_of(folder)}", soft_wrap=True)
     before = load_outcome(folder, key=config.key)
     if before is not None and before.status != "stopped":

@@ -59,9 +59,9 @@ def neighbours(
         raise ConfigError("--query: must be given at least once, or --queries FILE; given neither")
     _check_corpus(corpus)
     config = CorpusConfig(path=corpus, max_sentences=max_sentences, text_field=column or "text")
-    _print_notes(config, is_quiet=as_json)
     with ProgressLines(is_quiet=as_json) as progress:
         found = find_neighbours(models, config, asked, k=k, includes_query=include_query, progress=progress)
+    _print_notes(config, is_quiet=as_json)
     folder = next((Path(model) for model in models if Path(model).is_dir()), None)
     path = None if folder is None else save_comparison(folder, found)
     if as_json:
@@ -107,10 +107,7 @@ def analogies(
 
     questions = read_analogies(read_lines(file), name=str(file))
     members = expand(models)
-    config = None
-    if pool is not None:
-        config = CorpusConfig(path=pool, text_field=column or "text")
-        _print_notes(config, is_quiet=as_json)
+    config = None if pool is None else CorpusConfig(path=pool, text_field=column or "text")
     with ProgressLines(is_quiet=as_json) as progress:
         sentences = None if config is None else distinct_sentences(config, progress=progress)
         scores = [
@@ -125,6 +122,8 @@ def analogies(
             )
             for member in members
         ]
+    if config is not None:
+        _print_notes(config, is_quiet=as_json)
     if as_json:
         print_json({"file": str(file), "pool": pool, "results": [asdict(score) for score in scores]})
     else:
