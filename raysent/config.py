@@ -63,7 +63,7 @@ class StrictModel(pydantic.BaseModel):
         if info.context == UPGRADE:
             renamed = {cls.retired_names.get(name, name): value for name, value in values.items()}
             return {name: _renamed_value(cls.retired_values.get(name, {}), value) for name, value in renamed.items()}
-        for name in cls.retired_names.keys() & values.keys():
+        for name in [name for name in values if name in cls.retired_names]:  # in their order, not in that of a set
             new = cls.retired_names[name]
             raise PydanticCustomError("retired_name", "is now called '{new}'", {"name": name, "new": new})
         return values
