@@ -15,6 +15,8 @@ CRLF. The first line of CSV and TSV names the columns. Every value of CSV and TS
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import json
 import re
 import shlex
@@ -25,7 +27,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv, ipc, parquet
+from pyarrow import csv as pa_csv
+from pyarrow import ipc, parquet
 
 from raysent.data.text_files import Utf8Stream, decode, open_bytes, read_bytes, reading_errors
 from raysent.errors import DataError, did_you_mean
@@ -41,8 +44,8 @@ _GUESSED = TEXT_COLUMNS[:2]
 _MAX_SHOWN = 20
 # What `datasets` writes into the folder of a dataset, and into a folder of several splits.
 DATASET_FILE, SPLITS_FILE = "dataset_info.json", "dataset_dict.json"
-# pyarrow reads blocks of this many bytes; a row may have as many.
-_BLOCK_BYTES = 1 << 24
+# pyarrow reads up to 32 blocks of CSV ahead, and a row must fit into one: the second size is for tables of long rows.
+_BLOCKS_BYTES = (1 << 20, 1 << 24)
 _HEADER_BYTES = 1 << 16
 _LINES_BYTES = 1 << 20
 _BATCH_ROWS = 1024
@@ -204,41 +207,65 @@ def find_text_column(names: Sequence[str], *, wanted: str = TEXT_COLUMNS[0], whe
 
 
 def _open_csv(name: str) -> TableBlocks:
+    header = _first_text(name).partition("\n")[0]
+    return _open_delimited(name, max(",;\t", key=header.count))
+
+
+def _first_text(name: str) -> str:
+    """Return the beginning of a file, with the line that names its columns."""
     with reading_errors(name), open_bytes(name) as stream:
         first = Utf8Stream(stream, source=name).read(_HEADER_BYTES)
     if not first.strip():
         raise DataError(_NO_HEADER.format(name=name))
-    header = first.partition(b"\n")[0]
-    return _open_delimited(name, max(",;\t", key=header.decode("utf-8", errors="replace").count))
+    return first.decode("utf-8", errors="ignore")
 
 
 def _open_delimited(name: str, delimiter: str) -> TableBlocks:
     """Open quoted text with a delimiter."""
-    with _csv_reader(name, delimiter) as reader:
-        written = list(reader.schema.names)
+    try:
+        written = next(filter(None, csv.reader(io.StringIO(_first_text(name), newline=""), delimiter=delimiter)))
+    except csv.Error as error:
+        raise DataError(f"{name}: {_csv_problem(str(error), delimiter)}") from None
 
     def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
         chosen = [written[column] for column in columns]
-        with _csv_reader(name, delimiter, chosen) as reader:
-            for batch in reader:
-                yield [batch.column(place).to_pylist() for place in range(len(chosen))]
+        num_rows = 0
+        for block_bytes in _BLOCKS_BYTES:
+            try:
+                for batch in _csv_batches(name, delimiter, chosen, block_bytes=block_bytes, skip=num_rows):
+                    yield [batch.column(place).to_pylist() for place in range(len(chosen))]
+                    num_rows += batch.num_rows
+            except _LongRowError:
+                if block_bytes == _BLOCKS_BYTES[-1]:
+                    raise
+            else:
+                return
 
     return TableBlocks(name, tuple(_checked_names(name, written)), read)
 
 
-@contextlib.contextmanager
-def _csv_reader(name: str, delimiter: str, columns: Sequence[str] = ()) -> Iterator[Any]:
-    """Open pyarrow's reader of some columns, as text; of all columns by default."""
-    block = csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False)
-    parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+class _LongRowError(DataError):
+    """A row of a CSV file does not fit into a block."""
+
+
+def _csv_batches(name: str, delimiter: str, columns: Sequence[str], *, block_bytes: int, skip: int) -> Iterator[Any]:
+    """Yield the rows of some columns as text, in small batches, without the first `skip` rows."""
+    block = pa_csv.ReadOptions(block_size=block_bytes, use_threads=False)
+    parsing = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     types = dict.fromkeys(columns, pa.string())
-    conversion = csv.ConvertOptions(include_columns=list(columns), column_types=types, strings_can_be_null=False)
+    conversion = pa_csv.ConvertOptions(include_columns=list(columns), column_types=types, strings_can_be_null=False)
     with reading_errors(name), open_bytes(name) as stream:
         try:
             file = pa.PythonFile(Utf8Stream(stream, source=name), mode="r")
-            yield csv.open_csv(file, block, parsing, conversion)
+            for batch in pa_csv.open_csv(file, block, parsing, conversion):
+                first = min(skip, batch.num_rows)
+                skip -= first
+                # Values of Python take several times the memory of the block.
+                for start in range(first, batch.num_rows, _BATCH_ROWS):
+                    yield batch.slice(start, _BATCH_ROWS)
         except pa.ArrowInvalid as error:
-            raise DataError(f"{name}: {_csv_problem(str(error), delimiter)}") from None
+            kind = _LongRowError if "straddling" in str(error) else DataError
+            raise kind(f"{name}: {_csv_problem(str(error), delimiter)}") from None
 
 
 def _open_tsv(name: str) -> TableBlocks:
@@ -294,7 +321,7 @@ def _csv_problem(error: str, delimiter: str) -> str:
             f"put values with {delimiter!r} in double quotes"
         )
     if "straddling" in error:
-        return f"a row must have less than {_BLOCK_BYTES >> 20} MiB; check its double quotes"
+        return f"a row must have less than {_BLOCKS_BYTES[-1] >> 20} MiB; check its double quotes"
     return f"not valid CSV ({' '.join(error.split())[:120]}); check its double quotes"
 
 
