@@ -532,6 +532,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     tasks: Sequence[str | Task] | None = None,
     metric: str | Task | None = None,
     labels: Sequence[int | str] = (),
+    baselines: bool = True,
     address: str | None = None,
     progress: bool = True,
     listeners: Iterable[Listener] = (),
@@ -551,6 +552,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
         metric: What to rank trials by: a metric, or a task, which means the mean validation score of probes on it; by
             default the space's.
         labels: Numbers of labels at which the best trials, their ensemble and baselines are also scored at the end.
+        baselines: Whether to also score what the best trial should beat at the end: TF-IDF, its mean word vectors,
+            itself at its start, and random word vectors.
         address: A running Ray cluster; by default this machine.
         progress: Whether to show progress on standard error.
         listeners: Called with each event of the journal as it is written.
@@ -575,6 +578,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     folder = _run_folder(run, checked.name)
     options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
     options["tasks"] = [task.spec for task in chosen]
+    options["baselines"] = baselines
     if labels:
         options["labels"] = list(labels)
     record = SweepRecord(checked, seed, ["raysent", *sys.argv[1:]], address, options)
@@ -988,7 +992,7 @@ def evaluate_models(
     if progress:
         print_remarks(chosen)
     if baselines:
-        models = [*models, *(one.path for one in baselines_of(expand_names(models)))]
+        models = [*models, *(one.path for one in baselines_of(expand_names(models), protocol=protocol))]
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
         return Evaluator(folder, data, protocol, progress=bar, map_jobs=map_jobs).evaluate(models, chosen)
 
@@ -1004,6 +1008,7 @@ def ensemble(  # noqa: PLR0913 - as above
     max_ms: float | None = None,
     max_bytes: int | None = None,
     join_vectors: bool = False,
+    baselines: bool = False,
     protocol: str = "fast",
     config: str | None = None,
     progress: bool = True,
@@ -1022,6 +1027,8 @@ def ensemble(  # noqa: PLR0913 - as above
         max_ms: Most milliseconds that all members may take to encode 1,000 sentences.
         max_bytes: Most bytes of all members' files.
         join_vectors: Whether to also score a probe on the members' joined vectors.
+        baselines: Whether to also score what the best member should beat, as for `evaluate`, and what training and
+            combining gain over it.
         protocol: As for `evaluate`.
         config: As for `evaluate`.
         progress: Whether to show progress on standard error.
@@ -1048,6 +1055,7 @@ def ensemble(  # noqa: PLR0913 - as above
             top=top,
             limits=CostLimits(max_ms, max_bytes),
             joins_vectors=join_vectors,
+            baselines=baselines,
             protocol=protocol_name(protocol, config),
             progress=bar,
         )
@@ -1495,6 +1503,7 @@ def _evaluate_best(ended: Sweep, *, check_budget: CheckBudget, progress: bool) -
                     output=ended.folder,
                     tasks=options.get("tasks"),
                     data_dir=None if options.get("data") is None else Path(options["data"]),
+                    baselines=bool(options.get("baselines")),
                     progress=on_progress,
                 )
                 if options.get("labels"):

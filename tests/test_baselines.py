@@ -72,3 +72,32 @@ def test_tfidf_is_a_member_that_predicts_and_cannot_encode(tmp_path):
         Evaluator(tmp_path / "out", protocol="senteval").evaluate(["tfidf"], [str(path)])
     with pytest.raises(ConfigError, match=r"^tfidf:word: unknown form of tfidf; did you mean 'words'\?$"):
         load("tfidf:word")
+
+
+def test_combine_scores_baselines_and_what_is_gained_over_the_best(tmp_path):
+    """The gains are differences of accuracy on the same rows; a better model gains, and the sentence says so."""
+    task = OwnTask(frame(300), name="own", split={"validation": 0.2, "test": 0.4})
+    result = combine(["hash:1", "hash:2"], output=tmp_path, tasks=[task], baselines=True)
+    assert result.baselines == ("tfidf", "tfidf:chars")
+    scores = result.tasks["own"].scores
+    over = result.mean.over_baseline
+    assert over is not None
+    assert over.baseline == max(result.baselines, key=lambda name: scores[name].validation)
+    assert over.best_member.value == pytest.approx(scores[result.best_member].test - scores[over.baseline].test)
+    assert over.ensemble.value == pytest.approx(scores["ensemble"].test - scores[over.baseline].test)
+    assert over.best_member.value < 0  # two random numbers a word against the words themselves
+    assert f"training ({result.best_member}) loses {over.best_member.value:+.2f} points" in over.sentence(
+        result.best_member
+    )
+    assert load_ensemble(tmp_path).result.mean.over_baseline == over
+
+
+def test_result_names_members_below_their_start(tmp_path):
+    """A model that scores less than itself before training is named with the points that it lost."""
+    task = OwnTask(frame(300), name="own", split={"validation": 0.2, "test": 0.4})
+    result = combine(["hash:2"], output=tmp_path, tasks=[task], baselines=True)
+    assert result.below_start() == {}
+    scores = dict(result.mean.scores)
+    scores["start:hash:2"] = scores["hash:2"].model_copy(update={"test": scores["hash:2"].test + 3})
+    lowered = result.model_copy(update={"mean": result.mean.model_copy(update={"scores": scores})})
+    assert lowered.below_start() == {"hash:2": pytest.approx(3)}

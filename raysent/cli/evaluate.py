@@ -33,6 +33,8 @@ data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_ma
 ProtocolOption = Annotated[
     str, typer.Option("--protocol", metavar="NAME", help="Evaluation protocol: fast, senteval or kiros.")
 ]
+_BASELINES = "TF-IDF, and of the first model its mean word vectors, its start, and random vectors."
+BaselinesOption = Annotated[bool, typer.Option("--baselines/--no-baselines", help=f"Also evaluate {_BASELINES}")]
 LabelsOption = Annotated[
     str | None,
     typer.Option(
@@ -54,13 +56,7 @@ def evaluate(
     tasks: TasksOption = None,
     protocol: ProtocolOption = "fast",
     config: ConfigOption = None,
-    baselines: Annotated[
-        bool,
-        typer.Option(
-            "--baselines/--no-baselines",
-            help="Also evaluate TF-IDF, and of the first model its mean word vectors, its start, and random vectors.",
-        ),
-    ] = False,
+    baselines: BaselinesOption = False,
     labels: LabelsOption = None,
     reported: Annotated[
         bool, typer.Option("--reported", help="Also print what papers report on these tasks, one table per protocol.")
@@ -157,6 +153,7 @@ def ensemble(
     join_vectors: Annotated[
         bool, typer.Option("--join-vectors", help="Also score a probe on all members' vectors, joined and averaged.")
     ] = False,
+    baselines: BaselinesOption = False,
     labels: LabelsOption = None,
     protocol: ProtocolOption = "fast",
     config: ConfigOption = None,
@@ -178,6 +175,7 @@ def ensemble(
         max_ms=max_ms,
         max_bytes=max_bytes,
         join_vectors=join_vectors,
+        baselines=baselines,
         protocol=protocol,
         config=config,
         progress=not as_json,
@@ -358,6 +356,10 @@ def print_ensemble(result: EnsembleResult) -> None:
         f"test score, 95 % interval [{gain.interval[0]:+.2f}, {gain.interval[1]:+.2f}]",
         soft_wrap=True,
     )
+    if result.mean.over_baseline is not None:
+        results.print(result.mean.over_baseline.sentence(result.best_member), soft_wrap=True)
+    for name, points in result.below_start().items():
+        messages.print(f"warning: {name} scores {points:.2f} points below itself before training", soft_wrap=True)
     if result.replaced:
         messages.print(
             f"{', '.join(result.replaced)}: {result.method} has a lower cross-validated score than the best member, "
@@ -381,7 +383,7 @@ def _print_methods(result: EnsembleResult) -> None:
     """Print the cross-validated scores of all methods, means over tasks, and the calibration of their probabilities."""
     rows = []
     for name, means in result.mean.scores.items():
-        if name in result.members:
+        if name in result.members or name in result.baselines:
             continue
         measures = means.measures
         rows.append(

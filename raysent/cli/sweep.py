@@ -17,7 +17,7 @@ import raysent
 from raysent.cli import console
 from raysent.cli.console import address_of, format_duration, format_value, messages, print_json, print_table, results
 from raysent.cli.cost import print_estimate
-from raysent.cli.evaluate import LabelsOption, ensemble_values, print_curves, print_ensemble
+from raysent.cli.evaluate import BaselinesOption, LabelsOption, ensemble_values, print_curves, print_ensemble
 from raysent.cli.options import (
     AddressOption,
     BudgetOption,
@@ -97,6 +97,7 @@ def sweep(
         ),
     ] = None,
     labels: LabelsOption = None,
+    baselines: BaselinesOption = True,
     retrain: RetrainOption = None,
     retrain_epochs: RetrainEpochsOption = None,
     dry_run: DryRunOption = False,
@@ -130,7 +131,17 @@ def sweep(
         if address is not None or dry_run:
             raise ConfigError("--cluster: must not stand beside --address or --dry-run")
         _sweep_on_cluster(
-            space, cluster, given, run=run, seed=seed, data=data, tasks=tasks, is_kept=keep_cluster, as_json=as_json
+            space,
+            cluster,
+            given,
+            run=run,
+            seed=seed,
+            data=data,
+            tasks=tasks,
+            labels=labels,
+            baselines=baselines,
+            is_kept=keep_cluster,
+            as_json=as_json,
         )
     checked = _read_space(space, given)
     names = split_names(tasks)
@@ -147,6 +158,7 @@ def sweep(
         data=data,
         tasks=names,
         labels=[] if labels is None else _sizes(labels),
+        baselines=baselines,
         address=address,
         progress=not as_json,
     )
@@ -376,6 +388,8 @@ def _sweep_on_cluster(
     seed: int | None,
     data: Path | None,
     tasks: list[str] | None,
+    labels: str | None,
+    baselines: bool,
     is_kept: bool,
     as_json: bool,
 ) -> NoReturn:
@@ -391,6 +405,8 @@ def _sweep_on_cluster(
         seed=seed,
         data=data,
         tasks=None if tasks is None else ",".join(tasks),
+        labels=labels,
+        baselines=baselines,
         as_json=as_json,
     )
     for note in notes:

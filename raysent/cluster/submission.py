@@ -102,7 +102,7 @@ class SubmittedSweep:
         return None if start is None else json.loads("\n".join(self.lines[start:]))
 
 
-def prepare_submission(
+def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job is given
     name: str,
     cluster: Path,
     overrides: Sequence[Override],
@@ -111,6 +111,8 @@ def prepare_submission(
     seed: int | None = None,
     data: Path | None = None,
     tasks: str | None = None,
+    labels: str | None = None,
+    baselines: bool = True,
     as_json: bool = False,
 ) -> tuple[Launcher, Submission, list[str]]:
     """Return the launcher of a cluster file, the sweep for it, and notes on prices.
@@ -123,6 +125,8 @@ def prepare_submission(
         seed: Seed of everything random.
         data: Local task files.
         tasks: Names of tasks, separated by commas.
+        labels: Numbers of labels, separated by commas.
+        baselines: Whether to also score baselines at the end.
         as_json: Whether the sweep prints one JSON object.
 
     Raises:
@@ -132,11 +136,12 @@ def prepare_submission(
     space, notes = price_space(find_space(name), overrides, file)
     if run.exists() and any(run.iterdir()):
         raise ConfigError(f"{run}: must be empty; name another --run")
-    given = {"--seed": seed, "--tasks": tasks}
+    given = {"--seed": seed, "--tasks": tasks, "--labels": labels}
     options = [text for flag, value in given.items() if value is not None for text in (flag, str(value))]
     workers = workers_for(file, space)
     remote = f"{file.settings.storage}/{run.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market))
+    options += [] if baselines else ["--no-baselines"]
     options += ["--json"] if as_json else []
     submission = Submission(space, run, remote, options, workers, data, fleet=fleet)
     write_json(run / REMOTE_FILE, {"remote": remote})

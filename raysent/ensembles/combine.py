@@ -20,10 +20,12 @@ from raysent.ensembles.task_ensemble import (
     TaskScores,
     check_compatible,
     score_methods,
+    score_model,
     task_ensemble,
     validation_predictions,
 )
 from raysent.errors import ConfigError
+from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.evaluate import Evaluator, Load, Progress
 from raysent.evaluation.members import Member, Model, expand, model_folder, model_key
 from raysent.evaluation.records import Record
@@ -51,6 +53,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     top: int | None = None,
     limits: CostLimits | None = None,
     joins_vectors: bool = False,
+    baselines: bool = False,
     protocol: str = "fast",
     load: Load = load_model,
     progress: Progress | None = None,
@@ -67,6 +70,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         top: The number of members to keep, by mean validation score over tasks; all by default.
         limits: The most that all members together may cost; keeps the best subset within.
         joins_vectors: Whether to also score probes on members' joined vectors.
+        baselines: Whether to also score the baselines of the members; see `baselines_of`.
         protocol: The evaluation protocol.
         load: Path -> encoder.
         progress: Called with the progress of the evaluation.
@@ -87,6 +91,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     # The sort is stable: of equal members, the one given first comes first.
     ranked = dict(sorted(records.items(), key=lambda item: -_mean_validation(item[1]))[:top])
     chosen, costs, subsets = _choose(ranked, limits or CostLimits())
+    others = baselines_of(list(chosen), protocol=protocol) if baselines else []
     result = summarize(
         output,
         members=chosen,
@@ -94,6 +99,10 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         subsets=subsets,
         tasks=_fit(_by_task(chosen), method),
         joined=score_joined_vectors(list(chosen), tasks, evaluator=evaluator) if joins_vectors else {},
+        baselines={
+            baseline.name: [score_model(record) for record in found]
+            for baseline, found in evaluator.records(others, tasks).items()
+        },
     )
     write_result(output, result)
     return result

@@ -93,7 +93,8 @@ class EnsembleOnTask(StrictModel):
         is_replaced: Whether the best member predicts new sentences; only method `guarded` replaces its rule.
         diagnostics: What the method reports about its fit.
         diversity: How the members differ.
-        scores: Of the ensemble (`ENSEMBLE`), of other methods, of probes on joined vectors, and of each member alone.
+        scores: Of the ensemble (`ENSEMBLE`), of other methods, of probes on joined vectors, of each member alone, and
+            of each baseline.
         combination: What predicts new sentences; see `read_combination`.
         keys: Member -> key of the record that it was fitted on.
         row_hash: Of the task's rows.
@@ -112,16 +113,45 @@ class EnsembleOnTask(StrictModel):
     label_names: tuple[str, ...]
 
 
+class OverBaseline(StrictModel):
+    """What training and combining gain over the baseline that is best on validation, in points of test score; paired.
+
+    Attributes:
+        baseline: Its name.
+        best_member: The best member's score minus the baseline's.
+        ensemble: The ensemble's score minus the baseline's.
+    """
+
+    baseline: str
+    best_member: IntervalEstimate
+    ensemble: IntervalEstimate
+
+    def sentence(self, member: str) -> str:
+        """Return what is gained in words, given the best member's name."""
+        return (
+            f"Against {self.baseline}, the best baseline on validation: training ({member}) "
+            f"{_gain(self.best_member)}, combining {_gain(self.ensemble)}"
+        )
+
+
+def _gain(estimate: IntervalEstimate) -> str:
+    low, high = estimate.interval
+    verb = "gains" if low > 0 else "loses" if high < 0 else "buys nothing that the interval shows,"
+    return f"{verb} {estimate.value:+.2f} points [{low:+.2f}, {high:+.2f}]"
+
+
 class MeanOverTasks(StrictModel):
     """The ensemble over all tasks.
 
     Attributes:
         scores: As those of each task.
         difference: The ensemble's test score minus that of the best member, in points; paired.
+        over_baseline: Gains over the best baseline; None if no baseline was evaluated.
     """
 
     scores: dict[str, MeanScores]
     difference: IntervalEstimate
+    over_baseline: OverBaseline | None = None
 
 
 class EnsembleResult(StrictModel):
@@ -135,6 +165,7 @@ class EnsembleResult(StrictModel):
         protocol: The protocol that evaluated the members.
         members: Names, by falling mean validation score.
         best_member: The first of them.
+        baselines: Names of the baselines that were evaluated beside the members.
         replaced: Tasks on which the best member predicts new sentences; empty unless the method is `guarded`.
         costs: Member -> its cost.
         choices: Subsets of the members, with costs and scores, by rising time to encode.
@@ -149,11 +180,19 @@ class EnsembleResult(StrictModel):
     protocol: str
     members: tuple[str, ...]
     best_member: str
+    baselines: tuple[str, ...] = ()
     replaced: tuple[str, ...]
     costs: dict[str, MemberCost]
     choices: tuple[MemberSubset, ...]
     tasks: dict[str, EnsembleOnTask]
     mean: MeanOverTasks
+
+    def below_start(self) -> dict[str, float]:
+        """Return the points that a member loses against itself before training, by name, if it does."""
+        scores = self.mean.scores
+        starts = {name: f"start:{name}" for name in self.members if f"start:{name}" in scores}
+        lost = {name: scores[start].test - scores[name].test for name, start in starts.items()}
+        return {name: points for name, points in lost.items() if points > 0}
 
     def values(self) -> dict[str, Any]:
         """Return what it is worth as plain values, without what only loading needs."""
@@ -200,6 +239,7 @@ def summarize(
     subsets: Sequence[MemberSubset],
     tasks: Sequence[TaskEnsemble],
     joined: Mapping[str, Sequence[TaskScores]],
+    baselines: Mapping[str, Sequence[TaskScores]],
 ) -> EnsembleResult:
     """Return an ensemble and its scores.
 
@@ -210,10 +250,11 @@ def summarize(
         subsets: Subsets of the members.
         tasks: The ensemble on each task.
         joined: Scores on each task of probes on joined vectors, by name.
+        baselines: Scores on each task of baselines, by name.
     """
     names = tuple(member.name for member in members)
     by_task = list(zip(*members.values(), strict=True))
-    scores = _scores_by_name(names, tasks, joined)
+    scores = {**_scores_by_name(names, tasks, joined), **baselines}
     difference = mean_estimate([task.ensemble.test.minus(task.members[0].test) for task in tasks])
     return EnsembleResult(
         paths={member.name: saved_path(member.path, folder) for member in members},
@@ -222,6 +263,7 @@ def summarize(
         protocol=by_task[0][0].protocol,
         members=names,
         best_member=names[0],
+        baselines=tuple(baselines),
         replaced=tuple(task.task for task in tasks if task.is_replaced),
         costs=dict(costs),
         choices=tuple(subsets),
@@ -232,7 +274,19 @@ def summarize(
         mean=MeanOverTasks(
             scores={name: MeanScores(**_means(found)) for name, found in scores.items()},
             difference=_interval_estimate(difference),
+            over_baseline=_over_baseline(tasks, baselines) if baselines else None,
         ),
+    )
+
+
+def _over_baseline(tasks: Sequence[TaskEnsemble], baselines: Mapping[str, Sequence[TaskScores]]) -> OverBaseline:
+    """Return what the best member and the ensemble gain over the baseline of the highest mean validation score."""
+    best = max(baselines, key=lambda name: float(np.mean([one.validation for one in baselines[name]])))
+    pairs = list(zip(tasks, baselines[best], strict=True))
+    return OverBaseline(
+        baseline=best,
+        best_member=_interval_estimate(mean_estimate([task.members[0].test.minus(one.test) for task, one in pairs])),
+        ensemble=_interval_estimate(mean_estimate([task.ensemble.test.minus(one.test) for task, one in pairs])),
     )
 
 

@@ -22,12 +22,13 @@ CHANCE = "chance"
 LEXICAL = ("tfidf", "tfidf:chars")
 
 
-def baselines_of(members: Sequence[Member]) -> list[Member]:
+def baselines_of(members: Sequence[Member], *, protocol: str = "fast") -> list[Member]:
     """Return the baselines of models, without `chance`; those of a trained model are of the first that has a folder.
 
-    One whose files do not allow it, such as a start from word vectors that were counted from a corpus, is left out.
+    One whose files do not allow it, such as a start from word vectors that were counted from a corpus, is left out; so
+    are those of words under a protocol other than `fast`, which needs vectors.
     """
-    names = [*LEXICAL]
+    names = [*LEXICAL] if protocol == "fast" else []
     trained = next((one for one in members if one.encoder is None and model_folder(Path(one.path)) is not None), None)
     if trained is not None:
         dim = load_model(trained.path).get_sentence_embedding_dimension()

@@ -127,7 +127,8 @@ def _methods(run: Run, ensemble: EnsembleResult) -> Table:
         Column("optimism", "number", "points by which the score on the rows it was fitted on is higher"),
         *(Column(heading, "number", meaning) for _, heading, _, meaning in MEASURES),
     ]
-    found = sorted(ensemble.mean.scores.items(), key=lambda item: -item[1].cross_fitted.value)
+    methods = {name: one for name, one in ensemble.mean.scores.items() if name not in ensemble.baselines}
+    found = sorted(methods.items(), key=lambda item: -item[1].cross_fitted.value)
     rows = [[Cell(_title(run, ensemble, name)), *_measures(one)] for name, one in found]
     return Table(columns, rows, caption="NLL, Brier score and ECE are of test rows; lower is better")
 
