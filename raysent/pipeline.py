@@ -532,7 +532,6 @@ def sweep(  # noqa: PLR0913 - the options of the command
     tasks: Sequence[str | Task] | None = None,
     metric: str | Task | None = None,
     labels: Sequence[int | str] = (),
-    baselines: bool = True,
     address: str | None = None,
     progress: bool = True,
     listeners: Iterable[Listener] = (),
@@ -552,14 +551,12 @@ def sweep(  # noqa: PLR0913 - the options of the command
         metric: What to rank trials by: a metric, or a task, which means the mean validation score of probes on it; by
             default the space's.
         labels: Numbers of labels at which the best trials, their ensemble and baselines are also scored at the end.
-        baselines: Whether to also score what the best trial should beat at the end: TF-IDF, its mean word vectors,
-            itself at its start, and random word vectors.
         address: A running Ray cluster; by default this machine.
         progress: Whether to show progress on standard error.
         listeners: Called with each event of the journal as it is written.
         limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `memory` ("4GiB"),
-            `budget` ("40usd"),
-            `deadline` ("6h"), `max_hourly` ("12usd"), `market`, `on_budget`, `retrain` (how many of the best
+            `budget` ("40usd"), `deadline` ("6h"), `max_hourly` ("12usd"), `market`, `on_budget`, `baselines` (whether
+            they are scored at the end), `retrain` (how many of the best
             configurations are trained on afterwards), `retrain_epochs`; see `raysent sweep --help`.
 
     Returns:
@@ -578,7 +575,6 @@ def sweep(  # noqa: PLR0913 - the options of the command
     folder = _run_folder(run, checked.name)
     options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
     options["tasks"] = [task.spec for task in chosen]
-    options["baselines"] = baselines
     if labels:
         options["labels"] = list(labels)
     record = SweepRecord(checked, seed, ["raysent", *sys.argv[1:]], address, options)
@@ -1333,6 +1329,7 @@ _LIMITS = {
     "budget": "cost.budget",
     "deadline": "cost.deadline",
     "max_hourly": "cost.max_hourly",
+    "baselines": "evaluation.baselines",
     "retrain": "evaluation.retrain",
     "retrain_epochs": "evaluation.retrain_epochs",
     "market": "cost.market",
@@ -1503,7 +1500,7 @@ def _evaluate_best(ended: Sweep, *, check_budget: CheckBudget, progress: bool) -
                     output=ended.folder,
                     tasks=options.get("tasks"),
                     data_dir=None if options.get("data") is None else Path(options["data"]),
-                    baselines=bool(options.get("baselines")),
+                    baselines=ended.space.evaluation.baselines,
                     progress=on_progress,
                 )
                 if options.get("labels"):

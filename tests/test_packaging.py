@@ -26,6 +26,7 @@ NOT_IN_SDIST = {".ci/run", ".gitattributes"}
 TINY = [
     "--trials=1",
     "--tasks=docs-neighbours",
+    "--no-baselines",
     "--set=corpus.max_sentences=3000",
     "--set=vocabulary.size=500",
     "--set=encoder={type: gru, hidden_size: 8, embedding: {dim: 8}}",

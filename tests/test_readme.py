@@ -115,7 +115,7 @@ def test_readme_python_runs_as_printed(tmp_path, monkeypatch, capsys) -> None:
         "name": "quickstart",
         "base": base,
         "search": {"training.learning_rate": {"loguniform": [1e-3, 1e-2]}},
-        "evaluation": {"tasks": ["docs-library"], "members": 2},
+        "evaluation": {"tasks": ["docs-library"], "members": 2, "baselines": False},
     }
     (tmp_path / "search_spaces/quickstart.yaml").write_text(yaml.safe_dump(space))
     names: dict[str, object] = {}

@@ -121,6 +121,7 @@ def sweep(
         "--max-hourly": ("cost.max_hourly", max_hourly),
         "--market": ("cost.market", market),
         "--on-budget": ("cost.on_budget", on_budget),
+        "--no-baselines": ("evaluation.baselines", None if baselines else False),
         "--retrain": ("evaluation.retrain", retrain),
         "--retrain-epochs": ("evaluation.retrain_epochs", retrain_epochs),
         "--corpus": ("corpus.path", corpus),
@@ -139,7 +140,6 @@ def sweep(
             data=data,
             tasks=tasks,
             labels=labels,
-            baselines=baselines,
             is_kept=keep_cluster,
             as_json=as_json,
         )
@@ -158,7 +158,6 @@ def sweep(
         data=data,
         tasks=names,
         labels=[] if labels is None else _sizes(labels),
-        baselines=baselines,
         address=address,
         progress=not as_json,
     )
@@ -389,7 +388,6 @@ def _sweep_on_cluster(
     data: Path | None,
     tasks: list[str] | None,
     labels: str | None,
-    baselines: bool,
     is_kept: bool,
     as_json: bool,
 ) -> NoReturn:
@@ -406,7 +404,6 @@ def _sweep_on_cluster(
         data=data,
         tasks=None if tasks is None else ",".join(tasks),
         labels=labels,
-        baselines=baselines,
         as_json=as_json,
     )
     for note in notes:

@@ -112,7 +112,6 @@ def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job i
     data: Path | None = None,
     tasks: str | None = None,
     labels: str | None = None,
-    baselines: bool = True,
     as_json: bool = False,
 ) -> tuple[Launcher, Submission, list[str]]:
     """Return the launcher of a cluster file, the sweep for it, and notes on prices.
@@ -126,7 +125,6 @@ def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job i
         data: Local task files.
         tasks: Names of tasks, separated by commas.
         labels: Numbers of labels, separated by commas.
-        baselines: Whether to also score baselines at the end.
         as_json: Whether the sweep prints one JSON object.
 
     Raises:
@@ -141,7 +139,6 @@ def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job i
     workers = workers_for(file, space)
     remote = f"{file.settings.storage}/{run.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market))
-    options += [] if baselines else ["--no-baselines"]
     options += ["--json"] if as_json else []
     submission = Submission(space, run, remote, options, workers, data, fleet=fleet)
     write_json(run / REMOTE_FILE, {"remote": remote})

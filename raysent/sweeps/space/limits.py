@@ -135,6 +135,8 @@ class EvaluationConfig(StrictModel):
         members: How many of the best trials are evaluated and may join the ensemble.
         stratify_by: A searched name: the first trials have each of its values once, and the best trial of each value
             is a member before the next best trials are.
+        baselines: Whether what the best trial should beat is scored too: TF-IDF, its mean word vectors, itself at its
+            start, and random word vectors.
         retrain: How many of the best configurations are trained on from their weights when the search has ended, inside
             the budget. A trial that gets better is replaced by the result as a member.
         retrain_epochs: Passes over the text of these trainings; None for as many as the trial's.
@@ -145,5 +147,6 @@ class EvaluationConfig(StrictModel):
     tasks: list[str] | None = None
     members: int = pydantic.Field(default=6, ge=1)
     stratify_by: str | None = None
+    baselines: bool = True
     retrain: int = pydantic.Field(default=0, ge=0, le=_MAX_TRIALS)
     retrain_epochs: float | None = pydantic.Field(default=None, gt=0)
