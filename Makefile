@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup quickstart test wheel-test chaos lint types docs dist bench clean
+.PHONY: help setup quickstart test wheel-test chaos mutants lint types docs dist bench clean
 .DEFAULT_GOAL := help
 
 help:  ## What can be made
@@ -30,6 +30,10 @@ wheel-test: setup  ## The wheel and the sdist: what they hold, and a sweep from 
 
 chaos: setup  ## Every fault at every moment of a sweep, and a table of how each ended
 	$(BIN)/python -m pytest -m chaos tests/chaos
+
+mutants: setup  ## How many small changes of ranking, selection of members, schedulers and trial tables the tests find
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[mutation]'
+	$(BIN)/python -m benchmarks.mutants
 
 lint: setup  ## Style, names, docstrings
 	$(BIN)/ruff check .
