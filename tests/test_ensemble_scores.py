@@ -192,7 +192,8 @@ def test_best_within_keeps_to_the_limits():
         CostLimits(num_bytes=-1)
 
 
-@pytest.mark.parametrize("seed", range(4))
+# In these draws the subsets depend on how a loss is weighed by the cost (15 and 20), and on the score of no member (29).
+@pytest.mark.parametrize("seed", [0, 15, 20, 29])
 def test_find_subsets_are_those_of_three_growing_paths(seed):
     """By score alone, by score per millisecond and per byte, beside every member alone; scored out of fold.
 
@@ -239,6 +240,17 @@ def test_find_subsets_divides_no_gain_by_zero():
     fronts = {one.members: one.fronts for one in found}
     assert fronts[("a",)] == fronts[("b",)] == ("encode_ms", "num_bytes")
     assert fronts[("a", "b")] == ("num_bytes",)
+
+
+def test_find_subsets_puts_the_better_of_equal_cost_first():
+    """And only the better one is on the fronts."""
+    generator = np.random.default_rng(4)
+    good, labels = drawn(generator, members=1, rows=60, signal=4.0)
+    random = drawn(generator, members=1, rows=60, signal=0.0)[0]
+    costs = {"random": cost(1.0, 10, 1.0), "good": cost(1.0, 10, 1.0)}
+    found = find_subsets([(MemberPredictions(np.concatenate([random, good])), Targets(labels))], costs)
+    assert [one.members for one in found[:2]] == [("good",), ("random",)]
+    assert [one.fronts for one in found[:2]] == [("encode_ms", "num_bytes"), ()]
 
 
 def subset(*members, encode_ms=1.0, num_bytes=1, score=50.0):

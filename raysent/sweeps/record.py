@@ -272,6 +272,8 @@ def trial_folder(folder: Path, number: int) -> Path:
 def write_trials_table(folder: Path, space: SearchSpace, trials: Iterable[Trial]) -> None:
     """Write `trials.csv`: a row a trial, best first; with several seeds also the median by which they are ranked.
 
+    The cell of a value that is None is empty.
+
     Args:
         folder: The run folder.
         space: What was searched.
@@ -289,5 +291,5 @@ def write_trials_table(folder: Path, space: SearchSpace, trials: Iterable[Trial]
         cells += [round(trial.seconds, 1), round(trial.usd, 4), *map(trial.metrics.get, others)]
         cells += [medians[trial.name], trial.seed] if medians else []
         cells += map(trial.params.get, space.domains)
-        table.writerow(["" if cell is None else cell for cell in cells])
+        table.writerow(cells)
     write_text(folder / TRIALS_FILE, buffer.getvalue())
