@@ -211,6 +211,15 @@ def test_rank_leaves_broken_seeds_out_of_the_median():
     assert _numbers(results) == [0, 2, 1]
 
 
+def test_rank_leaves_broken_seeds_out_of_the_positions():
+    """Of 0.1, 0.5 and 0.9 the middle one is 0.5, whatever value the seed that diverged has left."""
+    values = [0.9, 0.5, 0.1]
+    results = [_result(number, value, "stopped", seeds=4) for number, value in enumerate(values)]
+    for mode in ("max", "min"):
+        for broken in (0.0, 0.95):
+            assert _numbers([*results, _result(3, broken, "nan", seeds=4)], mode) == [1, 0, 2, 3]
+
+
 def test_rank_takes_zero_for_a_value():
     """A trial that scored 0 is between one that scored less and one that scored more; only None is no value."""
     results = [_result(0, 0.0), _result(1, -0.5), _result(2, 0.5), _result(3, None)]
