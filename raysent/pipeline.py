@@ -223,6 +223,7 @@ class SweepPlan:
             "num_validation": corpus["num_validation"],
             "chance_accuracy": pool.get("chance_accuracy"),
             "tasks": list(self.tasks),
+            "retrain": self.space.evaluation.retrain,
             "budget_usd": self.space.cost.budget_usd,
             "estimate": None if self.estimate is None else self.estimate.values(),
         }

@@ -460,6 +460,7 @@ def _print_plan(plan: SweepPlan) -> None:
         f"validation",
         "" if chance is None else f"chance on the validation set: context_accuracy {chance:.4g}",
         f"memory of the largest trial: about {show_bytes(plan.facts['memory_bytes'])}",
+        f"then the best {values['retrain']} are trained on from their weights" if values["retrain"] else "",
         f"tasks: {', '.join(plan.tasks) or 'none'}",
         f"for example: {describe(base)}",
     ):
