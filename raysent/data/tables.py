@@ -258,10 +258,10 @@ def _csv_batches(name: str, delimiter: str, columns: Sequence[str], *, block_byt
         try:
             file = pa.PythonFile(Utf8Stream(stream, source=name), mode="r")
             for batch in pa_csv.open_csv(file, block, parsing, conversion):
-                first = min(skip, batch.num_rows)
-                skip -= first
+                num_skipped = min(skip, batch.num_rows)
+                skip -= num_skipped
                 # Values of Python take several times the memory of the block.
-                for start in range(first, batch.num_rows, _BATCH_ROWS):
+                for start in range(num_skipped, batch.num_rows, _BATCH_ROWS):
                     yield batch.slice(start, _BATCH_ROWS)
         except pa.ArrowInvalid as error:
             kind = _LongRowError if "straddling" in str(error) else DataError
