@@ -57,7 +57,7 @@ def test_metadata_endpoint_of_the_environment(service: Metadata, monkeypatch: py
     assert service.num_requests == 1
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"action": "stop"}', '{"action": "stop", "time": "soon"}'])
+@pytest.mark.parametrize("text", ["", "[]", "[" * 60_000, '{"action": "stop"}', '{"action": "stop", "time": "soon"}'])
 def test_metadata_refuses_an_invalid_notice(service: Metadata, text: str) -> None:
     """The error shows the text."""
     service.say(text)

@@ -116,7 +116,9 @@ def test_wrong_requests_get_a_status_and_one_line() -> None:
         assert refused.value.status_code == 413
         assert get(address, "/v1/embeddings")[0] == 405
         assert get(address, "/nowhere")[0] == 404
-        assert send(address, "POST", "/v1/embeddings", "{")[0] == 400
+        for body in ("{", "[" * 9_000, '{"input": "a", "dimensions": ' + "9" * 5_000 + "}"):
+            assert send(address, "POST", "/v1/embeddings", body)[0] == 400
+        assert send(address, "POST", "/v1/embeddings", '{"input": "\\ud83d", "model": "m"}')[0] == 200
         assert len(api.embeddings.create(model="m", input="a").data) == 1
 
 

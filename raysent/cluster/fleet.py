@@ -43,6 +43,7 @@ from raysent.cost import (
     Prices,
 )
 from raysent.errors import CloudError, ConfigError
+from raysent.reading import parse_json, read_json
 from raysent.sweeps import Layout
 
 FLEET_VARIABLE = "RAYSENT_FLEET"
@@ -177,7 +178,7 @@ class FleetSettings:
         if text is None:
             return None
         try:
-            return cls(**json.loads(text))
+            return cls(**parse_json(text))
         except (ValueError, TypeError):
             raise ConfigError(f"{FLEET_VARIABLE}: must describe a cluster as JSON; given {text[:200]}") from None
 
@@ -447,7 +448,7 @@ def admit(path: Path, targets: Mapping[str, int]) -> None:
 
     Ray's launcher writes the file as JSON.
     """
-    values = json.loads(path.read_text(encoding="utf-8"))
+    values = read_json(path)
     before = json.dumps(values)
     for name, num in targets.items():
         values["available_node_types"][name] |= {"min_workers": 0, "max_workers": num}

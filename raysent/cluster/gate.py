@@ -29,6 +29,8 @@ from ray.autoscaler.node_launch_exception import NodeLaunchException
 from ray.autoscaler.tags import TAG_RAY_USER_NODE_TYPE
 
 from raysent.cluster.cluster_file import EXPIRES_TAG, TIME_FORM
+from raysent.errors import ArtifactError
+from raysent.reading import parse_json, read_json
 
 PERMIT_FILE, LAUNCHES_FILE = "permit.json", "launches.jsonl"
 # The section of the provider's configuration with the folder of both files.
@@ -95,8 +97,8 @@ class Record:
 
     def permit(self) -> Mapping[str, Any]:
         """Return the permit; empty if there is none or it cannot be read."""
-        with contextlib.suppress(OSError, ValueError):
-            values = json.loads((self.folder / PERMIT_FILE).read_text(encoding="utf-8"))
+        with contextlib.suppress(ArtifactError):
+            values = read_json(self.folder / PERMIT_FILE)
             if isinstance(values, dict):
                 return values
         return {}
@@ -119,7 +121,7 @@ class Record:
         found = []
         for text in texts:
             with contextlib.suppress(ValueError):
-                found.append(json.loads(text))
+                found.append(parse_json(text))
         return found
 
     def write(self, event: str, kind: str, **values: Any) -> None:

@@ -7,7 +7,6 @@ price is then taken from the list in the package, and a spot price counts as the
 from __future__ import annotations
 
 import datetime
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +23,7 @@ from raysent.cluster.cluster_file import ClusterFile
 from raysent.config import Override, read_yaml
 from raysent.cost import Price, Prices, on_demand_price, price_list, spot_price
 from raysent.errors import ConfigError
+from raysent.reading import parse_json
 from raysent.sweeps import Workers, num_workers
 from raysent.sweeps.space import SearchSpace, read_space
 
@@ -141,7 +141,7 @@ def on_demand_usd(pricing: Any, instance_type: str, region: str) -> float | None
     }
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
     pages = pricing.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters)
-    found = [usd for page in pages for text in page["PriceList"] for usd in _hourly(json.loads(text))]
+    found = [usd for page in pages for text in page["PriceList"] for usd in _hourly(parse_json(text))]
     return max(found, default=None)
 
 

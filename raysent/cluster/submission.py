@@ -7,7 +7,6 @@ cluster comes back line by line: events of its journal go to a listener, everyth
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import signal
 import tempfile
@@ -27,6 +26,7 @@ from raysent.cluster.policies import s3_addresses
 from raysent.cluster.prices import price_space, workers_for
 from raysent.config import Override
 from raysent.errors import ConfigError
+from raysent.reading import parse_json
 from raysent.storage import address_of, atomic_write, is_remote, open_folder, read_json, write_json
 from raysent.storage.layout import REMOTE_FILE
 from raysent.sweeps import Listener, Workers, load_record
@@ -99,7 +99,7 @@ class SubmittedSweep:
     def values(self) -> dict[str, Any] | None:
         """The JSON object that it printed, if it printed one."""
         start = next((number for number, line in enumerate(self.lines) if line == "{"), None)
-        return None if start is None else json.loads("\n".join(self.lines[start:]))
+        return None if start is None else parse_json("\n".join(self.lines[start:]))
 
 
 def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job is given
@@ -256,8 +256,8 @@ class _LineSorter:
         if not line.startswith(EVENT_MARK):
             self.lines.append(line)
             return
-        with contextlib.suppress(json.JSONDecodeError):  # a line that a killed process left unfinished
-            self.on_event(json.loads(line.removeprefix(EVENT_MARK)))
+        with contextlib.suppress(ValueError):  # a line that a killed process left unfinished
+            self.on_event(parse_json(line.removeprefix(EVENT_MARK)))
 
 
 def _pack(submission: Submission, folder: Path) -> list[str]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ from pyarrow import ipc, parquet
 
 from raysent.data.text_files import Utf8Stream, decode, open_bytes, read_bytes, reading_errors
 from raysent.errors import DataError, did_you_mean
+from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote, open_folder
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -339,8 +339,8 @@ def _from_json_lines(name: str, text: str) -> Table:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
+            value = parse_json(line)
+        except ValueError as error:
             raise DataError(f"{name}:{number}: must be one JSON object a line; {error}") from None
         if not isinstance(value, dict):
             raise DataError(f"{name}:{number}: must be a JSON object; given {type(value).__name__}")
@@ -410,7 +410,7 @@ def arrow_files(folder: str, *, name: str = "") -> list[str]:
     """
     place = folder.rstrip("/")
     with _dataset_errors(name or place), open_bytes(f"{place}/state.json") as stream:
-        files = [f"{place}/{one['filename']}" for one in json.load(stream)["_data_files"]]
+        files = [f"{place}/{one['filename']}" for one in parse_json(stream.read())["_data_files"]]
     if not files:
         raise DataError(f"{name or place}: must have rows; given none")
     return files
@@ -441,7 +441,8 @@ def _read_dataset(folder: Path) -> Table:
         raise DataError(f"{name}: must be a {', '.join(TABLE_SUFFIXES)} file or a folder that datasets saved; "
                         "save it with save_to_disk or to_parquet")  # fmt: skip
     if (folder / SPLITS_FILE).is_file():
-        splits = json.loads((folder / SPLITS_FILE).read_text(encoding="utf-8"))["splits"]
+        with _dataset_errors(name):
+            splits = [str(split) for split in parse_json((folder / SPLITS_FILE).read_bytes())["splits"]]
         return _from_arrow(name, {split: _arrow_table(folder / split) for split in splits})
     return _from_arrow(name, {"": _arrow_table(folder)})
 
@@ -471,7 +472,10 @@ def _from_arrow(name: str, tables: Mapping[str, pa.Table]) -> Table:
 def _class_names(schema: pa.Schema) -> dict[str, list[str]]:
     """Return the classes' names that `datasets` stores in the schema, by column."""
     about = (schema.metadata or {}).get(b"huggingface")
-    features = json.loads(about)["info"]["features"] if about else {}
+    try:
+        features = parse_json(about)["info"]["features"] if about else {}
+    except (ValueError, TypeError, KeyError):  # of another tool
+        features = {}
     return {
         column: list(feature["names"])
         for column, feature in features.items()

@@ -54,7 +54,10 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
             stack.enter_context(s3_errors(name, kind=DataError))
             raw = cast(IO[bytes], stack.enter_context(smart_open.open(name, "rb", compression="disable")))
         else:
-            raw = stack.enter_context(Path(name).expanduser().open("rb"))
+            path = Path(name).expanduser()
+            if path.exists() and not path.is_file() and not path.is_dir():  # opening a pipe waits for its writer
+                raise DataError(f"{name}: must be a file; it is a pipe or a device")
+            raw = stack.enter_context(path.open("rb"))
         if name.endswith(".gz"):
             raw = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=raw)))
         yield raw

@@ -5,7 +5,6 @@ A model costs its parameters, counted in its file, the bytes of its files, and t
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -13,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from raysent.errors import ArtifactError
@@ -21,7 +19,17 @@ from raysent.models import TENSORS_FILE, member_folders
 from raysent.models.loading import missing_model
 from raysent.models.schemes import find_scheme, is_scheme_name, known_forms
 from raysent.models.sentence_encoder import SentenceEncoder
-from raysent.storage import address_of, content_key, file_sha256, is_remote, open_folder, read_json, refresh, to_uri
+from raysent.storage import (
+    address_of,
+    content_key,
+    file_sha256,
+    is_remote,
+    open_folder,
+    read_json,
+    refresh,
+    tensor_types,
+    to_uri,
+)
 from raysent.storage.layout import (
     COMPOSITION_FILE,
     ENSEMBLE_FILE,
@@ -220,8 +228,6 @@ def _digest(path: Path) -> str:
         ) from None
 
 
-# A safetensors file begins with the length of its JSON header, eight bytes little-endian.
-_LENGTH_BYTES = 8
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -271,14 +277,7 @@ def _num_parameters(path: Path) -> int | None:
     """Return the number of values in a file of tensors, from its header alone."""
     if not path.is_file():
         return None
-    with path.open("rb") as stream:
-        length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
-        header = stream.read(min(length, path.stat().st_size))
-    try:
-        tensors: dict[str, dict[str, Any]] = json.loads(header)
-        return sum(int(math.prod(about["shape"])) for name, about in tensors.items() if name != "__metadata__")
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise ArtifactError(f"{path}: truncated or not a file of tensors; restore it or train again") from None
+    return sum(int(math.prod(about["shape"])) for about in tensor_types(path).values())
 
 
 def _training_hours(path: Path) -> float | None:

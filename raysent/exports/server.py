@@ -33,6 +33,7 @@ from raysent.errors import ConfigError, RaysentError
 from raysent.exports.batcher import Batcher, QueueFullError
 from raysent.models import load
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.reading import parse_json
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -232,7 +233,7 @@ class Application:
         if is_too_large:
             raise RequestError(413, f"the body must have at most {limit:,} bytes; send fewer texts at a time")
         try:
-            values = json.loads(body)
+            values = parse_json(bytes(body), keep_surrogates=True)  # `encode` reads any text
         except ValueError as error:
             raise RequestError(400, f"the body must be JSON: {error}") from None
         if not isinstance(values, dict):

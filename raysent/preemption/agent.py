@@ -11,7 +11,6 @@ minutes before the machine is terminated, then the action and its time in UTC.
 from __future__ import annotations
 
 import datetime
-import json
 import logging
 import os
 import threading
@@ -22,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from raysent.errors import RaysentError
+from raysent.reading import parse_json
 
 POLL_S = 5.0
 # systemd and container runtimes leave at least this time between SIGTERM and SIGKILL.
@@ -123,7 +123,7 @@ def _read_notice(text: str) -> Notice:
         MetadataError: If the text has another format.
     """
     try:
-        values = json.loads(text)
+        values = parse_json(text)
         at = datetime.datetime.fromisoformat(values["time"])
         return Notice(str(values["action"]), (at if at.tzinfo else at.replace(tzinfo=datetime.UTC)).timestamp())
     except (ValueError, KeyError, TypeError):

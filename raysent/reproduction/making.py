@@ -7,7 +7,6 @@ is kept, or trained on from its last checkpoint; another one is made again.
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 import time
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, read_record
 from raysent.models.postprocessing import Postprocessing
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.reading import parse_json
 from raysent.reproduction.files import DERIVED, PaperFile, Scale, filled, merged
 from raysent.storage import content_key, load_tensors, read_json, write_json, write_text
 from raysent.storage.layout import VOCABULARY_FILE
@@ -182,7 +182,7 @@ def write_caption_pairs(source: Path, path: Path) -> None:
     lines = []
     try:
         with gzip.open(source, "rt", encoding="utf-8") as stream:
-            for image in map(json.loads, stream):
+            for image in map(parse_json, stream):
                 if image["split"] == "train":
                     first = image["captions"]
                     lines += [f"{first[0]}\t{first[1]}\n", f"{first[2]}\t{first[3]}\n"]

@@ -94,21 +94,33 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     """
     from safetensors.torch import load_file  # noqa: PLC0415  # late as above
 
-    if not path.is_file():
-        raise ArtifactError(f"{address_of(path)}: no such file")
-    try:
+    with _tensor_errors(path):
         return load_file(path)
-    except (safetensors.SafetensorError, ValueError, OSError) as error:
-        raise ArtifactError(
-            f"{address_of(path)}: truncated or not safetensors ({error}); restore it or train again"
-        ) from None
 
 
 def tensor_types(path: Path) -> dict[str, dict[str, Any]]:
-    """Return type and shape of each tensor of a safetensors file, by name, without reading the values."""
-    with safetensors.safe_open(path, framework="numpy") as stream:
+    """Return type and shape of each tensor of a safetensors file, by name, without reading the values.
+
+    Raises:
+        ArtifactError: If the file is missing, truncated or not safetensors.
+    """
+    with _tensor_errors(path), safetensors.safe_open(path, framework="numpy") as stream:
         slices = {name: stream.get_slice(name) for name in sorted(stream.keys())}
         return {name: {"dtype": one.get_dtype(), "shape": list(one.get_shape())} for name, one in slices.items()}
+
+
+@contextlib.contextmanager
+def _tensor_errors(path: Path) -> Iterator[None]:
+    """Turn errors of reading a safetensors file inside the block into one line."""
+    if not path.is_file():
+        raise ArtifactError(f"{address_of(path)}: no such file")
+    try:
+        yield
+    except (safetensors.SafetensorError, ValueError, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ArtifactError(
+            f"{address_of(path)}: truncated or not safetensors ({reason}); restore it or train again"
+        ) from None
 
 
 def save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:

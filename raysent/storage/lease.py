@@ -19,6 +19,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from raysent.errors import ArtifactError, RaysentError
+from raysent.reading import parse_json
 from raysent.storage.disk import storage_errors
 from raysent.storage.layout import LOCK_FILE
 from raysent.storage.mirror import address_of, remote_address
@@ -118,7 +119,7 @@ def _held_error(folder: Path, details: str = "") -> ArtifactError:
 def _holder(held: ObjectContent) -> dict[str, object]:
     """Return the process that wrote the object."""
     try:
-        found = json.loads(held.data)
+        found = parse_json(held.data)
         return {key: found[key] for key in ("host", "process", "born", "lease")}
     except (ValueError, KeyError, TypeError):
         return {}

@@ -13,6 +13,7 @@ from typing import Any
 
 from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, MachineTime, Prices, bad_entry
 from raysent.errors import ArtifactError, BudgetError, RaysentError
+from raysent.reading import read_json
 from raysent.storage import Lines, address_of, num_lines, read_json_lines
 from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE
 from raysent.sweeps.trial import Trial
@@ -175,8 +176,8 @@ class CostTracker:
 
     def _write_debt(self) -> None:
         """Write what the last session could not write."""
-        with contextlib.suppress(FileNotFoundError, ValueError):  # a torn one: the ledger assumes the worst
-            for entry in json.loads(self._owed_path.read_text(encoding="utf-8")):
+        with contextlib.suppress(ArtifactError):  # none, or a torn one: the ledger assumes the worst
+            for entry in read_json(self._owed_path):
                 self._lines.append(entry)
         self._owed_path.unlink(missing_ok=True)
 

@@ -23,6 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.cost import Budget, Prices, num_affordable
 from raysent.errors import ConfigError
+from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote
 from raysent.storage.layout import SWEEP_FILE
 from raysent.sweeps.gpu_sharing import ACCELERATOR, trials_per_gpu
@@ -157,7 +158,7 @@ def workers_to_come() -> Workers | None:
     if given is None:
         return None
     try:
-        values = json.loads(given)
+        values = parse_json(given)
         accelerators = tuple(map(str, values.get("accelerators", ())))
         return Workers(int(values["num"]), int(values["CPU"]), float(values.get("GPU", 0)), accelerators)
     except (ValueError, TypeError, KeyError, AttributeError):

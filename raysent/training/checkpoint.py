@@ -141,9 +141,8 @@ class LiveProgress:
 def read_progress(folder: Path) -> LiveProgress | None:
     """Return the progress of a run that trains on this machine, or on one that shares its folder; None if unknown."""
     try:
-        text = (folder / CHECKPOINT_FOLDER / _HEARTBEAT_FILE).read_text(encoding="utf-8")
-        return LiveProgress(**json.loads(text)["progress"])
-    except (OSError, ValueError, TypeError, KeyError):
+        return LiveProgress(**read_json(folder / CHECKPOINT_FOLDER / _HEARTBEAT_FILE)["progress"])
+    except (ArtifactError, TypeError, KeyError):
         return None
 
 
@@ -187,9 +186,9 @@ def steps_lost(folder: Path, progress: Progress) -> int:
 def _read_heartbeat(path: Path) -> tuple[int, int] | None:
     """Return the step and the steps lost of a heartbeat, or None if there is none or it is incomplete."""
     try:
-        heartbeat = json.loads(path.read_text(encoding="utf-8"))
+        heartbeat = read_json(path)
         return int(heartbeat["step"]), int(heartbeat["steps_lost"])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (ArtifactError, ValueError, TypeError, KeyError):
         return None
 
 

@@ -31,6 +31,7 @@ from raysent.data.corpus.documents import SPLITTING_VERSION, split_sentences
 from raysent.data.corpus.sources import Source
 from raysent.data.corpus.store import Progress
 from raysent.errors import DataError, did_you_mean
+from raysent.reading import parse_json
 from raysent.storage import cache_folder
 
 _UNDERLINE = re.compile(r"([-=~^\"'*+#`_.])\1{2,}\s*$")
@@ -222,7 +223,7 @@ def docs_documents(
     """
     with _docs_file(cache or cache_folder(), libraries, progress).open(encoding="utf-8") as stream:
         for line in stream:
-            yield DocsDocument(**json.loads(line))
+            yield DocsDocument(**parse_json(line))
 
 
 def docs_source(cache: Path, progress: Progress | None) -> Source:

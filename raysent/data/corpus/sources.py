@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from raysent.config import StrictModel
 from raysent.data.tables import DATASET_FILE, SPLITS_FILE, arrow_files, is_dataset_folder
 from raysent.data.text_files import check_utf8, open_bytes, read_bytes, reading_errors, utf8_blocks
 from raysent.errors import DataError
+from raysent.reading import parse_json
 
 # Suffixes of the files that a folder contributes: those of the first group that it has any of. A file that is named or
 # matched by a glob may have any suffix.
@@ -202,7 +202,7 @@ def _splits(folder: str) -> list[str]:
     """Return the names of the splits of a folder that `datasets` saved, on disk or in ``s3://``."""
     path = f"{folder.rstrip('/')}/{SPLITS_FILE}"
     try:
-        return [str(split) for split in json.loads(read_bytes(path))["splits"]]
+        return [str(split) for split in parse_json(read_bytes(path))["splits"]]
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path}: must list the splits of a dataset; save it again") from None
 

@@ -14,6 +14,9 @@ from raysent.data.vocabulary.tokens import PAD_WORD, UNK_ID, UNK_WORD, ChunkTabl
 from raysent.errors import ArtifactError
 from raysent.reading import read_text
 
+# Far more than 20 million words; the list of words takes several times the size of the file.
+_MAX_FILE_BYTES = 1 << 28
+
 
 class VocabularyConfig(StrictModel):
     """Which words have an id of their own.
@@ -89,9 +92,9 @@ class Vocabulary:
         """Read a file that `save` wrote.
 
         Raises:
-            ArtifactError: If the file is missing, truncated or of another kind.
+            ArtifactError: If the file is missing, truncated, of another kind, or larger than 256 MiB.
         """
-        lines = read_text(path).replace("\r\n", "\n").split("\n")
+        lines = read_text(path, max_bytes=_MAX_FILE_BYTES).replace("\r\n", "\n").split("\n")
         head, *words, end = lines if len(lines) > 1 else ["", ""]
         if end or head not in ("#lowercase=true", "#lowercase=false") or words[:2] != [PAD_WORD, UNK_WORD]:
             raise ArtifactError(f"{path}: truncated or not a vocabulary; restore it or train again")

@@ -37,6 +37,7 @@ from raysent.evaluation.task import (
 from raysent.evaluation.task_files.columns import Columns, find_columns, labels_of, read_targets
 from raysent.evaluation.task_files.division import SPLIT_NAMES, Division, divide, division_warnings
 from raysent.evaluation.task_files.settings import TaskSettings, is_task_file, read_settings
+from raysent.reading import parse_json
 from raysent.storage import is_remote
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def open_tasks(name: str) -> list[OwnTask]:
         ConfigError: If a setting is wrong.
     """
     if name.startswith("{"):
-        values = json.loads(name)
+        values = parse_json(name)
         only, is_similarity = values.pop("only", ""), values.pop("is_similarity", False)
         settings = validate(TaskSettings, Document(values, source="task"))
         return [OwnTask(settings=settings, only=only, is_similarity=is_similarity)]
