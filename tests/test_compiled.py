@@ -75,6 +75,39 @@ def test_load_rebuilds_a_damaged_library(kernels, compiler):
     assert load("toy").answer() == 42
 
 
+def test_load_runs_no_library_that_others_could_have_written(kernels, compiler):
+    """One that is planted in a folder open to others is built again, and the folder closed."""
+    load("toy")
+    library = libraries(kernels)[0]
+    planted = kernels / "planted.cpp"
+    planted.write_text(SOURCE.replace("42", "666"))
+    library.unlink()
+    subprocess.run([*compiler, "-shared", "-fPIC", planted, "-o", library], check=True)
+    library.chmod(0o666)
+    library.parent.chmod(0o777)
+    act_as_new_process()
+    assert load("toy").answer() == 42
+    assert stat.S_IMODE(library.stat().st_mode) & 0o022 == 0
+    assert stat.S_IMODE(library.parent.stat().st_mode) & 0o022 == 0
+
+
+def test_load_refuses_the_folder_of_another_user(kernels, compiler, monkeypatch):
+    """Slower code runs instead, with one warning."""
+    monkeypatch.setattr(build, "_is_owned", lambda path: path.name != "compiled")
+    with pytest.raises(CompilerError, match="compiled: another user's; code is run from it, so set RAYSENT_CACHE"):
+        load("toy")
+    assert try_load("toy") is None
+
+
+def test_files_of_this_user_and_of_root_are_owned(tmp_path, monkeypatch):
+    """Nobody else's."""
+    owner = tmp_path.stat().st_uid
+    assert build._is_owned(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert build._is_owned(tmp_path) == (owner == 0)
+    assert build._is_owned(Path("/"))
+
+
 def test_load_is_safe_among_processes(kernels, compiler):
     """Several processes at once build one library, and none opens an incomplete one."""
     program = (

@@ -109,6 +109,46 @@ def test_journal_cut_at_a_lines_end_is_found_by_the_ledger(run):
     ]
 
 
+def test_both_files_cut_at_one_moment_are_found_by_the_folders_of_trials(run):
+    """A trial that the journal lacks, or two reports; one report more is what any killed driver leaves."""
+    (run / WRITTEN_FILE).unlink()  # as a killed session
+    trials = [event["trial"] for event in read_events(run) if event["event"] == "suggested"]
+    ended = {event["trial"] for event in read_events(run) if event["event"] == "ended"}
+    assert set(trials) == ended
+    for trial in trials:
+        (run / "trials" / trial).mkdir(parents=True)
+        (run / "trials" / trial / "reports.jsonl").write_text("{}\n" * 9)
+    assert check_run(run).problems == ()  # a trial that has ended says nothing
+    events = list(read_events(run))
+    end = next(number for number, event in enumerate(events) if event["event"] == "ended")
+    lines = _lines(run / JOURNAL_FILE)
+    assert len(lines) == len(events)
+    seen = json.loads(lines[end - 1])["seen"]["ledger"][0]
+    (run / JOURNAL_FILE).write_bytes(b"".join(lines[:end]))
+    (run / LEDGER_FILE).write_bytes(b"".join(_lines(run / LEDGER_FILE)[:seen]))
+    known = {event["trial"]: 0 for event in events[:end] if event["event"] == "suggested"}
+    known |= {event["trial"]: event["index"] for event in events[:end] if event["event"] == "report"}
+    num_more = {}
+    for trial, index in known.items():
+        path = run / "trials" / trial / "reports.jsonl"
+        path.write_text("{}\n" * (index + 1))
+        num_more[trial] = index + 2
+    first = sorted(set(trials) - set(known))[0]
+    assert _problems(run)[0].endswith(f"missing: trial {first} has a folder and no event")
+    assert check_run(run).spent_usd is None
+    with pytest.raises(
+        ArtifactError, match="has a folder and no event; what was spent is unknown; see 'raysent doctor"
+    ):
+        verify_run(run)
+    assert len(repair(run).left) == 2
+    for trial in set(trials) - set(known):
+        shutil.rmtree(run / "trials" / trial)
+    assert _problems(run) == []
+    trial, num = min(num_more.items())
+    (run / "trials" / trial / "reports.jsonl").write_text("{}\n" * num)
+    assert _problems(run)[0].endswith(f"missing: trial {trial} made {num} reports; the journal has {num - 2}")
+
+
 def test_repair_restores_a_flipped_bit_and_keeps_the_damaged_file(run):
     """Byte for byte; nothing else changes."""
     path = run / JOURNAL_FILE

@@ -371,6 +371,23 @@ def test_submit_stops_the_job_and_downloads_the_run_on_ctrl_c(tmp_path, monkeypa
     assert (tmp_path / "run" / "journal.jsonl").read_text() == "{}\n"
 
 
+def test_follower_of_a_closed_terminal_leaves_sweep_and_cluster_running(tmp_path, monkeypatch, capsys):
+    """Neither is the job stopped nor the cluster terminated; while the cluster starts, it is terminated."""
+    jobs, launcher = FakeJobs([]), FakeLauncher(tmp_path)
+    monkeypatch.setattr(jobs, "follow", lambda *_: signal.raise_signal(signal.SIGHUP))
+    monkeypatch.setattr(submission, "Jobs", jobs)
+    before = signal.getsignal(signal.SIGHUP)
+    ended = _run(launcher, tmp_path)
+    assert (ended.code, ended.is_detached, jobs.stopped) == (129, True, 0)
+    assert "down" not in launcher.calls
+    shown = capsys.readouterr().err
+    assert f"detached; the sweep continues on the cluster: 'raysent report {tmp_path}/remote' shows" in shown
+    monkeypatch.setattr(launcher, "up", lambda **_: signal.raise_signal(signal.SIGHUP))
+    assert _run(launcher, tmp_path).code == 130
+    assert launcher.calls[-1] == "down"
+    assert signal.getsignal(signal.SIGHUP) is before
+
+
 def test_submit_returns_one_object_with_the_local_run(tmp_path, monkeypatch):
     """Events go to the listener, other lines are kept, and the remote folder is replaced by the local one."""
     remote = str(tmp_path / "remote")

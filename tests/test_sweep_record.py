@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pandas
 import pytest
 
 from raysent.config import parse_yaml
@@ -51,6 +52,21 @@ def test_read_sweep_of_a_killed_one_shows_what_was_running():
     sweep = read_sweep(DATA / "killed")
     assert [(trial.status, trial.index) for trial in sweep.trials] == [("finished", 3), ("running", 1)]
     assert sweep.best.name == "0000"
+
+
+def test_trials_table_holds_no_formulas(tmp_path):
+    """Texts that a spreadsheet computes follow an apostrophe; pandas restores them; numbers stay numbers."""
+    texts = ["=1+1", "+1", "-x", "@SUM(A1)", "\t=1", "'quoted", "plain"]
+    searched = f"search: {{corpus.path: {{choice: {json.dumps(texts)}}}}}\n"
+    trials = [
+        Trial(f"{number:04d}", number, {"corpus.path": text}, seed=0, metrics={"context_nll": -0.5})
+        for number, text in enumerate(texts)
+    ]
+    write_trials_table(tmp_path, parse_space(parse_yaml(TEXT + searched), name="toy"), trials)
+    table = pandas.read_csv(tmp_path / TRIALS_FILE, skip_blank_lines=False)
+    assert [text[:1] in "=+-@\t" for text in table["corpus.path"]] == [False] * len(texts)
+    assert sorted(table["corpus.path"].str.removeprefix("'")) == sorted(texts)
+    assert list(table["context_nll"]) == [-0.5] * len(texts)
 
 
 def test_session_lengths_leave_out_the_pauses():

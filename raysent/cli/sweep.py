@@ -434,6 +434,8 @@ def _follow(run: Any, launcher: Any, submission: Submission, *, is_kept: bool, a
         ended = run(
             launcher, submission, on_event=view.on_event, say=(lambda _: None) if as_json else say, keep=is_kept
         )
+    if ended.is_detached:
+        raise typer.Exit(ended.code)
     if as_json and ended.values is not None:
         typer.echo(json.dumps(ended.values, indent=2, ensure_ascii=False))
     else:

@@ -34,6 +34,8 @@ from raysent.sweeps.journal import EVENT_MARK, EVENTS_VARIABLE
 from raysent.sweeps.space import SearchSpace, find_space, with_overrides
 
 INTERRUPTED = 130
+# As shells have it for SIGHUP.
+DETACHED = 129
 _SPACE_FOLDER = "space"
 
 Say = Callable[[str], object]
@@ -89,11 +91,13 @@ class SubmittedSweep:
         code: The sweep's exit code; 130 if it was interrupted.
         lines: What it printed, without events; the remote folder is replaced by the local one.
         message: Why the job could not run; empty if it did.
+        is_detached: Whether it continues on the cluster, because the terminal was closed.
     """
 
     code: int
     lines: tuple[str, ...] = ()
     message: str = ""
+    is_detached: bool = False
 
     @property
     def values(self) -> dict[str, Any] | None:
@@ -192,6 +196,8 @@ def run_submission(
 ) -> SubmittedSweep:
     """Launch a cluster, run a sweep on it, download the results, and terminate the cluster whatever happened.
 
+    If the terminal is closed while the sweep runs, sweep and cluster continue without this process.
+
     Args:
         launcher: The cluster's launcher.
         submission: The sweep.
@@ -199,11 +205,15 @@ def run_submission(
         say: Called with lines about the progress.
         keep: Whether the cluster stays afterwards.
     """
+    say = _lasting(say)
     try:
-        inputs = s3_addresses(submission.space.document.values)
-        launcher.up(sweep=submission.run.name, inputs=inputs, on_line=say)
-        with launcher.tunnel() as address:
-            return submit(address, read_token(launcher.token_file), submission, on_event=on_event, say=say)
+        with _closed_terminal_raises(KeyboardInterrupt):
+            inputs = s3_addresses(submission.space.document.values)
+            launcher.up(sweep=submission.run.name, inputs=inputs, on_line=say)
+            with launcher.tunnel() as address:
+                ended = submit(address, read_token(launcher.token_file), submission, on_event=on_event, say=say)
+        keep = keep or ended.is_detached
+        return ended
     except KeyboardInterrupt:
         say("interrupted")
         return SubmittedSweep(INTERRUPTED)
@@ -233,7 +243,14 @@ def submit(address: str, token: str, submission: Submission, *, on_event: Listen
         job = jobs.submit(command, folder=Path(scratch), environment=environment)
     lines: list[str] = []
     try:
-        ended = jobs.follow(job, _LineSorter(on_event, lines))
+        with _closed_terminal_raises(_ClosedTerminal):
+            ended = jobs.follow(job, _LineSorter(on_event, lines))
+    except _ClosedTerminal:
+        say(
+            f"detached; the sweep continues on the cluster: 'raysent report {submission.remote}' shows how far it is, "
+            "and 'raysent cluster down' ends the machines"
+        )
+        return SubmittedSweep(DETACHED, is_detached=True)
     except KeyboardInterrupt:
         say("interrupted; asking the sweep to stop")
         with _uninterrupted(say):
@@ -284,9 +301,42 @@ def _pack(submission: Submission, folder: Path) -> list[str]:
     return [*command, *options]
 
 
+class _ClosedTerminal(BaseException):
+    """The terminal of this process was closed (SIGHUP)."""
+
+
+def _lasting(say: Say) -> Say:
+    """Return a function that shows lines while there is a terminal."""
+
+    def show(line: str) -> None:
+        with contextlib.suppress(OSError):
+            say(line)
+
+    return show
+
+
+@contextlib.contextmanager
+def _closed_terminal_raises(error: type[BaseException]) -> Iterator[None]:
+    """Raise an error inside the block when the terminal is closed; only in the main thread."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGHUP"):
+        yield
+        return
+
+    def close(*_: object) -> None:
+        raise error
+
+    before = signal.signal(signal.SIGHUP, close)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @contextlib.contextmanager
 def _uninterrupted(say: Say) -> Iterator[None]:
     """Ignore a first Ctrl-C inside the block, because what it would leave costs money. A second one ends the block.
+
+    A closed terminal is ignored.
 
     Does nothing outside the main thread, which alone receives Ctrl-C.
     """
@@ -299,7 +349,10 @@ def _uninterrupted(say: Say) -> Iterator[None]:
         say("still cleaning up; Ctrl-C again leaves machines that cost money: 'raysent cluster down' ends them")
 
     before = signal.signal(signal.SIGINT, ignore)
+    closed = signal.signal(signal.SIGHUP, signal.SIG_IGN) if hasattr(signal, "SIGHUP") else None
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        if closed is not None:
+            signal.signal(signal.SIGHUP, closed)

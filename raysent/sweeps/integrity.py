@@ -2,7 +2,9 @@
 
 Each line has a hash of all before it, so damage is found where it is. Each also records how much of the other file
 existed, and `written.json` how much of both existed at the end of a session, so lines that are missing at an end are
-found too. After a killed session, both files cut at one moment are the same as a session that was killed at it.
+found too. After a killed session, the folders of trials are the witness of both: a trial starts only once its proposal
+is in the journal, and makes its next report only once the last one is. Both files cut at one moment are accepted only
+if no trial started after it and none reported twice.
 
 What a sweep has spent is the sum of its ledger. If that is damaged, it is at least what the journal recorded last; if
 both are damaged, it is unknown. A sweep with damage is not resumed before `repair` or its owner has restored it.
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ from raysent.storage import (
     write_json,
 )
 from raysent.storage.files import write_bytes
-from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, WRITTEN_FILE
+from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, REPORTS_FILE, TRIALS_FOLDER, WRITTEN_FILE
 
 # The reason of a ledger's line that stands for lines that were lost.
 RECOVERED = "recovered from the journal"
@@ -98,7 +100,17 @@ def check_run(folder: Path) -> RunCheck:
     """
     path = folder / WRITTEN_FILE
     written = read_json(path) if path.exists() else {}
-    return check_contents(_content(folder / JOURNAL_FILE), _content(folder / LEDGER_FILE), written=written)
+    journal = _content(folder / JOURNAL_FILE)
+    found = check_contents(journal, _content(folder / LEDGER_FILE), written=written)
+    missing = "" if found.problems else _missing_by_trials(folder, check_lines(journal).entries)
+    if not missing:
+        return found
+    # Had the ledger all its lines, it would have told that the journal has not.
+    problems = (
+        Problem(JOURNAL_FILE, num_lines(folder / JOURNAL_FILE) + 1, missing),
+        Problem(LEDGER_FILE, num_lines(folder / LEDGER_FILE) + 1, "missing: it is no longer than the journal"),
+    )
+    return replace(found, problems=problems, spent_usd=None)
 
 
 def note_written(folder: Path) -> None:
@@ -171,6 +183,26 @@ def repair(folder: Path) -> Repair:
 
 def _content(path: Path) -> bytes:
     return read_bytes(path, name=address_of(path)) if path.exists() else b""
+
+
+def _missing_by_trials(folder: Path, events: Sequence[Any]) -> str:
+    """Return what the folders of trials have that the journal lacks; empty if it lacks nothing."""
+    last_reports: dict[str, int] = {}
+    for event in events:
+        if event["event"] == "suggested":
+            last_reports[event["trial"]] = 0
+        elif event["event"] == "report":
+            last_reports[event["trial"]] = event["index"]
+    ended = {event["trial"] for event in events if event["event"] == "ended"}
+    for path in sorted((folder / TRIALS_FOLDER).glob("[0-9]*")):
+        if path.name in ended:
+            continue
+        if path.name not in last_reports:
+            return f"missing: trial {path.name} has a folder and no event"
+        num = num_lines(path / REPORTS_FILE)
+        if num > last_reports[path.name] + 1:
+            return f"missing: trial {path.name} made {num} reports; the journal has {last_reports[path.name]}"
+    return ""
 
 
 def _check_ledger(data: bytes) -> Checked:

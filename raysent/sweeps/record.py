@@ -27,6 +27,9 @@ from raysent.sweeps.trial import Trial, trial_name, trials_of
 _FACTS = ("corpus", "pool", "memory_bytes")
 _PACKAGES = ("raysent", "ray", "optuna", "torch", "numpy")
 
+# What a spreadsheet computes; and the mark of such a text, which is doubled so that every text can be restored.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
+
 
 def _versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that a sweep depends on."""
@@ -272,7 +275,7 @@ def trial_folder(folder: Path, number: int) -> Path:
 def write_trials_table(folder: Path, space: SearchSpace, trials: Iterable[Trial]) -> None:
     """Write `trials.csv`: a row a trial, best first; with several seeds also the median by which they are ranked.
 
-    The cell of a value that is None is empty.
+    A text that a spreadsheet would take for a formula is written after an apostrophe; see `as_cell`.
 
     Args:
         folder: The run folder.
@@ -285,11 +288,23 @@ def write_trials_table(folder: Path, space: SearchSpace, trials: Iterable[Trial]
     of_seeds = [f"median_{space.metric}", "seed"] if medians else []
     buffer = io.StringIO()
     table = csv.writer(buffer, lineterminator="\n")
-    table.writerow(["trial", "status", *CONTEXT_METRICS, "seconds", "usd", *others, *of_seeds, *space.domains])
+    names = ["trial", "status", *CONTEXT_METRICS, "seconds", "usd", *others, *of_seeds, *space.domains]
+    table.writerow(map(as_cell, names))
     for trial in ranked:
         cells = [trial.name, trial.status, *map(trial.metrics.get, CONTEXT_METRICS)]
         cells += [round(trial.seconds, 1), round(trial.usd, 4), *map(trial.metrics.get, others)]
         cells += [medians[trial.name], trial.seed] if medians else []
         cells += map(trial.params.get, space.domains)
-        table.writerow(cells)
+        table.writerow(map(as_cell, cells))
     write_text(folder / TRIALS_FILE, buffer.getvalue())
+
+
+def as_cell(value: Any) -> Any:
+    """Return a value for a table that may be opened in a spreadsheet; None is empty, numbers stay as they are.
+
+    A text that begins with ``= + - @``, a tab, a line break or an apostrophe gets an apostrophe before it, so that no
+    spreadsheet computes it. ``text.removeprefix("'")`` is the text itself, of every cell.
+    """
+    if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
+        return f"'{value}"
+    return "" if value is None else value

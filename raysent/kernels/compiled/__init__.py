@@ -9,6 +9,8 @@ several kernels share.
 
 A library is built once per machine. It is cached under a hash of its source, the headers, the compiler and the
 processor, so that a changed file, another compiler or a home folder shared by several machines never uses an old one.
+The folder of libraries belongs to one user, who alone may write it: another user's is refused, and a library that
+another user owns or may change is built again.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 from functools import lru_cache
 from pathlib import Path
@@ -32,6 +35,7 @@ from raysent.storage import atomic_write, cache_folder, storage_errors
 __all__ = ["cpu_info", "load", "try_load"]
 
 _SOURCES = Path(__file__).parent
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CPU_INFO = Path("/proc/cpuinfo")
 _TIMEOUT_S = 120
 # Not -ffast-math: NaN must be preserved, and that flag changes the rounding of denormal numbers in the whole process.
@@ -77,6 +81,7 @@ def _outcome(name: str) -> ctypes.CDLL | CompilerError:
         library = cache_folder() / "compiled" / f"{name}-{_key(source, command)}.so"
         with storage_errors(library.parent):
             library.parent.mkdir(parents=True, exist_ok=True)
+            _make_private(library.parent)
             # A process that waits here finds the library that another process has built.
             with filelock.FileLock(library.with_suffix(".lock")):
                 return _opened(library) or _built(source, library, command)
@@ -123,9 +128,32 @@ def cpu_info(field: str) -> str:
 def _opened(library: Path) -> ctypes.CDLL | None:
     """Return a library of the cache, or None if it does not exist or is damaged."""
     try:
-        return ctypes.CDLL(str(library)) if library.exists() else None
+        # A folder that others could write once may hold what they wrote.
+        return ctypes.CDLL(str(library)) if library.exists() and _is_private(library) else None
     except OSError:
         return None
+
+
+def _make_private(folder: Path) -> None:
+    """Let nobody but the owner change a folder.
+
+    Raises:
+        ArtifactError: If it belongs to another user.
+    """
+    if not _is_owned(folder):
+        raise ArtifactError(f"{folder}: another user's; code is run from it, so set RAYSENT_CACHE to your own folder")
+    if not _is_private(folder):
+        folder.chmod(folder.stat().st_mode & ~_OTHERS_WRITE)
+
+
+def _is_private(path: Path) -> bool:
+    """Return whether this user or root owns a file, and nobody else may change it."""
+    return _is_owned(path) and not path.stat().st_mode & _OTHERS_WRITE
+
+
+def _is_owned(path: Path) -> bool:
+    """Return whether this user or root owns a file; Windows has other rights, which are not compared."""
+    return not hasattr(os, "geteuid") or path.stat().st_uid in (0, os.geteuid())
 
 
 def _built(source: Path, library: Path, command: list[str]) -> ctypes.CDLL:
