@@ -100,7 +100,7 @@ def test_load_refuses_the_folder_of_another_user(kernels, compiler, monkeypatch)
 
 
 def test_files_of_this_user_and_of_root_are_owned(tmp_path, monkeypatch):
-    """Nobody else's."""
+    """Files of other users are not."""
     owner = tmp_path.stat().st_uid
     assert build._is_owned(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)

@@ -135,7 +135,7 @@ def _opened(library: Path) -> ctypes.CDLL | None:
 
 
 def _make_private(folder: Path) -> None:
-    """Let nobody but the owner change a folder.
+    """Let no other user change a folder.
 
     Raises:
         ArtifactError: If it belongs to another user.
@@ -147,7 +147,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _is_private(path: Path) -> bool:
-    """Return whether this user or root owns a file, and nobody else may change it."""
+    """Return whether this user or root owns a file, and no other user may change it."""
     return _is_owned(path) and not path.stat().st_mode & _OTHERS_WRITE
 
 
