@@ -105,7 +105,7 @@ def check_run(folder: Path) -> RunCheck:
     missing = "" if found.problems else _missing_by_trials(folder, check_lines(journal).entries)
     if not missing:
         return found
-    # Had the ledger all its lines, it would have told that the journal has not.
+    # Had the ledger all its lines, it would name more lines of the journal.
     problems = (
         Problem(JOURNAL_FILE, num_lines(folder / JOURNAL_FILE) + 1, missing),
         Problem(LEDGER_FILE, num_lines(folder / LEDGER_FILE) + 1, "missing: it is no longer than the journal"),
