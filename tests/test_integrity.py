@@ -17,7 +17,7 @@ from raysent.storage import Lines
 from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, WRITTEN_FILE
 from raysent.sweeps import load_record, read_events
 from raysent.sweeps.cost_tracker import read_ledger, spent_usd
-from raysent.sweeps.integrity import check_run, repair, verify_run
+from raysent.sweeps.integrity import check_run, missing_by_trials, repair, verify_run
 from raysent.sweeps.record import check_versions, compare_versions
 
 VERSION_1 = Path(__file__).parent / "data" / "version_1"
@@ -119,6 +119,11 @@ def test_both_files_cut_at_one_moment_are_found_by_the_folders_of_trials(run):
         (run / "trials" / trial).mkdir(parents=True)
         (run / "trials" / trial / "reports.jsonl").write_text("{}\n" * 9)
     assert check_run(run).problems == ()  # a trial that has ended says nothing
+    events = [*read_events(run), {"event": "retrain", "trial": trials[0], "decision": "train"}]
+    (run / "trials" / f"{trials[0]}-retrained").mkdir()
+    assert missing_by_trials(run, events) == ""
+    assert missing_by_trials(run, events[:-1]) == f"missing: trial {trials[0]}-retrained has a folder and no event"
+    (run / "trials" / f"{trials[0]}-retrained").rmdir()
     events = list(read_events(run))
     end = next(number for number, event in enumerate(events) if event["event"] == "ended")
     lines = _lines(run / JOURNAL_FILE)

@@ -35,7 +35,14 @@ from raysent.storage import (
     write_json,
 )
 from raysent.storage.files import write_bytes
-from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, REPORTS_FILE, TRIALS_FOLDER, WRITTEN_FILE
+from raysent.storage.layout import (
+    JOURNAL_FILE,
+    LEDGER_FILE,
+    REPORTS_FILE,
+    RETRAINED_SUFFIX,
+    TRIALS_FOLDER,
+    WRITTEN_FILE,
+)
 
 # The reason of a ledger's line that stands for lines that were lost.
 RECOVERED = "recovered from the journal"
@@ -102,7 +109,7 @@ def check_run(folder: Path) -> RunCheck:
     written = read_json(path) if path.exists() else {}
     journal = _content(folder / JOURNAL_FILE)
     found = check_contents(journal, _content(folder / LEDGER_FILE), written=written)
-    missing = "" if found.problems else _missing_by_trials(folder, check_lines(journal).entries)
+    missing = "" if found.problems else missing_by_trials(folder, check_lines(journal).entries)
     if not missing:
         return found
     # Had the ledger all its lines, it would name more lines of the journal.
@@ -185,7 +192,7 @@ def _content(path: Path) -> bytes:
     return read_bytes(path, name=address_of(path)) if path.exists() else b""
 
 
-def _missing_by_trials(folder: Path, events: Sequence[Any]) -> str:
+def missing_by_trials(folder: Path, events: Sequence[Any]) -> str:
     """Return what the folders of trials have that the journal lacks; empty if it lacks nothing."""
     last_reports: dict[str, int] = {}
     for event in events:
@@ -193,9 +200,10 @@ def _missing_by_trials(folder: Path, events: Sequence[Any]) -> str:
             last_reports[event["trial"]] = 0
         elif event["event"] == "report":
             last_reports[event["trial"]] = event["index"]
+    trained_on = {f"{event['trial']}{RETRAINED_SUFFIX}" for event in events if event["event"] == "retrain"}
     ended = {event["trial"] for event in events if event["event"] == "ended"}
     for path in sorted((folder / TRIALS_FOLDER).glob("[0-9]*")):
-        if path.name in ended:
+        if path.name in ended or path.name in trained_on:
             continue
         if path.name not in last_reports:
             return f"missing: trial {path.name} has a folder and no event"
