@@ -62,9 +62,10 @@ def _space(folder: Path) -> Path:
 
 
 def _events(client) -> list[dict]:
-    """Return the lines of the journal in the bucket."""
+    """Return the events of the journal in the bucket, without what protects its lines."""
     names = sorted(name for name in keys(client) if "/journal.jsonl/" in name)
-    return [json.loads(client.get_object(Bucket=BUCKET, Key=name)["Body"].read()) for name in names]
+    lines = [json.loads(client.get_object(Bucket=BUCKET, Key=name)["Body"].read()) for name in names]
+    return [{key: line[key] for key in line.keys() - {"line", "seen", "hash"}} for line in lines]
 
 
 def _is_half_done(client) -> bool:
