@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -93,7 +93,7 @@ from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.integrity import check_run as check_files
 from raysent.sweeps.integrity import repair as repair_run
-from raysent.sweeps.journal_replay import Replayed
+from raysent.sweeps.journal_replay import Replayed, not_replayable
 from raysent.sweeps.journal_replay import replay as replay_sweep
 from raysent.sweeps.optuna_study import study_of
 from raysent.sweeps.preparation import prepare_space
@@ -226,6 +226,7 @@ class SweepPlan:
             "retrain": self.space.evaluation.retrain,
             "budget_usd": self.space.cost.budget_usd,
             "estimate": None if self.estimate is None else self.estimate.values(),
+            "not_replayable": not_replayable(self.space) or None,
         }
 
 
@@ -595,7 +596,11 @@ def sweep(  # noqa: PLR0913 - the options of the command
                 [size_line(checked, facts, address=address), "starting Ray and the processes of the first trials"]
             )
 
-    with ProgressLines(is_quiet=not progress) as bar, _view(checked, folder, progress=progress) as view:
+    with (
+        _stopped_at_once(folder, progress=progress),
+        ProgressLines(is_quiet=not progress) as bar,
+        _view(checked, folder, progress=progress) as view,
+    ):
         start_sweep(
             record,
             folder,
@@ -662,7 +667,11 @@ def _resumed(
         _print_lines(
             [f"{recorded.space.name}: resumes; {num_ended} of {recorded.space.limits.trials} trials have ended"]
         )
-    with ProgressLines(is_quiet=not progress) as bar, _view(recorded.space, folder, progress=progress) as view:
+    with (
+        _stopped_at_once(folder, progress=progress),
+        ProgressLines(is_quiet=not progress) as bar,
+        _view(recorded.space, folder, progress=progress) as view,
+    ):
         view.restore(recorded.events)
         resume_sweep(
             folder,
@@ -1464,6 +1473,20 @@ class _SaveEstimate:
     def __call__(self, event: Event) -> None:
         if self.estimate is not None and event["event"] == "suggested" and event["number"] == 0:
             write_json(self.folder / ESTIMATE_FILE, self.estimate.values())
+
+
+@contextlib.contextmanager
+def _stopped_at_once(folder: Path, *, progress: bool) -> Iterator[None]:
+    """Print how to resume when a second Ctrl-C, or one before the first trial, ends the block at once."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if progress and (folder / SWEEP_FILE).exists():
+            command = f"raysent resume {shlex.quote(address_of(folder))}"
+            messages.print(
+                f"stopped at once; every trial continues from its last checkpoint: {command}", soft_wrap=True
+            )
+        raise
 
 
 def _evaluated(folder: Path, *, progress: bool) -> Sweep:

@@ -373,10 +373,30 @@ def test_file_that_may_not_be_read_is_named(type_, place, monkeypatch):
 def begun(type_, place, monkeypatch) -> Path:
     """The folder of a sweep that was begun and came to no trial."""
     monkeypatch.setattr("raysent.sweeps.driver._sweep", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    assert type_(*SWEEP.split()).code == 130
+    ran = type_(*SWEEP.split())
+    assert ran.code == 130
+    assert ran.err.splitlines()[-1] == (
+        "stopped at once; trials continue from their last checkpoints: raysent resume out"
+    )
     monkeypatch.undo()
     monkeypatch.chdir(place)
     return place / "out"
+
+
+def test_resume_finds_relative_paths_from_any_folder(type_, begun, cache, monkeypatch):
+    """They start where the sweep was started; the run folder is named from where one is."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(cache))
+    places = []
+    monkeypatch.setattr("raysent.sweeps.driver._sweep", lambda *_: places.append(Path.cwd()) or _interrupt())
+    (begun.parent / "elsewhere").mkdir()
+    monkeypatch.chdir(begun.parent / "elsewhere")
+    assert type_("resume", "../out").code == 130
+    assert places == [begun.parent]
+    assert Path.cwd() == begun.parent / "elsewhere"
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def test_second_driver_of_a_run_is_refused(type_, begun, cache, monkeypatch):

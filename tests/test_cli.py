@@ -171,6 +171,16 @@ def test_sweep_dry_run_json_is_one_object(raysent_, place):
     plan = json.loads(ran.out)
     assert (ran.code, ran.err, plan["trials"], plan["corpus"], plan["retrain"]) == (0, "", 9, "text.txt", 2)
     assert list(plan["searched"]) == ["encoder.bidirectional"]
+    assert plan["not_replayable"] is None
+
+
+def test_sweep_dry_run_names_the_choice_that_cannot_be_replayed(raysent_, place, monkeypatch):
+    """In the plan and in its JSON."""
+    monkeypatch.setattr("raysent.sweeps.samplers.optuna_samplers.takes_seed", lambda *_: False)
+    typed = ["sweep", "space.yaml", "--dry-run", "--set", "limits.sampler={type: optuna, name: TPESampler}"]
+    reason = "limits.sampler: optuna: TPESampler of Optuna takes no seed"
+    assert f"'raysent replay' will not be possible: {reason}" in raysent_(*typed).out
+    assert json.loads(raysent_(*typed, "--json").out)["not_replayable"] == reason
 
 
 # -- train --------------------------------------------------------------------------------------------------------

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import ast
+import os
+import signal
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from raysent.cluster import check_token_required
 from raysent.config import parse_yaml, read_yaml
 from raysent.errors import ConfigError
+from raysent.sweeps.ray_tune import _Interrupt, _signals_caught
 from raysent.sweeps.space import parse_space
+from raysent.training.ray_session import _protect_token
 
 ROOT = Path(__file__).resolve().parent.parent
 # Modules and calls that run code from a file, or write where an archive says.
@@ -130,3 +136,27 @@ def test_doctor_fails_on_a_dashboard_without_a_token(status: int, verdict: str) 
 def test_torch_has_no_known_vulnerability_in_load() -> None:
     """A dependency may call `torch.load`; 2.10 is the first version without the second bypass."""
     assert '"torch>=2.10"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_token_of_ray_is_readable_by_its_owner_alone(tmp_path, monkeypatch):
+    """Ray writes it for everyone to read."""
+    path = tmp_path / "token"
+    path.write_text("secret")
+    path.chmod(0o644)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(path))
+    _protect_token()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
+    _protect_token()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_first_signal_stops_a_sweep_cleanly_and_the_second_at_once(number):
+    """A closed terminal is a signal as Ctrl-C is; handlers are as before afterwards."""
+    nothing: Any = None
+    interrupt, before = _Interrupt(nothing, nothing, nothing), signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), _signals_caught(interrupt):
+        os.kill(os.getpid(), number)
+        assert interrupt.requested
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before

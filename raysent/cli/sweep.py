@@ -465,6 +465,7 @@ def _print_plan(plan: SweepPlan) -> None:
         f"then the best {values['retrain']} are trained on from their weights" if values["retrain"] else "",
         f"tasks: {', '.join(plan.tasks) or 'none'}",
         f"for example: {describe(base)}",
+        f"'raysent replay' will not be possible: {values['not_replayable']}" if values["not_replayable"] else "",
     ):
         if line:
             results.print(line, soft_wrap=True)
