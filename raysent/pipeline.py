@@ -1483,9 +1483,7 @@ def _stopped_at_once(folder: Path, *, progress: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         if progress and (folder / SWEEP_FILE).exists():
             command = f"raysent resume {shlex.quote(address_of(folder))}"
-            messages.print(
-                f"stopped at once; every trial continues from its last checkpoint: {command}", soft_wrap=True
-            )
+            messages.print(f"stopped at once; trials continue from their last checkpoints: {command}", soft_wrap=True)
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 import ray
 import torch
@@ -72,8 +74,19 @@ def data(space: dict[str, Any]) -> Path:
 def running_ray() -> Iterator[None]:
     """Start Ray as a notebook does; the functions use it, and leave it running."""
     with ray_session(None, num_cpus=2):
+        assert _listening() <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
         yield
         assert ray.is_initialized()
+
+
+def _listening() -> set[str]:
+    """Return the addresses on which this process and its children listen: Ray's own processes."""
+    found = set()
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            connections = process.net_connections("inet")
+            found |= {one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN}
+    return found
 
 
 def in_thread(function: Callable[[], Any]) -> Any:

@@ -63,7 +63,8 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
             _check_address(address)
             verbose = VERBOSE_VARIABLE in os.environ
             level = logging.INFO if verbose else logging.ERROR
-            _init(address=address or "local", logging_level=level, log_to_driver=verbose, **options)
+            with _on_loopback() if address is None else contextlib.nullcontext():
+                _init(address=address or "local", logging_level=level, log_to_driver=verbose, **options)
             _protect_token()
         except (OSError, ValueError, AuthenticationError) as error:
             if isinstance(error, AuthenticationError) or REFUSED_TOKEN in captured():
@@ -96,6 +97,29 @@ def _init(**options: Any) -> None:
                 raise
             ray.shutdown()
     raise TrainingError(f"Ray did not start in {_MAX_STARTS} attempts; the machine is too busy; try again later")
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let what Ray starts inside the block listen on 127.0.0.1 alone, as it does on macOS and Windows.
+
+    On Linux, Ray 2.60 listens on all interfaces, and its option for the address of the node does not accept 127.0.0.1.
+    The variable RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER has the last word if it is set.
+    """
+    from ray._private import ray_constants  # noqa: PLC0415 - late, as above
+
+    name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    if name in os.environ:
+        yield
+        return
+    before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    os.environ[name] = "0"  # for Ray's own processes
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        del os.environ[name]
 
 
 def _protect_token() -> None:
