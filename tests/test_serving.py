@@ -75,6 +75,18 @@ def test_vector_does_not_depend_on_its_company(expected):
     np.testing.assert_array_equal(model.encode(TEXT, batch_size=3), expected)
 
 
+@pytest.mark.parametrize("bfloat16", [False, True])
+@pytest.mark.parametrize("more", [{"implementation": "torch"}, {"variant": "authors"}, {"num_layers": 2}, None])
+def test_company_changes_at_most_the_last_bits_of_other_encoders(more, bfloat16):
+    """The same call gives the same bits; alone a vector is that of a batch up to the rounding of products."""
+    model = build(ENCODERS["cnn"] if more is None else GRU | more)
+    text = TEXT[:60]
+    expected = model.encode(text, bfloat16=bfloat16)
+    alone = np.concatenate([model.encode([sentence], bfloat16=bfloat16) for sentence in text])
+    np.testing.assert_allclose(alone, expected, rtol=0, atol=5e-3 if bfloat16 else 2e-6)
+    np.testing.assert_array_equal(model.encode(text, bfloat16=bfloat16), expected)
+
+
 def test_encode_in_asyncio_tasks(expected):
     """Tasks that encode in the loop's threads get their own vectors."""
     model = build()

@@ -46,7 +46,7 @@ class SentenceEncoder(ABC):
 
         Args:
             sentences: Text; a sentence may be empty.
-            batch_size: Sentences computed at once; does not change the vectors.
+            batch_size: Sentences computed at once; changes at most the last bits of the vectors.
         """
 
     @abstractmethod
@@ -118,7 +118,7 @@ class SentenceEncoder(ABC):
                 empty.
             prompt_name: Key of `prompts`.
             prompt: Text to put before each sentence; it overrides `prompt_name`.
-            batch_size: Sentences computed at once; does not change the vectors.
+            batch_size: Sentences computed at once; changes at most the last bits of the vectors.
             show_progress_bar: Whether to show progress.
             output_value: Must be `sentence_embedding`.
             precision: `float32` or None; or one bit for each number, 1 where it is positive, eight to a byte as
