@@ -54,6 +54,7 @@ from raysent.models import Composition, SentenceModel
 from raysent.models import compose as compose_models
 from raysent.models import load as load_model
 from raysent.models.objectives import CONTEXT_METRICS
+from raysent.models.pretrained import trust_remote_code as trusting
 from raysent.models.schemes import is_scheme_name
 from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.models.vector_codes import VectorCode, check_vector_file, load_code, write_vectors
@@ -461,7 +462,7 @@ class RunHealth:
 _ENDINGS = ("session", "interrupted", "completed")
 
 
-def load(path: str | Path) -> SentenceEncoder | Sweep | VectorCode:
+def load(path: str | Path, *, trust_remote_code: bool = False) -> SentenceEncoder | Sweep | VectorCode:
     """Return what a folder holds, or a model by a scheme's name.
 
     - A folder of `train`, `expand`, `bag` or `average`, or of one trial of a sweep: a `SentenceModel`.
@@ -470,19 +471,21 @@ def load(path: str | Path) -> SentenceEncoder | Sweep | VectorCode:
     - A folder of `binarize --keep`: a `VectorCode`.
 
     Args:
-        path: The folder, also in ``s3://``; or a name such as ``hash:50``.
+        path: The folder, also in ``s3://``; or a name such as ``hash:50``, ``st:PATH`` or ``hf:PATH``.
+        trust_remote_code: Whether code in a pretrained model's folder may run.
 
     Raises:
         RaysentError: If there is no such folder, or its files are truncated or of another kind.
     """
-    if isinstance(path, str) and is_scheme_name(path):
+    with trusting(trust_remote_code):
+        if isinstance(path, str) and is_scheme_name(path):
+            return load_model(path)
+        folder = open_folder(path)
+        if (folder / SWEEP_FILE).is_file():
+            return Sweep(folder)
+        if (folder / CODE_FILE).is_file():
+            return load_code(folder)
         return load_model(path)
-    folder = open_folder(path)
-    if (folder / SWEEP_FILE).is_file():
-        return Sweep(folder)
-    if (folder / CODE_FILE).is_file():
-        return load_code(folder)
-    return load_model(path)
 
 
 def plan(
@@ -939,13 +942,14 @@ def evaluate(  # noqa: PLR0913 - as above
     baselines: bool = False,
     processes: int | None = None,
     address: str | None = None,
+    trust_remote_code: bool = False,
     progress: bool = True,
 ) -> pd.DataFrame:
     """Evaluate models on tasks: fit a probe on frozen vectors, or correlate similarities with human ratings.
 
     Args:
         models: Folders of trainings, trials, ensembles or sweeps (which stand for all their trials), names such as
-            ``hash:50``, or encoders in memory.
+            ``hash:50``, ``st:PATH`` and ``hf:PATH``, or encoders in memory.
         tasks: Names of tasks, own tables and task files, or `raysent.Task`; by default all whose files are
             in `data`, or the embedded ones.
         data: Folder of task files in SentEval's layout.
@@ -957,6 +961,7 @@ def evaluate(  # noqa: PLR0913 - as above
             vectors, that model at its start, and random word vectors.
         processes: Evaluate so many models and tasks at the same time.
         address: Evaluate on a running Ray cluster.
+        trust_remote_code: Whether code in a pretrained model's folder may run.
         progress: Whether to show progress on standard error.
 
     Returns:
@@ -967,18 +972,19 @@ def evaluate(  # noqa: PLR0913 - as above
         RaysentError: If a model, a task or the protocol is unknown, or files are missing or wrong.
     """
     named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
-    return scores_frame(
-        evaluate_models(
-            named,
-            tasks=tasks,
-            data=None if data is None else Path(data),
-            protocol=protocol_name(protocol, config),
-            output=None if output is None else Path(output),
-            baselines=baselines,
-            map_jobs=map_jobs(processes, address),
-            progress=progress,
+    with trusting(trust_remote_code):
+        return scores_frame(
+            evaluate_models(
+                named,
+                tasks=tasks,
+                data=None if data is None else Path(data),
+                protocol=protocol_name(protocol, config),
+                output=None if output is None else Path(output),
+                baselines=baselines,
+                map_jobs=map_jobs(processes, address),
+                progress=progress,
+            )
         )
-    )
 
 
 def evaluate_models(
@@ -1017,6 +1023,7 @@ def ensemble(  # noqa: PLR0913 - as above
     baselines: bool = False,
     protocol: str = "fast",
     config: str | None = None,
+    trust_remote_code: bool = False,
     progress: bool = True,
 ) -> Ensemble:
     """Combine models into an ensemble, score it and save it.
@@ -1037,6 +1044,7 @@ def ensemble(  # noqa: PLR0913 - as above
             combining gain over it.
         protocol: As for `evaluate`.
         config: As for `evaluate`.
+        trust_remote_code: As for `evaluate`.
         progress: Whether to show progress on standard error.
 
     Returns:
@@ -1051,7 +1059,10 @@ def ensemble(  # noqa: PLR0913 - as above
     chosen = resolve_tasks(tasks, data_dir, scorings=PROBED, default={"accuracy"})
     if progress:
         print_remarks(chosen)
-    with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+    with (
+        trusting(trust_remote_code),
+        ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar,
+    ):
         combine(
             models,
             output=folder,
@@ -1065,7 +1076,7 @@ def ensemble(  # noqa: PLR0913 - as above
             protocol=protocol_name(protocol, config),
             progress=bar,
         )
-    return load_ensemble(folder)
+        return load_ensemble(folder)
 
 
 def compose(models: Sequence[str | Path], *, output: str | Path) -> Composition:

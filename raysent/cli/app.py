@@ -42,7 +42,7 @@ _WORDING = (
     (r" \((?:Possible options|Did you mean one of): ([^)]+)\)$", r"; did you mean one of \1?"),
 )
 
-_ROOT_FLAGS = ("-q", "--quiet", "-v", "--verbose")
+_ROOT_FLAGS = ("-q", "--quiet", "-v", "--verbose", "--trust-remote-code")
 
 app = typer.Typer(
     name="raysent",
@@ -69,12 +69,20 @@ app.add_typer(components_app)
 
 @app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print log messages of raysent and Ray.")] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code in the folders of st:PATH and hf:PATH.")
+    ] = False,
 ) -> None:
-    """Both options may also follow the command."""
+    """All but --version may also follow the command."""
     messages.quiet = quiet
+    if trust:
+        from raysent.models import trust_remote_code  # torch comes with it
+
+        context.with_resource(trust_remote_code())
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
         os.environ[VERBOSE_VARIABLE] = "1"
@@ -103,7 +111,7 @@ def main() -> None:
 
 
 def _options_first(arguments: list[str]) -> list[str]:
-    """Return the arguments with --quiet and --verbose before the command, wherever they were typed."""
+    """Return the arguments with the root's flags before the command, wherever they were typed."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     moved = [one for one in arguments[:end] if one in _ROOT_FLAGS]
     return [*moved, *(one for one in arguments[:end] if one not in _ROOT_FLAGS), *arguments[end:]]

@@ -65,7 +65,9 @@ def serve(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="Folder of a model or an ensemble, also in s3://; or hash:DIM.", parser=opened_name
+            metavar="MODEL",
+            help="Folder of a model or an ensemble, also in s3://; or hash:DIM, st:PATH or hf:PATH.",
+            parser=opened_name,
         ),
     ],
     host: Annotated[

@@ -23,7 +23,7 @@ def encode(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="Folder of a training, a trial or an ensemble, also in s3://; or hash:DIM.",
+            help="Folder of a training, a trial or an ensemble, also in s3://; or hash:DIM, st:PATH or hf:PATH.",
             parser=opened_name,
         ),
     ],

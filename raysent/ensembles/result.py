@@ -159,7 +159,7 @@ class EnsembleResult(StrictModel):
 
     Attributes:
         kind: Identifies the file.
-        paths: Member -> its path, relative to the ensemble's folder or absolute, or `hash:DIM`.
+        paths: Member -> its path, relative to the ensemble's folder or absolute; or a scheme's name.
         keys: Member -> key of its content.
         method: The method that makes the ensemble.
         protocol: The protocol that evaluated the members.

@@ -20,7 +20,7 @@ from raysent.ensembles.predictions import Float64, MemberPredictions, Targets
 from raysent.errors import ConfigError
 from raysent.evaluation.members import Member, costs_of
 from raysent.evaluation.records import Record
-from raysent.models.schemes import is_scheme_name
+from raysent.models.schemes import find_scheme
 
 # The method that scores subsets.
 RULE = "validation"
@@ -96,7 +96,11 @@ def member_cost(member: Member, records: Sequence[Record]) -> MemberCost:
         first_use = 1e6 * float(seconds["encode_s"]) / num_sentences
         per_thousand.append(float(seconds.get("encode_ms_per_1000", first_use)))
     encode_ms = float(np.median(per_thousand))
-    if is_scheme_name(member.path):
+    found = find_scheme(member.path)
+    if found is not None:
+        scheme, rest = found
+        if hasattr(scheme, "num_bytes"):  # pretrained elsewhere, for an unknown time
+            return MemberCost(encode_ms=encode_ms, num_bytes=scheme.num_bytes(rest), training_s=None)
         return MemberCost(encode_ms=encode_ms, num_bytes=0, training_s=0.0)
     known = costs_of(Path(member.path))
     training_s = None if known.training_hours is None else known.training_hours * _SECONDS_PER_HOUR

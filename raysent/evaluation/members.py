@@ -17,7 +17,7 @@ from uuid import uuid4
 from raysent.errors import ArtifactError
 from raysent.models import TENSORS_FILE, member_folders
 from raysent.models.loading import missing_model
-from raysent.models.schemes import find_scheme, is_scheme_name, known_forms
+from raysent.models.schemes import find_scheme, is_scheme_name, known_forms, split_path
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import (
     address_of,
@@ -146,27 +146,33 @@ def ensemble_members(folder: Path) -> list[str]:
 
 
 def saved_path(path: str, folder: Path) -> str:
-    """Return a member's path as `ensemble.json` in `folder` stores it.
+    """Return a member's path, or its scheme's name with a path, as `ensemble.json` in `folder` stores it.
 
-    It is relative for a member inside the folder or beside it, so that both can be moved together, and otherwise
+    The path is relative for a member inside the folder or beside it, so that both can be moved together, and otherwise
     absolute.
     """
-    if is_scheme_name(path):
+    scheme, place = split_path(path)
+    if place is None:
         return path
-    member, base = Path(path).resolve(), folder.resolve()
-    return os.path.relpath(member, base) if member.is_relative_to(base.parent) else to_uri(member)
+    if is_remote(place):
+        return path
+    member, base = Path(place).expanduser().resolve(), folder.resolve()
+    return scheme + (os.path.relpath(member, base) if member.is_relative_to(base.parent) else to_uri(member))
 
 
 def _located(path: str, folder: Path) -> str:
     """Return the path that `load` takes for what `saved_path` stored; downloads what is in a bucket."""
-    if is_scheme_name(path):
+    scheme, place = split_path(path)
+    if place is None:
         return path
-    if is_remote(path):
-        return str(open_folder(path))
-    found = (folder / path).resolve()
+    if is_remote(place):
+        return scheme + str(open_folder(place))
+    found = (folder / place).resolve()
+    if scheme and not found.exists() and Path(place).exists():
+        return path  # earlier versions stored a scheme's path as the user wrote it
     if not found.is_relative_to(folder.resolve()):
         refresh(found)
-    return str(found)
+    return scheme + str(found)
 
 
 def _paths(name: str) -> list[str]:

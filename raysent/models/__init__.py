@@ -7,6 +7,7 @@
 - `files`: the content of a saved model's folder
 - `sentence_encoder`: the interface of every model
 - `loading`: names of models -> models
+- `pretrained`: folders of models of other libraries, and whose code may run
 - `embeddings`, `pooling`, `layers`, `postprocessing`: building blocks
 - `word_models`: models that are made from word vectors without training
 - `vector_codes`: codes of vectors from any source
@@ -17,6 +18,7 @@ from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, encoder_tensors
 from raysent.models.loading import load, register_loader
 from raysent.models.model import SentenceModel
+from raysent.models.pretrained import trust_remote_code
 from raysent.models.vector_codes import VectorCode, VectorCodeConfig, load_code, make_code, read_vectors
 from raysent.models.word_models import average_of_words, bag_of_words, check_weighting, expand
 
@@ -39,4 +41,5 @@ __all__ = [
     "member_folders",
     "read_vectors",
     "register_loader",
+    "trust_remote_code",
 ]

@@ -19,11 +19,13 @@ class Scheme(Protocol):
     """The form of a scheme's module; `rest` is the part of a name after the colon.
 
     Call order: `label` and `key` when a command reads its arguments, `load` when it encodes. A saved ensemble stores
-    the name, and compares the key before it loads the model again.
+    the name, and compares the key before it loads the model again. A module may also define `num_bytes(rest)`, the size
+    of the model's files.
 
     Attributes:
         FORM: How a name is written, for messages, such as `hash:DIM`; or `tfidf[:chars]` where the part after the
-            colon may be left out.
+            colon may be left out. A form that ends in `:PATH` takes a path or the name of another scheme with one,
+            which a saved ensemble stores as it stores paths.
     """
 
     FORM: str
@@ -76,6 +78,21 @@ def find_scheme(name: str) -> tuple[Scheme, str] | None:
 def is_scheme_name(name: str) -> bool:
     """Return whether a model's name is that of a scheme rather than a path."""
     return find_scheme(name) is not None
+
+
+def split_path(name: str) -> tuple[str, str | None]:
+    """Return the part of a model's name before a path, and the path: `words:start:` and `runs/one`.
+
+    The path is None where the name has none, as in `hash:50`; a name without a scheme is a path.
+    """
+    found = find_scheme(name)
+    if found is None:
+        return "", name
+    scheme, rest = found
+    if not scheme.FORM.endswith(":PATH"):
+        return name, None
+    start, path = split_path(rest)
+    return name.removesuffix(rest) + start, path
 
 
 def known_forms() -> str:

@@ -2,12 +2,11 @@
 
 A folder that `raysent export --to sentence-transformers` wrote is read without sentence-transformers, and none of its
 code is run. Any other folder is read by sentence-transformers, which must be installed; one with code of its own is
-refused unless the environment variable `RAYSENT_TRUST_REMOTE_CODE` is 1.
+refused unless that code is trusted; see `raysent.models.pretrained`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,13 +22,13 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, Record
 from raysent.models.model import SentenceModel
+from raysent.models.pretrained import check_code, first_script, folder_bytes, folder_key, open_pretrained
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
-from raysent.storage import content_key, file_sha256, load_tensors, read_json
+from raysent.storage import load_tensors, read_json
 from raysent.storage.layout import EXPORT_FILE, VOCABULARY_FILE
 
 FORM = "st:PATH"
 KIND = "raysent export"
-TRUST_VARIABLE = "RAYSENT_TRUST_REMOTE_CODE"
 
 _MODULES_FILE = "modules.json"
 _LIBRARY = "sentence_transformers"
@@ -43,9 +42,12 @@ def label(rest: str) -> str:
 
 def key(rest: str) -> str:
     """Return a key of the names and contents of the folder's files."""
-    folder = _folder(rest)
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return content_key(*((str(path.relative_to(folder)), file_sha256(path)) for path in files))
+    return folder_key(_folder(rest))
+
+
+def num_bytes(rest: str) -> int:
+    """Return the size of the folder's files."""
+    return folder_bytes(_folder(rest))
 
 
 def load(rest: str) -> SentenceEncoder:
@@ -60,19 +62,12 @@ def load(rest: str) -> SentenceEncoder:
         return _load_own(folder)
     if find_spec(_LIBRARY) is None:
         raise ConfigError(f"st:{rest}: needs sentence-transformers; install raysent[sentence-transformers]")
-    is_trusted = os.environ.get(TRUST_VARIABLE) == "1"
-    if not is_trusted and (foreign := _foreign_code(folder)):
-        raise ConfigError(
-            f"st:{rest}: contains code of its own, {foreign}; to run it, set {TRUST_VARIABLE}=1 or --trust-remote-code"
-        )
+    is_trusted = check_code(f"st:{rest}", _foreign_code(folder))
     return SentenceTransformersModel(folder, is_trusted=is_trusted)
 
 
 def _folder(rest: str) -> Path:
-    folder = Path(rest).expanduser()
-    if not rest or not folder.is_dir():
-        raise ArtifactError(f"st:{rest}: no such folder; name a folder of sentence-transformers")
-    return folder
+    return open_pretrained(f"st:{rest}", rest, library="sentence-transformers")
 
 
 def _foreign_code(folder: Path) -> str | None:
@@ -81,7 +76,7 @@ def _foreign_code(folder: Path) -> str | None:
     modules = read_json(path) if path.is_file() else []
     types = [str(module.get("type", "")) for module in modules if isinstance(module, dict)]
     own = next((name for name in types if not name.startswith(f"{_LIBRARY}.")), None)
-    return own or next((file.name for file in folder.rglob("*.py")), None)
+    return own or first_script(folder)
 
 
 def _load_own(folder: Path) -> SentenceEncoder:

@@ -1,0 +1,226 @@
+"""Pretrained members: a transformer's folder as a model, its code, and an ensemble that is moved with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from command import CommandLine
+from tiny_run import tiny_run
+
+import raysent
+from raysent.ensembles.ensemble import Ensemble
+from raysent.errors import ArtifactError, ConfigError
+from raysent.evaluation.members import ensemble_members, saved_path
+from raysent.models import load
+from raysent.models.pretrained import is_code_trusted, trust_remote_code
+from raysent.models.schemes import hf, split_path
+from raysent.storage.layout import ENSEMBLE_FILE
+from raysent.training.loop import fit
+
+transformers = pytest.importorskip("transformers", reason="pip install raysent[transformers]")
+
+TEXT = ["a cat", "the dog runs to the cat and a man", "", "zzz", "a cat sleeps"]
+SPLITS = (("train", 20), ("validation", 10), ("test", 10))
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "the", "cat", "dog", "man", "runs", "to", "and", "sleep", "##s")
+
+
+def write_bert(folder: Path, *, seed: int = 0, **changes: int) -> Path:
+    """Write a BERT of two small layers with random weights, and a tokenizer of a few parts of words."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    parts = Tokenizer(models.WordPiece({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    parts.normalizer, parts.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    parts.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=parts, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
+    ).save_pretrained(folder)
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        **{"max_position_embeddings": 12, **changes},
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a small BERT."""
+    return write_bert(tmp_path_factory.mktemp("models") / "bert")
+
+
+def test_vector_is_the_mean_of_the_last_hidden_states(bert):
+    """Of a sentence's own tokens, cut to the model's positions; whatever stands beside it."""
+    encoder = load(f"hf:{bert}")
+    assert (encoder.get_sentence_embedding_dimension(), encoder.max_seq_length) == (16, 12)
+    tokenizer, model = transformers.AutoTokenizer.from_pretrained(bert), transformers.AutoModel.from_pretrained(bert)
+    text = [*TEXT, "the man and " * 20]
+    vectors = encoder.encode(text)
+    for sentence, vector in zip(text, vectors, strict=True):
+        with torch.inference_mode():
+            tokens = tokenizer(sentence, return_tensors="pt", truncation=True, max_length=12)
+            expected = model.eval()(**tokens).last_hidden_state[0].mean(dim=0)
+        np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
+    np.testing.assert_allclose(encoder.encode(text[::-1], batch_size=2)[::-1], vectors, atol=1e-5)
+    assert encoder.encode([]).shape == (0, 16)
+    assert encoder.source == f"hf:{bert}"
+
+
+def test_vectors_are_those_of_sentence_transformers(bert):
+    """It pools a folder without settings of its own in the same way."""
+    pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    np.testing.assert_allclose(load(f"hf:{bert}").encode(TEXT), load(f"st:{bert}").encode(TEXT), atol=1e-5)
+
+
+def test_model_is_used_by_threads_and_other_processes(bert):
+    """Each call gives the same vectors; a copy is read from the folder again."""
+    encoder = load(f"hf:{bert}")
+    expected = encoder.encode(TEXT)
+    with ThreadPoolExecutor(4) as threads:
+        for vectors in threads.map(lambda _: encoder.encode(TEXT), range(16)):
+            np.testing.assert_array_equal(vectors, expected)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(encoder)).encode(TEXT), expected)
+
+
+def test_loading_leaves_the_random_state(bert):
+    """Missing parts, such as a pooler, draw nothing from the process's generator."""
+    state = torch.random.get_rng_state()
+    load(f"hf:{bert}")
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_folder_without_tokens_or_weights_is_refused(bert, tmp_path):
+    """Random weights would give vectors that mean nothing."""
+    with pytest.raises(ArtifactError, match=r"^hf:nowhere: no such folder; name a folder of transformers$"):
+        load("hf:nowhere")
+    with pytest.raises(ArtifactError, match=r"^hf:.*: transformers cannot read it: "):
+        load(f"hf:{tmp_path}")
+    short = write_bert(tmp_path / "short")
+    about = json.loads((short / "config.json").read_text())
+    (short / "config.json").write_text(json.dumps({**about, "num_hidden_layers": 3}))
+    with pytest.raises(ArtifactError, match=r"must hold every weight; encoder\.layer\.2\..* is missing, of 16"):
+        load(f"hf:{short}")
+
+
+def test_code_of_a_folder_runs_only_where_it_is_trusted(tmp_path, monkeypatch, capsys):
+    """By the argument, the option or the variable, and not longer than asked."""
+    monkeypatch.delenv("RAYSENT_TRUST_REMOTE_CODE", raising=False)
+    folder = write_bert(tmp_path / "own")
+    (folder / "modeling_own.py").write_text(
+        "from transformers import BertConfig, BertModel\n"
+        "class OwnConfig(BertConfig):\n    model_type = 'own'\n"
+        "class OwnModel(BertModel):\n    config_class = OwnConfig\n"
+    )
+    about = json.loads((folder / "config.json").read_text())
+    classes = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
+    (folder / "config.json").write_text(json.dumps({**about, "model_type": "own", "auto_map": classes}))
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    refusal = (
+        r"contains code of its own, modeling_own\.OwnConfig; to run it, set RAYSENT_TRUST_REMOTE_CODE=1 or --trust"
+    )
+    for refused in (load, raysent.load):
+        with pytest.raises(ConfigError, match=refusal):
+            refused(f"hf:{folder}")
+    assert type(raysent.load(f"hf:{folder}", trust_remote_code=True).model).__name__ == "OwnModel"
+    assert not is_code_trusted()
+    ran = CommandLine(monkeypatch, capsys)
+    for flag, code in (((), 2), (("--trust-remote-code",), 0)):
+        arguments = ("encode", f"hf:{folder}", "-o", tmp_path / "a.npy", *flag)
+        assert ran(*arguments, stdin=b"a cat\n").code == code
+    assert not is_code_trusted()
+    with trust_remote_code(False):
+        assert not is_code_trusted()
+
+
+def test_trust_restores_the_variable(monkeypatch):
+    """Also where it was set before."""
+    monkeypatch.setenv("RAYSENT_TRUST_REMOTE_CODE", "0")
+    with trust_remote_code():
+        assert is_code_trusted()
+    assert os.environ["RAYSENT_TRUST_REMOTE_CODE"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("runs/one", ("", "runs/one")),
+        ("hash:50", ("hash:50", None)),
+        ("tfidf", ("tfidf", None)),
+        ("st:models/one", ("st:", "models/one")),
+        ("words:start:runs/one", ("words:start:", "runs/one")),
+    ],
+)
+def test_split_path_finds_the_path_in_a_name(name, parts):
+    """Behind one scheme or two."""
+    assert split_path(name) == parts
+
+
+def test_paths_of_schemes_are_saved_like_folders(tmp_path, monkeypatch):
+    """Relative inside the folder and beside it; else absolute; as given in a bucket."""
+    folder = tmp_path / "models/both"
+    monkeypatch.chdir(tmp_path)
+    names = ["hf:models/bert", "st:models/both/own", "words:start:models/gru", "st:/far/one", "hf:s3://bucket/one"]
+    saved = [saved_path(name, folder) for name in names]
+    assert saved == ["hf:../bert", "st:own", "words:start:../gru", "st:/far/one", "hf:s3://bucket/one"]
+    folder.mkdir(parents=True)
+    about = {"members": ["a", "b", "c"], "paths": {"a": "hf:../bert", "b": "words:start:../gru", "c": "st:/far/one"}}
+    (folder / ENSEMBLE_FILE).write_text(json.dumps(about))
+    near = tmp_path.resolve() / "models"
+    assert ensemble_members(folder) == [f"hf:{near}/bert", f"words:start:{near}/gru", "st:/far/one"]
+
+
+def test_path_of_an_earlier_version_is_found(tmp_path, monkeypatch):
+    """It was stored as the user wrote it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models/bert").mkdir(parents=True)
+    (tmp_path / "both").mkdir()
+    path = tmp_path / "both" / ENSEMBLE_FILE
+    path.write_text(json.dumps({"members": ["bert"], "paths": {"bert": "hf:models/bert"}}))
+    assert ensemble_members(tmp_path / "both") == ["hf:models/bert"]
+
+
+def test_ensemble_of_a_gru_and_a_transformer_is_moved_with_its_members(tmp_path, monkeypatch):
+    """Trained, evaluated, combined, saved, moved and loaded: the same vectors and predictions."""
+    home = tmp_path / "home"
+    home.mkdir()
+    fit(tiny_run(tmp_path), home / "gru")
+    write_bert(home / "bert")
+    monkeypatch.chdir(tmp_path)
+    names, task = ["home/gru", "hf:home/bert"], "animals"
+    rows = [
+        f"{split},the {word} runs {number},{word}"
+        for split, count in SPLITS
+        for number in range(count)
+        for word in ("cat", "dog")
+    ]
+    (tmp_path / "animals.csv").write_text("\n".join(["split,text,label", *rows]) + "\n")
+    table = "animals.csv:text=text,label=label,split=split"
+    scores = raysent.evaluate(names, tasks=[table], output=home / "both/evaluation", progress=False)
+    assert list(scores.model) == ["gru", "bert"]
+    made = raysent.ensemble(names, tasks=[table], output=home / "both", progress=False)
+    about = json.loads((home / "both" / ENSEMBLE_FILE).read_text())
+    assert about["paths"] == {"gru": "../gru", "bert": "hf:../bert"}
+    assert about["costs"]["bert"]["num_bytes"] == hf.num_bytes("home/bert") > 0
+    assert made.predict(task, ["the dog runs", "the cat runs"]) == ["dog", "cat"]
+    vectors, predicted = made.encode(TEXT), made.predict_proba(task, TEXT)
+    (tmp_path / "elsewhere").mkdir()
+    home.rename(tmp_path / "elsewhere/moved")
+    again = raysent.load(tmp_path / "elsewhere/moved/both")
+    assert isinstance(again, Ensemble)
+    np.testing.assert_array_equal(again.encode(TEXT), vectors)
+    np.testing.assert_array_equal(again.predict_proba(task, TEXT), predicted)
+    write_bert(tmp_path / "elsewhere/moved/bert", seed=1)
+    with pytest.raises(ArtifactError, match=r"member 'bert' changed since the ensemble was made"):
+        raysent.load(tmp_path / "elsewhere/moved/both")
