@@ -40,14 +40,15 @@ from raysent.ensembles import (
 )
 from raysent.ensembles import default_folder as ensemble_folder
 from raysent.errors import ArtifactError, BudgetError, ConfigError, RaysentError, TrainingError, did_you_mean
-from raysent.evaluation.baselines import baselines_of
+from raysent.evaluation.baselines import LEXICAL, baselines_of
 from raysent.evaluation.evaluate import Evaluator, Job, MapJobs, Result, run_job
 from raysent.evaluation.members import Model, model_folder
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.protocols import protocol_name
-from raysent.evaluation.records import SIMILARITY, AnyScore, Score, read_scores
+from raysent.evaluation.records import SIMILARITY, AnyScore, Score, SimilarityScore, read_scores
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
+from raysent.exports.mteb import evaluate_on_mteb
 from raysent.kernels.hamming import pack_bits
 from raysent.live import EventLines, SweepView, TrainingView, is_submitted, plan_lines, size_line
 from raysent.models import Composition, SentenceModel
@@ -935,6 +936,7 @@ def evaluate(  # noqa: PLR0913 - as above
     models: Model | Sequence[Model],
     *,
     tasks: Sequence[str | Task] | None = None,
+    mteb: Sequence[str | Any] | None = None,
     data: str | Path | None = None,
     protocol: str = "fast",
     config: str | None = None,
@@ -951,7 +953,9 @@ def evaluate(  # noqa: PLR0913 - as above
         models: Folders of trainings, trials, ensembles or sweeps (which stand for all their trials), names such as
             ``hash:50``, ``st:PATH`` and ``hf:PATH``, or encoders in memory.
         tasks: Names of tasks, own tables and task files, or `raysent.Task`; by default all whose files are
-            in `data`, or the embedded ones.
+            in `data`, or the embedded ones; with `mteb`, none.
+        mteb: Tasks of the mteb package: names, Python files that define tasks, or tasks themselves. They run in this
+            process.
         data: Folder of task files in SentEval's layout.
         protocol: ``fast``, ``senteval`` or ``kiros``. Scores of different protocols are not comparable.
         config: A configuration of the protocol, such as ``prototyping``.
@@ -969,7 +973,8 @@ def evaluate(  # noqa: PLR0913 - as above
         correlation times 100), ``low`` and ``high`` (95 % bootstrap interval of ``test``), and further measures.
 
     Raises:
-        RaysentError: If a model, a task or the protocol is unknown, or files are missing or wrong.
+        RaysentError: If a model, a task or the protocol is unknown, or files are missing or wrong; if mteb is needed
+            and not installed.
     """
     named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
     with trusting(trust_remote_code):
@@ -977,6 +982,7 @@ def evaluate(  # noqa: PLR0913 - as above
             evaluate_models(
                 named,
                 tasks=tasks,
+                mteb=mteb,
                 data=None if data is None else Path(data),
                 protocol=protocol_name(protocol, config),
                 output=None if output is None else Path(output),
@@ -987,10 +993,11 @@ def evaluate(  # noqa: PLR0913 - as above
         )
 
 
-def evaluate_models(
+def evaluate_models(  # noqa: PLR0913 - as above
     models: Sequence[Model],
     *,
     tasks: Sequence[str | Task] | None = None,
+    mteb: Sequence[str | Any] | None = None,
     data: Path | None = None,
     protocol: str = "fast",
     output: Path | None = None,
@@ -1000,13 +1007,19 @@ def evaluate_models(
 ) -> list[AnyScore]:
     """Return the scores behind `evaluate`, in the order given; arguments as there."""
     folder = output or scores_folder(models) / EVALUATION_FOLDER
-    chosen = resolve_tasks(tasks, data)
+    chosen = [] if tasks is None and mteb is not None else resolve_tasks(tasks, data)
     if progress:
         print_remarks(chosen)
     if baselines:
         models = [*models, *(one.path for one in baselines_of(expand_names(models), protocol=protocol))]
+    scores: list[AnyScore] = []
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
-        return Evaluator(folder, data, protocol, progress=bar, map_jobs=map_jobs).evaluate(models, chosen)
+        if chosen or mteb is None:
+            scores += Evaluator(folder, data, protocol, progress=bar, map_jobs=map_jobs).evaluate(models, chosen)
+        if mteb is not None:
+            with_vectors = [one for one in expand_names(models) if not (baselines and one.path in LEXICAL)]
+            scores += evaluate_on_mteb(with_vectors, mteb, output=folder, progress=bar)
+    return scores
 
 
 def ensemble(  # noqa: PLR0913 - as above
@@ -1290,9 +1303,12 @@ def scores_frame(scores: Sequence[AnyScore]) -> pd.DataFrame:
             row = {"validation": score.validation, "test": score.test, "low": low, "high": high, **score.measures}
             costs = {"num_parameters": score.costs.num_parameters, "training_hours": score.costs.training_hours}
             rows.append({"model": score.model, "task": score.task, "protocol": score.protocol, **row, **costs})
-        else:
+        elif isinstance(score, SimilarityScore):
             row = {"test": score.pearson, "spearman": score.spearman, **score.measures}
             rows.append({"model": score.model, "task": score.task, "protocol": SIMILARITY, **row})
+        else:
+            row = {"test": score.test, score.measure: score.test}
+            rows.append({"model": score.model, "task": score.task, "protocol": score.protocol, **row})
     return pd.DataFrame(rows)
 
 

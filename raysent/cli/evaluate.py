@@ -25,7 +25,7 @@ from raysent.cli.options import (
 
 if TYPE_CHECKING:
     from raysent.ensembles import EnsembleResult, LabelCurve, MemberCost, MemberSubset
-    from raysent.evaluation import Costs, Score, SimilarityScore
+    from raysent.evaluation import Costs, MtebScore, Score, SimilarityScore
 
 evaluate_app = typer.Typer()
 data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_markup_mode=None)
@@ -54,6 +54,14 @@ def evaluate(
     models: ModelsArgument,
     data: DataOption = None,
     tasks: TasksOption = None,
+    mteb: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mteb",
+            metavar="TASK,...|FILE.py",
+            help="Tasks of the mteb package, or a file that defines some; then others only by --tasks. Repeatable.",
+        ),
+    ] = None,
     protocol: ProtocolOption = "fast",
     config: ConfigOption = None,
     baselines: BaselinesOption = False,
@@ -75,12 +83,21 @@ def evaluate(
     that reaches the same folders.
     """
     from raysent import pipeline
-    from raysent.evaluation import PROTOCOLS, Score, SimilarityScore, absent_tasks, library_versions, protocol_name
+    from raysent.evaluation import (
+        PROTOCOLS,
+        MtebScore,
+        Score,
+        SimilarityScore,
+        absent_tasks,
+        library_versions,
+        protocol_name,
+    )
 
     name = protocol_name(protocol, config)
     found = pipeline.evaluate_models(
         models,
         tasks=split_names(tasks),
+        mteb=None if mteb is None else [one for given in mteb for one in given.split(",") if one],
         data=data,
         protocol=name,
         baselines=baselines,
@@ -90,6 +107,7 @@ def evaluate(
     curves = [] if labels is None else _label_curves(models, labels, tasks=tasks, data=data, is_quiet=as_json)
     scores = [score for score in found if isinstance(score, Score)]
     similarities = [score for score in found if isinstance(score, SimilarityScore)]
+    of_mteb = [score for score in found if isinstance(score, MtebScore)]
     evaluated = list(dict.fromkeys([*(score.task for score in scores), *(score.task for score in similarities)]))
     if as_json:
         print_json(
@@ -100,6 +118,7 @@ def evaluate(
                 "versions": library_versions(),
                 "results": [asdict(score) for score in scores],
                 "similarity": [asdict(score) for score in similarities],
+                **({"mteb": [asdict(score) for score in of_mteb]} if mteb is not None else {}),
                 **({"labels": [curve.model_dump(mode="json") for curve in curves]} if labels is not None else {}),
                 **({"reported": _reported_values(evaluated)} if reported else {}),
             }
@@ -112,6 +131,9 @@ def evaluate(
     if similarities:
         results.print()
         _print_similarities(similarities)
+    if of_mteb:
+        results.print()
+        _print_mteb(of_mteb)
     print_curves(curves)
     if reported:
         _print_reported(evaluated)
@@ -323,6 +345,17 @@ def _print_similarities(scores: Sequence[SimilarityScore]) -> None:
 def _similarity_text(score: SimilarityScore) -> str:
     measures = score.measures
     return f"{measures['accuracy']:.2f}/{measures['f1']:.2f}" if measures else f"{score.pearson:.2f}"
+
+
+def _print_mteb(scores: Sequence[MtebScore]) -> None:
+    """Print main scores, a row per model and a column per task."""
+    measures = {score.task: score.measure for score in scores}
+    by_model: dict[str, dict[str, MtebScore]] = {}
+    for score in scores:
+        by_model.setdefault(score.model, {})[score.task] = score
+    rows = [(model, *(f"{found[task].test:.2f}" for task in measures)) for model, found in by_model.items()]
+    headings = [f"{task} {measure}" for task, measure in measures.items()]
+    print_table([f"MTEB {scores[0].mteb_version}, main score x 100", *headings], rows)
 
 
 def ensemble_values(result: EnsembleResult, folder: Path) -> dict[str, Any]:

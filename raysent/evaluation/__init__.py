@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from raysent.evaluation.records import (
         SIMILARITY,
         AnyScore,
+        MtebScore,
         Record,
         Score,
         SimilarityScore,
@@ -39,6 +40,7 @@ _MODULE_OF = {
     "MapJobs": "evaluate",
     "Member": "members",
     "Model": "members",
+    "MtebScore": "records",
     "PROBED": "tasks",
     "PROTOCOLS": "protocols",
     "Record": "records",
@@ -71,6 +73,7 @@ __all__ = [
     "MapJobs",
     "Member",
     "Model",
+    "MtebScore",
     "Record",
     "Score",
     "SimilarityScore",

@@ -5,7 +5,8 @@
 
 In an `evaluation/` folder a record is `<model>/<task>.json` (protocol, settings, versions, hashes, scores, seconds) and
 `<task>.npz` (labels, rows and log-probabilities per fold, the probe); a similarity score is `<model>/<task>.json`.
-Records of protocols other than `fast` have a folder below the model's, as `<model>/senteval-prototyping/<task>.json`.
+Records of protocols other than `fast` have a folder below the model's, as `<model>/senteval-prototyping/<task>.json`;
+`MtebScore` is the score of a task of the `mteb` package, `<model>/mteb/<task>.json`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from raysent.storage import load_arrays, read_json, remove, save_arrays, write_j
 KIND = "raysent evaluation"
 # The protocol of scores for which nothing is trained.
 SIMILARITY = "similarity"
+# The protocol of scores that the mteb package computes.
+MTEB = "mteb"
 # Libraries whose versions scores may depend on.
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch")
 _PLAIN = ("model", "model_key", "task", "kind", "protocol", "row_hash", "key", "validation", "test", "measures")
@@ -174,7 +177,40 @@ class SimilarityScore:
         return self.measures.get("f1")
 
 
-AnyScore = Score | SimilarityScore
+@dataclass(frozen=True)
+class MtebScore:
+    """The main score of a task of the mteb package, times 100; its own file of results has the others.
+
+    It has the attributes of a `Score` that a table needs.
+
+    Attributes:
+        model: The member's name.
+        task: The task's name.
+        measure: The name of the task's main score, such as ``ndcg_at_10``.
+        test: Its mean over splits and subsets.
+        by_split: Split -> subset -> main score.
+        dataset_revision: Of the task's data.
+        mteb_version: The version of mteb that computed it.
+        costs: The model's costs.
+    """
+
+    model: str
+    task: str
+    measure: str
+    test: float
+    by_split: Mapping[str, Mapping[str, float]]
+    dataset_revision: str
+    mteb_version: str
+    costs: Costs = field(default_factory=Costs)
+
+    protocol: ClassVar[str] = MTEB
+    validation: ClassVar[float | None] = None
+    interval: ClassVar[Interval | None] = None
+    f1: ClassVar[float | None] = None
+    is_correlation: ClassVar[bool] = False
+
+
+AnyScore = Score | SimilarityScore | MtebScore
 
 
 def read_scores(folder: Path) -> list[AnyScore]:
@@ -189,6 +225,8 @@ def read_scores(folder: Path) -> list[AnyScore]:
 def _read_score(path: Path) -> AnyScore:
     values = read_json(path)
     try:
+        if values.get("protocol") == MTEB:
+            return _mteb_score(values)
         return _similarity_score(values) if "pearson" in values else _score(values)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ArtifactError(f"{path}: not a record of an evaluation; remove it, or evaluate again") from None
@@ -208,6 +246,11 @@ def _score(values: Mapping[str, Any]) -> Score:
 
 def _similarity_score(values: Mapping[str, Any]) -> SimilarityScore:
     return SimilarityScore(**{name: value for name, value in values.items() if name != "key"})
+
+
+def _mteb_score(values: Mapping[str, Any]) -> MtebScore:
+    plain = {name: value for name, value in values.items() if name not in ("key", "protocol")}
+    return MtebScore(**{**plain, "costs": Costs(**values["costs"])})
 
 
 def record_folder(folder: Path, protocol: str) -> Path:
@@ -299,6 +342,25 @@ def read_similarity_score(folder: Path, task: str, *, key: str) -> SimilaritySco
     try:
         values = read_json(folder / f"{task}.json")
         return _similarity_score(values) if values["key"] == key else None
+    except (ArtifactError, AttributeError, KeyError, TypeError):
+        # A missing or truncated score is made again.
+        return None
+
+
+def write_mteb_score(folder: Path, score: MtebScore, *, key: str) -> None:
+    """Write `<task>.json`.
+
+    Raises:
+        ArtifactError: If the folder cannot be written.
+    """
+    write_json(folder / f"{score.task}.json", {"key": key, "protocol": MTEB, **asdict(score)})
+
+
+def read_mteb_score(folder: Path, task: str, *, key: str) -> MtebScore | None:
+    """Return a score of mteb, or None if it is missing, incomplete, or has another key."""
+    try:
+        values = read_json(folder / f"{task}.json")
+        return _mteb_score(values) if values["key"] == key else None
     except (ArtifactError, AttributeError, KeyError, TypeError):
         # A missing or truncated score is made again.
         return None

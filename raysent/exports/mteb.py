@@ -1,12 +1,17 @@
-"""A model for the `mteb` package: `mteb.evaluate(MtebModel(raysent.load("runs/one")), tasks)`.
+"""Models on tasks of the `mteb` package.
 
-Source: `mteb.models.EncoderProtocol` of mteb 2.
+`MtebModel` is a model as mteb takes it: `mteb.evaluate(MtebModel(raysent.load("runs/one")), tasks)`. `evaluate_on_mteb`
+runs tasks by name, or those that a Python file defines, and keeps the scores as records of raysent and in mteb's form.
+
+Source: `mteb.models.EncoderProtocol`, `mteb.evaluate` and `mteb.ResultCache` of mteb 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import importlib.util
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,9 +21,15 @@ import torch
 from torch import Tensor
 
 from raysent import __version__
-from raysent.errors import ConfigError
+from raysent.errors import ConfigError, DataError, did_you_mean
+from raysent.evaluation.evaluate import Progress
+from raysent.evaluation.members import Member, costs_of
+from raysent.evaluation.records import MTEB, MtebScore, read_mteb_score, record_folder, write_mteb_score
 from raysent.models import load
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.storage import content_key
+
+_KEY_DIGITS = 16
 
 
 class MtebModel:
@@ -29,24 +40,26 @@ class MtebModel:
         mteb_model_meta: Its entry in mteb's results.
     """
 
-    def __init__(self, model: str | Path | SentenceEncoder, *, name: str | None = None) -> None:
+    def __init__(
+        self, model: str | Path | SentenceEncoder, *, name: str | None = None, revision: str = __version__
+    ) -> None:
         """Wrap a model.
 
         Args:
             model: A model or an ensemble, or its name.
             name: Its name in mteb's results; by default that of its folder.
+            revision: Its revision in mteb's results.
 
         Raises:
             ConfigError: If mteb is not installed.
         """
-        if find_spec("mteb") is None:
-            raise ConfigError("MtebModel: needs mteb; install raysent[mteb]")
+        _check_installed("MtebModel")
         self.encoder = load(model) if isinstance(model, str | Path) else model
         shown = name or (Path(self.encoder.source).name if self.encoder.source else type(self.encoder).__name__)
         meta = import_module("mteb.models").ModelMeta
         about = {
             "name": f"raysent/{shown.replace(':', '-')}",
-            "revision": __version__,
+            "revision": revision,
             "embed_dim": self.encoder.get_sentence_embedding_dimension(),
         }
         self.mteb_model_meta = meta.create_empty(about)
@@ -64,3 +77,125 @@ class MtebModel:
     def similarity_pairwise(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Tensor:
         """Return the similarity row by row [rows]."""
         return self.encoder.similarity_pairwise(torch.as_tensor(a), b)
+
+
+def evaluate_on_mteb(
+    members: Sequence[Member], names: Sequence[str | Any], *, output: Path, progress: Progress | None = None
+) -> list[MtebScore]:
+    """Return the main score of every model on tasks of mteb, in the order given.
+
+    A score is kept as `<output>/<model>/mteb/<task>.json`, and read there if model, data and mteb are the same; scores
+    of a file's own tasks are computed again, because their data has no revision. mteb's own results are in
+    `<output>/mteb`, which `mteb.ResultCache` reads.
+
+    Args:
+        members: The models.
+        names: Names of mteb's tasks, Python files whose classes are tasks, or tasks.
+        output: Folder of the records.
+        progress: Called with what is evaluated.
+
+    Raises:
+        ConfigError: If mteb is not installed, or a task is unknown.
+        DataError: If a task's data cannot be loaded.
+    """
+    _check_installed("--mteb")
+    tasks = find_mteb_tasks(names)
+    scores = []
+    for number, member in enumerate(members):
+        encoder = member.encoder
+        for place, (task, is_published) in enumerate(tasks):
+            if progress is not None:
+                progress(f"{member.name}: {task.metadata.name}", number * len(tasks) + place, len(members) * len(tasks))
+            folder, key = record_folder(output / member.folder, MTEB), _key(member, task)
+            found = read_mteb_score(folder, task.metadata.name, key=key) if is_published else None
+            if found is None:
+                encoder = load(member.path) if encoder is None else encoder
+                found = _score(member, encoder, task, cache=output / MTEB)
+                write_mteb_score(folder, found, key=key)
+            scores.append(found)
+    return scores
+
+
+def find_mteb_tasks(names: Sequence[str | Any]) -> list[tuple[Any, bool]]:
+    """Return tasks, and whether each is one of mteb's own.
+
+    Raises:
+        ConfigError: If there is no task of a name, or a file defines none.
+    """
+    found: list[tuple[Any, bool]] = []
+    for name in names:
+        if not isinstance(name, str):
+            found.append((name, False))
+        elif name.endswith(".py"):
+            found += [(task, False) for task in _own_tasks(Path(name))]
+        else:
+            found.append((_published_task(name), True))
+    return found
+
+
+def _published_task(name: str) -> Any:
+    known = import_module("mteb.get_tasks")
+    try:
+        return known.get_task(name)
+    except KeyError:
+        raise ConfigError(f"--mteb {name}: unknown task of mteb{did_you_mean(name, _known_tasks())}") from None
+
+
+def _known_tasks() -> list[str]:
+    return [task.metadata.name for task in import_module("mteb").get_tasks(exclude_superseded=False)]
+
+
+def _own_tasks(path: Path) -> list[Any]:
+    """Return the tasks that a Python file defines."""
+    if not path.is_file():
+        raise ConfigError(f"--mteb {path}: no such file; name a file that defines tasks, or a task of mteb")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    base = import_module("mteb.abstasks").AbsTask
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, base)]
+    own = [kind for kind in kinds if kind.__module__ == module.__name__ and "metadata" in vars(kind)]
+    if not own:
+        raise ConfigError(f"--mteb {path}: must define a task; no class of mteb.AbsTask with `metadata` found")
+    return [kind() for kind in own]
+
+
+def _key(member: Member, task: Any) -> str:
+    """Return a hash of model, data and mteb."""
+    about = task.metadata
+    return content_key(member.key, about.name, about.revision, list(task.eval_splits), version("mteb"))
+
+
+def _score(member: Member, encoder: SentenceEncoder, task: Any, *, cache: Path) -> MtebScore:
+    """Evaluate one model on one task."""
+    library = import_module("mteb")
+    name = task.metadata.name
+    try:
+        task.load_data()
+    except Exception as error:  # whatever a task's own loading and the hub's client raise
+        reason = " ".join(str(error).split())
+        raise DataError(f"--mteb {name}: its data cannot be loaded: {type(error).__name__}: {reason}") from None
+    model = MtebModel(encoder, name=member.folder, revision=member.key[:_KEY_DIGITS])
+    options = {"cache": library.ResultCache(cache), "overwrite_strategy": "always", "co2_tracker": False}
+    [result] = library.evaluate(model, task, show_progress_bar=False, **options).task_results
+    by_split = {
+        split: {str(one["hf_subset"]): 100 * float(one["main_score"]) for one in subsets}
+        for split, subsets in result.scores.items()
+    }
+    return MtebScore(
+        model=member.name,
+        task=name,
+        measure=str(task.metadata.main_score),
+        test=100 * float(result.get_score()),
+        by_split=by_split,
+        dataset_revision=str(result.dataset_revision),
+        mteb_version=str(result.mteb_version),
+        costs=costs_of(Path(member.path)),
+    )
+
+
+def _check_installed(where: str) -> None:
+    if find_spec("mteb") is None:
+        raise ConfigError(f"{where}: needs mteb; install raysent[mteb]")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from raysent.analysis import ReportedModel, notes_on, reported_for
 from raysent.analysis.reported import COSTS, F1
 from raysent.evaluation.members import Costs
-from raysent.evaluation.records import SIMILARITY, AnyScore
+from raysent.evaluation.records import MTEB, SIMILARITY, AnyScore
 from raysent.report.blocks import DASH, Block, Cell, Column, Note, Section, Table, fixed, hours_cell, whole
 from raysent.report.run import Run
 
@@ -58,6 +58,8 @@ def _table(run: Run, protocol: str) -> Table:
 def _caption(protocol: str) -> str:
     if protocol == SIMILARITY:
         return "similarity of the vectors, nothing trained: Pearson's correlation with human ratings × 100"
+    if protocol == MTEB:
+        return "main scores of MTEB's tasks × 100"
     return f"protocol {protocol}"
 
 
