@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,16 @@ from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
 from ray.autoscaler.node_launch_exception import NodeLaunchException
 
 from raysent.cluster import fleet as fleet_module
-from raysent.cluster.fleet import AwsMachines, Fleet, FleetSettings, Instance, MachineList, num_slots
+from raysent.cluster.fleet import (
+    AwsMachines,
+    Fleet,
+    FleetSettings,
+    Instance,
+    MachineList,
+    end_cluster,
+    num_slots,
+    renew_lease,
+)
 from raysent.cluster.gate import AwsProvider, LaunchGate, Record
 from raysent.cost import Admission, Budget, CostConfig, Funds, Ledger, MachineTime, MachineType, Prices
 from raysent.errors import CloudError, ConfigError
@@ -377,6 +387,33 @@ def test_fleet_writes_permit_and_limits_and_replaces_a_refused_type(tmp_path, mo
     assert _most(tmp_path) == {"g6": 0, "g5": 2}
     fleet.close()
     assert (_most(tmp_path), record.permit()["until"]) == ({"g6": 0, "g5": 0}, 0.0)
+
+
+def test_end_of_the_cluster_terminates_workers_and_shortens_the_lease(tmp_path):
+    """The head itself stays for those who follow the sweep; a cloud that does not answer is no error."""
+    provider, folder = _Listed(), tmp_path / "fleet"
+    labels = TYPES["g6"]["labels"]
+    provider.listed = [Instance("i-head", "head", labels, 0.0), Instance("i-1", "g6", labels, 0.0)]
+    provider.listed.append(Instance("i-2", "g6", labels, 0.0, ended=5.0))
+    end_cluster(_settings(tmp_path), provider=provider)
+    assert provider.terminated == ["i-1"]
+    assert (folder / "lease").read_text() == "120"
+    assert Record(folder).permit() == {"until": 0.0, "launches": {}}
+    provider.is_down = True
+    end_cluster(_settings(tmp_path), provider=provider)
+
+
+def test_sweep_renews_the_lease_and_never_shortens_it(tmp_path):
+    """What `raysent cluster keep` has written stays until an hour of it is left."""
+    path = tmp_path / "lease"
+    renew_lease(tmp_path, now=1000.0)
+    assert path.read_text() == "3600"
+    path.write_text("14400")
+    os.utime(path, (1000.0, 1000.0))
+    renew_lease(tmp_path, now=1000.0 + 14400 - 3601)
+    assert path.read_text() == "14400"
+    renew_lease(tmp_path, now=1000.0 + 14400 - 3599)
+    assert path.read_text() == "3600"
 
 
 def test_fleet_terminates_machines_that_do_not_join(tmp_path, monkeypatch):

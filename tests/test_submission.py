@@ -8,26 +8,45 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import boto3
 import pytest
 from command import SPACE, CommandLine
-from machines import free_ports, metadata_service
+from machines import CutTunnel, free_ports, metadata_service
 from moto import mock_aws
 
 from raysent import cluster
-from raysent.cluster import JobResult, Jobs, check_token_required, download, ship, submission
+from raysent.cluster import (
+    ConnectionLostError,
+    JobResult,
+    Jobs,
+    Output,
+    SubmittedSweep,
+    SweepJob,
+    check_token_required,
+    download,
+    find_run,
+    follow_run,
+    following,
+    ship,
+    submission,
+)
+from raysent.cluster import head as head_process
+from raysent.cluster.following import call_with_jobs
 from raysent.cluster.launcher import make_token
-from raysent.cluster.submission import Submission, SubmittedSweep, run_submission, submit
+from raysent.cluster.stored import JobRecord, ask_to_stop, stop_request, write_record
+from raysent.cluster.submission import Submission, run_submission, submit
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError, CloudError, ConfigError
 from raysent.sweeps import Workers
-from raysent.sweeps.journal import EVENT_MARK
+from raysent.sweeps.journal import EVENT_MARK, read_events
 from raysent.sweeps.ray_tune import _driver_place
 from raysent.sweeps.space import parse_space, read_space, with_absolute_paths
 
@@ -140,21 +159,41 @@ def _submission(folder: Path, **changes) -> Submission:
 @pytest.mark.cluster
 # Ray's client uses an old argument of aiohttp.
 @pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")
-def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch, capsys):
-    """Its events arrive, it is downloaded, exit code 0; no file holds the token or a key of AWS."""
+def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch, capsys, ctrl_c):
+    """Through a tunnel that is cut ten times, with Ctrl-C, and from a second folder: one sweep, every event once.
+
+    It is downloaded, exit code 0; no file holds the token or a key of AWS.
+    """
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     monkeypatch.chdir(tmp_path)
-    space = read_space(_space(tmp_path))
-    token = head.token_file.read_text()
+    monkeypatch.setattr(following, "FIRST_WAIT_S", 0.1)
+    space, token, first = read_space(_space(tmp_path)), head.token_file.read_text(), []
+    cluster = CutTunnel(int(head.dashboard.rpartition(":")[2]), head.token_file, num_cuts=10)
+
+    def on_event(event) -> None:
+        first.append(event)
+        if len(first) == 2:
+            ctrl_c()
+
+    detached = submit(cluster, SweepJob(_submission(tmp_path, space=space), on_event), say=print)
+    assert (detached.code, detached.is_detached) == (130, True)
+    second = tmp_path / "second"
     events: list[object] = []
-    ended = submit(head.dashboard, token, _submission(tmp_path, space=space), on_event=events.append, say=print)
+    found = find_run(str(tmp_path / "remote"), new_run=second)
+    ended = follow_run(found, on_event=events.append, say=print, cluster=cluster)
     shown = capsys.readouterr()
+    assert cluster.num_cuts == 0
+    assert 2 <= len(first) < len(events)
+    assert events[: len(first)] == first
+    assert shown.out.count("connected again") >= 9  # one cut may coincide with the detachment
+    assert events == list(read_events(second))
+    assert len(Jobs(head.dashboard, token=token).of_run(str(tmp_path / "remote"))) == 1
     printed = "\n".join(ended.lines)
     assert ended.code == 0, shown
-    assert events
     assert printed.startswith("trial  status")
-    assert str(tmp_path / "remote") not in printed + shown.out + shown.err
-    files = {path.name: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert find_run(str(second), new_run=tmp_path).record.lines
+    assert str(tmp_path / "remote") not in printed
+    files = {path.name: path.read_bytes() for path in second.rglob("*") if path.is_file()}
     assert {"sweep.json", "journal.jsonl", "ledger.jsonl", "report.html", "model.safetensors"} <= set(files)
     secrets = [name for name, data in files.items() if token.encode() in data or CANARY.encode() in data]
     assert secrets == []
@@ -163,11 +202,10 @@ def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch,
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(("token", "given"), [("", "none"), ("0" * 64, "the token of another cluster")])
-def test_submit_is_rejected_without_the_token(head, tmp_path, token, given):
+def test_jobs_are_rejected_without_the_token(head, token, given):
     """An error of one line, before anything is sent."""
     with pytest.raises(CloudError, match=f"^{head.dashboard}: requires its token; given {given}$"):
-        submit(head.dashboard, token, _submission(tmp_path), on_event=lambda _: None, say=lambda _: None)
-    assert not (tmp_path / "run").exists()
+        Jobs(head.dashboard, token=token)
 
 
 @pytest.mark.cluster
@@ -230,8 +268,63 @@ def test_submit_waits_for_a_new_head(tmp_path, monkeypatch):
     assert answers == []
 
 
+class FakeClient:
+    """A fake of Ray's client, whose job prints a text; its stream of the output ends after some characters."""
+
+    def __init__(self, text: str, *, ends_at: int, statuses: str) -> None:
+        self._text, self._ends_at, self._statuses = text, ends_at, list(statuses)
+
+    async def tail_job_logs(self, name):
+        """Yield the beginning of the text."""
+        yield self._text[: self._ends_at]
+
+    def get_job_logs(self, name) -> str:
+        """Return the text."""
+        return self._text
+
+    def get_job_info(self, name):
+        """Return the next status: `r` running, `e` ended, `u` unknown job."""
+        status = self._statuses.pop(0)
+        if status == "u":
+            raise RuntimeError(f"Job {name} does not exist")
+        return SimpleNamespace(status=SimpleNamespace(is_terminal=lambda: status == "e"), driver_exit_code=7)
+
+
+def _follow(text: str, on_line, **options) -> JobResult:
+    jobs = Jobs.__new__(Jobs)
+    jobs._client = FakeClient(f"Running entrypoint for job a: b\n{text}", **options)
+    return jobs.follow("job", Output(on_line))
+
+
+def test_follow_distinguishes_a_lost_connection_from_the_end_of_the_job():
+    """A stream that ends early is continued: by a new connection, or of a job that has ended by its whole output."""
+    lines: list[str] = []
+    with pytest.raises(ConnectionLostError, match="its output ended before the job did"):
+        _follow("one\ntwo", lines.append, ends_at=34, statuses="rr")
+    assert _follow("one\ntwo", lines.append, ends_at=34, statuses="re").code == 7
+    assert lines == ["one", "two"]
+    with pytest.raises(CloudError, match="does not know this job; its head was replaced"):
+        _follow("", lines.append, ends_at=0, statuses="u")
+
+
+def test_follow_raises_errors_of_what_takes_the_lines():
+    """They are not taken for a lost connection, which would be tried again without end."""
+
+    def fail(_) -> None:
+        raise ValueError("bug")
+
+    with pytest.raises(ValueError, match="^bug$"):
+        _follow("one\n", fail, ends_at=99, statuses="re")
+
+
 class FakeLauncher:
-    """A fake launcher that records its calls."""
+    """A fake launcher that records its calls.
+
+    Attributes:
+        is_alive: Whether the cluster has a head.
+    """
+
+    is_reachable, is_alive = True, True
 
     def __init__(self, folder: Path, *, fails: bool = False) -> None:
         self.token_file = folder / "token"
@@ -249,6 +342,10 @@ class FakeLauncher:
         """Terminate."""
         self.calls.append("down")
 
+    def is_running(self) -> bool:
+        """Return whether the cluster has a head."""
+        return self.is_alive
+
     @contextmanager
     def tunnel(self):
         """Yield an address where nothing listens."""
@@ -258,34 +355,46 @@ class FakeLauncher:
 
 
 class FakeJobs:
-    """A fake job API whose job prints lines, then ends or is interrupted."""
+    """A fake job API whose job prints lines, then ends or is interrupted; its connections break.
 
-    stopped = 0
+    Attributes:
+        cuts: For each connection, the number of characters after which it breaks.
+        known: Names of jobs of the run, and whether each has ended.
+    """
 
-    def __init__(self, lines, *, ended=None) -> None:
-        self._lines, self._ended = lines, ended
+    def __init__(self, lines, *, ended=None, cuts=()) -> None:
+        self._text = "".join(f"{line}\n" for line in ["noise", "Running entrypoint for job x: y", *lines])
+        self._ended = ended
+        self.cuts, self.known, self.num_submitted = list(cuts), {}, 0
 
     def __call__(self, address, *, token) -> FakeJobs:
         """Connect."""
         return self
 
-    def submit(self, command, *, folder, environment) -> str:
-        """Keep the job."""
+    def of_run(self, run) -> dict[str, bool]:
+        """Return the known jobs."""
+        return self.known
+
+    def submit(self, command, *, folder, environment, name, run) -> str:
+        """Keep the job; a connection that breaks after no characters breaks before the answer."""
         self.command, self.environment = command, environment
         self.sent = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
-        return "job"
+        self.num_submitted += 1
+        self.known[name] = False
+        if self.cuts[:1] == [0]:
+            raise ConnectionLostError(f"{self.cuts.pop(0)} characters")
+        return name
 
-    def follow(self, name, on_line) -> JobResult:
-        """Pass on the lines."""
-        for line in self._lines:
-            on_line(line)
+    def follow(self, name, output) -> JobResult:
+        """Pass on the lines from the first one."""
+        output.restart()
+        if self.cuts:
+            output.take(self._text[: self.cuts.pop(0)])
+            raise ConnectionLostError("cut")
+        output.take(self._text)
         if self._ended is None:
             raise KeyboardInterrupt
         return self._ended
-
-    def stop(self, name) -> None:
-        """Count the calls."""
-        self.stopped += 1
 
 
 def _run(launcher, tmp_path, *, keep=False):
@@ -293,8 +402,15 @@ def _run(launcher, tmp_path, *, keep=False):
     return run_submission(launcher, _submission(tmp_path), on_event=lambda _: None, say=say, keep=keep)
 
 
-def _submit(submitted, *, token="token", on_event=lambda _: None):
-    return submit("http://127.0.0.1:9", token, submitted, on_event=on_event, say=lambda _: None)
+def _submit(submitted, folder, *, on_event=lambda _: None, say=lambda _: None):
+    return submit(FakeLauncher(folder), SweepJob(submitted, on_event), say=say)
+
+
+@pytest.fixture
+def no_waits(monkeypatch):
+    """Connections are made again, and stored runs read again, at once."""
+    monkeypatch.setattr(following, "FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr(following, "POLL_S", 0.0)
 
 
 def test_run_submission_terminates_the_cluster_after_the_sweep(tmp_path, monkeypatch):
@@ -302,12 +418,12 @@ def test_run_submission_terminates_the_cluster_after_the_sweep(tmp_path, monkeyp
     monkeypatch.setattr(submission, "submit", lambda *_, **__: SubmittedSweep(5))
     launcher = FakeLauncher(tmp_path)
     assert _run(launcher, tmp_path).code == 5
-    assert launcher.calls == ["up run", "tunnel", "tunnel closed", "down"]
+    assert launcher.calls == ["up run", "down"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CloudError("lost"), ZeroDivisionError])
 def test_run_submission_terminates_the_cluster_after_any_error(tmp_path, monkeypatch, error):
-    """Ctrl-C, a cluster that no longer answers, a bug."""
+    """Before the sweep is submitted: Ctrl-C, a cluster that no longer answers, a bug."""
 
     def fail(*_, **__):
         raise error
@@ -360,32 +476,213 @@ def test_run_submission_keeps_the_cluster_on_request(tmp_path, monkeypatch, caps
     assert "the cluster stays, and costs money, until 'raysent cluster down'" in capsys.readouterr().err
 
 
-def test_submit_stops_the_job_and_downloads_the_run_on_ctrl_c(tmp_path, monkeypatch, capsys):
-    """Finished work is not lost."""
-    (tmp_path / "remote").mkdir()
-    (tmp_path / "remote" / "journal.jsonl").write_text("{}\n")
-    jobs = FakeJobs([])
-    monkeypatch.setattr(submission, "Jobs", jobs)
-    assert _submit(_submission(tmp_path)).code == 130
-    assert jobs.stopped == 1
-    assert (tmp_path / "run" / "journal.jsonl").read_text() == "{}\n"
-
-
-def test_follower_of_a_closed_terminal_leaves_sweep_and_cluster_running(tmp_path, monkeypatch, capsys):
-    """Neither is the job stopped nor the cluster terminated; while the cluster starts, it is terminated."""
-    jobs, launcher = FakeJobs([]), FakeLauncher(tmp_path)
-    monkeypatch.setattr(jobs, "follow", lambda *_: signal.raise_signal(signal.SIGHUP))
-    monkeypatch.setattr(submission, "Jobs", jobs)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
+def test_ctrl_c_and_a_closed_terminal_detach_from_the_sweep(tmp_path, monkeypatch, capsys, ctrl_c, number, code):
+    """The cluster is not terminated, and a message says how to show and stop the sweep; before, it is terminated."""
+    jobs, launcher = FakeJobs([], ended=JobResult(0)), FakeLauncher(tmp_path)
+    monkeypatch.setattr(jobs, "follow", lambda *_: signal.raise_signal(number))
+    monkeypatch.setattr(following, "Jobs", jobs)
     before = signal.getsignal(signal.SIGHUP)
     ended = _run(launcher, tmp_path)
-    assert (ended.code, ended.is_detached, jobs.stopped) == (129, True, 0)
+    assert (ended.code, ended.is_detached) == (code, True)
     assert "down" not in launcher.calls
-    shown = capsys.readouterr().err
-    assert f"detached; the sweep continues on the cluster: 'raysent report {tmp_path}/remote' shows" in shown
-    monkeypatch.setattr(launcher, "up", lambda **_: signal.raise_signal(signal.SIGHUP))
+    assert capsys.readouterr().err == (
+        f"the sweep continues: 'raysent attach {tmp_path}/remote' shows it, 'raysent stop {tmp_path}/remote' stops it; "
+        "the cluster ends with it\n"
+    )
+    monkeypatch.setattr(launcher, "up", lambda **_: signal.raise_signal(number))
     assert _run(launcher, tmp_path).code == 130
     assert launcher.calls[-1] == "down"
     assert signal.getsignal(signal.SIGHUP) is before
+
+
+def test_a_bug_after_the_submission_leaves_the_sweep_alone(tmp_path, monkeypatch, capsys):
+    """The error is raised, the cluster stays, and a message says how to show the sweep."""
+    event = EVENT_MARK + json.dumps({"event": "session"})
+    monkeypatch.setattr(following, "Jobs", FakeJobs([event], ended=JobResult(0)))
+    launcher = FakeLauncher(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        run_submission(launcher, _submission(tmp_path), on_event=lambda _: 1 / 0, say=partial(print, file=sys.stderr))
+    assert "down" not in launcher.calls
+    assert "'raysent attach" in capsys.readouterr().err
+
+
+def test_every_line_arrives_once_however_often_the_tunnel_is_cut(tmp_path, monkeypatch, no_waits):
+    """Also in the middle of a line, within Ray's own lines, and before the submission was answered: one job."""
+    events = [{"event": "report", "trial": f"{number:04d}"} for number in range(8)]
+    lines = [text for event in events for text in (EVENT_MARK + json.dumps(event), "chatter")]
+    jobs = FakeJobs(lines, ended=JobResult(3), cuts=[0, 3, 45, 46, 47, 0, 120, 300, 200, 10_000])
+    monkeypatch.setattr(following, "Jobs", jobs)
+    heard, said = [], []
+    ended = _submit(_submission(tmp_path), tmp_path, on_event=heard.append, say=said.append)
+    assert (ended.code, heard, ended.lines) == (3, events, ("chatter",) * 8)
+    assert jobs.num_submitted == 1
+    assert said.count("connected again") == 10
+    assert said[0] == "connection lost: 0 characters; the sweep continues on the cluster, connecting again"
+
+
+def test_waits_between_connections_grow_to_half_a_minute(tmp_path, monkeypatch):
+    """A head that cannot be reached for long is not given up; one message a loss."""
+    jobs, launcher, waits, said = FakeJobs([], ended=JobResult(0), cuts=[5]), FakeLauncher(tmp_path), [], []
+    monkeypatch.setattr(following, "Jobs", jobs)
+    tunnels = iter([True, *[False] * 8, True])
+
+    @contextmanager
+    def tunnel():
+        if not next(tunnels):
+            raise ConnectionLostError("no route")
+        yield "http://127.0.0.1:9"
+
+    monkeypatch.setattr(launcher, "tunnel", tunnel)
+    output = Output(lambda _: None)
+    ended = call_with_jobs(launcher, lambda jobs: jobs.follow("job", output), say=said.append, wait=waits.append)
+    assert ended == JobResult(0)
+    assert waits == [1, 2, 4, 8, 16, 30, 30, 30, 30]
+    assert said == [
+        "connection lost: cut; the sweep continues on the cluster, connecting again",
+        "still no connection: no route",
+        "connected again",
+    ]
+
+
+def test_a_head_that_cannot_be_reached_at_first_is_an_error(tmp_path, monkeypatch):
+    """Nothing was submitted, so the cluster is terminated."""
+    launcher = FakeLauncher(tmp_path)
+    with pytest.raises(CloudError, match="no job API of Ray answers"):
+        _run(launcher, tmp_path)
+    assert launcher.calls[-1] == "down"
+
+
+def test_submit_rejects_a_run_that_another_job_works_on(tmp_path, monkeypatch):
+    """No sweep runs twice; a job that has ended does not count."""
+    jobs = FakeJobs([], ended=JobResult(0))
+    jobs.known = {"first": True, "second": False}
+    monkeypatch.setattr(following, "Jobs", jobs)
+    with pytest.raises(CloudError, match=r"remote: a job of this cluster works on it; 'raysent attach .*remote'$"):
+        _submit(_submission(tmp_path), tmp_path)
+    assert jobs.num_submitted == 0
+    jobs.known = {"first": True}
+    assert _submit(_submission(tmp_path), tmp_path).code == 0
+
+
+def _stored(folder: Path, *events, **changes) -> JobRecord:
+    """Store a submitted sweep as its head does."""
+    space = {"name": "toy", "values": parse_yaml(SPACE).values}
+    record = JobRecord(**{"job": "job", "cluster": "", "region": "", "space": space, **changes})
+    write_record(str(folder / "remote"), record)
+    if events:
+        (folder / "remote" / "journal.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return record
+
+
+def test_attach_follows_the_stored_run_without_a_tunnel(tmp_path, no_waits):
+    """Another computer has no token: events come from the journal, each once, and printed lines from the record."""
+    events = [{"event": "interrupted", "number": number} for number in range(3)]
+    launcher, heard, waits = FakeLauncher(tmp_path), [], []
+    launcher.is_reachable = False
+    record = _stored(tmp_path, *events[:1])
+
+    def wait(_) -> None:
+        waits.append(len(heard))
+        ends = {} if len(waits) < 2 else {"code": 5, "lines": [f"report: {tmp_path}/remote/report.html"]}
+        write_record(str(tmp_path / "remote"), replace(record, **ends))
+        _stored(tmp_path, *events[: len(waits) + 1], **ends)
+
+    run = find_run(str(tmp_path / "remote"), new_run=tmp_path / "here")
+    ended = follow_run(run, on_event=heard.append, say=print, cluster=launcher, wait=wait)
+    assert (ended.code, [event["number"] for event in heard], waits) == (5, [0, 1, 2], [1, 2])
+    assert ended.lines == (f"report: {tmp_path}/here/report.html",)
+    assert (tmp_path / "here" / "journal.jsonl").is_file()
+    assert launcher.calls == []
+    assert find_run(str(tmp_path / "here"), new_run=tmp_path).remote == str(tmp_path / "remote")
+
+
+def test_follower_reads_the_end_of_a_sweep_whose_cluster_is_gone(tmp_path, monkeypatch, no_waits):
+    """The computer slept while the sweep ended: nothing is waited for, and nothing is received twice."""
+    events = [{"event": "interrupted", "number": number} for number in range(3)]
+    jobs, launcher, heard = FakeJobs([EVENT_MARK + json.dumps(events[0])]), FakeLauncher(tmp_path), []
+
+    def follow(name, output):
+        output.take(jobs._text)
+        _stored(tmp_path, *events, code=0, lines=["{", "}"])
+        launcher.is_alive = False
+        raise ConnectionLostError("asleep")
+
+    monkeypatch.setattr(jobs, "follow", follow)
+    monkeypatch.setattr(following, "Jobs", jobs)
+    ended = submit(launcher, SweepJob(_submission(tmp_path), heard.append), say=print)
+    assert (ended.code, ended.values, [event["number"] for event in heard]) == (0, {}, [0, 1, 2])
+
+
+def test_follower_reports_a_cluster_that_ended_before_its_sweep(tmp_path):
+    """One line with the command that continues it."""
+    launcher = FakeLauncher(tmp_path)
+    launcher.is_reachable = launcher.is_alive = False
+    _stored(tmp_path)
+    run = find_run(str(tmp_path / "remote"), new_run=tmp_path / "here")
+    with pytest.raises(CloudError, match="its cluster ended before the sweep did; 'raysent resume .*remote --cluster"):
+        follow_run(run, on_event=print, say=print, cluster=launcher)
+
+
+def test_attach_and_stop_reject_a_run_of_this_machine(raysent):
+    """One line; a folder that no sweep was submitted to names the file that it lacks."""
+    for command in ("attach", "stop"):
+        ran = raysent(command, "runs")
+        assert (ran.code, ran.err) == (
+            2, "error: runs: is on this machine only; name a run of --cluster, or its s3:// address\n"
+        )  # fmt: skip
+
+
+def test_stop_is_a_request_that_the_head_reads(tmp_path, raysent, monkeypatch):
+    """It waits for the end of the sweep, and says how to continue it; a sweep that has ended is left alone."""
+    _stored(tmp_path)
+    remote, asked = tmp_path / "remote", []
+
+    def wait(seconds) -> None:
+        asked.append(json.loads((remote / "stop.json").read_text())["request"])
+        _stored(tmp_path, code=130)
+
+    monkeypatch.setattr("time.sleep", wait)
+    monkeypatch.setattr(following.stop_run, "__kwdefaults__", {"wait": wait})
+    ran = raysent("stop", remote)
+    assert (ran.code, len(asked)) == (0, 1)
+    assert ran.out == f"{remote}: stopped; 'raysent resume {remote} --cluster FILE' continues it\n"
+    assert raysent("stop", remote).out == f"{remote}: had ended\n"
+    assert json.loads(raysent("stop", remote, "--json").out)["has_stopped"] is True
+
+
+def test_head_stops_once_for_each_request(tmp_path, monkeypatch):
+    """A second `raysent stop` is a second signal."""
+    monkeypatch.setattr(head_process, "STOP_POLL_S", 0.0)
+    _stored(tmp_path)
+    has_ended, stops = threading.Event(), []
+
+    def stop() -> None:
+        stops.append(stop_request(str(tmp_path / "remote")))
+        ask_to_stop(str(tmp_path / "remote"))
+        if len(stops) == 3:
+            has_ended.set()
+
+    ask_to_stop(str(tmp_path / "remote"))
+    head_process.watch(str(tmp_path / "remote"), has_ended, stop)
+    assert len(set(stops)) == 3
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_head_stores_how_a_command_ended_and_ends_the_cluster(tmp_path, monkeypatch, capsys, is_kept):
+    """Exit code and lines, whatever the command did; a cluster that is kept is left alone."""
+    ended = []
+    monkeypatch.setattr(head_process, "end_cluster", ended.append)
+    monkeypatch.setenv("RAYSENT_FLEET", json.dumps({"cluster": "a", "region": "", "types": {}, "max_workers": 1}))
+    _stored(tmp_path)
+    options = ["--run", str(tmp_path / "remote"), *(["--keep"] if is_kept else [])]
+    assert head_process.main([*options, "--", "space", "lint", "missing.yaml"]) == 2
+    record = find_run(str(tmp_path / "remote"), new_run=tmp_path).record
+    assert record.code == 2
+    assert record.lines[0].startswith("error: missing.yaml")
+    assert record.lines[0] in capsys.readouterr().err
+    assert [one.cluster for one in ended] == ([] if is_kept else ["a"])
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_submit_returns_one_object_with_the_local_run(tmp_path, monkeypatch):
@@ -393,9 +690,9 @@ def test_submit_returns_one_object_with_the_local_run(tmp_path, monkeypatch):
     remote = str(tmp_path / "remote")
     event = {"event": "session", "trials": 4, "concurrent": 2}
     lines = [EVENT_MARK + json.dumps(event), EVENT_MARK + '{"torn', "chatter", "{", f'"run": "{remote}"', "}"]
-    monkeypatch.setattr(submission, "Jobs", FakeJobs(lines, ended=JobResult(0)))
+    monkeypatch.setattr(following, "Jobs", FakeJobs(lines, ended=JobResult(0)))
     heard = []
-    ended = _submit(_submission(tmp_path), on_event=heard.append)
+    ended = _submit(_submission(tmp_path), tmp_path, on_event=heard.append)
     assert (ended.code, ended.values, ended.lines[0]) == (0, {"run": str(tmp_path / "run")}, "chatter")
     assert heard == [event]
 
@@ -406,14 +703,16 @@ def test_submit_sends_space_and_files_but_no_secrets(tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     space = read_space(_space(tmp_path))
     jobs = FakeJobs([], ended=JobResult(0))
-    monkeypatch.setattr(submission, "Jobs", jobs)
-    _submit(_submission(tmp_path, space=space, options=["--seed", "3"]), token="secret-token")
-    assert jobs.command[:5] == ["python", "-m", "raysent", "sweep", "space/toy.yaml"]
+    monkeypatch.setattr(following, "Jobs", jobs)
+    _submit(_submission(tmp_path, space=space, options=["--seed", "3"]), tmp_path)
+    assert jobs.command[:8] == [
+        "python", "-m", "raysent.cluster.head", "--run", f"{tmp_path}/remote", "--", "sweep", "space/toy.yaml"
+    ]  # fmt: skip
     assert jobs.command[-5:] == ["--address", "auto", "--yes", "--seed", "3"]
     assert json.loads(jobs.sent["space/toy.yaml"])["base"]["corpus"]["path"] == "shipped/0/text.txt"
     assert jobs.sent["shipped/0/text.txt"] == (tmp_path / "text.txt").read_bytes()
-    everything = repr((jobs.command, jobs.environment, jobs.sent))
-    assert "secret-token" not in everything
+    everything = repr((jobs.command, jobs.environment, jobs.sent)) + (tmp_path / "remote" / "job.json").read_text()
+    assert (tmp_path / "token").read_text() not in everything
     assert CANARY not in everything
     assert jobs.environment["RAYSENT_WORKERS"] == '{"num": 2, "CPU": 1, "GPU": 0.0}'
 

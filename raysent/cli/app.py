@@ -27,6 +27,7 @@ from raysent.cli.exports import export_app
 from raysent.cli.models import model_app
 from raysent.cli.reproduce import reproduce_app
 from raysent.cli.search import search_app
+from raysent.cli.submit import attach_app
 from raysent.cli.sweep import space_app, sweep_app
 from raysent.errors import RaysentError
 from raysent.progress import VERBOSE_VARIABLE, messages
@@ -54,6 +55,7 @@ app = typer.Typer(
 )
 # As `raysent --help` lists them: those without a name give their commands to the root.
 app.add_typer(sweep_app)
+app.add_typer(attach_app)
 app.add_typer(evaluate_app)
 app.add_typer(space_app, name="space")
 app.add_typer(data_app, name="data")

@@ -220,7 +220,7 @@ def _drill_here(address: str | None, run: Path | None, *, notice_s: float, is_ag
 
 def _drill_cluster(file: Path, *, notice_s: float, is_agreed: bool, as_json: bool) -> int:
     """Run a drill on the running machines of a cluster file; 1 if training did not continue."""
-    from raysent.cluster import DrillResult, Jobs, Launcher, read_cluster, read_token
+    from raysent.cluster import DrillResult, Jobs, Launcher, Output, read_cluster, read_token
 
     cluster = read_cluster(file)
     _confirm(cluster.name, is_agreed=is_agreed)
@@ -232,7 +232,7 @@ def _drill_cluster(file: Path, *, notice_s: float, is_agreed: bool, as_json: boo
     with launcher.tunnel() as address, tempfile.TemporaryDirectory(prefix="raysent-drill-") as folder:
         jobs = Jobs(address, token=token)
         command = ["python", "-m", "raysent", "cluster", "drill", *options]
-        ended = jobs.follow(jobs.submit(command, folder=Path(folder), environment={}), lines.append)
+        ended = jobs.follow(jobs.submit(command, folder=Path(folder), environment={}), Output(lines.append))
     start = next((number for number, line in enumerate(lines) if line == "{"), None)
     if start is None:
         for line in lines or [ended.message]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,10 +49,10 @@ from raysent.cli.options import (
     YesOption,
     split_names,
 )
+from raysent.cli.submit import resume_on_cluster, sweep_on_cluster
 from raysent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from raysent.cluster import Submission
     from raysent.config import Override
     from raysent.pipeline import Sweep, SweepPlan, TrainedRun
     from raysent.sweeps.space import SearchSpace
@@ -131,7 +131,7 @@ def sweep(
     if cluster is not None:
         if address is not None or dry_run:
             raise ConfigError("--cluster: must not stand beside --address or --dry-run")
-        _sweep_on_cluster(
+        sweep_on_cluster(
             space,
             cluster,
             given,
@@ -185,7 +185,7 @@ def resume(
     if cluster is not None:
         options = {"--budget": ("cost.budget", budget), "--deadline": ("cost.deadline", deadline)}
         limits = console.collect_overrides(options, [])
-        _resume_on_cluster(run, cluster, limits, is_kept=keep_cluster, as_json=as_json)
+        resume_on_cluster(run, cluster, limits, is_kept=keep_cluster, as_json=as_json)
     ended = raysent.resume(run, budget=budget, deadline=deadline, accept_versions=accept_versions, progress=not as_json)
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
 
@@ -376,75 +376,6 @@ def _read_space(name: str, overrides: Sequence[Override]) -> SearchSpace:
     from raysent.sweeps.space import find_space, read_space
 
     return read_space(find_space(name), overrides=overrides)
-
-
-def _sweep_on_cluster(
-    name: str,
-    cluster: Path,
-    overrides: Sequence[Override],
-    *,
-    run: Path | None,
-    seed: int | None,
-    data: Path | None,
-    tasks: list[str] | None,
-    labels: str | None,
-    is_kept: bool,
-    as_json: bool,
-) -> NoReturn:
-    """Sweep on a cluster that is launched for the sweep, print what the sweep prints there, and exit with its code."""
-    from raysent.cluster import prepare_submission, run_submission
-    from raysent.pipeline import default_run_folder
-
-    launcher, submission, notes = prepare_submission(
-        name,
-        cluster,
-        overrides,
-        run=run or default_run_folder(Path(name).stem),
-        seed=seed,
-        data=data,
-        tasks=None if tasks is None else ",".join(tasks),
-        labels=labels,
-        as_json=as_json,
-    )
-    for note in notes:
-        messages.print(note, soft_wrap=True)
-    _follow(run_submission, launcher, submission, is_kept=is_kept, as_json=as_json)
-
-
-def _resume_on_cluster(
-    run: Path, cluster: Path, limits: Sequence[Override], *, is_kept: bool, as_json: bool
-) -> NoReturn:
-    """Resume a sweep that a cluster ran, on a cluster that is launched for it."""
-    from raysent.cluster import prepare_resumption, run_submission
-    from raysent.pipeline import default_run_folder
-
-    new_run = default_run_folder(run.name)
-    launcher, submission = prepare_resumption(run, cluster, limits, new_run=new_run, as_json=as_json)
-    _follow(run_submission, launcher, submission, is_kept=is_kept, as_json=as_json)
-
-
-def _follow(run: Any, launcher: Any, submission: Submission, *, is_kept: bool, as_json: bool) -> NoReturn:
-    """Show a submitted sweep as one on this machine is shown."""
-    from raysent.live import SweepView
-
-    def say(line: str) -> None:
-        messages.print(line, style="dim", soft_wrap=True)
-
-    with SweepView(messages, submission.space, is_quiet=as_json) as view:
-        ended = run(
-            launcher, submission, on_event=view.on_event, say=(lambda _: None) if as_json else say, keep=is_kept
-        )
-    if ended.is_detached:
-        raise typer.Exit(ended.code)
-    if as_json and ended.values is not None:
-        typer.echo(json.dumps(ended.values, indent=2, ensure_ascii=False))
-    else:
-        for line in ended.lines:
-            (messages if ended.code else results).print(line, soft_wrap=True)
-    if ended.message:
-        messages.print(f"error: the job could not run: {ended.message}", soft_wrap=True)
-    messages.print(f"results: {submission.run}", soft_wrap=True)
-    raise typer.Exit(ended.code)
 
 
 def _print_plan(plan: SweepPlan) -> None:

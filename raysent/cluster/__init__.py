@@ -9,6 +9,9 @@ gate.py          Ray's AWS provider with a gate: a worker is launched only if it
 prices.py        what its machines cost, and how many a sweep may use
 launcher.py      Ray's launcher, the token, and the wheel of the running raysent
 submission.py    a sweep on a cluster that is launched for it
+following.py     a submitted sweep followed through broken connections, and stopped, from any computer
+stored.py        what is stored with a submitted run
+head.py          what the head runs for a submitted sweep
 jobs.py          commands through Ray's job API; download of results
 drill.py         an interruption of a node under a small training
 doctor.py        checks of whether a cluster is safe and ready
@@ -18,13 +21,14 @@ from raysent.cluster.account import Account, Machine
 from raysent.cluster.cluster_file import ClusterFile, ClusterSettings, read_cluster, self_destruct
 from raysent.cluster.doctor import Finding, check_save_time, check_token_required, diagnose
 from raysent.cluster.drill import DrillResult, drill, local_cluster
-from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, download, ship
-from raysent.cluster.launcher import Launcher, read_token
+from raysent.cluster.following import StoredRun, SubmittedSweep, find_run, follow_run, stop_run
+from raysent.cluster.jobs import SHIPPED_FOLDER, ConnectionLostError, JobResult, Jobs, Output, download, ship
+from raysent.cluster.launcher import Head, Launcher, read_token
 from raysent.cluster.policies import head_policy, worker_policy
 from raysent.cluster.prices import Quote, price_space, quote, quotes, workers_for
 from raysent.cluster.submission import (
     Submission,
-    SubmittedSweep,
+    SweepJob,
     prepare_resumption,
     prepare_submission,
     run_submission,
@@ -36,20 +40,27 @@ __all__ = [
     "Account",
     "ClusterFile",
     "ClusterSettings",
+    "ConnectionLostError",
     "DrillResult",
     "Finding",
+    "Head",
     "JobResult",
     "Jobs",
     "Launcher",
     "Machine",
+    "Output",
     "Quote",
+    "StoredRun",
     "Submission",
     "SubmittedSweep",
+    "SweepJob",
     "check_save_time",
     "check_token_required",
     "diagnose",
     "download",
     "drill",
+    "find_run",
+    "follow_run",
     "head_policy",
     "local_cluster",
     "prepare_resumption",
@@ -62,6 +73,7 @@ __all__ = [
     "run_submission",
     "self_destruct",
     "ship",
+    "stop_run",
     "submit",
     "worker_policy",
     "workers_for",

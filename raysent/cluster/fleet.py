@@ -59,6 +59,8 @@ LIST_LAG_S = 120.0
 UNKNOWN_END_S = 120.0
 # The head terminates this long after the last poll of a sweep, unless 'raysent cluster keep' renews its lease.
 LEASE_S = 3600
+# Time between the end of a sweep and the end of its head, for processes that follow the sweep.
+GRACE_S = 120
 
 _NODE_TYPE_TAG = "ray-user-node-type"
 _ENDED = ("terminated", "shutting-down")
@@ -439,8 +441,45 @@ class Fleet:
     def _write(self, targets: Mapping[str, int], launches: Mapping[str, int], *, until: float) -> None:
         """Write the permit first: a machine is launched only if both files allow it."""
         _replace(self._record.folder / PERMIT_FILE, json.dumps({"until": until, "launches": dict(launches)}))
-        _replace(self._record.folder / LEASE_FILE, str(LEASE_S))
+        renew_lease(self._record.folder, now=self._clock())
         admit(self._config_path, {name: targets.get(name, 0) for name in self._settings.types})
+
+
+def renew_lease(folder: Path, *, now: float) -> None:
+    """Let the head live for `LEASE_S` more seconds, unless `raysent cluster keep` lets it live longer.
+
+    Args:
+        folder: The folder that the head shares with the sweep.
+        now: Unix seconds.
+    """
+    path = folder / LEASE_FILE
+    with contextlib.suppress(OSError, ValueError):
+        if path.stat().st_mtime + float(path.read_text(encoding="utf-8")) > now + LEASE_S:
+            return
+    _replace(path, str(LEASE_S))
+
+
+def end_cluster(settings: FleetSettings, *, provider: Provider | None = None) -> None:
+    """End the cluster of this process: its workers now, and the head when a lease of `GRACE_S` has run out.
+
+    A sweep that still runs on the cluster renews the lease, and the head stays.
+
+    Args:
+        settings: The cluster.
+        provider: The cloud; None for the one of the settings.
+    """
+    folder = Path(settings.folder).expanduser()
+    _replace(folder / PERMIT_FILE, json.dumps({"until": 0.0, "launches": {}}))
+    if settings.region and provider is None:
+        provider = AwsMachines(settings.cluster, settings.region)
+    if provider is not None:
+        with contextlib.suppress(CloudError):  # without a head they end themselves
+            workers = [
+                one.name for one in provider.instances()[1] if one.ended is None and one.node_type in settings.types
+            ]
+            if workers:
+                provider.terminate(workers)
+    _replace(folder / LEASE_FILE, str(GRACE_S))
 
 
 def admit(path: Path, targets: Mapping[str, int]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import glob
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import join
@@ -23,6 +24,12 @@ _PREFIX = "Running entrypoint for job "
 _POLL_S = 1.0
 # A new head answers with this message before it accepts jobs.
 _NOT_YET, _READY_S = "No available agent", 120.0
+# Ray's message about a job of another head.
+_UNKNOWN_JOB = "does not exist"
+# The entry of a job's metadata with the address of its run.
+RUN_KEY = "raysent-run"
+# Ray raises these for every failed request.
+_FAILURES = (RuntimeError, OSError, ValueError)
 # Loggers of Ray that set their own levels when they are imported.
 _VERBOSE = (
     "ray.dashboard.modules.dashboard_sdk",
@@ -46,6 +53,49 @@ class JobResult:
 
     code: int
     message: str = ""
+
+
+class ConnectionLostError(CloudError):
+    """The cluster does not answer at the moment; its jobs continue."""
+
+
+class Output:
+    """The output of a job, passed on line by line, without Ray's own lines before the command starts.
+
+    Every connection to the cluster begins with the first character; each line is passed on once.
+    """
+
+    def __init__(self, on_line: Callable[[str], object]) -> None:
+        """Pass lines on to a function."""
+        self._on_line = on_line
+        self._rest = ""
+        self._has_started = False
+        self._num_taken = self._position = 0
+
+    def restart(self) -> None:
+        """Expect the output from its first character again."""
+        self._position = 0
+
+    def take(self, text: str) -> None:
+        """Take the next piece of text; a line may be split over several."""
+        new = text[max(0, self._num_taken - self._position) :]
+        self._position += len(text)
+        self._num_taken = max(self._num_taken, self._position)
+        *whole, self._rest = (self._rest + new).split("\n")
+        for line in whole:
+            self._pass_on(line)
+
+    def end(self) -> None:
+        """Pass on a last line without a line break."""
+        if self._rest:
+            self._pass_on(self._rest)
+            self._rest = ""
+
+    def _pass_on(self, line: str) -> None:
+        if self._has_started:
+            self._on_line(line)
+        elif line.startswith(_PREFIX):
+            self._has_started = True
 
 
 class Jobs:
@@ -75,21 +125,26 @@ class Jobs:
             given = "the token of another cluster" if token else "none"
             raise CloudError(f"{address}: requires its token; given {given}") from None
         except (ConnectionError, RuntimeError, OSError) as error:
-            raise CloudError(f"{address}: no job API of Ray answers ({' '.join(str(error).split())})") from None
+            raise ConnectionLostError(f"{address}: no job API of Ray answers ({_one_line(error)})") from None
 
-    def submit(self, command: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> str:
+    def submit(
+        self, command: Sequence[str], *, folder: Path, environment: Mapping[str, str], name: str = "", run: str = ""
+    ) -> str:
         """Submit a command together with the code that is running here.
 
         Args:
             command: The command, run by the head in a copy of `folder`.
             folder: Folder that is copied to every machine of the job.
             environment: Environment variables of the job's processes.
+            name: Name of the job, which the cluster accepts once; empty for a new one.
+            run: Address of the run that the job works on.
 
         Returns:
             The name of the job.
 
         Raises:
-            CloudError: If the cluster rejects the job.
+            ConnectionLostError: If the connection ends; the job may have been submitted.
+            CloudError: If the cluster rejects the job, or has one of this name.
         """
         runtime_env = {
             "working_dir": str(folder),
@@ -97,74 +152,82 @@ class Jobs:
             "env_vars": dict(environment),
             "excludes": ["__pycache__"],
         }
+        given = {"submission_id": name, "metadata": {RUN_KEY: run}} if name else {}
         until = time.monotonic() + _READY_S
         while True:
             try:
-                return str(self._client.submit_job(entrypoint=join(command), runtime_env=runtime_env))
-            except (RuntimeError, ConnectionError, OSError, ValueError) as error:
+                return str(self._client.submit_job(entrypoint=join(command), runtime_env=runtime_env, **given))
+            except _FAILURES as error:
                 if _NOT_YET not in str(error) or time.monotonic() > until:
-                    raise CloudError(f"the job was rejected: {' '.join(str(error).split())[:300]}") from None
+                    kind = ConnectionLostError if isinstance(error, OSError) else CloudError
+                    raise kind(f"the job was rejected: {_one_line(error)}") from None
                 time.sleep(_POLL_S)
 
-    def follow(self, name: str, on_line: Callable[[str], object]) -> JobResult:
-        """Call `on_line` with every line of a job's output, until it ends.
+    def of_run(self, run: str) -> dict[str, bool]:
+        """Return the names of the jobs that work or worked on a run, and whether each has ended.
 
         Raises:
-            CloudError: If the cluster no longer answers.
+            ConnectionLostError: If the cluster does not answer.
         """
-        try:
-            asyncio.run(self._tail(name, _Lines(on_line)))
-            while True:
-                info = self._client.get_job_info(name)
-                if info.status.is_terminal():
-                    code = info.driver_exit_code
-                    return JobResult(code, "") if code is not None else JobResult(1, _last_line(info.message))
-                time.sleep(_POLL_S)
-        except (RuntimeError, ConnectionError, OSError) as error:
-            raise CloudError(f"{name}: the cluster no longer answers ({' '.join(str(error).split())[:300]})") from None
+        with _answering("the list of jobs"):
+            found = [one for one in self._client.list_jobs() if (one.metadata or {}).get(RUN_KEY) == run]
+        return {str(one.submission_id): one.status.is_terminal() for one in found}
 
-    def stop(self, name: str) -> None:
-        """Ask a job to stop, and wait until it has stopped, at most 20 seconds.
+    def follow(self, name: str, output: Output) -> JobResult:
+        """Take a job's output from the first character, until the job ends.
 
         Raises:
-            CloudError: If the cluster no longer answers.
+            ConnectionLostError: If the connection ends before the job does; follow again with the same output.
+            CloudError: If the cluster does not know the job.
         """
-        try:
-            self._client.stop_job(name)
-            for _ in range(20):
-                if self._client.get_job_status(name).is_terminal():
+        has_ended = self._result(name) is not None
+        output.restart()
+        asyncio.run(self._tail(name, output))
+        result = self._result(name)
+        if result is None:
+            raise ConnectionLostError(f"{name}: its output ended before the job did")
+        if not has_ended:  # what the stream lacks, if the head closed it too early
+            output.restart()
+            with _answering(name):
+                text = self._client.get_job_logs(name)
+            output.take(text)
+        output.end()
+        return result
+
+    def _result(self, name: str) -> JobResult | None:
+        """Return the result of a job; None while it runs."""
+        with _answering(name):
+            info = self._client.get_job_info(name)
+        if not info.status.is_terminal():
+            return None
+        code = info.driver_exit_code
+        return JobResult(code, "") if code is not None else JobResult(1, _last_line(info.message))
+
+    async def _tail(self, name: str, output: Output) -> None:
+        import aiohttp  # noqa: PLC0415 - needs the extra `cluster`
+
+        stream = aiter(self._client.tail_job_logs(name))
+        while True:
+            # An error of what takes the output is no failed request.
+            with _answering(name):
+                try:
+                    text = await anext(stream)
+                except StopAsyncIteration:
                     return
-                time.sleep(_POLL_S)
-        except (RuntimeError, ConnectionError, OSError) as error:
-            raise CloudError(f"{name}: could not be stopped ({' '.join(str(error).split())[:300]})") from None
-
-    async def _tail(self, name: str, lines: _Lines) -> None:
-        async for text in self._client.tail_job_logs(name):
-            lines.take(text)
-        lines.end()
+                except aiohttp.ClientError as error:
+                    raise ConnectionError(_one_line(error)) from None
+            output.take(text)
 
 
-class _Lines:
-    """Splits a stream of text into lines, without Ray's own lines before the command starts."""
-
-    def __init__(self, on_line: Callable[[str], object]) -> None:
-        self._on_line = on_line
-        self._rest = ""
-        self._has_started = False
-
-    def take(self, text: str) -> None:
-        """Take the next piece of text; a line may be split over several."""
-        *whole, self._rest = (self._rest + text).split("\n")
-        for line in whole:
-            if self._has_started:
-                self._on_line(line)
-            elif line.startswith(_PREFIX):
-                self._has_started = True
-
-    def end(self) -> None:
-        """Pass on a last line without a line break."""
-        if self._rest:
-            self.take("\n")
+@contextlib.contextmanager
+def _answering(what: str) -> Iterator[None]:
+    """Turn a failed request inside the block into ConnectionLostError, or into CloudError if the job does not exist."""
+    try:
+        yield
+    except _FAILURES as error:
+        if _UNKNOWN_JOB in str(error):
+            raise CloudError(f"{what}: the cluster does not know this job; its head was replaced") from None
+        raise ConnectionLostError(f"{what}: the cluster does not answer ({_one_line(error)})") from None
 
 
 def ship(values: Any, folder: Path) -> Any:
@@ -215,6 +278,10 @@ def download(remote: str, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", SHIPPED_FOLDER))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def _last_line(text: str | None) -> str:

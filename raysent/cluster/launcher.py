@@ -31,7 +31,8 @@ from packaging.version import Version
 
 import raysent
 from raysent.cluster.account import Account
-from raysent.cluster.cluster_file import ClusterFile, self_destruct
+from raysent.cluster.cluster_file import FLEET_FOLDER, LEASE_FILE, ClusterFile, self_destruct
+from raysent.cluster.jobs import ConnectionLostError
 from raysent.config import SHIPPED, shipped_path
 from raysent.errors import ArtifactError, CloudError
 from raysent.storage import read_json, storage_errors, write_json
@@ -50,20 +51,21 @@ _ENTRY_POINTS = "[console_scripts]\nraysent = raysent.cli:main\n"
 _NOT_IN_TAGS = re.compile(r"[^\w.:/=+@-]+")
 
 
-class Launcher:
-    """The launcher of one cluster."""
+class Head:
+    """The head of a cluster, as every computer reaches it that has the cluster's token and rendered file."""
 
-    def __init__(self, cluster: ClusterFile, *, account: Account | None = None, run: Run | None = None) -> None:
-        """Prepare; nothing is started yet.
+    def __init__(self, name: str, region: str, *, account: Account | None = None, run: Run | None = None) -> None:
+        """Prepare; no request is sent yet.
 
         Args:
-            cluster: The cluster to launch.
+            name: Name of the cluster.
+            region: Its AWS region.
             account: The AWS account; None for the account of boto3's credentials.
             run: Runs a command of Ray; None to run it in a process.
         """
-        self.cluster = cluster
-        self.account = account or Account(cluster.region)
-        self.folder = clusters_folder() / cluster.name
+        self.name = name
+        self.account = account or Account(region)
+        self.folder = clusters_folder() / name
         self._run = run or run_process
 
     @property
@@ -75,6 +77,114 @@ class Launcher:
     def token_file(self) -> Path:
         """The file with the cluster's token, mode 0600."""
         return self.folder / "auth_token"
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether this computer has what a tunnel needs; only the computer that launched the cluster has."""
+        return self.file.exists() and self.token_file.exists()
+
+    def is_running(self) -> bool | None:
+        """Return whether the cluster has a head; None if it has no name, or AWS does not answer."""
+        if not self.name:
+            return None
+        try:
+            return any(machine.is_head for machine in self.account.machines(self.name))
+        except CloudError:
+            return None
+
+    def keep(self, seconds: float) -> None:
+        """Renew the head's lease.
+
+        Args:
+            seconds: The head terminates after this time, unless a sweep or another call renews the lease.
+
+        Raises:
+            CloudError: If the head cannot be reached.
+        """
+        lease = f"{FLEET_FOLDER}/{LEASE_FILE}"
+        command = f"mkdir -p {FLEET_FOLDER} && echo {int(seconds)} > {lease}.new && mv {lease}.new {lease}"
+        self._ray(["exec", str(self.file), command], lambda _: None)
+
+    def down(self, *, on_line: Callable[[str], object] = lambda _: None) -> None:
+        """Terminate the cluster, including machines that Ray's launcher leaves behind.
+
+        Args:
+            on_line: Called with each line of Ray's launcher.
+
+        Raises:
+            RaysentError: If a machine could not be terminated; it then terminates itself after its time to live.
+        """
+        try:
+            if self.file.exists():
+                self._ray(["down", "--yes", str(self.file)], on_line)
+        finally:
+            # The autoscaler may have requested machines that Ray's launcher does not know yet.
+            self.account.terminate(self.account.machines(self.name))
+
+    @contextlib.contextmanager
+    def tunnel(self) -> Iterator[str]:
+        """Open an SSH tunnel and yield the local address of the head's dashboard and job API.
+
+        Raises:
+            ConnectionLostError: If the head cannot be reached.
+        """
+        port = _free_port()
+        arguments = [*_RAY, "dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT), str(self.file)]
+        process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            self._wait_for(port, process)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)  # SSH is a child of it
+            process.wait()
+
+    def _wait_for(self, port: int, process: subprocess.Popen[bytes]) -> None:
+        """Wait until the tunnel accepts connections."""
+        until = time.monotonic() + _TUNNEL_S
+        while time.monotonic() < until and process.poll() is None:
+            if answers("127.0.0.1", port, timeout_s=1.0):
+                return
+            time.sleep(0.2)
+        raise ConnectionLostError(f"{self.name}: the head cannot be reached over SSH; see 'raysent cluster doctor'")
+
+    def _ray(self, arguments: Sequence[str], on_line: Callable[[str], object]) -> None:
+        """Run a command of Ray.
+
+        Raises:
+            CloudError: If it fails, with the last line of its output.
+        """
+        last = [""]
+
+        def receive(line: str) -> None:
+            if line.strip():
+                last[0] = " ".join(line.split())
+            on_line(line)
+
+        code = self._run([*_RAY, *arguments], receive)
+        if code:
+            raise CloudError(f"{self.name}: 'ray {arguments[0]}' ended with exit code {code}: {last[0][:300]}")
+
+
+class Launcher(Head):
+    """The launcher of one cluster file."""
+
+    def __init__(self, cluster: ClusterFile, *, account: Account | None = None, run: Run | None = None) -> None:
+        """Prepare; nothing is started yet.
+
+        Args:
+            cluster: The cluster to launch.
+            account: The AWS account; None for the account of boto3's credentials.
+            run: Runs a command of Ray; None to run it in a process.
+        """
+        super().__init__(cluster.name, cluster.region, account=account, run=run)
+        self.cluster = cluster
 
     def up(
         self,
@@ -120,56 +230,6 @@ class Launcher:
         self.file.chmod(0o600)
         self._ray(["up", "--yes", "--no-config-cache", str(self.file)], on_line)
 
-    def down(self, *, on_line: Callable[[str], object] = lambda _: None) -> None:
-        """Terminate the cluster, including machines that Ray's launcher leaves behind.
-
-        Args:
-            on_line: Called with each line of Ray's launcher.
-
-        Raises:
-            RaysentError: If a machine could not be terminated; it then terminates itself after its time to live.
-        """
-        try:
-            if self.file.exists():
-                self._ray(["down", "--yes", str(self.file)], on_line)
-        finally:
-            # The autoscaler may have requested machines that Ray's launcher does not know yet.
-            self.account.terminate(self.account.machines(self.cluster.name))
-
-    @contextlib.contextmanager
-    def tunnel(self) -> Iterator[str]:
-        """Open an SSH tunnel and yield the local address of the head's dashboard and job API.
-
-        Raises:
-            CloudError: If the head cannot be reached.
-        """
-        port = _free_port()
-        arguments = [*_RAY, "dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT), str(self.file)]
-        process = subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            self._wait_for(port, process)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)  # SSH is a child of it
-            process.wait()
-
-    def _wait_for(self, port: int, process: subprocess.Popen[bytes]) -> None:
-        """Wait until the tunnel accepts connections."""
-        until = time.monotonic() + _TUNNEL_S
-        while time.monotonic() < until and process.poll() is None:
-            if answers("127.0.0.1", port, timeout_s=1.0):
-                return
-            time.sleep(0.2)
-        see = f"see 'raysent cluster doctor {self.cluster.path}'"
-        raise CloudError(f"{self.cluster.name}: the head cannot be reached over SSH; {see}")
-
     def _placeholders(self, sweep: str) -> Mapping[str, str]:
         """Return the values of the placeholders that need no request to AWS."""
         return {
@@ -181,23 +241,6 @@ class Launcher:
             "wheel": wheel_name(),
             "ray_version": version("ray"),
         }
-
-    def _ray(self, arguments: Sequence[str], on_line: Callable[[str], object]) -> None:
-        """Run a command of Ray.
-
-        Raises:
-            CloudError: If it fails, with the last line of its output.
-        """
-        last = [""]
-
-        def receive(line: str) -> None:
-            if line.strip():
-                last[0] = " ".join(line.split())
-            on_line(line)
-
-        code = self._run([*_RAY, *arguments], receive)
-        if code:
-            raise CloudError(f"{self.cluster.name}: 'ray {arguments[0]}' ended with exit code {code}: {last[0][:300]}")
 
 
 def clusters_folder() -> Path:

@@ -12,25 +12,35 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from raysent.cluster.cluster_file import read_cluster
 from raysent.cluster.fleet import FleetSettings
-from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, download, ship
-from raysent.cluster.launcher import Launcher, read_token
+from raysent.cluster.following import (
+    ClusterGoneError,
+    LineSorter,
+    ReachableCluster,
+    Say,
+    SubmittedSweep,
+    call_with_jobs,
+    finished,
+    follow_stored,
+)
+from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, Output, ship
+from raysent.cluster.launcher import Launcher
 from raysent.cluster.policies import s3_addresses
 from raysent.cluster.prices import price_space, workers_for
+from raysent.cluster.stored import JobRecord, remote_of, write_record
 from raysent.config import Override
-from raysent.errors import ConfigError
-from raysent.reading import parse_json
-from raysent.storage import address_of, atomic_write, is_remote, open_folder, read_json, write_json
+from raysent.errors import CloudError, ConfigError
+from raysent.storage import atomic_write, open_folder, write_json
 from raysent.storage.layout import REMOTE_FILE
 from raysent.sweeps import Listener, Workers, load_record
-from raysent.sweeps.journal import EVENT_MARK, EVENTS_VARIABLE
+from raysent.sweeps.journal import EVENTS_VARIABLE
 from raysent.sweeps.space import SearchSpace, find_space, with_overrides
 
 INTERRUPTED = 130
@@ -38,24 +48,15 @@ INTERRUPTED = 130
 DETACHED = 129
 _SPACE_FOLDER = "space"
 
-Say = Callable[[str], object]
 
-
-class Cluster(Protocol):
+class Cluster(ReachableCluster, Protocol):
     """The part of a launcher that a submission uses, in this order: `up`, `tunnel`, `down`."""
-
-    @property
-    def token_file(self) -> Path:
-        """The file that holds the cluster's token."""
 
     def up(self, *, sweep: str, inputs: Sequence[str], on_line: Say) -> None:
         """Launch it."""
 
     def down(self, *, on_line: Say) -> None:
         """Terminate it."""
-
-    def tunnel(self) -> AbstractContextManager[str]:
-        """Yield the address of its job API."""
 
 
 @dataclass(frozen=True)
@@ -81,29 +82,6 @@ class Submission:
     data: Path | None = None
     is_resumed: bool = False
     fleet: FleetSettings | None = None
-
-
-@dataclass(frozen=True)
-class SubmittedSweep:
-    """How a submitted sweep ended.
-
-    Attributes:
-        code: The sweep's exit code; 130 if it was interrupted.
-        lines: What it printed, without events; the remote folder is replaced by the local one.
-        message: Why the job could not run; empty if it did.
-        is_detached: Whether it continues on the cluster, because the terminal was closed.
-    """
-
-    code: int
-    lines: tuple[str, ...] = ()
-    message: str = ""
-    is_detached: bool = False
-
-    @property
-    def values(self) -> dict[str, Any] | None:
-        """The JSON object that it printed, if it printed one."""
-        start = next((number for number, line in enumerate(self.lines) if line == "{"), None)
-        return None if start is None else parse_json("\n".join(self.lines[start:]))
 
 
 def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job is given
@@ -164,7 +142,7 @@ def prepare_resumption(
     Raises:
         ConfigError: If a file is wrong, or no cluster ran the sweep.
     """
-    file, remote = read_cluster(cluster), _remote_of(run)
+    file, remote = read_cluster(cluster), remote_of(run)
     record = load_record(open_folder(remote))
     space = with_overrides(record.space, limits)
     workers = workers_for(file, space)
@@ -177,26 +155,14 @@ def prepare_resumption(
     return Launcher(file), submission
 
 
-def _remote_of(folder: Path) -> str:
-    """Return where a cluster stores the run of a folder.
-
-    Raises:
-        ConfigError: If the run is on this machine only.
-    """
-    address = address_of(folder)
-    if is_remote(address):
-        return address
-    if not (folder / REMOTE_FILE).is_file():
-        raise ConfigError(f"{folder}: is on this machine only; name a run of --cluster, or its s3:// address")
-    return str(read_json(folder / REMOTE_FILE)["remote"])
-
-
 def run_submission(
     launcher: Cluster, submission: Submission, *, on_event: Listener, say: Say, keep: bool = False
 ) -> SubmittedSweep:
-    """Launch a cluster, run a sweep on it, download the results, and terminate the cluster whatever happened.
+    """Launch a cluster, submit a sweep, follow it, download the results, and terminate the cluster.
 
-    If the terminal is closed while the sweep runs, sweep and cluster continue without this process.
+    Before the sweep is submitted, Ctrl-C and every error terminate the cluster. Afterwards the sweep is independent of
+    this process: Ctrl-C or a closed terminal detach from it, a broken connection is made again, and the head terminates
+    the cluster after the sweep. At the sweep's end this process terminates it at once.
 
     Args:
         launcher: The cluster's launcher.
@@ -206,92 +172,141 @@ def run_submission(
         keep: Whether the cluster stays afterwards.
     """
     say = _lasting(say)
+    job = SweepJob(submission, on_event, is_kept=keep)
     try:
         with _closed_terminal_raises(KeyboardInterrupt):
             inputs = s3_addresses(submission.space.document.values)
             launcher.up(sweep=submission.run.name, inputs=inputs, on_line=say)
-            with launcher.tunnel() as address:
-                ended = submit(address, read_token(launcher.token_file), submission, on_event=on_event, say=say)
-        keep = keep or ended.is_detached
-        return ended
+            return submit(launcher, job, say=say)
     except KeyboardInterrupt:
         say("interrupted")
         return SubmittedSweep(INTERRUPTED)
+    except CloudError:
+        job.is_running = False
+        raise
     finally:
-        if keep:
+        if job.is_running:
+            say(f"the sweep continues: {job.how_to_continue()}")
+        elif keep:
             say("the cluster stays, and costs money, until 'raysent cluster down'")
         else:
             with _uninterrupted(say):
                 launcher.down(on_line=say)
 
 
-def submit(address: str, token: str, submission: Submission, *, on_event: Listener, say: Say) -> SubmittedSweep:
-    """Run a sweep through a job API; its results are downloaded however it ends.
+def submit(cluster: ReachableCluster, job: SweepJob, *, say: Say) -> SubmittedSweep:
+    """Submit a sweep to a running cluster and follow it; its results are downloaded however it ends.
 
     Args:
-        address: The job API's address, such as ``http://127.0.0.1:8265``.
-        token: The cluster's token.
-        submission: The sweep.
-        on_event: Called with each event of the sweep's journal.
+        cluster: The cluster's head.
+        job: The sweep.
         say: Called with lines about the progress.
+
+    Raises:
+        KeyboardInterrupt: If this process is interrupted before the sweep is submitted.
+        CloudError: If the cluster rejects the sweep, or ends before it.
     """
-    jobs = Jobs(address, token=token)
-    with tempfile.TemporaryDirectory(prefix="raysent-submit-") as scratch:
-        command = _pack(submission, Path(scratch))
-        fleet = {} if submission.fleet is None else submission.fleet.environment()
-        environment = {EVENTS_VARIABLE: "1", **submission.workers.environment(), **fleet}
-        job = jobs.submit(command, folder=Path(scratch), environment=environment)
-    lines: list[str] = []
+    code = INTERRUPTED
     try:
         with _closed_terminal_raises(_ClosedTerminal):
-            ended = jobs.follow(job, _LineSorter(on_event, lines))
-    except _ClosedTerminal:
-        say(
-            f"detached; the sweep continues on the cluster: 'raysent report {submission.remote}' shows how far it is, "
-            "and 'raysent cluster down' ends the machines"
-        )
-        return SubmittedSweep(DETACHED, is_detached=True)
-    except KeyboardInterrupt:
-        say("interrupted; asking the sweep to stop")
-        with _uninterrupted(say):
-            jobs.stop(job)
-            ended = JobResult(INTERRUPTED)
+            try:
+                ended = call_with_jobs(cluster, job, say=say)
+            except ClusterGoneError:
+                ended = follow_stored(job.remote, job.sorter, cluster)
+    except (_ClosedTerminal, KeyboardInterrupt) as error:
+        if not job.is_running:
+            raise KeyboardInterrupt from None
+        code = DETACHED if isinstance(error, _ClosedTerminal) else INTERRUPTED
+        return SubmittedSweep(code, is_detached=True)
+    job.is_running = False
     with _uninterrupted(say):
-        download(submission.remote, submission.run)
-    local = tuple(line.replace(submission.remote, str(submission.run)) for line in lines)
-    return SubmittedSweep(ended.code, local, ended.message)
+        return finished(ended, job.sorter.lines, remote=job.remote, folder=job.submission.run)
 
 
-@dataclass(frozen=True)
-class _LineSorter:
-    """Passes events to a listener and keeps all other lines."""
+class SweepJob:
+    """A sweep that is submitted once and then followed, whatever connections break meanwhile.
 
-    on_event: Listener
-    lines: list[str]
+    Attributes:
+        submission: The sweep.
+        remote: The address of its run.
+        name: Name of the job.
+        sorter: What it has printed so far.
+        is_running: Whether it was submitted and is not known to have ended.
+    """
 
-    def __call__(self, line: str) -> None:
-        if not line.startswith(EVENT_MARK):
-            self.lines.append(line)
+    def __init__(self, submission: Submission, on_event: Listener, *, is_kept: bool = False) -> None:
+        """Prepare; nothing is submitted yet.
+
+        Args:
+            submission: The sweep.
+            on_event: Called with each event of the sweep's journal.
+            is_kept: Whether the cluster stays afterwards.
+        """
+        self.submission, self.remote = submission, submission.remote
+        self.name = f"raysent-{Path(submission.remote).name}-{uuid.uuid4().hex[:8]}"
+        self.sorter = LineSorter(on_event)
+        self.is_running = False
+        self._output = Output(self.sorter)
+        self._is_kept = is_kept
+
+    def __call__(self, jobs: Jobs) -> JobResult:
+        """Submit the sweep, if that was not done before, and follow it.
+
+        Raises:
+            ConnectionLostError: If the connection ends before the sweep does; call again.
+            CloudError: If another job works on the run.
+        """
+        if not self.is_running:
+            self._submit(jobs)
+            self.is_running = True
+        return jobs.follow(self.name, self._output)
+
+    def how_to_continue(self) -> str:
+        """Return the commands that show and stop the sweep."""
+        end = "the cluster stays afterwards" if self._is_kept else "the cluster ends with it"
+        return f"'raysent attach {self.remote}' shows it, 'raysent stop {self.remote}' stops it; {end}"
+
+    def _submit(self, jobs: Jobs) -> None:
+        known = jobs.of_run(self.remote)
+        if self.name in known:  # submitted by a call whose connection was lost before the answer
             return
-        with contextlib.suppress(ValueError):  # a line that a killed process left unfinished
-            self.on_event(parse_json(line.removeprefix(EVENT_MARK)))
+        if not all(known.values()):
+            raise CloudError(f"{self.remote}: a job of this cluster works on it; 'raysent attach {self.remote}'")
+        submission = self.submission
+        with tempfile.TemporaryDirectory(prefix="raysent-submit-") as scratch:
+            command = _pack(submission, Path(scratch), is_kept=self._is_kept)
+            write_record(self.remote, self._record())
+            fleet = {} if submission.fleet is None else submission.fleet.environment()
+            environment = {EVENTS_VARIABLE: "1", **submission.workers.environment(), **fleet}
+            jobs.submit(command, folder=Path(scratch), environment=environment, name=self.name, run=self.remote)
+
+    def _record(self) -> JobRecord:
+        fleet, space = self.submission.fleet, self.submission.space
+        return JobRecord(
+            job=self.name,
+            cluster="" if fleet is None else fleet.cluster,
+            region="" if fleet is None else fleet.region,
+            space={"name": space.name, "values": space.document.values},
+            is_kept=self._is_kept,
+        )
 
 
-def _pack(submission: Submission, folder: Path) -> list[str]:
+def _pack(submission: Submission, folder: Path, *, is_kept: bool) -> list[str]:
     """Put what the head needs into a folder; returns its command.
 
     Local files are shipped with the job, and stored beside the run, so that it can be resumed from anywhere.
     """
     options = ["--address", "auto", "--yes", *submission.options]
+    job = ["python", "-m", "raysent.cluster.head", "--run", submission.remote, *(["--keep"] if is_kept else []), "--"]
     stored = open_folder(submission.remote) / SHIPPED_FOLDER
     if submission.is_resumed:
         if stored.is_dir():
             shutil.copytree(stored, folder / SHIPPED_FOLDER)
-        return ["python", "-m", "raysent", "resume", submission.remote, *submission.options]
+        return [*job, "resume", submission.remote, *submission.options]
     space = submission.space
     path = folder / _SPACE_FOLDER / f"{space.name}.yaml"
     write_json(path, ship(space.document.values, folder))
-    command = ["python", "-m", "raysent", "sweep", str(path.relative_to(folder)), "--run", submission.remote]
+    command = [*job, "sweep", str(path.relative_to(folder)), "--run", submission.remote]
     if submission.data is not None:
         command += ["--data", str(ship(f"{submission.data.absolute()}", folder))]
     for file in (folder / SHIPPED_FOLDER).rglob("*"):

@@ -37,6 +37,9 @@ LOCK_FILE = ".lock"
 TENSORBOARD_FOLDER = "tensorboard"
 # In the local folder of a sweep that runs on a cluster: the address of the cluster's folder.
 REMOTE_FILE = "remote.json"
+# In the cluster's folder: how the sweep was submitted and how it ended; and the request to stop it.
+JOB_FILE = "job.json"
+STOP_FILE = "stop.json"
 
 EVALUATION_FOLDER = "evaluation"
 ENSEMBLE_FILE = "ensemble.json"

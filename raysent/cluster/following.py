@@ -1,0 +1,277 @@
+"""A submitted sweep, followed through connections that break, from any folder or computer; and the request to stop it.
+
+The sweep does not depend on the process that follows it. If the tunnel to the head breaks, the process connects again,
+without limit, and every line is passed on once. A computer that did not launch the cluster has no tunnel: it follows
+the journal that is stored with the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from raysent.cluster.jobs import ConnectionLostError, JobResult, Jobs, Output, download
+from raysent.cluster.launcher import Head, read_token
+from raysent.cluster.stored import JobRecord, ask_to_stop, read_record, remote_of, stored_events
+from raysent.errors import ArtifactError, CloudError
+from raysent.reading import parse_json
+from raysent.storage import write_json
+from raysent.storage.layout import REMOTE_FILE
+from raysent.sweeps import Listener
+from raysent.sweeps.journal import EVENT_MARK
+
+Say = Callable[[str], object]
+Result = TypeVar("Result")
+
+# Seconds before a process connects again: doubled with every failure.
+FIRST_WAIT_S, MAX_WAIT_S = 1.0, 30.0
+# Seconds between two looks at a stored run, and the most that a stopped sweep is waited for.
+POLL_S, STOP_WAIT_S = 10.0, 300.0
+
+
+class ReachableCluster(Protocol):
+    """The part of a cluster's head that a follower uses."""
+
+    @property
+    def token_file(self) -> Path:
+        """The file that holds the cluster's token."""
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether this computer has what a tunnel needs."""
+
+    def is_running(self) -> bool | None:
+        """Return whether the cluster has a head; None if that is unknown."""
+
+    def tunnel(self) -> AbstractContextManager[str]:
+        """Yield the address of its job API."""
+
+
+@dataclass(frozen=True)
+class SubmittedSweep:
+    """How a submitted sweep ended, or how far it was followed.
+
+    Attributes:
+        code: The sweep's exit code; 130 if it was interrupted.
+        lines: What it printed, without events; the remote folder is replaced by the local one.
+        message: Why the job could not run; empty if it did.
+        is_detached: Whether it continues on the cluster.
+    """
+
+    code: int
+    lines: tuple[str, ...] = ()
+    message: str = ""
+    is_detached: bool = False
+
+    @property
+    def values(self) -> dict[str, Any] | None:
+        """The JSON object that it printed, if it printed one."""
+        start = next((number for number, line in enumerate(self.lines) if line == "{"), None)
+        return None if start is None else parse_json("\n".join(self.lines[start:]))
+
+
+@dataclass
+class LineSorter:
+    """Passes events to a listener, and keeps all other lines.
+
+    Attributes:
+        on_event: Called with each event of the sweep's journal.
+        lines: The other lines.
+        num_events: Number of events so far.
+    """
+
+    on_event: Listener
+    lines: list[str] = field(default_factory=list)
+    num_events: int = 0
+
+    def __call__(self, line: str) -> None:
+        """Take one line."""
+        if not line.startswith(EVENT_MARK):
+            self.lines.append(line)
+            return
+        with contextlib.suppress(ValueError):  # a line that a killed process left unfinished
+            event = parse_json(line.removeprefix(EVENT_MARK))
+            self.num_events += 1
+            self.on_event(event)
+
+
+class ClusterGoneError(CloudError):
+    """The cluster has no head any more."""
+
+
+def call_with_jobs(
+    cluster: ReachableCluster,
+    action: Callable[[Jobs], Result],
+    *,
+    say: Say,
+    wait: Callable[[float], object] = time.sleep,
+) -> Result:
+    """Call a function with the job API of a cluster; call it again with a new connection as often as one breaks.
+
+    Args:
+        cluster: The cluster.
+        action: The function; it continues where it was interrupted.
+        say: Called with a line when the connection is lost, and when it is there again.
+        wait: Waits for a number of seconds.
+
+    Raises:
+        ConnectionLostError: If the first connection cannot be made.
+        ClusterGoneError: If the cluster has no head any more.
+    """
+    has_connected, is_lost, wait_s = False, False, FIRST_WAIT_S
+    while True:
+        try:
+            with cluster.tunnel() as address:
+                jobs = Jobs(address, token=read_token(cluster.token_file))
+                if is_lost:
+                    say("connected again")
+                has_connected, is_lost, wait_s = True, False, FIRST_WAIT_S
+                return action(jobs)
+        except ConnectionLostError as error:
+            if not has_connected:
+                raise
+            if cluster.is_running() is False:
+                raise ClusterGoneError("the cluster has no head any more") from None
+            if not is_lost:
+                say(f"connection lost: {error}; the sweep continues on the cluster, connecting again")
+            elif wait_s < MAX_WAIT_S <= 2 * wait_s:
+                say(f"still no connection: {error}")
+            is_lost = True
+            wait(wait_s)
+            wait_s = min(2 * wait_s, MAX_WAIT_S)
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A submitted sweep that is found by its run.
+
+    Attributes:
+        remote: The address of the run.
+        folder: The local folder for its results.
+        record: How it was submitted.
+    """
+
+    remote: str
+    folder: Path
+    record: JobRecord
+
+
+def find_run(name: str, *, new_run: Path) -> StoredRun:
+    """Return the submitted sweep of a run.
+
+    Args:
+        name: The run's address, or the local folder that its results are downloaded to.
+        new_run: The local folder for the results of a run that is named by its address.
+
+    Raises:
+        ConfigError: If the run is on this machine only.
+        ArtifactError: If no sweep was submitted there.
+    """
+    remote = remote_of(name)
+    record = read_record(remote)
+    folder = Path(name) if (Path(name) / REMOTE_FILE).is_file() else new_run
+    return StoredRun(remote, folder, record)
+
+
+def follow_run(
+    run: StoredRun,
+    *,
+    on_event: Listener,
+    say: Say,
+    cluster: ReachableCluster | None = None,
+    wait: Callable[[float], object] = time.sleep,
+) -> SubmittedSweep:
+    """Follow a submitted sweep from its first event to its end, and download its results.
+
+    Args:
+        run: The sweep.
+        on_event: Called with each event of the sweep's journal, once.
+        say: Called with lines about the progress.
+        cluster: The head of its cluster; None for the one that its record names.
+        wait: Waits for a number of seconds.
+
+    Raises:
+        CloudError: If the cluster ended before the sweep did.
+    """
+    head = cluster or Head(run.record.cluster, run.record.region or "us-east-1")
+    sorter = LineSorter(on_event)
+    ended = None
+    if run.record.code is None and head.is_reachable:
+        output = Output(sorter)
+        try:
+            ended = call_with_jobs(head, lambda jobs: jobs.follow(run.record.job, output), say=say, wait=wait)
+        except CloudError as error:
+            say(f"{error}; following the stored run, which is some seconds behind")
+    if ended is None:
+        ended = follow_stored(run.remote, sorter, head, wait=wait)
+    write_json(run.folder / REMOTE_FILE, {"remote": run.remote})
+    return finished(ended, sorter.lines, remote=run.remote, folder=run.folder)
+
+
+def finished(ended: JobResult, lines: list[str], *, remote: str, folder: Path) -> SubmittedSweep:
+    """Download the results of a sweep that has ended, and return how it ended."""
+    download(remote, folder)
+    local = tuple(line.replace(remote, str(folder)) for line in lines)
+    return SubmittedSweep(ended.code, local, ended.message)
+
+
+def follow_stored(
+    remote: str, sorter: LineSorter, cluster: ReachableCluster, *, wait: Callable[[float], object] = time.sleep
+) -> JobResult:
+    """Follow the journal that is stored with a run, after the events that have been received, until the sweep ends.
+
+    Args:
+        remote: The address of the run.
+        sorter: Receives events and, at the end, all printed lines.
+        cluster: The head of the sweep's cluster.
+        wait: Waits for a number of seconds.
+
+    Raises:
+        CloudError: If the cluster ended before the sweep did.
+    """
+    read_record(remote)  # what is wrong from the start is an error, what fails later is tried again
+    while True:
+        is_running = cluster.is_running()
+        with contextlib.suppress(ArtifactError):
+            record = read_record(remote)
+            for event in stored_events(remote)[sorter.num_events :]:
+                sorter.num_events += 1
+                sorter.on_event(event)
+            if record.code is not None:
+                sorter.lines[:] = record.lines
+                return JobResult(record.code)
+            if is_running is False:
+                raise CloudError(
+                    f"{remote}: its cluster ended before the sweep did; 'raysent resume {remote} --cluster FILE' "
+                    "continues it"
+                )
+        wait(POLL_S)
+
+
+def stop_run(run: StoredRun, *, say: Say, wait: Callable[[float], object] = time.sleep) -> int | None:
+    """Ask a submitted sweep to stop, and wait until it has stopped.
+
+    Args:
+        run: The sweep.
+        say: Called with lines about the progress.
+        wait: Waits for a number of seconds.
+
+    Returns:
+        Its exit code; None if it has not stopped after five minutes.
+    """
+    if run.record.code is not None:
+        return run.record.code
+    ask_to_stop(run.remote)
+    say("asked the sweep to stop; it saves its trials first")
+    for _ in range(int(STOP_WAIT_S / POLL_S)):
+        wait(POLL_S)
+        with contextlib.suppress(ArtifactError):  # read again at the next look
+            code = read_record(run.remote).code
+            if code is not None:
+                return code
+    return None
