@@ -35,6 +35,8 @@ from raysent.training.run import RunConfig, load_run
 COMMANDS = [
     "sweep",
     "resume",
+    "attach",
+    "stop",
     "train",
     "evaluate",
     "ensemble",

@@ -24,6 +24,7 @@ from typing import Any, TextIO, cast
 from raysent.cluster.fleet import FleetSettings, end_cluster
 from raysent.cluster.stored import read_record, stop_request, write_record
 from raysent.errors import RaysentError
+from raysent.progress import messages
 from raysent.sweeps.journal import EVENT_MARK
 
 # Seconds between two looks for a request to stop.
@@ -77,7 +78,7 @@ def _store(run: str, code: int, lines: Sequence[str]) -> None:
     try:
         write_record(run, replace(read_record(run), code=code, lines=list(lines)))
     except RaysentError as error:
-        print(f"error: {error}", file=sys.stderr)
+        messages.print(f"error: {error}", soft_wrap=True)
 
 
 @contextlib.contextmanager
