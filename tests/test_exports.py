@@ -78,6 +78,7 @@ def examples() -> dict[str, SentenceModel]:
     encoders = {
         f"{name}-{number}": config.model_dump(mode="json")
         for name, kind in known_encoders().items()
+        if name != "transformer"
         for number, config in enumerate(kind.examples())
     }
     parts = {

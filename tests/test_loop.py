@@ -386,7 +386,7 @@ def test_dense_adam_equals_torchs() -> None:
     generator = torch.Generator().manual_seed(0)
     ours = [torch.nn.Parameter(torch.randn(4, 3, generator=generator)) for _ in range(2)]
     theirs = [torch.nn.Parameter(parameter.detach().clone()) for parameter in ours]
-    dense, oracle = DenseAdam(ours), torch.optim.Adam(theirs, lr=0.1, fused=True)
+    dense, oracle = DenseAdam(ours, [1.0, 1.0]), torch.optim.Adam(theirs, lr=0.1, fused=True)
     for step in range(4):
         for one, other in zip(ours, theirs, strict=True):
             one.grad = torch.randn(4, 3, generator=generator)

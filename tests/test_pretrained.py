@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from command import CommandLine
+from small_bert import write_bert
 from tiny_run import tiny_run
 
 import raysent
@@ -28,31 +29,6 @@ transformers = pytest.importorskip("transformers", reason="pip install raysent[t
 
 TEXT = ["a cat", "the dog runs to the cat and a man", "", "zzz", "a cat sleeps"]
 SPLITS = (("train", 20), ("validation", 10), ("test", 10))
-WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "the", "cat", "dog", "man", "runs", "to", "and", "sleep", "##s")
-
-
-def write_bert(folder: Path, *, seed: int = 0, **changes: int) -> Path:
-    """Write a BERT of two small layers with random weights, and a tokenizer of a few parts of words."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    parts = Tokenizer(models.WordPiece({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    parts.normalizer, parts.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    parts.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=parts, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
-    ).save_pretrained(folder)
-    config = transformers.BertConfig(
-        vocab_size=len(WORDS),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        **{"max_position_embeddings": 12, **changes},
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        transformers.BertModel(config).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from raysent.data.vocabulary import (
     PAD_WORD,
     UNK_ID,
     UNK_WORD,
+    SubwordVocabulary,
     Vocabulary,
     WordVectors,
     fit_linear_map,
@@ -115,6 +116,8 @@ def expand(model: SentenceModel, vectors: WordVectors, *, has_intercept: bool = 
     Raises:
         DataError: If fewer words are shared than the vectors have dimensions, or none is new.
     """
+    if isinstance(model.vocabulary, SubwordVocabulary):
+        raise ConfigError("MODEL: must have words of its own to be expanded; a pretrained encoder reads sub-words")
     ids, rows = shared_words(model.vocabulary, vectors)
     dim = vectors.vectors.shape[1]
     if len(ids) <= dim:

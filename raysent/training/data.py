@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from raysent.data.corpus import Corpus, prepare
 from raysent.data.pairs import PairCorpus, PairsConfig
-from raysent.data.vocabulary import Sentences, Vocabulary
+from raysent.data.vocabulary import Sentences, SubwordVocabulary, Vocabulary
 from raysent.errors import ConfigError
 from raysent.storage import open_folder
 from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
@@ -96,7 +97,11 @@ class TrainingData:
 
 def source_key(config: RunConfig) -> str:
     """Return a key of the files and settings that `open_training_data` reads, so that equal ones are opened once."""
-    return config.source.model_dump_json() + config.vocabulary.model_dump_json() + (config.initial or "")
+    return (
+        config.source.model_dump_json()
+        + config.vocabulary.model_dump_json()
+        + (config.initial or config.tokenizer or "")
+    )
 
 
 def initial_words(initial: str) -> Vocabulary:
@@ -112,13 +117,17 @@ def initial_words(initial: str) -> Vocabulary:
 
 
 def open_training_data(config: RunConfig, *, progress: Progress | None = None) -> TrainingData:
-    """Build or open the corpus, or read the pairs; the words are those of the model that the run starts with, if any.
+    """Build or open the corpus, or read the pairs.
+
+    The words are those of the model that the run starts with, or the sub-words of a pretrained encoder, if any.
 
     Raises:
         ConfigError: If the run is to start with a model that does not exist.
         DataError: If the text cannot be read.
     """
     words = None if config.initial is None else initial_words(config.initial)
+    if words is None and config.tokenizer is not None:
+        words = SubwordVocabulary.read(Path(config.tokenizer))
     if isinstance(config.source, PairsConfig):
         pairs = PairCorpus(config.source)
         return TrainingData(

@@ -14,6 +14,7 @@ from torch.optim.adam import adam as torch_adam
 
 from raysent.kernels.row_adam import RowAdam, gradient_values
 from raysent.models import SentenceModel
+from raysent.models.encoders import Tower
 from raysent.training.run import TrainingConfig
 
 
@@ -50,8 +51,12 @@ class Optimizer:
         model.use_sparse_gradients(by_rows)
         by_row = {id(weight) for weight in tables}
         self._row_adams = [RowAdam(weight, learning_rate=config.learning_rate) for weight in tables]
+        factors = rate_factors(model)
+        self._row_factors = [factors.get(id(weight), 1.0) for weight in tables]
         dense = [parameter for parameter in self.parameters if id(parameter) not in by_row]
-        self._dense = DenseAdam(dense) if config.optimizer == "adam" else GradientDescent(dense)
+        of_dense = [factors.get(id(parameter), 1.0) for parameter in dense]
+        kind = DenseAdam if config.optimizer == "adam" else GradientDescent
+        self._dense: DenseAdam | GradientDescent = kind(dense, of_dense)
 
     def catch_up(self, words: Tensor) -> None:
         """Apply the outstanding updates to the rows of these words, int64 [words]."""
@@ -80,8 +85,8 @@ class Optimizer:
                 clip_gradients(group, limit=self._config.clip, per=per)
         rate = learning_rate(self._config, step, num_steps=self._num_steps)
         rate *= self._config.epoch_decay ** (step // self._steps_per_epoch) * self._config.drop_decay**self.num_drops
-        for adam in self._row_adams:
-            adam.learning_rate = rate
+        for adam, factor in zip(self._row_adams, self._row_factors, strict=True):
+            adam.learning_rate = rate * factor
             adam.step()
         self._dense.step(rate)
 
@@ -106,9 +111,10 @@ class Optimizer:
 class DenseAdam:
     """Torch's fused Adam on dense gradients, without `torch.optim.Adam`, which imports torch's compiler in 1 s."""
 
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
-        """Start with moments of zero."""
+    def __init__(self, parameters: list[nn.Parameter], factors: list[float]) -> None:
+        """Start with moments of zero; `factors` of the learning rate, one for each parameter."""
         self._parameters = parameters
+        self._factors = factors
         self._means = [torch.zeros_like(parameter) for parameter in parameters]
         self._squares = [torch.zeros_like(parameter) for parameter in parameters]
         self._steps = [torch.zeros((), device=parameter.device) for parameter in parameters]
@@ -120,9 +126,12 @@ class DenseAdam:
         Args:
             rate: Learning rate of this step.
         """
-        moved = [(number, p, p.grad) for number, p in enumerate(self._parameters) if p.grad is not None]
-        if not moved:
-            return
+        found = [(number, p, p.grad) for number, p in enumerate(self._parameters) if p.grad is not None]
+        for factor in dict.fromkeys(self._factors[number] for number, _, _ in found):
+            self._update([one for one in found if self._factors[one[0]] == factor], rate * factor)
+
+    def _update(self, moved: list[tuple[int, nn.Parameter, Tensor]], rate: float) -> None:
+        """Update weights that share a learning rate: their numbers, values and gradients."""
         torch_adam(
             [parameter for _, parameter, _ in moved],
             [gradient for _, _, gradient in moved],
@@ -154,16 +163,17 @@ class DenseAdam:
 class GradientDescent:
     """Plain gradient descent, which has no state."""
 
-    def __init__(self, parameters: list[nn.Parameter]) -> None:
-        """Store the parameters."""
+    def __init__(self, parameters: list[nn.Parameter], factors: list[float]) -> None:
+        """Store the parameters, and factors of the learning rate, one for each."""
         self._parameters = parameters
+        self._factors = factors
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
         """Subtract the gradients times the learning rate of this step."""
-        for parameter in self._parameters:
+        for parameter, factor in zip(self._parameters, self._factors, strict=True):
             if parameter.grad is not None:
-                parameter.sub_(parameter.grad, alpha=rate)
+                parameter.sub_(parameter.grad, alpha=rate * factor)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return no state."""
@@ -204,6 +214,16 @@ def learning_rate(config: TrainingConfig, step: int, *, num_steps: int) -> float
         falling = max(1, num_steps - config.warmup_steps)
         return rate * (num_steps - step) / falling
     return rate
+
+
+def rate_factors(model: SentenceModel) -> dict[int, float]:
+    """Return the factor of the learning rate of each parameter that has one, by `id`."""
+    return {
+        id(tower.get_parameter(name)): factor
+        for tower in model.modules()
+        if isinstance(tower, Tower)
+        for name, factor in tower.learning_rate_factors().items()
+    }
 
 
 def member_groups(model: SentenceModel) -> list[list[nn.Parameter]]:

@@ -17,6 +17,7 @@ from raysent.data.vocabulary import Vocabulary, read_word_vectors
 from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel, encoder_tensors
 from raysent.models.embeddings import CORPUS_VECTORS, EmbeddingConfig
+from raysent.models.encoders import encoders_in
 from raysent.models.objectives import CONTEXT_METRICS, ContextBatches, PairBatches, TripletBatches
 from raysent.storage import open_folder
 from raysent.training.data import TrainingData
@@ -155,6 +156,13 @@ def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: in
     """
     open_stream(config, training_data, Workers(world_size=num_workers))
     parts = (("encoder", config.encoder), ("second_encoder", config.second_encoder))
+    for part, encoder in parts:
+        limits = [one.max_tokens for one in encoders_in(encoder) if one.max_tokens is not None]
+        if limits and training_data.max_length > min(limits):
+            raise ConfigError(
+                f"{part}.max_positions: must be at least the longest sentence, {training_data.max_length}; given "
+                f"{min(limits)}; lower corpus.max_length or pairs.max_length"
+            )
     for part, encoder in () if config.initial is not None else parts:  # the weights of a trained model have the vectors
         for name, embedding in ({} if encoder is None else encoder.word_tables()).items():
             _check_vectors(f"{part}.{name}", embedding, training_data)

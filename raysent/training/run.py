@@ -22,7 +22,7 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.models import ModelConfig
 from raysent.models.codes import AnyCode
 from raysent.models.config import check_parts
-from raysent.models.encoders import AnyEncoder
+from raysent.models.encoders import AnyEncoder, encoders_in
 from raysent.models.files import read_record
 from raysent.models.objectives import OBJECTIVES, AnyObjective, PairBatches
 from raysent.models.postprocessing import PostprocessingConfig
@@ -127,6 +127,8 @@ class RunConfig(StrictModel):
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> Self:
         objective = self.objective
+        if len(folders := self._tokenizers) > 1:
+            raise ValueError(f"encoder.path and second_encoder.path must be one folder; given {' and '.join(folders)}")
         check_parts(self.encoder, self.second_encoder, objective, self.postprocessing, self.code)
         if isinstance(objective.batches, PairBatches):
             if self.pairs is None:
@@ -148,6 +150,16 @@ class RunConfig(StrictModel):
             assert self.pairs is not None  # checked when the configuration was made
             return self.pairs
         return self.corpus
+
+    @property
+    def tokenizer(self) -> str | None:
+        """Folder of the pretrained model whose sub-words the run reads; None for words of the text."""
+        return next(iter(self._tokenizers), None)
+
+    @property
+    def _tokenizers(self) -> list[str]:
+        found = [encoder.tokenizer for tower in (self.encoder, self.second_encoder) for encoder in encoders_in(tower)]
+        return list(dict.fromkeys(folder for folder in found if folder is not None))
 
     @property
     def metrics(self) -> tuple[str, ...]:

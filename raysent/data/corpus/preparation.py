@@ -23,12 +23,12 @@ from raysent.data.corpus.store import Corpus, Progress
 from raysent.data.corpus.text_store import PassageReader, TextStore, TextWriter
 from raysent.data.vocabulary import (
     TOKENIZER_VERSION,
-    UNK_ID,
     Sentences,
     Vocabulary,
     VocabularyConfig,
-    as_rows,
     build_vocabulary,
+    ragged_indices,
+    ragged_sums,
 )
 from raysent.errors import DataError
 from raysent.storage import cache_folder
@@ -72,7 +72,7 @@ def prepare(
 
     if words is not None and words.words == _choose_words(open_text(), vocabulary).words:
         words = None  # the corpus that was prepared for the model is used again
-    named = vocabulary.model_dump() if words is None else {"words": words.words, "lowercase": words.lowercase}
+    named = vocabulary.model_dump() if words is None else words.key_values
     key = storage.content_key(FORMAT_VERSION, text_key, named, settings)
 
     def build_corpus(folder: Path) -> dict[str, Any]:
@@ -242,7 +242,10 @@ class _IdWriter:
         self._text = text
         self._max_length = max_length
         self._progress = progress
-        self._ids = np.fromiter(map(vocabulary.id, text.words), dtype=np.int32, count=len(text.words))
+        self._vocabulary = vocabulary
+        self._ids, self._counts = vocabulary.word_rows(text.words)
+        self._firsts = np.cumsum(self._counts) - self._counts
+        self._is_by_word = bool((self._counts == 1).all())
         self.num_sentences = self.num_tokens = self.num_unknown = 0
 
     def write(self, ranges: list[SentenceRange]) -> None:
@@ -256,11 +259,15 @@ class _IdWriter:
                     offsets.write((self.num_tokens + np.cumsum(rows.lengths)).data)
                     self.num_sentences += len(rows.lengths)
                     self.num_tokens += len(rows.ids)
-                    self.num_unknown += int(np.count_nonzero(rows.ids == UNK_ID))
+                    self.num_unknown += int(np.count_nonzero(rows.ids == self._vocabulary.unknown_id))
                 if self._progress:
                     self._progress("encoding", self.num_sentences, total)
 
     def _rows(self, start: int, stop: int) -> Sentences:
         offsets = self._text.offsets[start : stop + 1]
-        ids = self._ids[self._text.tokens[offsets[0] : offsets[-1]]]
-        return as_rows(Sentences(ids, cast(np.ndarray, np.diff(offsets))), max_length=self._max_length)
+        words, lengths = self._text.tokens[offsets[0] : offsets[-1]], cast(np.ndarray, np.diff(offsets))
+        if self._is_by_word:
+            return self._vocabulary.finished(Sentences(self._ids[words], lengths), max_length=self._max_length)
+        counts = self._counts[words]
+        ids = self._ids[ragged_indices(self._firsts[words], counts)]
+        return self._vocabulary.finished(Sentences(ids, ragged_sums(counts, lengths)), max_length=self._max_length)

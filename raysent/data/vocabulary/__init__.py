@@ -16,7 +16,7 @@ from raysent.data.vocabulary.tokens import (
     tokenize,
 )
 from raysent.data.vocabulary.vectors import WordVectors, read_word_vectors
-from raysent.data.vocabulary.words import Vocabulary, VocabularyConfig, build_vocabulary
+from raysent.data.vocabulary.words import SubwordVocabulary, Vocabulary, VocabularyConfig, build_vocabulary
 
 __all__ = [
     "PAD_ID",
@@ -28,6 +28,7 @@ __all__ = [
     "LinearMap",
     "Numbering",
     "Sentences",
+    "SubwordVocabulary",
     "Vocabulary",
     "VocabularyConfig",
     "WordVectors",

@@ -37,6 +37,10 @@ DIFFERS_ON: tuple[str, ...] = ()
 _CODE = Path(__file__).parent.parent / "modeling_raysent.py"
 
 
+# Encoders that the targets' code does not have.
+_NOT_EXPORTED = ("transformer",)
+
+
 def check_model(models: Sequence[SentenceModel]) -> None:
     """Refuse encoders and codes of other packages."""
     for model in models:
@@ -53,6 +57,8 @@ def check_own(part: Any) -> None:
     if part is not None and not type(part).__module__.startswith(f"{OWN_PACKAGE}."):
         kind = "encoder" if part.type in ENCODERS else "code"
         raise ConfigError(f"{kind} {part.type}: cannot be exported: another package defines it")
+    if part is not None and part.type in _NOT_EXPORTED:
+        raise ConfigError(f"encoder {part.type}: cannot be exported; only 'raysent.load' reads such a model")
     for member in (getattr(part, "members", None) or {}).values():
         check_own(member)
 

@@ -66,6 +66,16 @@ class EncoderConfig(StrictModel):
         del batch, generator
         return torch.ones(1, self.dim), torch.ones(1, self.dim)
 
+    @property
+    def tokenizer(self) -> str | None:
+        """Folder of a pretrained model whose sub-words the encoder reads; None for words of the text."""
+        return None
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Tokens of the longest sentence that the encoder can read; None for any."""
+        return None
+
     def word_tables(self) -> dict[str, EmbeddingConfig]:
         """Return the settings of every word table by dotted name, such as `embedding` or `members.a.embedding`."""
         return dict(_word_tables(self, ""))
@@ -99,13 +109,23 @@ def _word_tables(part: Any, name: str) -> Iterator[tuple[str, EmbeddingConfig]]:
     if isinstance(part, EmbeddingConfig):
         yield name, part
         return
-    values: Mapping[str, Any] = {}
-    if isinstance(part, pydantic.BaseModel):
-        values = {field: getattr(part, field) for field in type(part).model_fields}
-    elif isinstance(part, Mapping):
-        values = part
-    for key, value in values.items():
+    for key, value in _fields(part).items():
         yield from _word_tables(value, f"{name}.{key}".lstrip("."))
+
+
+def _fields(part: Any) -> Mapping[str, Any]:
+    """Return the parts of a part of a configuration."""
+    if isinstance(part, pydantic.BaseModel):
+        return {field: getattr(part, field) for field in type(part).model_fields}
+    return part if isinstance(part, Mapping) else {}
+
+
+def encoders_in(part: Any) -> Iterator[EncoderConfig]:
+    """Yield an encoder's configuration and those of its members."""
+    if isinstance(part, EncoderConfig):
+        yield part
+    for value in _fields(part).values():
+        yield from encoders_in(value)
 
 
 def count_parameters(configs: Iterable[EncoderConfig], num_words: int) -> tuple[int, int]:
@@ -182,6 +202,10 @@ class Tower(nn.Module):
         """Return the parameters of each such block except the word vectors."""
         words = {id(table.weight) for table in self.modules() if isinstance(table, WordTable)}
         return [tuple(parameter for parameter in self.parameters() if id(parameter) not in words)]
+
+    def learning_rate_factors(self) -> dict[str, float]:
+        """Return factors of the learning rate by names of parameters; 1 for one without."""
+        return {}
 
     def forward(self, packed: Packed) -> Tensor:
         """Return the vectors [batch, dim]; none depends on the batch's other sentences."""
