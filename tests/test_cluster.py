@@ -10,6 +10,7 @@ import sys
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import boto3
 import pytest
@@ -23,6 +24,7 @@ import raysent.cluster.doctor as doctoring
 import raysent.cluster.launcher as launcher_module
 from raysent.cluster import Account, Launcher, check_token_required, diagnose, read_cluster, read_token
 from raysent.cluster.launcher import make_token, run_process, wheel_version, write_constraints, write_wheel
+from raysent.cluster.policies import input_policy
 from raysent.errors import ArtifactError, CloudError
 
 SHIPPED = Path(__file__).resolve().parent.parent / "cluster.yaml"
@@ -205,10 +207,10 @@ def test_image_is_read_from_a_public_parameter(aws):
     account, cluster = Account("us-east-1"), read_cluster(SHIPPED)
     with Stubber(account.ssm) as stubber:
         stubber.add_response("get_parameter", {"Parameter": {"Value": "ami-5"}}, {"Name": cluster.settings.image})
-        assert account._image(cluster) == "ami-5"
+        assert account.image(cluster) == "ami-5"
         stubber.add_client_error("get_parameter", "ParameterNotFound", "none")
         with pytest.raises(CloudError, match="metadata.raysent.image: /aws/service/.*ParameterNotFound"):
-            account._image(cluster)
+            account.image(cluster)
 
 
 def test_down_terminates_all_machines_of_the_cluster_even_if_ray_fails(aws, file):
@@ -255,6 +257,7 @@ def _examined(launcher, **reach) -> dict[str, tuple[str, str]]:
 def test_doctor_finds_open_ports_and_orphans(aws, file, monkeypatch):
     """A port that answers from here fails, and so does a machine past its time to live."""
     monkeypatch.setattr(doctoring, "_prices", lambda _: iter(()))
+    monkeypatch.setattr(doctoring, "_capacity", lambda *_: iter(()))
     launcher = Launcher(read_cluster(file), run=FakeRay())
     assert _examined(launcher)["ports"] == ("unknown", "no machine is running")
     launcher.up()
@@ -282,6 +285,7 @@ def test_doctor_fails_without_credentials(file, monkeypatch, capsys, tmp_path):
 def test_doctor_fails_on_a_token_that_others_can_read(aws, file, monkeypatch):
     """The finding names the fix, and `read_token` rejects the token."""
     monkeypatch.setattr(doctoring, "_prices", lambda _: iter(()))
+    monkeypatch.setattr(doctoring, "_capacity", lambda *_: iter(()))
     launcher = Launcher(read_cluster(file), run=FakeRay())
     launcher.up()
     launcher.token_file.chmod(0o644)
@@ -368,3 +372,180 @@ def test_doctor_compares_quotas_with_what_the_file_needs(file, monkeypatch, aws,
     if allowed == 0.0:
         assert found[0].text.endswith("--service-code ec2 --quota-code L-3819A6DF --desired-value 32")
         assert "--quota-code L-DB2E81BA --desired-value 8" in found[3].text
+
+
+IMAGE = {
+    "ImageId": "ami-12c6146b", "Name": "Deep Learning Base", "State": "available", "RootDeviceName": "/dev/sda1",
+    "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 75}}],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def account():
+    """An account whose clients need answers from a script."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, CANARY)
+        made = Account("us-east-1")
+        assert made.s3
+        yield made
+
+
+def test_doctor_checks_the_image_and_its_disk(file, account):
+    """It exists, and the disk of the file replaces its own one."""
+    cases = [
+        ({}, "ok", "ami-12c6146b: Deep Learning Base"),
+        (
+            None,
+            "failed",
+            "ami-12c6146b: no such image in us-east-1; AWS lists its images: aws ssm get-parameters-by-path",
+        ),
+        ({"State": "disabled"}, "failed", "ami-12c6146b: no such image in us-east-1"),
+        ({"RootDeviceName": "/dev/xvda"}, "failed", "its disk is /dev/xvda; set DeviceName of head to it"),
+        (
+            {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 200}}]},
+            "failed",
+            "ami-12c6146b: needs 200 GiB; head has 150: raise its VolumeSize",
+        ),
+    ]
+    cluster = read_cluster(file)
+    for changes, verdict, text in cases:
+        with Stubber(account.ec2) as stubber:
+            if changes is None:
+                stubber.add_client_error("describe_images", "InvalidAMIID.NotFound", "none")
+            else:
+                answer = {"Images": [{**IMAGE, **changes}]}
+                stubber.add_response("describe_images", answer, {"ImageIds": ["ami-12c6146b"]})
+            found = doctoring._image(cluster, account)
+        assert found.verdict == verdict
+        assert text in found.text
+
+
+def _scores(account: Account, *scores: int) -> Stubber:
+    """Return EC2 with a spot score for each type of the file."""
+    stubber = Stubber(account.ec2)
+    for kind, score in zip(("g6", "g5", "g4dn"), scores, strict=True):
+        stubber.add_response(
+            "get_spot_placement_scores",
+            {"SpotPlacementScores": [{"Region": "us-east-1", "Score": score}]},
+            {"InstanceTypes": [f"{kind}.xlarge"], "TargetCapacity": 8, "RegionNames": ["us-east-1"]},
+        )
+    return stubber
+
+
+def test_doctor_reports_scores_of_spot_capacity(file, account):
+    """A low score is a warning while another type is likely; if none is, the finding holds the command."""
+    with _scores(account, 9, 3, 1):
+        found = list(doctoring._capacity(read_cluster(file), account))
+    assert [(one.check, one.verdict) for one in found] == [
+        ("capacity of spot-g6", "ok"), ("capacity of spot-g5", "unknown"), ("capacity of spot-g4dn", "unknown"),
+    ]  # fmt: skip
+    assert found[0].text == "score 9 of 10 for 8 spot machines g6.xlarge"
+    with _scores(account, 3, 3, 1):
+        last = list(doctoring._capacity(read_cluster(file), account))[-1]
+    assert last.verdict == "failed"
+    assert last.text.endswith(
+        "aws ec2 get-spot-placement-scores --instance-types g4dn.xlarge g5.xlarge g6.xlarge --target-capacity 8"
+    )
+    with Stubber(account.ec2) as stubber:
+        for _ in range(3):
+            stubber.add_client_error("get_spot_placement_scores", "UnauthorizedOperation", "not allowed")
+        found = list(doctoring._capacity(read_cluster(file), account))
+    assert {one.verdict for one in found} == {"unknown"}
+
+
+def _decision(action: str, decision: str) -> dict[str, object]:
+    return {"EvaluationResults": [{"EvalActionName": action, "EvalResourceName": "*", "EvalDecision": decision}]}
+
+
+def _stub_reading(account: Account, s3: Stubber, iam: Stubber, *, num_objects: int, key: str, decision: str) -> None:
+    """Answer what the doctor asks about s3://texts/books; without a decision there are no roles."""
+    s3.add_response("list_objects_v2", {"KeyCount": num_objects}, {"Bucket": "texts", "Prefix": "books", "MaxKeys": 1})
+    rule = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key} if key else {"SSEAlgorithm": "AES256"}
+    rules = {"Rules": [{"ApplyServerSideEncryptionByDefault": rule}]}
+    s3.add_response("get_bucket_encryption", {"ServerSideEncryptionConfiguration": rules})
+    for name in ("head", "worker"):
+        if not decision:
+            iam.add_client_error("get_role", "NoSuchEntity", "no role")
+            continue
+        role = f"raysent-raysent-{name}"
+        arn = f"arn:aws:iam::123456789012:role/{role}"
+        about = {"Path": "/", "RoleName": role, "RoleId": "A" * 16, "Arn": arn, "CreateDate": NOW}
+        iam.add_response("get_role", {"Role": about})
+        given = {"PolicySourceArn": arn, "PolicyInputList": [json.dumps(input_policy(["s3://texts/books"]))]}
+        context = [{"ContextKeyName": "s3:prefix", "ContextKeyValues": ["books"], "ContextKeyType": "string"}]
+        listing = {"ActionNames": ["s3:ListBucket"], "ResourceArns": ["arn:aws:s3:::texts"], "ContextEntries": context}
+        reading = {"ActionNames": ["s3:GetObject"], "ResourceArns": ["arn:aws:s3:::texts/books"]}
+        for asked, answer in ((listing, "allowed"), (reading, decision)):
+            decided = {"EvalActionName": asked["ActionNames"][0], "EvalResourceName": "*", "EvalDecision": answer}
+            iam.add_response("simulate_principal_policy", {"EvaluationResults": [decided]}, {**given, **asked})
+
+
+def test_doctor_checks_that_the_roles_may_read_the_corpus(file, account):
+    """IAM simulates each role; a missing role, an empty address and a customer's key are findings with a command."""
+    cluster = read_cluster(file)
+    for num_objects, key, decision, verdict, text in [
+        (1, "", "allowed", "ok", "both roles may read it"),
+        (0, "", "allowed", "failed", "nothing is there; 'aws s3 cp --recursive FOLDER s3://texts/books' uploads it"),
+        (1, "", "explicitDeny", "failed", "raysent-raysent-head may not s3:GetObject"),
+        (1, "", "", "unknown", "'raysent cluster up' creates the roles"),
+        (1, "arn:aws:kms:k", "allowed", "unknown", "--key-id arn:aws:kms:k --operations Decrypt GenerateDataKey"),
+    ]:
+        with Stubber(account.s3) as s3, Stubber(account.iam) as iam:
+            _stub_reading(account, s3, iam, num_objects=num_objects, key=key, decision=decision)
+            (found,) = doctoring._input("s3://texts/books", cluster, account)
+        assert found.verdict == verdict
+        assert text in found.text
+    assert next(doctoring._input("books.txt", cluster, account)).verdict == "ok"
+
+
+def test_doctor_checks_the_storage(file, account):
+    """A bucket that does not exist fails with the command that creates it."""
+    cluster = read_cluster(file)
+    with Stubber(account.s3) as stubber:
+        stubber.add_client_error("list_objects_v2", "NoSuchBucket", "none")
+        found = doctoring._storage(cluster, account)
+        assert found.verdict == "failed"
+        assert found.text.endswith("if there is no such bucket: aws s3 mb s3://my-bucket --region us-east-1")
+        stubber.add_response("list_objects_v2", {"KeyCount": 0})
+        stubber.add_client_error("get_bucket_encryption", "AccessDenied", "none")
+        assert doctoring._storage(cluster, account).verdict == "ok"
+
+
+@pytest.fixture
+def launched(account, file, tmp_path, monkeypatch) -> Launcher:
+    """The launcher of a cluster that was launched from this computer."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    launcher = Launcher(read_cluster(file), account=account, run=FakeRay())
+    launcher.folder.mkdir(parents=True)
+    make_token(launcher.token_file)
+    launcher.file.write_text(json.dumps({"setup_commands": [f"pip install {launcher_module.wheel_name()}"]}))
+    return launcher
+
+
+def test_doctor_compares_the_last_head_with_this_raysent(launched, monkeypatch):
+    """Another wheel is a finding with the command that applies this one."""
+    assert doctoring._versions(launched).verdict == "ok"
+    monkeypatch.setattr(doctoring, "wheel_name", lambda: "raysent-0.0+other.whl")
+    found = doctoring._versions(launched)
+    assert found.verdict == "unknown"
+    assert found.text.endswith(f"raysent cluster up {launched.cluster.path} --update")
+
+
+def test_keep_renews_the_lease_of_a_running_head(launched, account, file, monkeypatch, capsys):
+    """It writes the seconds on the head; the time to live stays the limit."""
+    ray, raysent, machines = FakeRay(), CommandLine(monkeypatch, capsys), []
+    monkeypatch.setattr(launcher_module, "run_process", ray)
+    monkeypatch.setattr(launcher_module, "Account", lambda _: SimpleNamespace(machines=lambda _: machines))
+    ran = raysent("cluster", "keep", file)
+    assert (ran.code, ran.err) == (2, "error: raysent: no head is running; 'raysent cluster up' launches one\n")
+    machines.append(SimpleNamespace(is_head=True, expires=NOW + datetime.timedelta(hours=1)))
+    ran = raysent("cluster", "keep", file, "--for", "4h")
+    assert ran.code == 0
+    lease = "~/raysent-fleet/lease"
+    command = f"mkdir -p ~/raysent-fleet && echo 14400 > {lease}.new && mv {lease}.new {lease}"
+    assert ray.commands == [["exec", str(launched.file), command]]
+    assert ran.err.startswith("the head is kept until ")
+    assert "its time to live ends it before, at " in ran.err
+    launched.token_file.unlink()
+    assert "was not launched from this computer" in raysent("cluster", "keep", file).err

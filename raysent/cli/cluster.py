@@ -70,6 +70,27 @@ def cluster_down(file: ClusterArgument = _FILE) -> None:
     messages.print(f"{cluster.name} is terminated", soft_wrap=True)
 
 
+@cluster_app.command("keep")
+def cluster_keep(
+    file: ClusterArgument = _FILE,
+    duration: Annotated[
+        str, typer.Option("--for", metavar="4h", help="How long the head lives without a sweep, from now on.")
+    ] = "4h",
+) -> None:
+    """Keep a cluster's head longer than an hour after its last sweep.
+
+    The time to live of the cluster file stays its limit.
+    """
+    from raysent.cluster import Launcher, read_cluster
+    from raysent.cost import parse_duration
+
+    seconds = parse_duration(duration)
+    until, expires = Launcher(read_cluster(file)).keep(seconds)
+    messages.print(f"the head is kept until {until:%Y-%m-%d %H:%M} UTC", soft_wrap=True)
+    if expires is not None and expires < until:
+        messages.print(f"its time to live ends it before, at {expires:%Y-%m-%d %H:%M} UTC", soft_wrap=True)
+
+
 @cluster_app.command("status")
 def cluster_status(file: ClusterArgument = _FILE, as_json: JsonOption = False) -> None:
     """List a cluster's machines, and what they cost an hour."""
@@ -88,6 +109,12 @@ def cluster_status(file: ClusterArgument = _FILE, as_json: JsonOption = False) -
 @cluster_app.command("doctor")
 def cluster_doctor(
     file: ClusterArgument = _FILE,
+    corpus: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--corpus", metavar="PATH", help="Also check that the machines may read this s3:// address. Repeatable."
+        ),
+    ] = None,
     address: Annotated[
         str | None,
         typer.Option("--address", metavar="URL", help="Also check that the dashboard at URL asks for a token."),
@@ -109,14 +136,15 @@ def cluster_doctor(
 ) -> None:
     """Check that a cluster is safe and ready.
 
-    Checks the file, the token, credentials, prices, versions, and that Ray's ports are closed to this machine. Changes
-    nothing. With --checkpoint, checks from this machine that a checkpoint is saved within half of the two minutes'
-    notice of spot machines, and removes it. Exit code 1 if a check fails.
+    Checks the file, the token, credentials, the image, the storage, quotas, spot capacity, prices, versions, and that
+    Ray's ports are closed to this machine. A check that fails names the command that mends it. Changes nothing. With
+    --checkpoint, checks from this machine that a checkpoint is saved within half of the two minutes' notice of spot
+    machines, and removes it. Exit code 1 if a check fails.
     """
     from raysent.cluster import Launcher, check_save_time, check_token_required, diagnose, read_cluster
 
     launcher = Launcher(read_cluster(file))
-    findings = [*diagnose(launcher), *([check_token_required(address)] if address else [])]
+    findings = [*diagnose(launcher, inputs=corpus or ()), *([check_token_required(address)] if address else [])]
     if checkpoint is not None:
         num_bytes = int(checkpoint * 2**20)
         findings.append(check_save_time(launcher.cluster, num_bytes=num_bytes, storage=storage))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import ipaddress
 import json
 import urllib.request
@@ -16,7 +17,15 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from raysent.cluster.cluster_file import CLUSTER_TAG, EXPIRES_TAG, SWEEP_TAG, TIME_FORM, ClusterFile
-from raysent.cluster.policies import TRUST, head_policy, head_role, input_policy, worker_policy, worker_role
+from raysent.cluster.policies import (
+    TRUST,
+    head_policy,
+    head_role,
+    input_policy,
+    split_address,
+    worker_policy,
+    worker_role,
+)
 from raysent.errors import CloudError, ConfigError
 
 _CHECK_IP = "https://checkip.amazonaws.com"
@@ -95,6 +104,11 @@ class Account:
                 boto3.client(service, region_name=region) for service in ("ec2", "iam", "sts", "ssm")
             )
 
+    @functools.cached_property
+    def s3(self) -> Any:
+        """The client of S3."""
+        return boto3.client("s3", region_name=self.region)
+
     def account_id(self) -> str:
         """Return the account id.
 
@@ -110,6 +124,75 @@ class Account:
             client = boto3.client("service-quotas", region_name=self.region)
             return float(client.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"])
         return None
+
+    def spot_score(self, instance_type: str, num_machines: int) -> int:
+        """Return how likely AWS is to launch spot machines in the region now, from 1 to 10.
+
+        Raises:
+            CloudError: If AWS returns an error.
+        """
+        with aws_errors(f"spot placement score of {instance_type}"):
+            found = self.ec2.get_spot_placement_scores(
+                InstanceTypes=[instance_type], TargetCapacity=num_machines, RegionNames=[self.region]
+            )
+        return max((int(one["Score"]) for one in found["SpotPlacementScores"]), default=1)
+
+    def describe_image(self, name: str) -> dict[str, Any] | None:
+        """Return AWS's description of an image; None if there is none of this id in the region.
+
+        Raises:
+            CloudError: If AWS returns another error.
+        """
+        with aws_errors(f"image {name}"):
+            try:
+                found = self.ec2.describe_images(ImageIds=[name])["Images"]
+            except ClientError as error:
+                if not error.response["Error"]["Code"].startswith("InvalidAMIID"):
+                    raise
+                return None
+        return found[0] if found else None
+
+    def denied(self, role: str, address: str) -> list[str]:
+        """Return the actions of reading an ``s3://`` address that a role is denied, as IAM simulates them.
+
+        The role's policies, its boundary and the organization's policies count, a bucket's own policy does not.
+
+        Raises:
+            CloudError: If there is no such role, or AWS returns an error.
+        """
+        bucket, prefix = split_address(address)
+        arn = f"arn:aws:s3:::{bucket}"
+        with aws_errors(f"role {role}"):
+            source = self.iam.get_role(RoleName=role)["Role"]["Arn"]
+            given = {"PolicySourceArn": source, "PolicyInputList": [json.dumps(input_policy([address]))]}
+            context = [{"ContextKeyName": "s3:prefix", "ContextKeyValues": [prefix], "ContextKeyType": "string"}]
+            listing = self.iam.simulate_principal_policy(
+                **given, ActionNames=["s3:ListBucket"], ResourceArns=[arn], ContextEntries=context
+            )
+            reading = self.iam.simulate_principal_policy(
+                **given, ActionNames=["s3:GetObject"], ResourceArns=[f"{arn}/{prefix}" if prefix else f"{arn}/x"]
+            )
+        results = [*listing["EvaluationResults"], *reading["EvaluationResults"]]
+        return [str(one["EvalActionName"]) for one in results if one["EvalDecision"] != "allowed"]
+
+    def has_objects(self, address: str) -> bool:
+        """Return whether there are objects at an ``s3://`` address or below it.
+
+        Raises:
+            CloudError: If these credentials may not list it, or there is no such bucket.
+        """
+        bucket, prefix = split_address(address)
+        with aws_errors(address):
+            return bool(self.s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1).get("KeyCount", 0))
+
+    def own_key(self, address: str) -> str:
+        """Return the customer's key that encrypts the bucket of an address; empty for none, or if that is unknown."""
+        with contextlib.suppress(CloudError, KeyError, IndexError), aws_errors(address):
+            found = self.s3.get_bucket_encryption(Bucket=split_address(address)[0])
+            rule = found["ServerSideEncryptionConfiguration"]["Rules"][0]["ApplyServerSideEncryptionByDefault"]
+            key = str(rule.get("KMSMasterKeyID", ""))
+            return "" if key.endswith("alias/aws/s3") else key
+        return ""
 
     def prepare(self, cluster: ClusterFile, *, inputs: Sequence[str] = ()) -> dict[str, str]:
         """Create or update the security group and the roles of a cluster.
@@ -134,7 +217,7 @@ class Account:
         for role in (worker, head):
             self._allow_inputs(role, inputs)
         return {
-            "image": self._image(cluster),
+            "image": self.image(cluster),
             "security_group": group,
             "head_profile": head,
             "worker_profile": worker,
@@ -169,8 +252,12 @@ class Account:
         group = self._found_group(cluster)
         return [] if group is None else [text for rule in group["IpPermissions"] for text in _too_open(rule)]
 
-    def _image(self, cluster: ClusterFile) -> str:
-        """Return the id of the machine image; if the file names a public parameter, its value."""
+    def image(self, cluster: ClusterFile) -> str:
+        """Return the id of the machine image; if the file names a public parameter, its value.
+
+        Raises:
+            CloudError: If AWS does not know the parameter.
+        """
         named = cluster.settings.image
         if named.startswith("ami-"):
             return named

@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal
@@ -22,7 +22,8 @@ import torch
 import raysent
 from raysent.cluster.account import Account, Machine
 from raysent.cluster.cluster_file import ClusterFile
-from raysent.cluster.launcher import DASHBOARD_PORT, Launcher, answers
+from raysent.cluster.launcher import DASHBOARD_PORT, Launcher, answers, wheel_name
+from raysent.cluster.policies import head_role, worker_role
 from raysent.cluster.prices import quote
 from raysent.cost import price_list
 from raysent.errors import ConfigError, RaysentError
@@ -37,6 +38,10 @@ _OLDEST_RAY = (2, 52)
 NOTICE_S = 120.0
 SHARE_OF_NOTICE = 0.5
 NUM_SAVES = 20
+
+# Spot machines of a lower score than this are often refused.
+LEAST_SCORE = 4
+_OTHER_TYPES = "; launches may be refused, and then types of lower priority are launched"
 
 # Start of an instance type -> AWS's quotas of vCPUs for it: on demand, spot. The last one is for all other types.
 _QUOTAS = {
@@ -98,16 +103,19 @@ class Saves:
         return text if self.fit_into_notice else f"{text}; use --market on-demand, or smaller models"
 
 
-def diagnose(launcher: Launcher, *, reach: Callable[[str, int], bool] = answers) -> Iterator[Finding]:
+def diagnose(
+    launcher: Launcher, *, inputs: Sequence[str] = (), reach: Callable[[str, int], bool] = answers
+) -> Iterator[Finding]:
     """Yield the result of each check.
 
     Args:
         launcher: The cluster's launcher; its file was checked when it was read.
+        inputs: ``s3://`` addresses that sweeps read, such as the corpus.
         reach: Whether a host accepts connections at a port.
     """
     cluster, account = launcher.cluster, launcher.account
     yield Finding("file", "ok", f"{cluster.path}: token mode on, dashboard on 127.0.0.1, IMDSv2, own group and roles")
-    yield _versions()
+    yield _versions(launcher)
     yield _token(launcher)
     credentials = _credentials(account)
     yield credentials
@@ -116,7 +124,12 @@ def diagnose(launcher: Launcher, *, reach: Callable[[str, int], bool] = answers)
         yield Finding("prices", "unknown", f"cannot be read without credentials; the list of {as_of} is used instead")
         yield Finding("machines", "unknown", "cannot be listed without credentials")
         return
+    yield _image(cluster, account)
+    yield _storage(cluster, account)
+    for address in inputs:
+        yield from _input(address, cluster, account)
     yield from _quotas(cluster, account)
+    yield from _capacity(cluster, account)
     yield from _prices(cluster)
     yield from _machines(cluster, account, reach)
 
@@ -183,12 +196,15 @@ def measure_save_time(storage: str, *, num_bytes: int, num_saves: int = NUM_SAVE
     return Saves(storage, num_bytes, tuple(seconds))
 
 
-def _versions() -> Finding:
-    """Check that Ray supports tokens; the cluster gets the versions that are running here."""
+def _versions(launcher: Launcher) -> Finding:
+    """Check that Ray supports tokens, and that the last head got the versions that are running here."""
     ray = version("ray")
     text = f"raysent {raysent.__version__}, Ray {ray}; the cluster gets the same"
     if tuple(map(int, ray.split(".")[:2])) < _OLDEST_RAY:
         return Finding("versions", "failed", f"Ray {ray} does not support tokens; 2.52 or newer does")
+    if launcher.file.exists() and wheel_name() not in launcher.file.read_text(encoding="utf-8"):
+        fix = f"if it is running: raysent cluster up {launcher.cluster.path} --update"
+        return Finding("versions", "unknown", f"{text}; the last head was launched with another raysent; {fix}")
     return Finding("versions", "ok", text)
 
 
@@ -208,6 +224,111 @@ def _credentials(account: Account) -> Finding:
         return Finding("credentials", "ok", f"account {account.account_id()}")
     except RaysentError as error:
         return Finding("credentials", "failed", str(error))
+
+
+def _image(cluster: ClusterFile, account: Account) -> Finding:
+    """Check that the machine image exists, and that the file's disk is its disk and large enough."""
+    check = "image"
+    listing = (
+        f"aws ssm get-parameters-by-path --region {cluster.region} --recursive "
+        "--path /aws/service/deeplearning/ami/x86_64 --query Parameters[].Name"
+    )
+    try:
+        name = account.image(cluster)
+        found = account.describe_image(name)
+    except RaysentError as error:
+        return Finding(check, "failed", f"{error}; AWS lists its images: {listing}")
+    if found is None or found.get("State") != "available":
+        return Finding(check, "failed", f"{name}: no such image in {cluster.region}; AWS lists its images: {listing}")
+    root = str(found.get("RootDeviceName", ""))
+    disks = {str(one.get("DeviceName")): one.get("Ebs", {}) for one in found.get("BlockDeviceMappings", [])}
+    needed = int(disks.get(root, {}).get("VolumeSize", 0))
+    for kind, node in cluster.node_types.items():
+        given = {one["DeviceName"]: one.get("Ebs", {}) for one in node["node_config"].get("BlockDeviceMappings", [])}
+        if given and root not in given:
+            text = f"{name}: its disk is {root}; set DeviceName of {kind} to it, or the machine gets another disk"
+            return Finding(check, "failed", text)
+        size = int(given.get(root, {}).get("VolumeSize", needed))
+        if size < needed:
+            return Finding(check, "failed", f"{name}: needs {needed} GiB; {kind} has {size}: raise its VolumeSize")
+    return Finding(check, "ok", f"{name}: {found.get('Name', 'available')}")
+
+
+def _storage(cluster: ClusterFile, account: Account) -> Finding:
+    """Check that the bucket for runs exists."""
+    check, settings = "storage", cluster.settings
+    try:
+        account.has_objects(settings.storage)
+    except RaysentError as error:
+        fix = f"aws s3 mb s3://{settings.bucket} --region {cluster.region}"
+        return Finding(check, "failed", f"{error}; if there is no such bucket: {fix}")
+    return _key(check, settings.storage, cluster, account) or Finding(check, "ok", f"{settings.storage}: can be listed")
+
+
+def _input(address: str, cluster: ClusterFile, account: Account) -> Iterator[Finding]:
+    """Check that there is something at an address, and that both roles may read it."""
+    check = f"input {address}"
+    if not address.startswith("s3://"):
+        yield Finding(check, "ok", "local; it is uploaded with the sweep")
+        return
+    try:
+        if not account.has_objects(address):
+            yield Finding(check, "failed", f"nothing is there; 'aws s3 cp --recursive FOLDER {address}' uploads it")
+            return
+    except RaysentError as error:
+        yield Finding(check, "failed", f"{error}; 'aws s3 ls {address}' must work here")
+        return
+    encrypted = _key(check, address, cluster, account)
+    if encrypted is not None:
+        yield encrypted
+        return
+    for role in (head_role(cluster), worker_role(cluster)):
+        try:
+            denied = account.denied(role, address)
+        except RaysentError as error:
+            text = f"can be listed here; {error}; 'raysent cluster up' creates the roles"
+            yield Finding(check, "unknown", text)
+            return
+        if denied:
+            text = f"{role} may not {' and '.join(denied)}: a boundary or a policy of the organization denies it"
+            yield Finding(check, "failed", f"{text}; 'aws iam get-role --role-name {role}' shows the boundary")
+            return
+    yield Finding(check, "ok", "both roles may read it, unless the bucket's own policy denies it")
+
+
+def _key(check: str, address: str, cluster: ClusterFile, account: Account) -> Finding | None:
+    """Return a finding if a bucket is encrypted with a customer's key, which the roles may not use on their own."""
+    key = account.own_key(address)
+    if not key:
+        return None
+    fix = (
+        f"for both roles: aws kms create-grant --region {cluster.region} --key-id {key} --operations Decrypt "
+        f"GenerateDataKey --grantee-principal arn:aws:iam::ACCOUNT:role/{worker_role(cluster)}"
+    )
+    return Finding(check, "unknown", f"{address}: is encrypted with the key {key}, which the roles need; {fix}")
+
+
+def _capacity(cluster: ClusterFile, account: Account) -> Iterator[Finding]:
+    """Check AWS's score of spot capacity for the most machines of each type."""
+    scores: dict[str, int] = {}
+    for name, kind in cluster.worker_types.items():
+        if cluster.markets[name] != "spot":
+            continue
+        instance_type = kind["node_config"]["InstanceType"]
+        num = int(kind.get("max_workers", cluster.max_workers))
+        try:
+            scores[name] = account.spot_score(instance_type, num)
+        except RaysentError as error:
+            yield Finding(f"capacity of {name}", "unknown", str(error))
+            continue
+        text = f"score {scores[name]} of 10 for {num} spot machines {instance_type}"
+        is_low = scores[name] < LEAST_SCORE
+        yield Finding(f"capacity of {name}", "unknown" if is_low else "ok", text + (_OTHER_TYPES if is_low else ""))
+    if scores and max(scores.values()) < LEAST_SCORE:
+        types = " ".join(cluster.worker_instance_types)
+        other = f"aws ec2 get-spot-placement-scores --instance-types {types} --target-capacity {cluster.max_workers}"
+        text = f"no spot type is likely to be launched now; use --market on-demand, or another region: {other}"
+        yield Finding("capacity", "failed", text)
 
 
 def _quotas(cluster: ClusterFile, account: Account) -> Iterator[Finding]:

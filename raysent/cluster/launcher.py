@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import datetime
 import functools
 import hashlib
 import os
@@ -92,18 +93,27 @@ class Head:
         except CloudError:
             return None
 
-    def keep(self, seconds: float) -> None:
+    def keep(self, seconds: float) -> tuple[datetime.datetime, datetime.datetime | None]:
         """Renew the head's lease.
 
         Args:
             seconds: The head terminates after this time, unless a sweep or another call renews the lease.
 
+        Returns:
+            When the lease ends, and when the head's time to live ends if that is known.
+
         Raises:
-            CloudError: If the head cannot be reached.
+            CloudError: If no head is running, or it cannot be reached from this computer.
         """
+        head = next((one for one in self.account.machines(self.name) if one.is_head), None)
+        if head is None:
+            raise CloudError(f"{self.name}: no head is running; 'raysent cluster up' launches one")
+        if not self.is_reachable:
+            raise CloudError(f"{self.name}: its head was not launched from this computer, which has no key for SSH")
         lease = f"{FLEET_FOLDER}/{LEASE_FILE}"
         command = f"mkdir -p {FLEET_FOLDER} && echo {int(seconds)} > {lease}.new && mv {lease}.new {lease}"
         self._ray(["exec", str(self.file), command], lambda _: None)
+        return datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds), head.expires
 
     def down(self, *, on_line: Callable[[str], object] = lambda _: None) -> None:
         """Terminate the cluster, including machines that Ray's launcher leaves behind.
