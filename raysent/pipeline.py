@@ -562,8 +562,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
         listeners: Called with each event of the journal as it is written.
         limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `memory` ("4GiB"),
             `budget` ("40usd"), `deadline` ("6h"), `max_hourly` ("12usd"), `market`, `on_budget`, `baselines` (whether
-            they are scored at the end), `retrain` (how many of the best
-            configurations are trained on afterwards), `retrain_epochs`; see `raysent sweep --help`.
+            they are scored at the end), `retrain` (how many of the best configurations are trained on afterwards),
+            `retrain_epochs`; see `raysent sweep --help`.
 
     Returns:
         The sweep. After Ctrl-C its `status` is ``interrupted``, and `Sweep.resume` continues it.

@@ -591,7 +591,7 @@ def test_prepare_in_processes_names_the_bad_line(tmp_path):
     """An error that another process finds names file and line."""
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "One."}\n' * 3 + "{\n")
-    with pytest.raises(DataError, match=r"a.jsonl:4: must be one JSON object per line"):
+    with pytest.raises(DataError, match=r"a.jsonl:4: must be one JSON object a line"):
         build(path, tmp_path, num_processes=2)
 
 
@@ -625,7 +625,7 @@ def test_preparation_memory_is_bounded(tmp_path):
         ("a.txt", b"Text .\nNa\xefve .\n", r"a.txt:2: must be UTF-8; given byte 0xef"),
         ("a.txt.gz", b"not gzip", "a.txt.gz: truncated or not gzip"),
         ("a.txt.gz", gzip.compress(b"Text .\n" * 99, mtime=0)[:-9], "a.txt.gz: truncated or not gzip"),
-        ("a.jsonl", b'{"text": "a"}\nnot json\n', "a.jsonl:2: must be one JSON object per line"),
+        ("a.jsonl", b'{"text": "a"}\nnot json\n', "a.jsonl:2: must be one JSON object a line"),
         ("a.jsonl", b"[1]\n", "a.jsonl:1: must be a JSON object; given list"),
         ("a.jsonl", b'{"body": "a"}\n', "a.jsonl:1: must have 'text', 'sentences' or 'paragraphs'; given body"),
         ("a.jsonl", b'{"text": 3}\n', "a.jsonl:1: 'text' must be text; given 3"),

@@ -62,7 +62,7 @@ def test_nli_pairs_leave_out_those_without_a_label(tmp_path):
         ({}, "one column\n" * 5, r"a\.tsv:1: must have column 1, counted from 0; given 1 columns"),
         ({"score": 2}, "a\tb\tmuch\n" * 5, r"a\.tsv:1: the score must be a finite number; given 'much'"),
         ({"first": "sentense"}, "sentence\tb\n" * 5, r"no such column: 'sentense'; did you mean 'sentence'\?"),
-        ({"format": "jsonl"}, "{\n" * 5, r"a\.tsv:1: must be a JSON object"),
+        ({"format": "jsonl"}, "{\n" * 5, r"a\.tsv:1: must be one JSON object a line"),
         ({}, "a\tb\n", r"a\.tsv: must contain at least 4 pairs; given 1"),
         ({"label": 2, "classes": ["yes"]}, "a\tb\tno\n" * 5, r"pairs\.classes: must name every class .*given 'no'"),
     ],

@@ -33,8 +33,13 @@ data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_ma
 ProtocolOption = Annotated[
     str, typer.Option("--protocol", metavar="NAME", help="Evaluation protocol: fast, senteval or kiros.")
 ]
-_BASELINES = "TF-IDF, and of the first model its mean word vectors, its start, and random vectors."
-BaselinesOption = Annotated[bool, typer.Option("--baselines/--no-baselines", help=f"Also evaluate {_BASELINES}")]
+BaselinesOption = Annotated[
+    bool,
+    typer.Option(
+        "--baselines/--no-baselines",
+        help="Also evaluate TF-IDF, and of the first model (of a sweep: the best) its mean words and start.",
+    ),
+]
 LabelsOption = Annotated[
     str | None,
     typer.Option(

@@ -19,6 +19,7 @@ import numpy as np
 import pydantic
 
 from raysent.config import StrictModel
+from raysent.data.text_files import parse_object
 from raysent.data.vocabulary import (
     PAD_WORD,
     UNK_WORD,
@@ -29,7 +30,6 @@ from raysent.data.vocabulary import (
     ragged_indices,
 )
 from raysent.errors import DataError, did_you_mean
-from raysent.reading import parse_json
 from raysent.storage import content_key
 
 Column = int | str
@@ -270,12 +270,7 @@ def _fields(
 
 def _json_fields(where: str, line: str, columns: list[Column | None]) -> list[str | None]:
     """Return the fields of one JSON object."""
-    try:
-        values = parse_json(line)
-    except ValueError as error:
-        raise DataError(f"{where}: must be a JSON object; {error}") from None
-    if not isinstance(values, dict):
-        raise DataError(f"{where}: must be a JSON object; given {type(values).__name__}")
+    values = parse_object(where, line)
     for column in columns:
         if column is not None and str(column) not in values:
             raise DataError(f"{where}: no such key: '{column}'{did_you_mean(str(column), map(str, values))}")

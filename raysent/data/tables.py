@@ -29,7 +29,7 @@ import pyarrow as pa
 from pyarrow import csv as pa_csv
 from pyarrow import ipc, parquet
 
-from raysent.data.text_files import Utf8Stream, decode, open_bytes, read_bytes, reading_errors
+from raysent.data.text_files import Utf8Stream, decode, open_bytes, parse_object, read_bytes, reading_errors
 from raysent.errors import DataError, did_you_mean
 from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote, open_folder
@@ -336,15 +336,8 @@ def _checked_names(source: str, names: list[str]) -> list[str]:
 def _from_json_lines(name: str, text: str) -> Table:
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            value = parse_json(line)
-        except ValueError as error:
-            raise DataError(f"{name}:{number}: must be one JSON object a line; {error}") from None
-        if not isinstance(value, dict):
-            raise DataError(f"{name}:{number}: must be a JSON object; given {type(value).__name__}")
-        rows.append(value)
+        if line.strip():
+            rows.append(parse_object(f"{name}:{number}", line))
     names = list(dict.fromkeys(key for row in rows for key in row))
     return Table(name, {key: [row.get(key) for row in rows] for key in names}, {}, {}, first_line=1)
 

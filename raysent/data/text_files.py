@@ -14,13 +14,29 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from raysent.errors import DataError
+from raysent.reading import parse_json
 from raysent.storage import is_remote, s3_errors
 
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
 _BLOCK_BYTES = 1 << 20
+
+
+def parse_object(where: str, line: str) -> dict[str, Any]:
+    """Return the JSON object that a line of a file holds.
+
+    Raises:
+        DataError: If it is another value, or damaged.
+    """
+    try:
+        value = parse_json(line)
+    except ValueError as error:
+        raise DataError(f"{where}: must be one JSON object a line; {error}") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: must be a JSON object; given {type(value).__name__}")
+    return value
 
 
 @contextlib.contextmanager

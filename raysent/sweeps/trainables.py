@@ -214,16 +214,25 @@ def retrain(config: dict[str, Any], *, num_workers: int, gpus_per_worker: float)
             gpus_per_worker=gpus_per_worker,
             interruptions_per_hour=config["interruptions_per_hour"],
         )
-        try:
-            with contextlib.suppress(Exception):  # the outcome below has the workers' errors in full
-                trainer.fit()
-            message = ending(training_outcome(run, folder))
-        except STORAGE_ERRORS:
-            raise
-        except Exception as error:  # as in `train_trial`
-            message = failure(error, folder)
+        message = _trained(trainer, run, folder)
     outcome = load_outcome(folder, key=run.key)
     return {**message, "metrics": {} if outcome is None else outcome.metrics}
+
+
+def _trained(trainer: Any, run: RunConfig, folder: Path) -> Message:
+    """Train a run by a trainer of Ray Train, and return the message of its end.
+
+    Raises:
+        ArtifactError: If the disk or the object store fails.
+    """
+    try:
+        with contextlib.suppress(Exception):  # the outcome below has the workers' errors in full
+            trainer.fit()
+        return ending(training_outcome(run, folder))
+    except STORAGE_ERRORS:
+        raise
+    except Exception as error:  # as in `train_trial`
+        return failure(error, folder)
 
 
 def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) -> Callable[[dict[str, Any]], None]:
@@ -248,14 +257,10 @@ def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) ->
             should_continue=decision_reader(decisions, config["trial"]),
         )
         try:
-            with contextlib.suppress(Exception):  # the outcome below has the workers' errors in full
-                trainer.fit()
-            message = ending(training_outcome(run, folder))
+            message = _trained(trainer, run, folder)
         except STORAGE_ERRORS as error:
             tune.report(storage_failure(error))
             raise
-        except Exception as error:  # as in `train_trial`
-            message = failure(error, folder)
         tune.report({key: value for key, value in message.items() if key != "done"})
 
     return driver

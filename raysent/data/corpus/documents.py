@@ -30,9 +30,9 @@ import sentencex
 from raysent.data.corpus.rows import DocumentOrder, TableRows
 from raysent.data.corpus.sources import CorpusConfig, Source
 from raysent.data.markup import MARKUP_VERSION, html_paragraphs, markdown_paragraphs
+from raysent.data.text_files import parse_object
 from raysent.errors import DataError
 from raysent.parallel import map_in_processes, num_processes_for
-from raysent.reading import parse_json
 
 # Part of every cache key: must change whenever the same text gives different sentences.
 SPLITTING_VERSION = f"3-sentencex-{version('sentencex')}"
@@ -199,7 +199,7 @@ def _json_passages(source: Source, text_field: str, document_field: str | None) 
     documents, unfinished, first = DocumentOrder(document_field), list[str](), 1
     for number, line in enumerate(chain.from_iterable(source.blocks()), start=1):
         if line.strip():
-            value = _parse_object(f"{source.path}:{number}", line)
+            value = parse_object(f"{source.path}:{number}", line)
             if documents.begins(value.get(document_field), lambda row: f"{source.path}:{row}", number):
                 yield Passage("json_document", "\n".join(unfinished), True, (source.path, first), text_field)
                 unfinished, first = [], number
@@ -409,21 +409,10 @@ def _read_json_lines(passage: Passage) -> Iterator[Piece]:
     for number, line in enumerate(passage.text.split("\n"), start=first):
         if line.strip():
             where = f"{path}:{number}"
-            sentences = _json_sentences(where, _parse_object(where, line), passage.text_field)
+            sentences = _json_sentences(where, parse_object(where, line), passage.text_field)
             yield Piece(sentences, ends_document=passage.kind == "json")
     if passage.ends_document:
         yield Piece([], ends_document=True)
-
-
-def _parse_object(where: str, line: str) -> dict[str, Any]:
-    """Return the JSON object of a line."""
-    try:
-        value = parse_json(line)
-    except ValueError as error:
-        raise DataError(f"{where}: must be one JSON object per line; {error}") from None
-    if not isinstance(value, dict):
-        raise DataError(f"{where}: must be a JSON object; given {type(value).__name__}")
-    return value
 
 
 def _json_sentences(where: str, value: dict[str, Any], text_field: str) -> list[str]:
