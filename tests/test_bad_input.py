@@ -96,10 +96,6 @@ def no_ray(request, monkeypatch) -> None:
         monkeypatch.setattr("ray.init", refuse)
 
 
-# Lines of a sweep's plan, which is printed before Ray starts.
-PLAN_LINES = 5
-
-
 def _refused(
     type_: CommandLine, *arguments: object, error: str, stdin: bytes = b"", is_after_plan: bool = False
 ) -> None:
@@ -107,7 +103,8 @@ def _refused(
     before = _files()
     ran = type_(*arguments, stdin=stdin)
     *plan, line = ran.err.splitlines()
-    assert (ran.code, ran.out, len(plan)) == (2, "", PLAN_LINES if is_after_plan else 0), ran
+    assert (ran.code, ran.out) == (2, ""), ran
+    assert [line[:7] for line in plan[:1]] == (["space: "] if is_after_plan else []), ran
     assert re.fullmatch(f"error: {error}", line), f"expected: {error}\ngiven: {ran.err}"
     assert _files() == before
 

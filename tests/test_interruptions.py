@@ -28,8 +28,8 @@ USD_PER_HOUR = 3.6
 INTERRUPTIONS_PER_HOUR = 60
 NUM_TRIALS, NUM_STEPS = 4, 600
 NOTICE_S = 6.0
-# Notice of the drill.
-DRILL_NOTICE_S = 8.0
+# Notice of the drill: long enough that workers of a busy machine see it before there is time for one save only.
+DRILL_NOTICE_S = 16.0
 NUM_REPORTS, STEPS_PER_REPORT = 10_000, 100
 # The longest until Ray notices a node that has ended.
 NOTICED_S = 240.0
