@@ -2,13 +2,13 @@
 
     python -m benchmarks.serving threads [--requests 1000] [--against CHECKOUT]
     python -m benchmarks.serving fuzz [--seconds 60] [--seed 0]
-    python -m benchmarks.serving soak [--seconds 3600] [--default-allocator] [--output soak.csv]
+    python -m benchmarks.serving soak [--seconds 3600] [--keep-freed] [--output soak.csv]
 
 `threads` counts wrong and failed answers of 8 threads, asyncio tasks and forked processes, and compares sentences a
 second at 1, 2 and 4 threads with one thread of this or of another checkout, by interleaved medians. `fuzz` gives
 readers and `encode` random and damaged input; every one must give a value or one line, quickly and in little memory.
-`soak` trains models of mixed sizes and families in one process and prints its memory after each, untrimmed; `--output`
-also writes it as a table.
+`soak` trains models of mixed sizes and families in one process and prints its memory after each, with what training
+releases or, with `--keep-freed`, without; `--output` also writes it as a table.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from raysent.data.pairs import PairsConfig, read_pairs
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Sentences, Vocabulary, VocabularyConfig, read_word_vectors
 from raysent.errors import RaysentError
 from raysent.models import ModelConfig, SentenceModel
-from raysent.training.allocator import ENVIRONMENT, limit_allocator, resident_bytes
+from raysent.training.allocator import limit_primitive_cache, release_memory, resident_bytes
 
 NUM_WORDS = 20_000
 WORDS = [f"w{number}" for number in range(NUM_WORDS)]
@@ -423,16 +423,27 @@ def train_once(encoder: dict[str, Any], *, is_low: bool, num_steps: int, seed: i
 
 
 def soak(
-    seconds: float, *, num_trials: int | None = None, largest: int = 1024, seed: int = 0
+    seconds: float, *, num_trials: int | None = None, largest: int = 1024, seed: int = 0, keep_freed: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield the memory after each trial, in MiB, without trimming the heap."""
-    started, draw = time.monotonic(), random.Random(seed)
+    """Yield the memory after each trial, in MiB, and the processor time since the first, in seconds."""
+    if not keep_freed:
+        limit_primitive_cache()
+    started, started_s, draw = time.monotonic(), time.process_time(), random.Random(seed)
     for number, (name, encoder, is_low) in enumerate(families(draw, largest=largest)):
         if time.monotonic() - started > seconds or number == num_trials:
             return
         train_once(encoder, is_low=is_low, num_steps=4, seed=number)
-        elapsed_s = round(time.monotonic() - started, 1)
-        yield {"trial": number, "seconds": elapsed_s, "resident_mib": resident_bytes() >> 20, "model": name}
+        most = resident_bytes() >> 20
+        if not keep_freed:
+            release_memory()
+        yield {
+            "trial": number,
+            "seconds": round(time.monotonic() - started, 1),
+            "processor_s": round(time.process_time() - started_s, 1),
+            "before_mib": most,
+            "resident_mib": resident_bytes() >> 20,
+            "model": name,
+        }
 
 
 def main() -> None:
@@ -444,7 +455,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--default-allocator", action="store_true", help="leave the allocator as it is")
+    parser.add_argument("--keep-freed", action="store_true", help="do not release memory after each trial")
     parser.add_argument("--output", help="table of a soak")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -456,12 +467,8 @@ def main() -> None:
     elif options.part == "fuzz":
         print(json.dumps(fuzz(options.seconds, options.seed), indent=2))
     else:
-        if not options.default_allocator:
-            limit_allocator()
-        elif any(name in os.environ for name in ENVIRONMENT):
-            sys.exit(f"serving: unset {', '.join(ENVIRONMENT)} for the default allocator")
         rows = []
-        for row in soak(options.seconds, seed=options.seed):
+        for row in soak(options.seconds, seed=options.seed, keep_freed=options.keep_freed):
             print(row, flush=True)
             rows.append(row)
         if options.output:

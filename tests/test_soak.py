@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from benchmarks.serving import Fuzzer, soak
 from raysent.data.vocabulary import PAD_WORD, UNK_WORD, Vocabulary, tokenize
-from raysent.training.allocator import limit_allocator
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=40)
 
@@ -43,8 +42,7 @@ def test_random_and_damaged_input_is_a_value_or_one_line(seed, tmp_path):
 
 
 def test_memory_is_bounded_over_trials_of_mixed_sizes():
-    """Untrimmed, and however large the models before were."""
-    limit_allocator()
+    """However large the models before were."""
     rows = list(soak(120, num_trials=6, largest=128))
     resident = [row["resident_mib"] for row in rows]
     assert max(resident[3:]) < max(resident[:3]) + 200

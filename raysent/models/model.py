@@ -10,6 +10,7 @@ save, load              a folder of `model.json`, `model.safetensors` and `vocab
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
@@ -80,17 +81,16 @@ class StepReader:
 
     def block(self, index: int) -> Read:
         """Return a function that reads sentences into the block `index` of every tower's vectors."""
+        return functools.partial(self._read, index)
 
-        def read(sentences: Sentences, *, is_training: bool = True) -> tuple[Tensor, ...]:
-            if not is_training and not self._has_dropout:
-                return tuple(tower.detach() for tower in read(sentences))
-            key = (id(sentences), is_training)
-            if key not in self._known:
-                with torch.set_grad_enabled(torch.is_grad_enabled() and is_training):
-                    self._known[key] = (sentences, self._encode(sentences, is_training))
-            return tuple(torch.split(tower.float(), self._dims, dim=1)[index] for tower in self._known[key][1])
-
-        return read
+    def _read(self, index: int, sentences: Sentences, *, is_training: bool = True) -> tuple[Tensor, ...]:
+        if not is_training and not self._has_dropout:
+            return tuple(tower.detach() for tower in self._read(index, sentences))
+        key = (id(sentences), is_training)
+        if key not in self._known:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and is_training):
+                self._known[key] = (sentences, self._encode(sentences, is_training))
+        return tuple(torch.split(tower.float(), self._dims, dim=1)[index] for tower in self._known[key][1])
 
 
 class SentenceModel(nn.Module, SentenceEncoder):

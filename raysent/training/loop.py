@@ -14,7 +14,7 @@ from raysent.data.vocabulary import Sentences
 from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.storage import append_json_line, remove, write_text
 from raysent.storage.layout import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE
-from raysent.training.allocator import limit_allocator, resident_bytes
+from raysent.training.allocator import limit_primitive_cache, release_memory, resident_bytes
 from raysent.training.checkpoint import (
     Heartbeat,
     LiveProgress,
@@ -69,7 +69,7 @@ def fit(
         DataError: If the corpus cannot be read, or is smaller than one batch.
         ArtifactError: If the folder cannot be written, or holds another run's files.
     """
-    limit_allocator()
+    limit_primitive_cache()
     set_matmul_precision()
     workers = workers or Workers()
     device = device or default_device()
@@ -77,7 +77,11 @@ def fit(
     if before is not None and before.status != "stopped":
         return before
     training = _Training(config, open_training_data(config), device=device, workers=workers)
-    return training.run(folder, report, interruptions or Interruptions())
+    try:
+        return training.run(folder, report, interruptions or Interruptions())
+    finally:
+        del training
+        release_memory()
 
 
 class _Training:
