@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Every process that Ray starts would compile torch, Ray and raysent anew: 15 s in place of 4.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup quickstart test wheel-test chaos mutants lint types docs dist bench clean
 .DEFAULT_GOAL := help
