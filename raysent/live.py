@@ -90,6 +90,29 @@ def plan_lines(space: SearchSpace, *, run: str, address: str | None, tasks: Sequ
     ]
 
 
+def untrained_line(pool: Mapping[str, Any], *, best: float | None = None) -> str:
+    """Return which `context_accuracy` needs no training; empty if trials are not ranked by it.
+
+    Args:
+        pool: What is known of the validation pool, as `sweep.json` has it.
+        best: The best trial's, to compare with.
+    """
+    known = pool.get("baselines")
+    if not known:
+        return ""
+    ends = ("", "")
+    if best is not None:
+        verdict = "above" if best > max(known.values()) else "not above"
+        ends = (
+            f"{best:.3g}, {best / pool['chance_accuracy']:.0f} times chance; ",
+            f": the best trial is {verdict} both",
+        )
+    return (
+        f"context_accuracy {ends[0]}without training: chance {pool['chance_accuracy']:.3g}, cosine of TF-IDF "
+        f"{known['tfidf']:.3g}, of mean random word vectors {known['random']:.3g}{ends[1]}"
+    )
+
+
 def size_line(space: SearchSpace, facts: Mapping[str, Any], *, address: str | None) -> str:
     """Return how much text a sweep reads and, on cores of this machine, roughly how long training takes.
 

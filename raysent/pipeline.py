@@ -50,7 +50,7 @@ from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
 from raysent.exports.mteb import evaluate_on_mteb
 from raysent.kernels.hamming import pack_bits
-from raysent.live import EventLines, SweepView, TrainingView, is_submitted, plan_lines, size_line
+from raysent.live import EventLines, SweepView, TrainingView, is_submitted, plan_lines, size_line, untrained_line
 from raysent.models import Composition, SentenceModel
 from raysent.models import compose as compose_models
 from raysent.models import load as load_model
@@ -209,6 +209,11 @@ class SweepPlan:
     facts: Mapping[str, Any]
     estimate: Estimate | None
 
+    @property
+    def untrained(self) -> str:
+        """Which `context_accuracy` needs no training; empty if trials are not ranked by it."""
+        return untrained_line(self.facts["pool"])
+
     def values(self) -> dict[str, Any]:
         """Return the plan as plain values."""
         corpus, pool = self.facts["corpus"], self.facts["pool"]
@@ -224,6 +229,7 @@ class SweepPlan:
             "num_train": corpus["num_train"],
             "num_validation": corpus["num_validation"],
             "chance_accuracy": pool.get("chance_accuracy"),
+            "baseline_accuracies": pool.get("baselines", {}),
             "tasks": list(self.tasks),
             "retrain": self.space.evaluation.retrain,
             "budget_usd": self.space.cost.budget_usd,
@@ -327,6 +333,13 @@ class Sweep:
     def spent_usd(self) -> float:
         """What its machines have cost, in dollars."""
         return spent_usd(self.folder)
+
+    @property
+    def over_untrained(self) -> str:
+        """The best trial's `context_accuracy` beside chance and plain word statistics; empty if unknown."""
+        best = self.recorded.best
+        pool = self.recorded.record.facts.get("pool", {})
+        return "" if best is None else untrained_line(pool, best=self._value(best))
 
     @property
     def shown_metrics(self) -> list[str]:
@@ -597,7 +610,11 @@ def sweep(  # noqa: PLR0913 - the options of the command
             _print_lines([] if messages.is_terminal else lines)
             _print_notes(checked.config(checked.first_params()))
             _print_lines(
-                [size_line(checked, facts, address=address), "starting Ray and the processes of the first trials"]
+                [
+                    size_line(checked, facts, address=address),
+                    untrained_line(facts["pool"]),
+                    "starting Ray and the processes of the first trials",
+                ]
             )
 
     with (
@@ -1455,7 +1472,7 @@ def _view(space: SearchSpace, folder: Path, *, progress: bool) -> SweepView | Ev
 
 def _print_lines(lines: Iterable[str]) -> None:
     """Print lines of text that are not wrapped."""
-    for line in lines:
+    for line in filter(None, lines):
         messages.print(line, soft_wrap=True)
 
 

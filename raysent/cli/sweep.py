@@ -391,7 +391,7 @@ def _print_plan(plan: SweepPlan) -> None:
         f"{space.name}: {space.limits.trials} trials{limit}, ranked by {space.metric}, into {values['run']}",
         f"corpus {values['corpus']}: {values['num_train']:,} {unit} for training, {values['num_validation']:,} for "
         f"validation",
-        "" if chance is None else f"chance on the validation set: context_accuracy {chance:.4g}",
+        plan.untrained or ("" if chance is None else f"context_accuracy of chance: {chance:.3g}"),
         f"memory of the largest trial: about {show_bytes(plan.facts['memory_bytes'])}",
         f"then the best {values['retrain']} are trained on from their weights" if values["retrain"] else "",
         f"tasks: {', '.join(plan.tasks) or 'none'}",
@@ -461,6 +461,7 @@ def _values(ended: Sweep) -> dict[str, Any]:
         "closed": ended.closed,
         "spent_usd": ended.spent_usd,
         "best": None if best is None else best.name,
+        "baseline_accuracies": dict(ended.recorded.record.facts.get("pool", {}).get("baselines", {})),
         "retrained": [{"name": one.name, **asdict(one)} for one in ended.recorded.retrained.values()],
         "trials": [
             {key: value for key, value in asdict(trial).items() if key not in ("decisions", "reports")}
@@ -484,6 +485,8 @@ def _print_leaderboard(ended: Sweep) -> None:
     ]
     headings = ["trial", "status", *(name.split(".")[-1] for name in names), *metrics, "time"]
     print_table([heading.replace("median_", "median ") for heading in headings], rows, num_text=2 + len(names))
+    if ended.over_untrained:
+        results.print(ended.over_untrained, soft_wrap=True)
     if not ended.retrained.empty:
         results.print()
         rows = [

@@ -113,6 +113,14 @@ class Run:
         """The metric's value if all candidates are equally likely; None if unknown."""
         return number(self.pool.get(self.metric.replace("context_", "chance_")))
 
+    @property
+    def untrained(self) -> dict[str, float]:
+        """The metric's value without training, by what reaches it; empty if unknown."""
+        names = {"tfidf": "cosine of TF-IDF", "random": "cosine of mean random word vectors"}
+        found = self.pool.get("baselines", {}) if self.metric == "context_accuracy" else {}
+        values = {text: number(found.get(name)) for name, text in names.items()}
+        return {text: value for text, value in values.items() if value is not None}
+
     @cached_property
     def highest(self) -> float | None:
         """The greatest value of a trial that neither failed nor diverged; None if there is none."""

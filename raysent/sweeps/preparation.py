@@ -12,12 +12,15 @@ from raysent.training.data import TrainingData, open_training_data, source_key
 from raysent.training.memory import PROCESS_BYTES, check_memory, estimate_bytes, machine_bytes
 from raysent.training.plan import check_run
 from raysent.training.run import RunConfig
+from raysent.training.validation import Validator, baseline_accuracies
 
 Progress = Callable[[str, int, int | None], None]
 
 
 # More than any machine has; where trials run on machines that are not known yet.
 _LARGEST_BYTES = 64 << 40
+# Sentences of the training text from which a baseline learns how rare a word is.
+_NUM_SAMPLED = 100_000
 
 
 def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_local: bool = False) -> dict[str, Any]:
@@ -48,11 +51,20 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
             validator = check_run(config, training_data, num_workers=space.limits.workers_per_trial)
         except RaysentError as error:
             raise space.located(error, params) from None
-        facts = facts or {"corpus": {"path": _path(config), **training_data.facts()}, "pool": validator.as_json()}
+        facts = facts or _facts(space, config, training_data, validator)
         found = validator.hash_of(space.metric)
         first = first or found
         _check_comparable(space, params, first, found)
     return {**facts, "memory_bytes": memory_bytes}
+
+
+def _facts(space: SearchSpace, config: RunConfig, data: TrainingData, validator: Validator) -> dict[str, Any]:
+    """Return what is known of a run's text and of its validation set, with baselines of the contextual metric."""
+    pool = validator.as_json()
+    if validator.pool is not None and space.metric == "context_accuracy":
+        sample = data.sample(_NUM_SAMPLED)
+        pool["baselines"] = baseline_accuracies(validator.pool, sample, num_words=len(data.vocabulary))
+    return {"corpus": {"path": _path(config), **data.facts()}, "pool": pool}
 
 
 def _check_memory(space: SearchSpace, config: RunConfig, *, is_local: bool) -> None:

@@ -64,7 +64,14 @@ def _best(run: Run) -> str:
         return f"No trial has reported {run.metric} yet."
     subject = f"The best of {counted(len(run.trials), 'trial')} is {run.title(best.name)}, with"
     text = f"{subject if run.sweep else 'The run reaches'} {run.metric} {_against_chance(run, run.value(best))}."
-    return text + _trained_on(run)
+    return text + _untrained(run) + _trained_on(run)
+
+
+def _untrained(run: Run) -> str:
+    """Return a sentence about the metric of plain word statistics; empty if it is unknown."""
+    known = run.untrained
+    texts = [f"{name} {significant(value, 3)}" for name, value in known.items()]
+    return f" Without training: {', '.join(texts)}." if texts else ""
 
 
 def _trained_on(run: Run) -> str:

@@ -160,7 +160,7 @@ def learning_curves(run: Run) -> Section | None:
         xaxis_tickformat=".0%",
         xaxis_range=[0, 1.02],
         yaxis_title_text=label(run.metric),
-        shapes=[] if run.chance is None else [level_line(run.chance, QUIET)],
+        shapes=[level_line(value, QUIET) for value in _levels(run).values()],
         annotations=_annotations(run),
     )
     return Section("curves", "Learning curves", lead, [curves])
@@ -181,9 +181,14 @@ def _curve(run: Run, trial: Trial) -> Any:
     )
 
 
+def _levels(run: Run) -> dict[str, float]:
+    """Return the metric's values without training, by name."""
+    return {**({} if run.chance is None else {"chance": run.chance}), **run.untrained}
+
+
 def _annotations(run: Run) -> list[dict[str, Any]]:
-    """Return the names of the line of chance and of the best trial."""
-    notes = [] if run.chance is None else [level_text(run.chance, f"chance {significant(run.chance, 3)}", QUIET)]
+    """Return the names of the levels and of the best trial."""
+    notes = [level_text(value, f"{name} {significant(value, 3)}", QUIET) for name, value in _levels(run).items()]
     best = run.best
     value = run.value(best.reports[-1]) if best is not None and best.reports else None
     if run.sweep is not None and best is not None and value is not None:

@@ -2,10 +2,12 @@
 
 - `config`: settings of a run's validation, and the metrics that it reports
 - `pool`: contexts from the corpus' validation split, `context_accuracy` and `context_nll`
+- `baselines`: `context_accuracy` of TF-IDF and of random word vectors, which an encoder should beat
 - `metrics`: held-out batches of the objective, similarities of pairs with human ratings, downstream tasks
 - `validator`: all of these for one run
 """
 
+from raysent.training.validation.baselines import baseline_accuracies
 from raysent.training.validation.config import METRICS, Metric, ValidationConfig, metrics_of
 from raysent.training.validation.pool import PoolRecord, ValidationPool, block_scores, block_starts, neighbours
 from raysent.training.validation.validator import Validator
@@ -17,6 +19,7 @@ __all__ = [
     "ValidationConfig",
     "ValidationPool",
     "Validator",
+    "baseline_accuracies",
     "block_scores",
     "block_starts",
     "metrics_of",

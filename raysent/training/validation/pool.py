@@ -13,7 +13,7 @@ candidates but no sources. The metrics of two models can be compared only where 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -95,6 +95,12 @@ class ValidationPool:
         """Return the document of every sentence of one block, int64 [candidates]."""
         return np.asarray(self._split.documents(int(start), int(start) + self.num_candidates))
 
+    def blocks(self) -> Iterator[tuple[Sentences, npt.NDArray[np.bool_]]]:
+        """Yield the sentences of each block, and which of them are neighbours, bool [candidates, candidates]."""
+        for start in self.starts.tolist():
+            in_context = neighbours(self._documents(start), context_size=self._context_size)
+            yield self._split.sentences(start, start + self.num_candidates), in_context
+
     def scores(self, encode: Encode) -> dict[str, float]:
         """Score a model on the pool.
 
@@ -162,8 +168,6 @@ def neighbours(documents: npt.NDArray[np.int64], *, context_size: int) -> npt.ND
 def block_scores(f: Tensor, g: Tensor, in_context: Tensor) -> tuple[float, float]:
     """Return accuracy and negative log-likelihood summed over the source sentences of one block.
 
-    Candidates with the same top score share the answer, so that equal vectors score exactly as chance does.
-
     Args:
         f: Vectors of the source sentences, float32 [candidates, dim].
         g: Vectors of the same sentences as candidates, float32 [candidates, dim].
@@ -172,7 +176,18 @@ def block_scores(f: Tensor, g: Tensor, in_context: Tensor) -> tuple[float, float
     Returns:
         The number of correct answers, and the negative log-likelihood in nats.
     """
-    similarity = f @ g.T
+    return similarity_scores(f @ g.T, in_context)
+
+
+def similarity_scores(similarity: Tensor, in_context: Tensor) -> tuple[float, float]:
+    """Return what `block_scores` returns, from the similarity of each sentence with each candidate.
+
+    Candidates with the same top score share the answer, so that equal vectors score exactly as chance does.
+
+    Args:
+        similarity: Of rows with columns, float [candidates, candidates]; its diagonal is overwritten.
+        in_context: The neighbours, bool [candidates, candidates].
+    """
     similarity.fill_diagonal_(-torch.inf)
     sources = in_context.any(dim=1)
     similarity, in_context = similarity[sources], in_context[sources]
