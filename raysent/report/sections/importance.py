@@ -60,6 +60,8 @@ def for_metric(run: Run) -> Section | None:
     if len(trials) < MIN_TRIALS or not parameters:
         text = f"Too few trials: {len(trials)} can be compared with each other, {MIN_TRIALS} are needed."
         return Section(key, title, blocks=[Note(text)])
+    if len(parameters) == 1:
+        return Section(key, title, blocks=[Note(_only(parameters))])
     if np.ptp(metric) == 0:
         return Section(key, title, blocks=[Note(f"All trials have the same {run.metric}.")])
     when = "at the end of training" if progress >= 1 else f"after {percent(progress)} of training"
@@ -81,6 +83,8 @@ def for_cost(run: Run) -> Section | None:
     if len(trials) < MIN_TRIALS or not parameters:
         text = f"Too few trials: {len(trials)} have a cost and a report, {MIN_TRIALS} are needed."
         return Section(key, title, blocks=[Note(text)])
+    if len(parameters) == 1:
+        return Section(key, title, blocks=[Note(_only(parameters))])
     if np.ptp(costs) == 0:
         return Section(key, title, blocks=[Note("All trials cost the same per report.")])
     low, middle, high = (math.exp(value) for value in np.percentile(costs, [10, 50, 90]))
@@ -93,6 +97,10 @@ def for_cost(run: Run) -> Section | None:
     return Section(
         key, title, lead, _blocks(parameters, costs, of="fraction of the variance of log dollars per report")
     )
+
+
+def _only(parameters: Sequence[Parameter]) -> str:
+    return f"Only {parameters[0].short} differs between these trials: there is nothing to compare its importance with."
 
 
 def comparable(run: Run) -> tuple[list[Trial], np.ndarray, float]:
