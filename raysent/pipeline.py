@@ -958,7 +958,7 @@ def evaluate(  # noqa: PLR0913 - as above
     protocol: str = "fast",
     config: str | None = None,
     output: str | Path | None = None,
-    baselines: bool = False,
+    baselines: bool | None = None,
     processes: int | None = None,
     address: str | None = None,
     trust_remote_code: bool = False,
@@ -979,7 +979,7 @@ def evaluate(  # noqa: PLR0913 - as above
         output: Folder of the records, which are read instead of made again; by default ``evaluation/`` of the first
             model's folder.
         baselines: Whether to also evaluate what every model should beat: `tfidf`, the mean of the first model's word
-            vectors, that model at its start, and random word vectors.
+            vectors, that model at its start, and random word vectors; by default with the protocol ``fast``.
         processes: Evaluate so many models and tasks at the same time.
         address: Evaluate on a running Ray cluster.
         trust_remote_code: Whether code in a pretrained model's folder may run.
@@ -1018,7 +1018,7 @@ def evaluate_models(  # noqa: PLR0913 - as above
     data: Path | None = None,
     protocol: str = "fast",
     output: Path | None = None,
-    baselines: bool = False,
+    baselines: bool | None = None,
     map_jobs: MapJobs | None = None,
     progress: bool = True,
 ) -> list[AnyScore]:
@@ -1027,7 +1027,7 @@ def evaluate_models(  # noqa: PLR0913 - as above
     chosen = [] if tasks is None and mteb is not None else resolve_tasks(tasks, data)
     if progress:
         print_remarks(chosen)
-    if baselines:
+    if protocol == "fast" if baselines is None else baselines:
         models = [*models, *(one.path for one in baselines_of(expand_names(models), protocol=protocol))]
     scores: list[AnyScore] = []
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
@@ -1050,7 +1050,7 @@ def ensemble(  # noqa: PLR0913 - as above
     max_ms: float | None = None,
     max_bytes: int | None = None,
     join_vectors: bool = False,
-    baselines: bool = False,
+    baselines: bool | None = None,
     protocol: str = "fast",
     config: str | None = None,
     trust_remote_code: bool = False,
@@ -1070,8 +1070,8 @@ def ensemble(  # noqa: PLR0913 - as above
         max_ms: Most milliseconds that all members may take to encode 1,000 sentences.
         max_bytes: Most bytes of all members' files.
         join_vectors: Whether to also score a probe on the members' joined vectors.
-        baselines: Whether to also score what the best member should beat, as for `evaluate`, and what training and
-            combining gain over it.
+        baselines: Whether to also score what the best member should beat, and what training and combining gain over
+            it; by default as for `evaluate`.
         protocol: As for `evaluate`.
         config: As for `evaluate`.
         trust_remote_code: As for `evaluate`.
@@ -1102,7 +1102,7 @@ def ensemble(  # noqa: PLR0913 - as above
             top=top,
             limits=CostLimits(max_ms, max_bytes),
             joins_vectors=join_vectors,
-            baselines=baselines,
+            baselines=protocol == "fast" if baselines is None else baselines,
             protocol=protocol_name(protocol, config),
             progress=bar,
         )

@@ -101,3 +101,21 @@ def test_result_names_members_below_their_start(tmp_path):
     scores["start:hash:2"] = scores["hash:2"].model_copy(update={"test": scores["hash:2"].test + 3})
     lowered = result.model_copy(update={"mean": result.mean.model_copy(update={"scores": scores})})
     assert lowered.below_start() == {"hash:2": pytest.approx(3)}
+
+
+def test_scores_of_a_name_are_kept_for_all_runs(tmp_path, monkeypatch):
+    """TF-IDF is fitted once for a task's rows, whichever folder asks; a cache that cannot be written is no matter."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    task = OwnTask(frame(), name="own", folds=3)
+    [first] = Evaluator(tmp_path / "one").evaluate(["tfidf"], [task])
+    monkeypatch.setattr("raysent.evaluation.evaluate.fit_lexical", None)
+    [second] = Evaluator(tmp_path / "two").evaluate(["tfidf"], [task])
+    assert second == first
+    assert (tmp_path / "two/tfidf/own.npz").is_file()
+    with pytest.raises(TypeError):
+        Evaluator(tmp_path / "three").evaluate(["tfidf"], [OwnTask(frame(80), name="own", folds=3)])
+    monkeypatch.undo()
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "file"))
+    [third] = Evaluator(tmp_path / "four").evaluate(["tfidf"], [task])
+    assert third.test == first.test

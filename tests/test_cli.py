@@ -318,7 +318,7 @@ def test_train_refuses_what_it_cannot_train_again(trained, place, arguments, mes
 
 def test_evaluate_json_holds_one_result_per_model_and_task(raysent_, place):
     """Exactly one object, with the names that are promised."""
-    ran = raysent_("evaluate", "hash:16", "hash:8", "--data", "data", "--json")
+    ran = raysent_("evaluate", "hash:16", "hash:8", "--data", "data", "--no-baselines", "--json")
     results = json.loads(ran.out)["results"]
     assert (ran.code, ran.err) == (0, "")
     assert [(result["model"], result["task"]) for result in results] == [("hash:16", "MR"), ("hash:8", "MR")]
@@ -328,17 +328,17 @@ def test_evaluate_json_holds_one_result_per_model_and_task(raysent_, place):
 
 
 def test_evaluate_prints_a_table_and_names_what_is_absent(raysent_, place):
-    """A row a model; the tasks whose files are not there are named on standard error."""
+    """A row a model, baselines too; the tasks whose files are not there are named on standard error."""
     ran = raysent_("evaluate", "hash:16", "--data", "data")
     assert ran.code == 0
-    assert [line.split()[0] for line in ran.out.splitlines()] == ["test,", "hash:16"]
+    assert [line.split()[0] for line in ran.out.splitlines()] == ["test,", "hash:16", "tfidf", "tfidf:chars"]
     assert ran.err.startswith("not in data: CR, SUBJ, MPQA, SST-2, TREC, SST-5, MRPC, SICK-E, SICK-R, STS-B, STS12")
 
 
 def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):
     """It has a folder of its own, which `raysent.load` takes; the model's folder stays the model's."""
     fit(tiny_run(place), place / "model")
-    ran = raysent_("ensemble", "model", "hash:8", "--data", "data", "--json", "--top", "2")
+    ran = raysent_("ensemble", "model", "hash:8", "--data", "data", "--json", "--top", "2", "--no-baselines")
     said = json.loads(ran.out)
     assert (ran.code, ran.err, sorted(said["members"])) == (0, "", ["hash:8", "model"])
     (path,) = (place / "runs").glob("ensemble-*/ensemble.json")
@@ -627,7 +627,7 @@ def test_evaluate_takes_a_protocol(raysent_, place):
 
 def test_evaluate_in_processes_gives_the_same_figures(raysent_, place):
     """Models and tasks judged at once have the scores of those judged in turn; a mistake is one line all the same."""
-    arguments = ("evaluate", "hash:16", "hash:8", "--data", "data", "--tasks", "MR", "--json")
+    arguments = ("evaluate", "hash:16", "hash:8", "--data", "data", "--tasks", "MR", "--no-baselines", "--json")
     at_once = json.loads(raysent_(*arguments, "--processes", "2").out)["results"]
     shutil.rmtree(place / "runs")
     assert json.loads(raysent_(*arguments).out)["results"] == at_once

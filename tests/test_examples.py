@@ -26,7 +26,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(EXAMPLES, copy)
     base = tiny_run(copy).model_dump(mode="json", exclude_unset=True)
     search = {"training.learning_rate": {"loguniform": [1e-3, 1e-2]}}
-    (copy / "tiny.yaml").write_text(yaml.safe_dump({"base": base, "search": search, "evaluation": {"tasks": []}}))
+    (copy / "tiny.yaml").write_text(
+        yaml.safe_dump({"base": base, "search": search, "evaluation": {"baselines": False}})
+    )
     command = [sys.executable, "quickstart.py", "tiny.yaml"]
     ran = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -35,10 +37,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_quickstart_prints_trials_scores_and_predictions(folder):
-    """Four trials, two models with intervals, a class, and the report, which exists."""
+    """Four trials ranked on the labels, the best beside baselines, a class, and the report, which exists."""
     printed = (folder / "printed.txt").read_text()
     assert all(f"\n000{number} " in printed for number in range(4))
-    assert "hash:50" in printed
+    assert "downstream" in printed.splitlines()[0]
+    assert {"tfidf", "tfidf:chars", "hash:16"} <= set(printed.split())
     assert "['bug']" in printed
     assert "report: runs/first/report.html" in printed
     assert (folder / "runs/first/report.html").is_file()

@@ -115,14 +115,15 @@ def test_readme_python_runs_as_printed(tmp_path, monkeypatch, capsys) -> None:
         "name": "quickstart",
         "base": base,
         "search": {"training.learning_rate": {"loguniform": [1e-3, 1e-2]}},
-        "evaluation": {"tasks": ["docs-library"], "members": 2, "baselines": False},
+        "evaluation": {"tasks": ["docs-neighbours"], "members": 2, "baselines": False},
     }
     (tmp_path / "search_spaces/quickstart.yaml").write_text(yaml.safe_dump(space))
+    rows = [f"a {word} thing {number},{word}" for number in range(40) for word in ("good", "bad")]
+    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     names: dict[str, object] = {}
     exec(block, names)
     assert len(names["sweep"].trials) == 4
     assert names["vectors"].shape == (2, names["sweep"].best.get_sentence_embedding_dimension())
-    assert len(names["scores"]) == 2
-    assert "hash:50" in set(names["scores"]["model"])
+    assert {"tfidf", "tfidf:chars", "hash:16"} < set(names["scores"]["model"])
     assert names["model"].encode(["A sentence."]).shape[0] == 1
     assert capsys.readouterr().out

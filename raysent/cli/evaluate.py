@@ -34,10 +34,12 @@ ProtocolOption = Annotated[
     str, typer.Option("--protocol", metavar="NAME", help="Evaluation protocol: fast, senteval or kiros.")
 ]
 BaselinesOption = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--baselines/--no-baselines",
-        help="Also evaluate TF-IDF, and of the first model (of a sweep: the best) its mean words and start.",
+        help="Also evaluate TF-IDF, and of the first model (of a sweep: the best) its mean words and start.  "
+        "[default: with the protocol fast]",
+        show_default=False,
     ),
 ]
 LabelsOption = Annotated[
@@ -69,7 +71,7 @@ def evaluate(
     ] = None,
     protocol: ProtocolOption = "fast",
     config: ConfigOption = None,
-    baselines: BaselinesOption = False,
+    baselines: BaselinesOption = None,
     labels: LabelsOption = None,
     reported: Annotated[
         bool, typer.Option("--reported", help="Also print what papers report on these tasks, one table per protocol.")
@@ -180,7 +182,7 @@ def ensemble(
     join_vectors: Annotated[
         bool, typer.Option("--join-vectors", help="Also score a probe on all members' vectors, joined and averaged.")
     ] = False,
-    baselines: BaselinesOption = False,
+    baselines: BaselinesOption = None,
     labels: LabelsOption = None,
     protocol: ProtocolOption = "fast",
     config: ConfigOption = None,

@@ -2,11 +2,13 @@
 
 A job is one model on one task: encode its sentences, then fit a probe, or compare similarities with scores. Jobs are
 independent, so they may run one after another or on a cluster. A record is found again by a hash of the model's
-content, the rows and the settings, so that nothing is evaluated twice (see `records`).
+content, the rows and the settings, so that nothing is evaluated twice (see `records`). Records of models that their
+name alone determines, such as TF-IDF, are also kept in the user's cache folder, for all runs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from raysent.errors import ArtifactError
 from raysent.evaluation.members import Costs, Member, Model, costs_of, expand
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.lexical import fit_lexical
@@ -36,9 +39,10 @@ from raysent.evaluation.similarity import VERSION as SIMILARITY_VERSION
 from raysent.evaluation.similarity import score_sets
 from raysent.evaluation.tasks import PROBED, SimilarityData, Task, TaskData, resolve_tasks
 from raysent.models import load as load_model
+from raysent.models.schemes import split_path
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
-from raysent.storage import content_key
+from raysent.storage import cache_folder, content_key
 
 # Path -> encoder.
 Load = Callable[[str], SentenceEncoder]
@@ -167,24 +171,39 @@ class Evaluator:
     def _read(self, job: Job) -> Result | None:
         """Return the record of a job, or None if there is none."""
         read = read_record if isinstance(job.data, TaskData) else read_similarity_score
-        for output in (self.output, *self.other_outputs):
-            found = read(record_folder(output / job.member.folder, job.protocol), job.data.task, key=job.key)
+        own = record_folder(self.output / job.member.folder, job.protocol)
+        others = [record_folder(output / job.member.folder, job.protocol) for output in self.other_outputs]
+        for folder in (own, *others, *_shared_folder(job)):
+            found = read(folder, job.data.task, key=job.key)
             if found is not None:
-                if output != self.output:
-                    self._write(job, found)
+                if folder != own:
+                    _write(own, job, found)
                 return found
         return None
 
     def _write(self, job: Job, result: Result) -> None:
-        folder = record_folder(self.output / job.member.folder, job.protocol)
-        if isinstance(result, Record):
-            write_record(folder, result)
-        else:
-            write_similarity_score(folder, result, key=job.key)
+        _write(record_folder(self.output / job.member.folder, job.protocol), job, result)
+        for folder in _shared_folder(job):
+            with contextlib.suppress(ArtifactError, OSError):  # a cache; the run's own record is written
+                _write(folder, job, result)
 
     def _report(self, job: Job, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(f"{job.member.name}: {job.data.task}", done, total)
+
+
+def _shared_folder(job: Job) -> list[Path]:
+    """Return the folder of a record that all runs of this user share; none for a model that has files."""
+    if job.member.encoder is not None or split_path(job.member.path)[1] is not None:
+        return []
+    return [cache_folder() / "evaluation" / job.key]
+
+
+def _write(folder: Path, job: Job, result: Result) -> None:
+    if isinstance(result, Record):
+        write_record(folder, result)
+    else:
+        write_similarity_score(folder, result, key=job.key)
 
 
 def run_in_turn(jobs: Sequence[Job], *, load: Load = load_model) -> Iterator[tuple[int, Result]]:
