@@ -213,6 +213,19 @@ def test_resume_of_a_finished_sweep_trains_nothing(swept):
     assert journal.read_bytes() == before
 
 
+def test_both_backends_give_the_same_numbers(space, running_ray, tmp_path):
+    """A trial inside a reused actor and one on Ray Train workers report the same scores for the same seed."""
+    reported = []
+    for backend in ("actor", "train"):
+        raysent.sweep(
+            space, run=tmp_path / backend, set={"limits.backend": backend}, trials=1, tasks=[], progress=False
+        )
+        reported.append([one["metrics"] for one in read_events(tmp_path / backend) if one["event"] == "report"])
+    assert len(reported[0]) == 2
+    for ours, theirs in zip(*reported, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-6)
+
+
 def test_train_again_returns_the_same_model(space, trained, running_ray):
     """A second call on the folder of a finished run trains nothing, in a thread too."""
     again = in_thread(
@@ -223,7 +236,7 @@ def test_train_again_returns_the_same_model(space, trained, running_ray):
 
 def test_evaluate_returns_a_table_with_intervals(trained, data, tmp_path):
     """Models in memory and by name; the second call reads the records of the first."""
-    options: dict[str, Any] = {"tasks": ["MR"], "data": data, "output": tmp_path, "progress": False}
+    options: dict[str, Any] = {"tasks": ["MR"], "data": data, "output": tmp_path, "baselines": False, "progress": False}
     scores = raysent.evaluate([trained, "hash:8"], **options)
     assert list(scores["model"]) == ["one", "hash:8"]
     assert (scores["low"] <= scores["test"]).all()
@@ -236,7 +249,13 @@ def test_evaluate_returns_a_table_with_intervals(trained, data, tmp_path):
 def test_ensemble_is_saved_and_loaded(trained, data, tmp_path):
     """The ensemble that is returned predicts as the one that is loaded."""
     both = raysent.ensemble(
-        [trained, "hash:8"], tasks=["MR"], data=data, method="pool", output=tmp_path / "both", progress=False
+        [trained, "hash:8"],
+        tasks=["MR"],
+        data=data,
+        method="pool",
+        output=tmp_path / "both",
+        baselines=False,
+        progress=False,
     )
     loaded = raysent.load(tmp_path / "both")
     assert isinstance(loaded, raysent.Ensemble)

@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from command import CommandLine
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 from tiny_run import write_corpus
 from typed import begin, typed, wait_for
@@ -75,16 +76,17 @@ def _is_half_done(client) -> bool:
 
 
 @pytest.mark.cluster
-def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, tmp_path):
+def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, capsys, tmp_path):
     """After kill -9 in mid-sweep, an empty cache and resume: every trial ends once, all is read from the bucket."""
+    here = CommandLine(monkeypatch, capsys)
     driver = begin("sweep", _space(tmp_path), "--run", RUN, "--yes", stderr=subprocess.PIPE)
     try:
         wait_for(lambda: _is_half_done(store), driver)
         driver.send_signal(signal.SIGSTOP)  # it keeps the lease but cannot finish
         monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "there"))
-        second = typed("resume", RUN)
-        assert (second.returncode, second.stderr.count("\n")) == (2, 1), second.stderr
-        assert second.stderr.startswith(f"error: {RUN}: another process is working on this run on ")
+        second = here("resume", RUN)
+        assert (second.code, second.err.count("\n")) == (2, 1), second
+        assert second.err.startswith(f"error: {RUN}: another process is working on this run on ")
     finally:
         os.kill(driver.pid, signal.SIGKILL)
         driver.communicate()
@@ -107,11 +109,11 @@ def test_sweep_in_a_bucket_survives_the_loss_of_its_machine(store, monkeypatch, 
     assert restarted == set()
 
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "elsewhere"))
-    reported = typed("report", RUN)
-    assert (reported.returncode, reported.stdout) == (0, f"{RUN}/report.html\n"), reported.stderr
+    reported = here("report", RUN)
+    assert (reported.code, reported.out) == (0, f"{RUN}/report.html\n"), reported.err
     folder = open_folder(RUN)
     assert [dict(event) for event in read_events(folder)] == events
     with (folder / "trials.csv").open() as stream:
         assert [row["status"] for row in csv.DictReader(stream)] == ["finished"] * NUM_TRIALS
     assert raysent.load(f"{RUN}/trials/0003").encode(["w1 w2"]).shape == (1, 32)
-    assert typed("replay", RUN).returncode == 0
+    assert here("replay", RUN).code == 0

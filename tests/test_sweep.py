@@ -8,13 +8,11 @@ import os
 import random
 import signal
 import subprocess
-from collections import Counter
 from pathlib import Path
 
 import pytest
 from typed import begin, typed, wait_for
 
-import raysent
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.sweeps import load_record, prepare_space, read_events, read_ledger, replay
@@ -106,35 +104,6 @@ def test_layout_shares_a_gpu_among_as_many_trials_as_it_has_room_for():
 
 
 @pytest.mark.cluster
-def test_sweep_killed_in_the_middle_and_resumed_finishes_every_trial_once(corpus, tmp_path):
-    """Kill -9 of the driver loses at most the work since the last checkpoint; no finished trial is trained again."""
-    run = tmp_path / "run"
-    space = _write_space(corpus, epochs=30, trials=5, scheduler="none")
-    driver = begin("sweep", space, "--run", run, "--yes")
-    try:
-        wait_for(lambda: len(_statuses(run)) >= 2 and _num_reports_of_running(run) >= 1, driver)
-    finally:
-        os.kill(driver.pid, signal.SIGKILL)
-        driver.wait()
-    done = _statuses(run)
-    assert 2 <= len(done) < 5
-    before = {name: (run / "trials" / name / "model.safetensors").stat().st_mtime_ns for name in done}
-
-    resumed = typed("resume", run, "--json")
-    assert resumed.returncode == 0, resumed.stderr
-    assert json.loads(resumed.stdout)["status"] == "completed"
-    ended = Counter(event["trial"] for event in read_events(run) if event["event"] == "ended")
-    assert ended == {f"{number:04d}": 1 for number in range(5)}
-    assert before == {name: (run / "trials" / name / "model.safetensors").stat().st_mtime_ns for name in done}
-    reports = Counter((event["trial"], event["index"]) for event in read_events(run) if event["event"] == "report")
-    assert set(reports.values()) == {1}
-    with (run / "trials.csv").open() as stream:
-        rows = list(csv.DictReader(stream))
-    assert [row["status"] for row in rows] == ["finished"] * 5
-    assert raysent.load(run / "trials" / "0004").encode(["The cat sees the house ."]).shape == (1, 32)
-
-
-@pytest.mark.cluster
 def test_sweep_interrupted_stops_cleanly_and_says_how_to_go_on(corpus, tmp_path):
     """The first Ctrl-C ends with exit code 130 and the command to resume with."""
     run = tmp_path / "run"
@@ -154,8 +123,8 @@ def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
     """What a killed driver spent stays spent; the cap holds over both sittings, and every dollar is in the ledger."""
     run = tmp_path / "run"
     space = _write_space(corpus, epochs=200, trials=9, scheduler="none")
-    # A dollar a second of this machine; stopping takes forty at most.
-    cost = "cost={usd_per_hour: 3600, poll: 1s, drain: 38s, terminate: 1s, reserve: 0.1}"
+    # A dollar a second of this machine; stopping takes twenty at most.
+    cost = "cost={usd_per_hour: 3600, poll: 1s, drain: 18s, terminate: 1s, reserve: 0.1}"
     driver = begin("sweep", space, "--run", run, "--yes", "--set", cost)
     try:
         wait_for(lambda: _num_reports_of_running(run) >= 1, driver)
@@ -163,14 +132,14 @@ def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
         os.kill(driver.pid, signal.SIGKILL)
         driver.wait()
     before_usd = _spent_usd(run)
-    # The ledger assumes the worst of the time that nobody saw, forty dollars; forty more are bound to stopping.
-    training_usd = before_usd + 40 + 40 + 15
+    # The ledger assumes the worst of the time that nobody saw, twenty dollars; twenty more are bound to stopping.
+    training_usd = before_usd + 20 + 20 + 15
     resumed = typed("resume", run, "--budget", f"{training_usd / 0.9:.2f}usd", "--json")
     assert resumed.returncode == 0, resumed.stderr
     told = json.loads(resumed.stdout)
     assert told["closed"].startswith("halted: ")
     assert told["spent_usd"] == pytest.approx(_spent_usd(run), abs=1e-4)
-    assert training_usd - 40 <= told["spent_usd"] <= training_usd + 0.5
+    assert training_usd - 20 <= told["spent_usd"] <= training_usd + 0.5
     assert set(_statuses(run).values()) == {"stopped"}
     with (run / "trials.csv").open() as stream:
         rows = list(csv.DictReader(stream))
@@ -229,21 +198,6 @@ def test_sweep_records_a_trial_that_breaks_and_goes_on(corpus, tmp_path, monkeyp
     assert len(outcome["trials"]) == 4
     broken = [trial["error"] for trial in outcome["trials"] if trial["status"] == "failed"]
     assert all("RuntimeError: as it was told" in error for error in broken)
-
-
-@pytest.mark.cluster
-def test_both_backends_give_the_same_numbers(corpus, tmp_path):
-    """A trial inside a reused actor and one on Ray Train workers report the same scores for the same seed."""
-    told = []
-    for backend in ("actor", "train"):
-        run = tmp_path / backend
-        space = _write_space(corpus, trials=1, scheduler="none")
-        swept = typed("sweep", space, "--run", run, "--json", "--set", f"limits.backend={backend}")
-        assert swept.returncode == 0, swept.stderr
-        told.append([event["metrics"] for event in read_events(run) if event["event"] == "report"])
-    assert len(told[0]) == 4
-    for ours, theirs in zip(*told, strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-6)
 
 
 def _num_reports_of_running(run: Path) -> int:

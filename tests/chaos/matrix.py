@@ -65,10 +65,9 @@ RAY_CELLS = [
 ]
 # The cells that run with every test: kills of the driver, and one of each other kind that needs no Ray.
 QUICK = {
-    ("driver", "training"), ("driver", "rung"), ("driver", "ensemble"),
+    ("driver", "training"), ("driver", "ensemble"),
     ("node", "training"),
-    ("storage errors", "rung"), ("storage gone", "training"), ("partial upload", "training"),
+    ("storage errors", "rung"), ("partial upload", "training"),
     ("disk full", "rung"),
     ("clock jump", "rung"),
-    ("price source down", "training"),
 }  # fmt: skip

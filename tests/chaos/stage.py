@@ -40,7 +40,7 @@ base:
 search:
   training.learning_rate: {{loguniform: [1e-3, 1e-1]}}
 limits: {{trials: {trials}, time: 1h, scheduler: {{type: asha, reduction_factor: {factor}}}}}
-evaluation: {{tasks: [MR], members: 2}}
+evaluation: {{tasks: [MR], members: 2, baselines: false}}
 cost: {{{cost}, budget: 100000usd, deadline: 12h, drain: 1s, terminate: 1s}}
 """
 
