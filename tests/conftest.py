@@ -16,6 +16,13 @@ settings.register_profile("raysent", deadline=None)
 settings.load_profile("raysent")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Give all tests of a run a cache of their own: what earlier code left in the user's cache is not found."""
+    folder = tmp_path_factory.getbasetemp()
+    os.environ["RAYSENT_CACHE"] = str((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "cache")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that start Ray, as they take the longest; a file's tests stay together (`--dist loadfile`)."""
     with_ray = {item.path for item in items if item.get_closest_marker("cluster")}

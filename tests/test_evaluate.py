@@ -16,6 +16,12 @@ from raysent.evaluation.tasks import ProbeTask, ScoredSet, SimilarityTask, TaskD
 from raysent.models.schemes.hash import HashEncoder
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Scores that other tests left in the cache are not found."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def data_dir(tmp_path, monkeypatch):
     """Return a folder with a CR of 60 rows whose classes differ in one word; some rows occur twice."""

@@ -44,13 +44,17 @@ def baseline_accuracies(pool: ValidationPool, sample: Sentences, *, num_words: i
 
 
 def _tfidf(sample: Sentences, num_words: int) -> Similarity:
-    from sklearn.feature_extraction.text import TfidfTransformer  # noqa: PLC0415 - it takes a second to import
-
-    weights = TfidfTransformer(sublinear_tf=True).fit(_counts(sample, num_words))
+    """Weigh a word by (1 + log tf) (1 + log((1 + n) / (1 + df))), as scikit-learn does with `sublinear_tf`."""
+    seen = _counts(sample, num_words)
+    frequencies = np.bincount(seen.indices, minlength=num_words)
+    weights = (1 + np.log((1 + seen.shape[0]) / (1 + frequencies))).astype(np.float32)
 
     def similarity(sentences: Sentences) -> np.ndarray:
-        rows = weights.transform(_counts(sentences, num_words))
-        return np.asarray((rows @ rows.T).toarray())
+        rows = _counts(sentences, num_words)
+        rows.data = (1 + np.log(rows.data)) * weights[rows.indices]
+        lengths = np.sqrt((rows * rows).sum(axis=1))
+        cosines = (rows @ rows.T).toarray() / np.maximum(np.outer(lengths, lengths), np.finfo(np.float32).tiny)
+        return np.asarray(cosines)
 
     return similarity
 
