@@ -35,15 +35,23 @@ def export(
     license: Annotated[
         str | None, typer.Option("--license", metavar="NAME", help="License on the model card, such as apache-2.0.")
     ] = None,
+    push: Annotated[
+        str | None,
+        typer.Option("--push", metavar="OWNER/NAME", help="Also upload the folder as a model of the Hugging Face hub."),
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="A model that --push creates is public.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a model for another library.
 
-    The folder holds a model card. It appears only after it gave the model's own vectors on 200 sentences.
+    The folder holds a model card. It appears only after it gave the model's own vectors on 200 sentences. --push needs
+    the token of the hub's own client: HF_TOKEN, or that of 'hf auth login'.
     """
     from raysent.exports import export as write
+    from raysent.exports import push as upload
 
     done = write(model, output, to=to, license=license)
+    address = None if push is None else upload(done.folder, push, is_public=public)
     if as_json:
         check = done.check
         print_json(
@@ -54,10 +62,13 @@ def export(
                 "other_ids": check.num_other_ids,
                 "difference": check.difference,
                 "bound": check.bound,
+                **({} if address is None else {"pushed": address}),
             }
         )
         return
     results.print(f"{done.folder}: {to}; {done.check}", soft_wrap=True)
+    if address is not None:
+        results.print(address, soft_wrap=True)
 
 
 @export_app.command()

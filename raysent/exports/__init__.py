@@ -1,6 +1,7 @@
 """Exports: a trained model or an ensemble as a folder that other libraries read.
 
 - `export`: writes a folder for a target, compares it with the model, and adds a model card
+- `push`: uploads such a folder to the Hugging Face hub
 - `formats`: the registry of targets, one file each
 - `tokenizer`: a vocabulary as `tokenizer.json`
 - `check`: the comparison of a model with its export
@@ -11,8 +12,8 @@
 """
 
 from raysent.exports.check import Check
-from raysent.exports.folder import Export, export
+from raysent.exports.folder import Export, export, push
 from raysent.exports.formats import FORMATS
 from raysent.exports.server import ServerConfig, serve
 
-__all__ = ["FORMATS", "Check", "Export", "ServerConfig", "export", "serve"]
+__all__ = ["FORMATS", "Check", "Export", "ServerConfig", "export", "push", "serve"]
