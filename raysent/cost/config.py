@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import re
 from typing import Annotated, Literal
@@ -18,6 +19,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _MONEY = re.compile(r"\$?\s*(?P<number>\d+(?:\.\d+)?)\s*(?:usd|USD)?")
 
 
+@functools.lru_cache(maxsize=256)  # a running sweep reads its times at every event
 def parse_duration(text: str) -> float:
     """Return the seconds of a duration such as ``90s``, ``30m``, ``2h``, ``1d`` or ``1h30m``.
 
