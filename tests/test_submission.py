@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ import pytest
 from command import SPACE, CommandLine
 from machines import CutTunnel, free_ports, metadata_service
 from moto import mock_aws
+from object_store import CREDENTIALS, empty_bucket, moto_server
 
 from raysent import cluster
 from raysent.cluster import (
@@ -41,10 +42,11 @@ from raysent.cluster import (
 from raysent.cluster import head as head_process
 from raysent.cluster.following import call_with_jobs
 from raysent.cluster.launcher import make_token
-from raysent.cluster.stored import JobRecord, ask_to_stop, stop_request, write_record
+from raysent.cluster.stored import JobRecord, ask_to_stop, read_record, stop_request, write_record
 from raysent.cluster.submission import Submission, run_submission, submit
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError, CloudError, ConfigError
+from raysent.storage import Lines, open_folder
 from raysent.sweeps import Workers
 from raysent.sweeps.journal import EVENT_MARK, read_events
 from raysent.sweeps.ray_tune import _driver_place
@@ -666,6 +668,53 @@ def test_head_stops_once_for_each_request(tmp_path, monkeypatch):
     ask_to_stop(str(tmp_path / "remote"))
     head_process.watch(str(tmp_path / "remote"), has_ended, stop)
     assert len(set(stops)) == 3
+
+
+def test_head_interrupts_the_command_on_request(tmp_path, monkeypatch):
+    """The request reaches the process as SIGTERM; its end is stored."""
+    monkeypatch.setattr(head_process, "STOP_POLL_S", 0.01)
+
+    def run_module(*_, **__) -> None:
+        ask_to_stop(str(tmp_path / "remote"))
+        time.sleep(60)
+
+    monkeypatch.setattr("runpy.run_module", run_module)
+    _stored(tmp_path)
+    assert head_process.main(["--run", str(tmp_path / "remote"), "--", "sweep", "toy"]) == 130
+    assert read_record(str(tmp_path / "remote")).code == 130
+
+
+def test_a_run_in_a_bucket_is_followed_and_stopped_by_its_address(tmp_path, monkeypatch, no_waits):
+    """From a computer that has downloaded nothing: record, request and events are objects."""
+    run, launcher, heard = "s3://runs/mine/run", FakeLauncher(tmp_path), []
+    launcher.is_reachable = False
+    events = [{"event": "interrupted", "number": number} for number in range(3)]
+    with moto_server() as url, ExitStack() as stack:
+        here = {"AWS_ENDPOINT_URL_S3": url, "RAYSENT_CACHE": str(tmp_path / "head")}
+        for name, value in {**CREDENTIALS, **here}.items():
+            monkeypatch.setenv(name, value)
+        stack.enter_context(empty_bucket(url))
+        record = JobRecord(job="job", cluster="", region="", space={"name": "toy", "values": parse_yaml(SPACE).values})
+        write_record(run, record)
+        lines = Lines(open_folder(f"{run}/journal.jsonl").parent / "journal.jsonl")
+        lines.append(events[0])
+        monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "elsewhere"))
+        found = find_run(run, new_run=tmp_path / "here")
+        ask_to_stop(found.remote)
+        request = stop_request(run)
+
+        def wait(_) -> None:
+            monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "head"))
+            lines.append(*events[1:])
+            write_record(run, replace(record, code=130))
+            monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "elsewhere"))
+
+        ended = follow_run(found, on_event=heard.append, say=print, cluster=launcher, wait=wait)
+        assert (ended.code, [event["number"] for event in heard]) == (130, [0, 1, 2])
+        assert stop_request(run) == request != ""
+        write_record(run, record)
+        assert stop_request(run) == ""
+    assert (tmp_path / "here" / "journal.jsonl").is_file()
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
