@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         reproduce,
         resume,
         sweep,
+        track,
         train,
         write_report,
     )
@@ -66,6 +67,7 @@ _MODULE_OF = {
             "reproduce",
             "resume",
             "sweep",
+            "track",
             "train",
             "write_report",
         ),
@@ -100,6 +102,7 @@ __all__ = [
     "reproduce",
     "resume",
     "sweep",
+    "track",
     "train",
     "write_report",
 ]

@@ -111,6 +111,7 @@ from raysent.sweeps.space import (
     with_files,
     with_overrides,
 )
+from raysent.sweeps.trackers import track as track_events
 from raysent.sweeps.trial import ENDED
 from raysent.training.data import open_training_data
 from raysent.training.outcome import Outcome, load_outcome, load_reports
@@ -704,6 +705,24 @@ def _resumed(
             make_fleet=_make_fleet,
         )
     return _evaluated(folder, progress=progress)
+
+
+def track(run: str | Path, to: str, *, follow: bool = False) -> int:
+    """Send the trials of a sweep to a tracker: TensorBoard, Optuna's storage, MLflow or Weights & Biases.
+
+    Args:
+        run: The run folder of a sweep, finished or not.
+        to: The tracker and where it writes: ``tensorboard:DIR``, ``optuna:sqlite:///study.db``, ``mlflow:URI`` or
+            ``wandb:PROJECT``.
+        follow: Whether to wait for more events until the sweep has ended.
+
+    Returns:
+        The number of events of the sweep.
+
+    Raises:
+        RaysentError: If the folder is no sweep's, or the tracker is unknown, not installed or fails.
+    """
+    return track_events(open_folder(run), to, follow=follow)
 
 
 def doctor(run: str | Path, *, repair: bool = False) -> RunHealth:

@@ -357,6 +357,12 @@ def test_doctor_counts_what_it_read(swept):
     assert found.spent_usd == swept[0].spent_usd
 
 
+def test_track_passes_every_event_on(swept, tmp_path):
+    """TensorBoard has a folder for each trial that reported."""
+    assert raysent.track(swept[0].folder, f"tensorboard:{tmp_path}") == len(list(read_events(swept[0].folder)))
+    assert len(list(tmp_path.glob("*/events*"))) == len(swept[0].trials)
+
+
 def test_public_names_have_docstrings_and_types():
     """Every public function documents and annotates each argument."""
     for name in raysent.__all__:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import shutil
+import threading
+from importlib.util import find_spec
 from pathlib import Path
 
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.storage.layout import TENSORBOARD_FOLDER
-from raysent.sweeps import read_events
+from raysent.sweeps import read_events, read_sweep
 from raysent.sweeps.journal import Journal
+from raysent.sweeps.optuna_study import study_of
 from raysent.sweeps.space import SearchSpace, parse_space
-from raysent.sweeps.trackers import TRACKERS, Trackers, make_trackers
+from raysent.sweeps.trackers import TRACKERS, FollowedTrials, Trackers, make_trackers, track
 
-EVENTS = list(read_events(Path(__file__).parent / "data" / "version_1" / "finished"))
+RUN = Path(__file__).parent / "data" / "version_1" / "finished"
+EVENTS = list(read_events(RUN))
+SPACE = read_sweep(RUN).space
 TEXT = "base: {encoder: {type: gru}, objective: {type: context_prediction}}\ntrackers: %s\n"
 
 
@@ -23,12 +32,17 @@ def _space(trackers: str) -> SearchSpace:
     return parse_space(parse_yaml(TEXT % trackers, source="s.yaml"), name="toy")
 
 
-@pytest.mark.parametrize("name", TRACKERS)
+def _is_installed(tracker: str) -> bool:
+    return tracker not in ("mlflow", "wandb") or find_spec(tracker) is not None
+
+
+@pytest.mark.filterwarnings("ignore")  # of the trackers' libraries
+@pytest.mark.parametrize("name", list(filter(_is_installed, TRACKERS)))
 def test_tracker_takes_every_event_of_a_sweep(name, tmp_path):
     """It neither raises nor changes what it gets, and can be closed in the middle."""
     before = json.dumps(EVENTS)
     for events in (EVENTS, EVENTS[:9]):
-        tracker = TRACKERS[name](_space("[]"), TRACKERS[name].Config(), folder=tmp_path)
+        tracker = TRACKERS[name](SPACE, TRACKERS[name].Config(), folder=tmp_path)
         for event in events:
             tracker.on_event(event)
         tracker.close()
@@ -88,7 +102,7 @@ def _write_all(journal, events):
     ("trackers", "message"),
     [
         ("[tensorbord]", r"^s.yaml:2: trackers.0: unknown tracker; did you mean 'tensorboard'\?$"),
-        ("[{type: tensorboard, folder: x}]", r"^s.yaml:2: trackers.0.folder: unknown name$"),
+        ("[{type: tensorboard, port: 1}]", r"^s.yaml:2: trackers.0.port: unknown name"),
         ("tensorboard", r"^s.yaml:2: trackers: must be a valid list; given 'tensorboard'$"),
         ("[{project: x}]", r"^s.yaml:2: trackers.0.type: is required and is not given$"),
     ],
@@ -97,3 +111,104 @@ def test_a_wrong_tracker_is_one_line_before_anything_starts(trackers, message):
     """File, line, the setting and what it should be."""
     with pytest.raises(ConfigError, match=message):
         _space(trackers)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return the folder of a finished sweep."""
+    shutil.copytree(RUN, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+
+
+def test_followed_trials_of_a_resumed_session_are_read_from_the_journal(run):
+    """They are those of the whole journal, wherever the session begins."""
+    expected = {trial.name: trial for trial in read_sweep(run).trials}
+    lines = (run / "journal.jsonl").read_text().splitlines(keepends=True)
+    for first in [place for place, event in enumerate(EVENTS) if event["event"] in ("suggested", "report")]:
+        (run / "journal.jsonl").write_text("".join(lines[: first + 1]))
+        followed = FollowedTrials(run)
+        last = {trial.name: trial for trial in map(followed.apply, EVENTS[first:]) if trial is not None}
+        assert last == {name: expected[name] for name in last}
+    assert FollowedTrials(run).apply({"event": "session"}) is None
+
+
+def test_optuna_has_the_trials_of_the_sweep_once(run, tmp_path):
+    """In a database and in a journal; a second call adds nothing."""
+    for storage in (f"sqlite:///{tmp_path}/study.db", str(tmp_path / "study.log")):
+        for _ in range(2):
+            assert track(run, f"optuna:{storage}") == len(EVENTS)
+        where = storage if "://" in storage else JournalStorage(JournalFileBackend(storage))
+        [name] = optuna.get_all_study_names(where)
+        found = optuna.load_study(study_name=name, storage=where)
+        expected = study_of(read_sweep(run))
+        assert [one.state for one in found.trials] == [one.state for one in expected.trials]
+        assert {one.user_attrs["trial"]: (one.params, one.value, one.intermediate_values) for one in found.trials} == {
+            one.user_attrs["trial"]: (one.params, one.value, one.intermediate_values) for one in expected.trials
+        }
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_has_a_run_for_each_trial_once(run, tmp_path):
+    """With parameters, the history of metrics, and the end."""
+    mlflow = pytest.importorskip("mlflow", reason="pip install raysent[mlflow]")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    for _ in range(2):
+        track(run, f"mlflow:{uri}")
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name(f"{SPACE.name}-run")
+    runs = {one.data.tags["raysent.trial"]: one for one in client.search_runs([experiment.experiment_id])}
+    trials = {trial.name: trial for trial in read_sweep(run).trials}
+    assert runs.keys() == trials.keys()
+    for name, trial in trials.items():
+        assert runs[name].data.params == {key: str(value) for key, value in trial.params.items()}
+        assert runs[name].info.status == ("FAILED" if trial.status in ("failed", "nan") else "FINISHED")
+        history = client.get_metric_history(runs[name].info.run_id, SPACE.metric)
+        expected = [(one.index, one.metrics[SPACE.metric]) for one in trial.reports]
+        assert [(one.step, one.value) for one in history] == [pair for pair in expected if pair[1] is not None]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_has_a_run_for_each_trial(run):
+    """Offline, in a folder for each."""
+    pytest.importorskip("wandb", reason="pip install raysent[wandb]")
+    track(run, "wandb:encoders")
+    assert len(list((run / "wandb").glob("offline-run-*/*.wandb"))) == len(read_sweep(run).trials)
+
+
+def test_track_waits_for_the_end_of_a_sweep(run, tmp_path):
+    """Events that are added while it follows are passed on; without `follow` it ends where the journal ends."""
+    journal = run / "journal.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[:9]))
+    assert track(run, f"tensorboard:{tmp_path}/one") == 9
+    writer = threading.Timer(0.2, lambda: journal.write_text("".join(lines)))
+    writer.start()
+    assert track(run, f"tensorboard:{tmp_path}/two", follow=True, poll_s=0.05) == len(lines)
+    assert len(list((tmp_path / "two").iterdir())) == 6
+
+
+@pytest.mark.parametrize("name", ["mlflow", "wandb"])
+def test_tracker_without_its_package_names_the_extra(name, run, monkeypatch):
+    """Before anything is written."""
+    monkeypatch.setattr(f"raysent.sweeps.trackers.{name}_runs.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=rf"^{name} needs the package {name}[a-z-]*; install raysent\[{name}\]$"):
+        track(run, f"{name}:x")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("tensorbord:x", r"^--to tensorbord:x: unknown tracker; did you mean 'tensorboard'\?$"),
+        ("tensorboard", r"^--to tensorboard: must be a tracker and where it writes; such as tensorboard:DIR$"),
+        ("optuna:nowhere://x", r"^--to optuna:nowhere://x: \w+: [^\n]*$"),
+    ],
+)
+def test_track_refuses_a_wrong_target(run, target, message):
+    """In one line."""
+    with pytest.raises(ConfigError, match=message):
+        track(run, target)

@@ -211,6 +211,34 @@ def replay(run: RunArgument, as_json: JsonOption = False) -> None:
 
 
 @sweep_app.command()
+def track(
+    run: RunArgument,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="TRACKER:TARGET",
+            help="tensorboard:DIR, optuna:sqlite:///study.db, mlflow:URI or wandb:PROJECT.",
+        ),
+    ],
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for more reports until the sweep has ended; stop with Ctrl-C.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Send a sweep's trials to a tracker.
+
+    Parameters, reports and ends of all trials come from the journal. Optuna, MLflow and Weights & Biases do not get a
+    trial twice that has ended there. To track a sweep while it runs without this command, name trackers in its space.
+    """
+    num_events = raysent.track(run, to, follow=follow)
+    if as_json:
+        print_json({"to": to, "events": num_events})
+    else:
+        results.print(f"{num_events} events to {to}", soft_wrap=True)
+
+
+@sweep_app.command()
 def doctor(
     run: RunArgument,
     repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired without loss.")] = False,

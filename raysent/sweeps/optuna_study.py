@@ -7,6 +7,7 @@ from optuna.trial import TrialState
 
 from raysent.sweeps.record import RecordedSweep
 from raysent.sweeps.samplers.optuna_samplers import distribution_of
+from raysent.sweeps.space.space import SearchSpace
 from raysent.sweeps.trial import Trial
 
 _STATES = {
@@ -27,13 +28,13 @@ def study_of(sweep: RecordedSweep) -> optuna.Study:
     space = sweep.space
     found = optuna.create_study(study_name=space.name, direction="maximize" if space.mode == "max" else "minimize")
     for trial in sweep.trials:
-        found.add_trial(_frozen(sweep, trial))
+        found.add_trial(frozen_trial(space, trial))
     return found
 
 
-def _frozen(sweep: RecordedSweep, trial: Trial) -> optuna.trial.FrozenTrial:
+def frozen_trial(space: SearchSpace, trial: Trial) -> optuna.trial.FrozenTrial:
     """Return a trial as Optuna keeps it."""
-    metric, domains = sweep.space.metric, sweep.space.domains
+    metric, domains = space.metric, space.domains
     state, value = _STATES.get(trial.status, TrialState.FAIL), trial.metrics.get(metric)
     if state == TrialState.COMPLETE and value is None:
         state = TrialState.FAIL
@@ -56,4 +57,4 @@ def _frozen(sweep: RecordedSweep, trial: Trial) -> optuna.trial.FrozenTrial:
     )
 
 
-__all__ = ["study_of"]
+__all__ = ["frozen_trial", "study_of"]

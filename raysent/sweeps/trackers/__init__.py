@@ -2,20 +2,28 @@
 
     trackers: [tensorboard, {type: my_tracker, project: encoders}]
 
-Another package adds a tracker by an entry point `raysent.trackers` whose value is such a module.
+`track` passes the events of a recorded sweep to one of them. Another package adds a tracker by an entry point
+`raysent.trackers` whose value is such a module.
 """
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from raysent.config import StrictModel
+from raysent.config import Document, StrictModel, validate
+from raysent.errors import ConfigError, RaysentError
+from raysent.storage import refresh
 from raysent.sweeps.components import TRACKERS, build
-from raysent.sweeps.journal import Event
+from raysent.sweeps.journal import Event, read_events
+from raysent.sweeps.record import load_record
 from raysent.sweeps.space.space import SearchSpace
+from raysent.sweeps.trial import Trial, apply_event, trials_of
+
+_POLL_S = 2.0
 
 
 class Tracker(Protocol):
@@ -35,6 +43,8 @@ class Tracker(Protocol):
 
 class TrackerType(Protocol):
     """A class of trackers, as a table names it.
+
+    A class may also have `TARGET`, the name of the setting that `raysent track --to NAME:TARGET` gives.
 
     Attributes:
         Config: Its settings, which a search space gives beside `type`.
@@ -75,6 +85,77 @@ class Trackers:
             )
 
 
+class FollowedTrials:
+    """The trials of a sweep, as the events that a tracker receives describe them."""
+
+    def __init__(self, folder: Path) -> None:
+        """Follow the sweep in a run folder."""
+        self._folder = folder
+        self._trials: dict[str, Trial] = {}
+
+    def apply(self, event: Event) -> Trial | None:
+        """Return the event's trial as it is after the event; None for an event of no trial.
+
+        A resumed sweep's tracker receives the events of one session; trials of earlier ones are read from the journal.
+        """
+        name = event.get("trial")
+        if name is None:
+            return None
+        if name in self._trials or event["event"] == "suggested":
+            apply_event(self._trials, event)
+        else:
+            self._trials = trials_of(read_events(self._folder))
+        return self._trials.get(name)
+
+
+def track(folder: Path, target: str, *, follow: bool = False, poll_s: float = _POLL_S) -> int:
+    """Pass a sweep's events to a tracker, and return how many there were.
+
+    Args:
+        folder: The run folder.
+        target: The tracker's name and where it writes, such as ``tensorboard:DIR``.
+        follow: Whether to wait for more events until the sweep has ended.
+        poll_s: Seconds between two looks at the journal.
+
+    Raises:
+        ConfigError: If there is no such tracker, or it refuses an event.
+        ArtifactError: If the folder is no sweep's, or its journal is damaged.
+    """
+    name, _, place = target.partition(":")
+    kind = TRACKERS.find(name, where=f"--to {target}")
+    setting = getattr(kind, "TARGET", None)
+    if setting is None or not place:
+        raise ConfigError(f"--to {target}: must be a tracker and where it writes; such as tensorboard:DIR")
+    space = load_record(folder).space
+    tracker = kind(space, validate(kind.Config, Document({setting: place}, source=f"--to {target}")), folder=folder)
+    num_events = 0
+    try:
+        for event in _recorded(folder, follow=follow, poll_s=poll_s):
+            tracker.on_event(event)
+            num_events += 1
+    except RaysentError:
+        raise
+    except Exception as error:  # whatever the tracker's library raises
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"--to {target}: {type(error).__name__}: {reason}") from None
+    finally:
+        tracker.close()
+    return num_events
+
+
+def _recorded(folder: Path, *, follow: bool, poll_s: float) -> Iterator[Event]:
+    """Yield the events of a journal, and those that are added to it until the sweep has ended."""
+    num_read = 0
+    while True:
+        events = list(read_events(folder))
+        yield from events[num_read:]
+        num_read = max(num_read, len(events))
+        if not follow or (events and events[-1]["event"] == "completed"):
+            return
+        time.sleep(poll_s)
+        refresh(folder)
+
+
 def make_trackers(space: SearchSpace, folder: Path) -> Trackers:
     """Return the trackers that a space names.
 
@@ -89,4 +170,4 @@ def make_trackers(space: SearchSpace, folder: Path) -> Trackers:
     return Trackers([build(TRACKERS, space, one, at=f"trackers.{place}", folder=folder) for place, one in named])
 
 
-__all__ = ["TRACKERS", "Tracker", "TrackerType", "Trackers", "make_trackers"]
+__all__ = ["TRACKERS", "FollowedTrials", "Tracker", "TrackerType", "Trackers", "make_trackers", "track"]

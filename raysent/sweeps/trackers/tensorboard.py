@@ -1,4 +1,4 @@
-"""Writes each trial's metrics for TensorBoard, into `tensorboard/` in the run folder on the driver's machine."""
+"""Writes each trial's metrics for TensorBoard, by default into `tensorboard/` of the driver's run folder."""
 
 from __future__ import annotations
 
@@ -8,23 +8,33 @@ from typing import Any, ClassVar
 from raysent.config import StrictModel
 from raysent.errors import ConfigError
 from raysent.storage.layout import TENSORBOARD_FOLDER
-from raysent.sweeps.components import NoSettings
 from raysent.sweeps.journal import Event
 from raysent.sweeps.space.space import SearchSpace
+
+
+class Settings(StrictModel):
+    """Settings of the files.
+
+    Attributes:
+        folder: Where to write; by default ``tensorboard`` in the run folder.
+    """
+
+    folder: str | None = None
 
 
 class TensorBoard:
     """A line for each metric of each trial, over its reports."""
 
-    Config: ClassVar[type[StrictModel]] = NoSettings
+    Config: ClassVar[type[StrictModel]] = Settings
+    TARGET: ClassVar[str] = "folder"
 
-    def __init__(self, space: SearchSpace, config: NoSettings, *, folder: Path) -> None:  # noqa: ARG002
+    def __init__(self, space: SearchSpace, config: Settings, *, folder: Path) -> None:  # noqa: ARG002
         try:
             from tensorboardX import SummaryWriter  # type: ignore[import-untyped]  # noqa: PLC0415 - few sweeps need it
         except ImportError:
             raise ConfigError("tensorboard needs the package tensorboardX; pip install tensorboardX") from None
         self._make_writer = SummaryWriter
-        self._folder = folder / TENSORBOARD_FOLDER
+        self._folder = folder / TENSORBOARD_FOLDER if config.folder is None else Path(config.folder)
         self._writers: dict[str, Any] = {}
 
     def on_event(self, event: Event) -> None:
