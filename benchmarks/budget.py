@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from raysent.config import parse_yaml
@@ -35,18 +36,15 @@ SCENARIOS: dict[str, tuple[MarketChoice, float, int, float]] = {
 }
 
 
-def measure(num_sweeps: int, *, seed: int, num_processes: int) -> dict[str, Any]:
-    """Check the budget in every scenario; the sweeps are divided equally among them."""
+def measure(num_sweeps: int, *, seed: int, num_processes: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Check the budget in every scenario, and yield each with its result; the sweeps are divided equally among them."""
     space = parse_space(parse_yaml(SPACE), name="budget")
-    found = {}
     for name, (market, usd_per_hour, num_machines, limit_usd) in SCENARIOS.items():
         scenario = scenario_for(space, usd_per_hour=usd_per_hour, num_machines=num_machines, market=market)
         budget = Budget(limit_usd=limit_usd)
         each = max(2, num_sweeps // len(SCENARIOS))
-        found[name] = check_cap(
-            space, scenario, budget, num_sweeps=each, seed=seed, num_processes=num_processes
-        ).values()
-    return found
+        check = check_cap(space, scenario, budget, num_sweeps=each, seed=seed, num_processes=num_processes)
+        yield name, check.values()
 
 
 def main() -> None:
@@ -59,15 +57,15 @@ def main() -> None:
     options = parser.parse_args()
     found = measure(options.sweeps, seed=options.seed, num_processes=options.processes)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(dict(found)))
         return
-    for name, check in found.items():
+    for name, check in found:
         print(
             f"{name}: {check['sweeps']:,} sweeps, {check['num_capped']:,} ended by the budget, {check['violations']} "
             f"violations, largest overshoot {check['max_overshoot_usd']:.3f} usd, P90 held in {check['p90_held']:.1%}, "
             f"{check['seconds']:.0f} s"
         )
-        print("  " + ", ".join(f"{kind}: {count:,}" for kind, count in check["faults"].items()))
+        print("  " + ", ".join(f"{kind}: {count:,}" for kind, count in check["faults"].items()), flush=True)
 
 
 if __name__ == "__main__":

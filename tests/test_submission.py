@@ -599,6 +599,25 @@ def test_attach_follows_the_stored_run_without_a_tunnel(tmp_path, no_waits):
     assert find_run(str(tmp_path / "here"), new_run=tmp_path).remote == str(tmp_path / "remote")
 
 
+def test_ctrl_c_detaches_from_an_attached_sweep(tmp_path, monkeypatch):
+    """Through a tunnel or in the stored run; nothing is stopped or downloaded."""
+    monkeypatch.setattr(following, "Jobs", FakeJobs([]))
+    launcher, said = FakeLauncher(tmp_path), []
+    _stored(tmp_path)
+
+    def wait(_) -> None:
+        raise KeyboardInterrupt
+
+    run = find_run(str(tmp_path / "remote"), new_run=tmp_path / "here")
+    for is_reachable in (True, False):
+        launcher.is_reachable = is_reachable
+        ended = follow_run(run, on_event=print, say=said.append, cluster=launcher, wait=wait)
+        assert (ended.code, ended.is_detached) == (130, True)
+    assert said[0].startswith(f"the sweep continues: 'raysent attach {tmp_path}/remote' shows it, 'raysent stop")
+    assert launcher.calls == ["tunnel"]
+    assert not (tmp_path / "here").exists()
+
+
 def test_follower_reads_the_end_of_a_sweep_whose_cluster_is_gone(tmp_path, monkeypatch, no_waits):
     """The computer slept while the sweep ended: nothing is waited for, and nothing is received twice."""
     events = [{"event": "interrupted", "number": number} for number in range(3)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 attach_app = typer.Typer()
 
-FAILED, INTERRUPTED = 1, 130
+FAILED = 1
 
 SubmittedArgument = Annotated[
     str,
@@ -130,15 +130,10 @@ def _show(
     follow: Callable[[Any, Any], SubmittedSweep], space: SearchSpace, *, remote: str, folder: Path, as_json: bool
 ) -> NoReturn:
     """Show a sweep while it is followed, print what it prints at its end, and exit with its code."""
-    from raysent.cluster import SubmittedSweep
     from raysent.live import SweepView
 
     with SweepView(messages, space, is_quiet=as_json) as view:
-        try:
-            ended = follow(view.on_event, (lambda _: None) if as_json else _say)
-        except KeyboardInterrupt:
-            _say(f"detached; the sweep continues: 'raysent attach {remote}' shows it, 'raysent stop {remote}' stops it")
-            ended = SubmittedSweep(INTERRUPTED, is_detached=True)
+        ended = follow(view.on_event, (lambda _: None) if as_json else _say)
     if ended.is_detached:
         if as_json:
             commands = {"attach": f"raysent attach {remote}", "stop": f"raysent stop {remote}"}

@@ -28,6 +28,7 @@ from raysent.sweeps.journal import EVENT_MARK
 Say = Callable[[str], object]
 Result = TypeVar("Result")
 
+INTERRUPTED = 130
 # Seconds before a process connects again: doubled with every failure.
 FIRST_WAIT_S, MAX_WAIT_S = 1.0, 30.0
 # Seconds between two looks at a stored run, and the most that a stopped sweep is waited for.
@@ -186,7 +187,7 @@ def follow_run(
     cluster: ReachableCluster | None = None,
     wait: Callable[[float], object] = time.sleep,
 ) -> SubmittedSweep:
-    """Follow a submitted sweep from its first event to its end, and download its results.
+    """Follow a submitted sweep from its first event to its end, and download its results. Ctrl-C detaches.
 
     Args:
         run: The sweep.
@@ -200,17 +201,31 @@ def follow_run(
     """
     head = cluster or Head(run.record.cluster, run.record.region or "us-east-1")
     sorter = LineSorter(on_event)
-    ended = None
+    try:
+        ended = _followed(run, sorter, head, say=say, wait=wait)
+    except KeyboardInterrupt:
+        say(f"the sweep continues: {how_to_continue(run.remote)}")
+        return SubmittedSweep(INTERRUPTED, is_detached=True)
+    write_json(run.folder / REMOTE_FILE, {"remote": run.remote})
+    return finished(ended, sorter.lines, remote=run.remote, folder=run.folder)
+
+
+def how_to_continue(remote: str) -> str:
+    """Return the commands that show and stop the sweep of a run."""
+    return f"'raysent attach {remote}' shows it, 'raysent stop {remote}' stops it"
+
+
+def _followed(
+    run: StoredRun, sorter: LineSorter, head: ReachableCluster, *, say: Say, wait: Callable[[float], object]
+) -> JobResult:
+    """Follow a sweep through a tunnel if this computer has one, else in its stored run."""
     if run.record.code is None and head.is_reachable:
         output = Output(sorter)
         try:
-            ended = call_with_jobs(head, lambda jobs: jobs.follow(run.record.job, output), say=say, wait=wait)
+            return call_with_jobs(head, lambda jobs: jobs.follow(run.record.job, output), say=say, wait=wait)
         except CloudError as error:
             say(f"{error}; following the stored run, which is some seconds behind")
-    if ended is None:
-        ended = follow_stored(run.remote, sorter, head, wait=wait)
-    write_json(run.folder / REMOTE_FILE, {"remote": run.remote})
-    return finished(ended, sorter.lines, remote=run.remote, folder=run.folder)
+    return follow_stored(run.remote, sorter, head, wait=wait)
 
 
 def finished(ended: JobResult, lines: list[str], *, remote: str, folder: Path) -> SubmittedSweep:

@@ -21,6 +21,7 @@ from typing import Protocol
 from raysent.cluster.cluster_file import read_cluster
 from raysent.cluster.fleet import FleetSettings
 from raysent.cluster.following import (
+    INTERRUPTED,
     ClusterGoneError,
     LineSorter,
     ReachableCluster,
@@ -29,6 +30,7 @@ from raysent.cluster.following import (
     call_with_jobs,
     finished,
     follow_stored,
+    how_to_continue,
 )
 from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, Output, ship
 from raysent.cluster.launcher import Launcher
@@ -43,7 +45,6 @@ from raysent.sweeps import Listener, Workers, load_record
 from raysent.sweeps.journal import EVENTS_VARIABLE
 from raysent.sweeps.space import SearchSpace, find_space, with_overrides
 
-INTERRUPTED = 130
 # As shells have it for SIGHUP.
 DETACHED = 129
 _SPACE_FOLDER = "space"
@@ -264,7 +265,7 @@ class SweepJob:
     def how_to_continue(self) -> str:
         """Return the commands that show and stop the sweep."""
         end = "the cluster stays afterwards" if self._is_kept else "the cluster ends with it"
-        return f"'raysent attach {self.remote}' shows it, 'raysent stop {self.remote}' stops it; {end}"
+        return f"{how_to_continue(self.remote)}; {end}"
 
     def _submit(self, jobs: Jobs) -> None:
         known = jobs.of_run(self.remote)
