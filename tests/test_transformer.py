@@ -12,6 +12,7 @@ import torch
 from small_bert import WORDS, write_bert
 from tiny_run import tiny_run
 
+from raysent.config import Document
 from raysent.data.corpus import prepare
 from raysent.data.vocabulary import SubwordVocabulary, Vocabulary, VocabularyConfig
 from raysent.errors import ArtifactError, ConfigError
@@ -20,6 +21,8 @@ from raysent.models import SentenceModel, load
 from raysent.models.config import ModelConfig
 from raysent.models.word_models import expand
 from raysent.storage import load_tensors, save_tensors
+from raysent.sweeps.record import SweepRecord
+from raysent.sweeps.space import parse_space
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
 from raysent.training.optimization import Optimizer
@@ -177,6 +180,24 @@ def test_learning_rate_is_lower_in_lower_layers(bert, tmp_path):
     )
     assert moved["f.table.weight"] == pytest.approx(0.005 * rate, rel=0.01)
     assert moved["g.table.weight"] == pytest.approx(rate, rel=0.01)
+
+
+def test_record_of_a_sweep_is_read_without_the_folder(bert, tmp_path, monkeypatch):
+    """From any working directory; a searched folder is not fixed."""
+    own = write_bert(tmp_path / "own")
+    monkeypatch.chdir(tmp_path)
+    base = {"encoder": {"type": "transformer", "path": "own"}, "objective": {"type": "context_prediction"}}
+    values = {"base": base, "search": {"encoder.num_layers": {"choice": [1, 2]}}}
+    space = parse_space(Document(values, source="s.yaml"), name="s")
+    expected = space.config(space.first_params()).encoder
+    recorded = SweepRecord(space, seed=0).values()["space"]
+    searched = {"base": base, "search": {"encoder.path": {"choice": ["own", str(bert)]}}}
+    kept = SweepRecord(parse_space(Document(searched, source="s.yaml"), name="s"), seed=0).values()["space"]
+    assert kept["base"]["encoder"] == base["encoder"]
+    own.rename(tmp_path / "gone")
+    monkeypatch.chdir("/")
+    again = parse_space(Document(recorded, source="sweep.json"), name="s")
+    assert again.config(space.first_params()).encoder == expected
 
 
 def test_wrong_folder_is_refused(bert, tmp_path):

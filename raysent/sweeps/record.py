@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from raysent.config import UPGRADE, Document, Override
 from raysent.errors import ArtifactError
+from raysent.models.encoders import ENCODERS
 from raysent.models.objectives import CONTEXT_METRICS
 from raysent.storage import address_of, read_json, write_json, write_text
 from raysent.storage.layout import JOURNAL_FILE, SWEEP_FILE, TRIALS_FILE, TRIALS_FOLDER
@@ -34,6 +35,17 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 def _versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that a sweep depends on."""
     return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
+
+
+def _completed(space: SearchSpace) -> dict[str, Any]:
+    """Return a space's values with what an encoder's folder decides, so that they are read where the folder is not."""
+    values = dict(space.document.values)
+    base = dict(values.get("base") or {})
+    for part in ("encoder", "second_encoder"):
+        encoder = base.get(part)
+        if isinstance(encoder, dict) and encoder.get("type") in ENCODERS and f"{part}.path" not in space.domains:
+            base[part] = ENCODERS[encoder["type"]].Config.completed(encoder)
+    return {**values, "base": base} if base else values
 
 
 @dataclass(frozen=True)
@@ -73,7 +85,7 @@ class SweepRecord:
             "metric_mode": self.space.mode,
             "seed": self.seed,
             "search": self.space.document.values.get("search", {}),
-            "space": self.space.document.values,
+            "space": _completed(self.space),
             "source": self.source or self.space.document.source,
             "command": list(self.command),
             "address": self.address,

@@ -81,9 +81,17 @@ class Config(EncoderConfig):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _sizes_of_folder(cls, values: Any) -> Any:
-        """Set sizes that are not given to those of the folder; a saved model has them all, and no folder is read."""
-        if not isinstance(values, dict) or not isinstance(values.get("path"), str) or _SIZES.keys() <= values.keys():
+    def _complete(cls, values: Any) -> Any:
+        return cls.completed(values) if isinstance(values, dict) else values
+
+    @classmethod
+    def completed(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return settings with the folder's absolute path and sizes; of settings that have all, no folder is read.
+
+        Raises:
+            ValueError: If the folder does not hold a BERT.
+        """
+        if not isinstance(values.get("path"), str) or _SIZES.keys() <= values.keys():
             return values
         folder = Path(values["path"]).expanduser().resolve()
         return {**_folder_sizes(folder), **values, "path": str(folder)}
