@@ -998,7 +998,8 @@ def evaluate(  # noqa: PLR0913 - as above
         output: Folder of the records, which are read instead of made again; by default ``evaluation/`` of the first
             model's folder.
         baselines: Whether to also evaluate what every model should beat: `tfidf`, the mean of the first model's word
-            vectors, that model at its start, and random word vectors; by default with the protocol ``fast``.
+            vectors, that model at its start, and random word vectors; by default with the protocol ``fast``, and
+            not on tasks of `mteb`.
         processes: Evaluate so many models and tasks at the same time.
         address: Evaluate on a running Ray cluster.
         trust_remote_code: Whether code in a pretrained model's folder may run.
@@ -1046,14 +1047,17 @@ def evaluate_models(  # noqa: PLR0913 - as above
     chosen = [] if tasks is None and mteb is not None else resolve_tasks(tasks, data)
     if progress:
         print_remarks(chosen)
-    if protocol == "fast" if baselines is None else baselines:
+    given = models
+    has_baselines = (protocol == "fast" and bool(chosen)) if baselines is None else baselines
+    if has_baselines:
         models = [*models, *(one.path for one in baselines_of(expand_names(models), protocol=protocol))]
     scores: list[AnyScore] = []
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
         if chosen or mteb is None:
             scores += Evaluator(folder, data, protocol, progress=bar, map_jobs=map_jobs).evaluate(models, chosen)
         if mteb is not None:
-            with_vectors = [one for one in expand_names(models) if not (baselines and one.path in LEXICAL)]
+            named = expand_names(models if baselines else given)
+            with_vectors = [one for one in named if not (baselines and one.path in LEXICAL)]
             scores += evaluate_on_mteb(with_vectors, mteb, output=folder, progress=bar)
     return scores
 
