@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from raysent.ensembles import combine, load_ensemble
 from raysent.errors import ConfigError
+from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.evaluate import Evaluator
-from raysent.evaluation.probes.lexical import fit_lexical, lexical_similarities
+from raysent.evaluation.members import expand
+from raysent.evaluation.probes.lexical import fit_classifier, fit_lexical, lexical_features, lexical_similarities
 from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.task_files import OwnTask
 from raysent.models import load
@@ -101,6 +104,27 @@ def test_result_names_members_below_their_start(tmp_path):
     scores["start:hash:2"] = scores["hash:2"].model_copy(update={"test": scores["hash:2"].test + 3})
     lowered = result.model_copy(update={"mean": result.mean.model_copy(update={"scores": scores})})
     assert lowered.below_start() == {"hash:2": pytest.approx(3)}
+
+
+def test_baselines_alone_have_no_further_baselines():
+    """Both lexical models are given: nothing is added."""
+    assert baselines_of(expand(["tfidf", "tfidf:chars"])) == []
+    assert [one.name for one in baselines_of(expand(["hash:8"]))] == ["tfidf", "tfidf:chars"]
+
+
+def test_tfidf_converges():
+    """The loss of its logistic regression is that of a solver that runs ten times as long."""
+    data = OwnTask(frame(num_classes=3), name="own").load()
+    features = lexical_features(
+        LexicalModel("chars").vectorizer().fit(data.sentences[0]), data.sentences, kind=data.kind
+    )
+
+    def loss(classifier: LogisticRegression) -> float:
+        logs = classifier.predict_log_proba(features)[np.arange(len(data)), data.labels]
+        return float(-32 * logs.sum() + 0.5 * np.square(classifier.coef_).sum())
+
+    best = LogisticRegression(C=32, tol=1e-8, max_iter=5000).fit(features, data.labels)
+    assert loss(fit_classifier(features, data.labels, strength=32)) < 1.001 * loss(best)
 
 
 def test_scores_of_a_name_are_kept_for_all_runs(tmp_path, monkeypatch):

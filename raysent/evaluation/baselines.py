@@ -35,7 +35,8 @@ def baselines_of(members: Sequence[Member], *, protocol: str = "fast") -> list[M
         own = (f"words:{trained.path}", f"start:{trained.path}", f"words:start:{trained.path}")
         names += [*(name for name in own if _can_load(name)), f"hash:{dim}"]
     given = {member.path for member in members}
-    return expand([name for name in names if name not in given])
+    missing = [name for name in names if name not in given]
+    return expand(missing) if missing else []
 
 
 def _can_load(name: str) -> bool:
