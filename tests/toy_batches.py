@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 
 from raysent.data.batches import Batch, Pairs, Sentences, Triplets
 from raysent.models.codes import build_code
@@ -12,6 +13,25 @@ from raysent.models.embeddings import WordTable
 from raysent.models.objectives import BuildContext, ContextBatches, TripletBatches
 
 NUM_WORDS = 30
+
+
+class NoRowsByIndex(TorchFunctionMode):
+    """Refuses `x[rows]` where x has a gradient and `rows` are numbers.
+
+    With several threads the gradients of equal rows are then summed in any order, so that a run does not have the same
+    weights twice. `x.index_select(0, rows)` sums them in one order.
+    """
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        """Call the function unless it is such an access."""
+        del types
+        if function is torch.Tensor.__getitem__ and args[0].requires_grad and torch.is_grad_enabled():
+            places = args[1] if isinstance(args[1], tuple) else (args[1],)
+            kinds = [
+                torch.as_tensor(place).dtype for place in places if isinstance(place, (torch.Tensor, np.ndarray, list))
+            ]
+            assert all(kind == torch.bool for kind in kinds), "use index_select"
+        return function(*args, **(kwargs or {}))
 
 
 def sentences(lengths, seed=0):

@@ -130,7 +130,7 @@ def reset_before_gru(projected: Tensor, weight: Tensor, bias: Tensor, packed: Pa
     tokens = packed.backward_tokens if backwards else packed.forward_tokens
     state = projected.new_zeros(packed.batch, hidden, dtype=torch.float32)
     ended = []
-    for inputs in torch.split(projected[tokens], list(packed.batch_sizes)):
+    for inputs in torch.split(projected.index_select(0, tokens), list(packed.batch_sizes)):
         state, last = torch.split(state, [len(inputs), len(state) - len(inputs)])
         ended.append(last)
         gates = torch.sigmoid(inputs[:, : 2 * hidden] + functional.linear(state, weight[: 2 * hidden]))

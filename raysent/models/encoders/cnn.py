@@ -166,7 +166,7 @@ class Encoder(Tower):
         for offset in range(width):
             exists = inside + offset < lengths[rows]
             place = torch.where(exists, packed.sentence_starts[rows] + inside + offset, 0)
-            added = projected[packed.sentence_tokens[place], offset]
+            added = projected[:, offset].index_select(0, packed.sentence_tokens[place])
             values = values + added * exists[:, None]
         if self._config.activation == "tanh":
             values = torch.tanh(values)

@@ -199,7 +199,7 @@ class Encoder(Tower):
                 zip(projected, self._directions(), strict=False)  # word vectors may follow
             )
         ]
-        return torch.cat(last, dim=1)[packed.rank]
+        return torch.cat(last, dim=1).index_select(0, packed.rank)
 
     def _recurrence(self) -> Callable[..., Tensor]:
         """Return raysent's recurrence."""
@@ -229,14 +229,14 @@ class Encoder(Tower):
             ),
             strict=True,
         )
-        return States(torch.cat(states, dim=1), token_rows(packed), torch.cat(last, dim=1)[packed.rank])
+        return States(torch.cat(states, dim=1), token_rows(packed), torch.cat(last, dim=1).index_select(0, packed.rank))
 
     def _states_by_torch(self, packed: Packed, vectors: Tensor) -> States:
         """Return all states of torch's recurrence: the reference on a CPU, cuDNN on a GPU."""
         steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
-        states, last = self.gru(PackedSequence(vectors[packed.forward_tokens], steps))
+        states, last = self.gru(PackedSequence(vectors.index_select(0, packed.forward_tokens), steps))
         last = last[-2:] if self._config.bidirectional else last[-1:]  # of [layers * directions, batch, hidden]
-        return States(states.data, token_rows(packed), torch.cat(tuple(last), dim=1)[packed.rank])
+        return States(states.data, token_rows(packed), torch.cat(tuple(last), dim=1).index_select(0, packed.rank))
 
     def _directions(self) -> list[list[Tensor]]:
         """Return weight_ih, weight_hh, bias_ih and bias_hh of each direction of the only layer."""

@@ -106,12 +106,12 @@ class Encoder(Tower):
     def read(self, packed: Packed, projected: list[Tensor]) -> Tensor:
         """Return the vectors [batch, dim]."""
         values, last = self._by_torch(packed, projected[0]) if self._is_torch else self._packed(packed, projected)
-        return States(values, token_rows(packed), last[packed.rank]).pooled(self._config.pooling)
+        return States(values, token_rows(packed), last.index_select(0, packed.rank)).pooled(self._config.pooling)
 
     def _by_torch(self, packed: Packed, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Return all states and the last states of torch's recurrence."""
         steps = torch.tensor(packed.batch_sizes, dtype=torch.int64)
-        states, (last, _) = self.lstm(PackedSequence(vectors[packed.forward_tokens], steps))
+        states, (last, _) = self.lstm(PackedSequence(vectors.index_select(0, packed.forward_tokens), steps))
         return states.data, torch.cat(tuple(last), dim=1)
 
     def _packed(self, packed: Packed, projected: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -124,4 +124,4 @@ class Encoder(Tower):
             ],
             dim=1,
         )
-        return states, states[last_rows(packed)]
+        return states, states.index_select(0, last_rows(packed))

@@ -226,7 +226,7 @@ class Encoder(Tower):
             raise ConfigError(f"encoder.max_positions: must be at least the longest sentence, {time}; given {most}")
         bags = packed.sentences
         places = torch.arange(len(bags.rows), device=bags.rows.device) - packed.sentence_starts[bags.rows]
-        vectors = projected[packed.sentence_tokens] + self.positions[places]
+        vectors = projected.index_select(0, packed.sentence_tokens) + self.positions.index_select(0, places)
         x = vectors.new_zeros(packed.batch, time, vectors.shape[1]).index_put((bags.rows, places), vectors)
         is_token = torch.arange(time, device=x.device)[None, :] < bags.lengths[:, None]
         x = self.norm(x)

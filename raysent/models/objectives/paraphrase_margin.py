@@ -116,7 +116,9 @@ class Objective(BaseObjective):
         chosen = choose_negatives(choosing, self._negatives, generator=generator)
         vectors = unit(torch.cat([read(first)[0], read(second)[0]]))
         partners = (vectors * vectors.roll(len(batch), dims=0)).sum(dim=1)
-        hinges = functional.relu(self._config.margin - partners + (vectors * vectors[chosen]).sum(dim=1))
+        hinges = functional.relu(
+            self._config.margin - partners + (vectors * vectors.index_select(0, chosen)).sum(dim=1)
+        )
         return hinges.sum() / len(batch)
 
     def penalty(self) -> Tensor:

@@ -186,13 +186,14 @@ class Objective(BaseObjective):
         self, vectors: Tensor, bits: Tensor, related: tuple[Tensor, Tensor], generator: torch.Generator | None
     ) -> Tensor:
         """Return the semantic-preserving term, a scalar; 0 for a batch without related sentences."""
-        pairs = self._compared(len(vectors), related, generator)
-        if len(pairs[0][0]) == 0:
+        compared = self._compared(len(vectors), related, generator)
+        if len(compared[0][0]) == 0:
             return 0.0 * bits.sum()
         unit = functional.normalize(vectors, dim=1)
-        one, other = ((unit[a.to(unit.device)] * unit[b.to(unit.device)]).sum(dim=1) for a, b in pairs)
+        pairs = [(a.to(bits.device), b.to(bits.device)) for a, b in compared]
+        one, other = ((unit.index_select(0, a) * unit.index_select(0, b)).sum(dim=1) for a, b in pairs)
         sign = torch.where(one >= other, 1.0, -1.0)
-        near, far = (self._distance(bits[a.to(bits.device)], bits[b.to(bits.device)]) for a, b in pairs)
+        near, far = (self._distance(bits.index_select(0, a), bits.index_select(0, b)) for a, b in pairs)
         return functional.relu(sign * (near - far)).pow(self._config.power).mean()
 
     def _compared(

@@ -246,10 +246,10 @@ class Decoder(nn.Module):
         # Computed once a word, and once a sentence.
         projected = functional.linear(word_vectors, self.weight_ih)
         projected = torch.cat([projected.new_zeros(1, projected.shape[1]), projected])
-        inputs = projected[layout.inputs] + self.bias
+        inputs = projected.index_select(0, layout.inputs) + self.bias
         if self.weight_vh is None:
-            return inputs, vectors[layout.rows[: layout.batch_sizes[0]]]
-        return inputs + functional.linear(vectors, self.weight_vh)[layout.rows], None
+            return inputs, vectors.index_select(0, layout.rows[: layout.batch_sizes[0]])
+        return inputs + functional.linear(vectors, self.weight_vh).index_select(0, layout.rows), None
 
 
 def run_plainly(inputs: Tensor, weight: Tensor, batch_sizes: list[int], *, first: Tensor | None) -> Tensor:

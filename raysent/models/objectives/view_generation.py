@@ -101,10 +101,10 @@ class Objective(BaseObjective):
         decoded = f.float() @ self._map[0].float()  # U z [batch, word dim]
         chosen = to_device(words, f.device)
         sources = to_device(rows, f.device)
-        right = (decoded[sources] * self._vectors(chosen)).sum(dim=1)
+        right = (decoded.index_select(0, sources) * self._vectors(chosen)).sum(dim=1)
         negatives = to_device(self._draw(len(f), generator), f.device)
         wrong = torch.einsum("bd,bkd->bk", decoded, self._vectors(negatives))
-        loss = functional.softplus(-right) + functional.softplus(wrong).sum(dim=1)[sources]
+        loss = functional.softplus(-right) + functional.softplus(wrong).sum(dim=1).index_select(0, sources)
         return loss.mean()
 
     def after_step(self) -> None:
