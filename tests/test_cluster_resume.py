@@ -14,7 +14,7 @@ from botocore.exceptions import NoCredentialsError
 from command import SPACE, CommandLine
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 
-from raysent.cluster import JobResult, submission
+from raysent.cluster import JobResult, following, submission
 from raysent.cluster.cluster_file import ClusterFile
 from raysent.cluster.launcher import make_token
 from raysent.config import parse_yaml
@@ -39,7 +39,11 @@ class Jobs:
         """Connect."""
         return self
 
-    def submit(self, command, *, folder, environment) -> str:
+    def of_run(self, run) -> dict[str, bool]:
+        """Name no job: the earlier ones are gone with their cluster."""
+        return {}
+
+    def submit(self, command, *, folder, environment, name, run) -> str:
         """Keep a job; a new sweep writes its record."""
         self.commands.append(command)
         files = (path for path in folder.rglob("*") if path.is_file())
@@ -47,10 +51,10 @@ class Jobs:
         self.environment.append(environment)
         if "sweep" in command:
             space = parse_space(parse_yaml((folder / "space" / "toy.yaml").read_text()), name="toy")
-            save_record(open_folder(command[6]), SweepRecord(space, 0, [], "auto", {}, 1.0))
+            save_record(open_folder(command[4]), SweepRecord(space, 0, [], "auto", {}, 1.0))
         return "job"
 
-    def follow(self, name, on_line) -> JobResult:
+    def follow(self, name, output) -> JobResult:
         """End at once."""
         return JobResult(0)
 
@@ -86,7 +90,7 @@ def jobs(monkeypatch, tmp_path):
     text = re.sub(r"storage: \S+", f"storage: s3://{BUCKET}/mine", SHIPPED.read_text())
     Path("cluster.yaml").write_text(text)
     found = Jobs()
-    monkeypatch.setattr(submission, "Jobs", found)
+    monkeypatch.setattr(following, "Jobs", found)
     monkeypatch.setattr(submission, "Launcher", Launcher)
     monkeypatch.setattr(Launcher, "files", [])
     with moto_server() as url:
@@ -113,7 +117,8 @@ def test_resume_uses_the_files_in_the_bucket(jobs, monkeypatch, capsys, tmp_path
     Path("text.txt").unlink()
     ran = raysent("resume", "home", "--cluster", "cluster.yaml", "--budget", "9usd")
     assert ran.code == 0, ran.err
-    assert jobs.commands[1] == ["python", "-m", "raysent", "resume", remote, "--budget", "9usd"]
+    head = ["python", "-m", "raysent.cluster.head", "--run", remote, "--"]
+    assert jobs.commands[1] == [*head, "resume", remote, "--budget", "9usd"]
     assert jobs.sent[1] == {"shipped/0/text.txt": CORPUS}
     assert jobs.environment[0]["RAYSENT_WORKERS"] == jobs.environment[1]["RAYSENT_WORKERS"]
     fleets = [json.loads(environment["RAYSENT_FLEET"]) for environment in jobs.environment]

@@ -183,7 +183,7 @@ def test_ensemble_of_a_gru_and_a_transformer_is_moved_with_its_members(tmp_path,
     ]
     (tmp_path / "animals.csv").write_text("\n".join(["split,text,label", *rows]) + "\n")
     table = "animals.csv:text=text,label=label,split=split"
-    scores = raysent.evaluate(names, tasks=[table], output=home / "both/evaluation", progress=False)
+    scores = raysent.evaluate(names, tasks=[table], output=home / "both/evaluation", baselines=False, progress=False)
     assert list(scores.model) == ["gru", "bert"]
     made = raysent.ensemble(names, tasks=[table], output=home / "both", progress=False)
     about = json.loads((home / "both" / ENSEMBLE_FILE).read_text())

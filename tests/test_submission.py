@@ -744,13 +744,14 @@ def test_head_stores_how_a_command_ended_and_ends_the_cluster(tmp_path, monkeypa
     monkeypatch.setenv("RAYSENT_FLEET", json.dumps({"cluster": "a", "region": "", "types": {}, "max_workers": 1}))
     _stored(tmp_path)
     options = ["--run", str(tmp_path / "remote"), *(["--keep"] if is_kept else [])]
+    before = signal.getsignal(signal.SIGTERM)
     assert head_process.main([*options, "--", "space", "lint", "missing.yaml"]) == 2
     record = find_run(str(tmp_path / "remote"), new_run=tmp_path).record
     assert record.code == 2
     assert record.lines[0].startswith("error: missing.yaml")
     assert record.lines[0] in capsys.readouterr().err
     assert [one.cluster for one in ended] == ([] if is_kept else ["a"])
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_submit_returns_one_object_with_the_local_run(tmp_path, monkeypatch):

@@ -14,7 +14,6 @@ sub-words, so the clitic of `don't` is `n't`. The segment's vector, one for all 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -27,7 +26,7 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import EncoderConfig, Tower
-from raysent.storage import load_tensors
+from raysent.storage import load_tensors, read_json
 
 _CONFIG_FILE, _TENSORS_FILE = "config.json", "model.safetensors"
 # Setting -> its name in the folder's `config.json`.
@@ -142,11 +141,11 @@ def _folder_sizes(folder: Path) -> dict[str, Any]:
         ValueError: If the folder does not hold a BERT.
     """
     try:
-        given = json.loads((folder / _CONFIG_FILE).read_text(encoding="utf-8"))
+        given = read_json(folder / _CONFIG_FILE)
         is_bert = given["model_type"] == "bert" and given.get("hidden_act", "gelu") == "gelu"
         is_absolute = given.get("position_embedding_type", "absolute") == "absolute"
         sizes = {own: given[name] for own, name in _SIZES.items() if name in given}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ArtifactError, OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"path must be the folder of a pretrained BERT; given {folder} ({error})") from None
     if not (is_bert and is_absolute):
         raise ValueError(
