@@ -100,16 +100,16 @@ def untrained_line(pool: Mapping[str, Any], *, best: float | None = None) -> str
     known = pool.get("baselines")
     if not known:
         return ""
-    ends = ("", "")
-    if best is not None:
-        verdict = "above" if best > max(known.values()) else "not above"
-        ends = (
-            f"{best:.3g}, {best / pool['chance_accuracy']:.0f} times chance; ",
-            f": the best trial is {verdict} both",
-        )
+    chance = pool["chance_accuracy"]
+    untrained = (
+        f"without training: chance {chance:.3g}, cosine of TF-IDF {known['tfidf']:.3g}, of mean random word vectors "
+        f"{known['random']:.3g}"
+    )
+    if best is None:
+        return f"context_accuracy {untrained}"
+    verdict = "above" if best > max(known.values()) else "not above"
     return (
-        f"context_accuracy {ends[0]}without training: chance {pool['chance_accuracy']:.3g}, cosine of TF-IDF "
-        f"{known['tfidf']:.3g}, of mean random word vectors {known['random']:.3g}{ends[1]}"
+        f"context_accuracy {best:.3g}, {best / chance:.0f} times chance; {untrained}: the best trial is {verdict} both"
     )
 
 

@@ -132,7 +132,7 @@ def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
         os.kill(driver.pid, signal.SIGKILL)
         driver.wait()
     before_usd = _spent_usd(run)
-    # The ledger assumes the worst of the time that nobody saw, twenty dollars; twenty more are bound to stopping.
+    # The ledger charges the unobserved time at its upper bound, twenty dollars; twenty more are reserved for stopping.
     training_usd = before_usd + 20 + 20 + 15
     resumed = typed("resume", run, "--budget", f"{training_usd / 0.9:.2f}usd", "--json")
     assert resumed.returncode == 0, resumed.stderr

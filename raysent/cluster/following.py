@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from raysent.cluster.jobs import ConnectionLostError, JobResult, Jobs, Output, download
 from raysent.cluster.launcher import Head, read_token
-from raysent.cluster.stored import JobRecord, ask_to_stop, read_record, remote_of, stored_events
+from raysent.cluster.stored import INTERRUPTED, JobRecord, ask_to_stop, read_record, remote_of, stored_events
 from raysent.errors import ArtifactError, CloudError
 from raysent.reading import parse_json
 from raysent.storage import write_json
@@ -28,7 +28,6 @@ from raysent.sweeps.journal import EVENT_MARK
 Say = Callable[[str], object]
 Result = TypeVar("Result")
 
-INTERRUPTED = 130
 # Seconds before a process connects again: doubled with every failure.
 FIRST_WAIT_S, MAX_WAIT_S = 1.0, 30.0
 # Seconds between two looks at a stored run, and the most that a stopped sweep is waited for.

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any, TextIO, cast
 
 from raysent.cluster.fleet import FleetSettings, end_cluster
-from raysent.cluster.stored import read_record, stop_request, write_record
+from raysent.cluster.stored import INTERRUPTED, read_record, stop_request, write_record
 from raysent.errors import RaysentError
 from raysent.progress import messages
 from raysent.sweeps.journal import EVENT_MARK
@@ -31,7 +31,6 @@ from raysent.sweeps.journal import EVENT_MARK
 STOP_POLL_S = 10.0
 # Printed lines that are stored with the run.
 NUM_LINES = 2000
-_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,7 +63,7 @@ def _run(command: Sequence[str], lines: deque[str]) -> int:
         except SystemExit as error:
             return error.code if isinstance(error.code, int) else int(error.code is not None)
         except KeyboardInterrupt:
-            return _INTERRUPTED
+            return INTERRUPTED
         except BaseException:
             traceback.print_exc()
             return 1

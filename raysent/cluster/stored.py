@@ -25,6 +25,9 @@ from raysent.sweeps import Event
 from raysent.sweeps.journal import read_events
 from raysent.sweeps.space import SearchSpace, parse_space
 
+# Exit code of a sweep that was interrupted.
+INTERRUPTED = 130
+
 
 @dataclass(frozen=True)
 class JobRecord:

@@ -21,7 +21,6 @@ from typing import Protocol
 from raysent.cluster.cluster_file import read_cluster
 from raysent.cluster.fleet import FleetSettings
 from raysent.cluster.following import (
-    INTERRUPTED,
     ClusterGoneError,
     LineSorter,
     ReachableCluster,
@@ -36,7 +35,7 @@ from raysent.cluster.jobs import SHIPPED_FOLDER, JobResult, Jobs, Output, ship
 from raysent.cluster.launcher import Launcher
 from raysent.cluster.policies import s3_addresses
 from raysent.cluster.prices import price_space, workers_for
-from raysent.cluster.stored import JobRecord, remote_of, write_record
+from raysent.cluster.stored import INTERRUPTED, JobRecord, remote_of, write_record
 from raysent.config import Override
 from raysent.errors import CloudError, ConfigError
 from raysent.storage import atomic_write, open_folder, write_json

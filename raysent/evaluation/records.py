@@ -11,11 +11,11 @@ Records of protocols other than `fast` have a folder below the model's, as `<mod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -211,6 +211,7 @@ class MtebScore:
 
 
 AnyScore = Score | SimilarityScore | MtebScore
+AnyWithoutProbe = TypeVar("AnyWithoutProbe", SimilarityScore, MtebScore)
 
 
 def read_scores(folder: Path) -> list[AnyScore]:
@@ -339,12 +340,7 @@ def write_similarity_score(folder: Path, score: SimilarityScore, *, key: str) ->
 
 def read_similarity_score(folder: Path, task: str, *, key: str) -> SimilarityScore | None:
     """Return a similarity score, or None if it is missing, incomplete, or has another key."""
-    try:
-        values = read_json(folder / f"{task}.json")
-        return _similarity_score(values) if values["key"] == key else None
-    except (ArtifactError, AttributeError, KeyError, TypeError):
-        # A missing or truncated score is made again.
-        return None
+    return _read_without_probe(folder, task, _similarity_score, key=key)
 
 
 def write_mteb_score(folder: Path, score: MtebScore, *, key: str) -> None:
@@ -358,9 +354,15 @@ def write_mteb_score(folder: Path, score: MtebScore, *, key: str) -> None:
 
 def read_mteb_score(folder: Path, task: str, *, key: str) -> MtebScore | None:
     """Return a score of mteb, or None if it is missing, incomplete, or has another key."""
+    return _read_without_probe(folder, task, _mteb_score, key=key)
+
+
+def _read_without_probe(
+    folder: Path, task: str, make: Callable[[Mapping[str, Any]], AnyWithoutProbe], *, key: str
+) -> AnyWithoutProbe | None:
     try:
         values = read_json(folder / f"{task}.json")
-        return _mteb_score(values) if values["key"] == key else None
+        return make(values) if values["key"] == key else None
     except (ArtifactError, AttributeError, KeyError, TypeError):
         # A missing or truncated score is made again.
         return None

@@ -85,6 +85,11 @@ class Trackers:
             )
 
 
+def sweep_title(space: SearchSpace, folder: Path) -> str:
+    """Return what a tracker calls a sweep unless its settings do: the names of the space and of the run folder."""
+    return f"{space.name}-{folder.resolve().name}"
+
+
 class FollowedTrials:
     """The trials of a sweep, as the events that a tracker receives describe them."""
 

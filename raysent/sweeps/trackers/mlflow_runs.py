@@ -13,7 +13,7 @@ from raysent.storage import address_of
 from raysent.storage.layout import TRIALS_FOLDER
 from raysent.sweeps.journal import Event
 from raysent.sweeps.space.space import SearchSpace
-from raysent.sweeps.trackers import FollowedTrials
+from raysent.sweeps.trackers import FollowedTrials, sweep_title
 from raysent.sweeps.trial import Trial
 
 _DEFAULT_FILE = "mlflow.db"
@@ -45,7 +45,7 @@ class MlflowRuns:
             raise ConfigError("mlflow needs the package mlflow-skinny; install raysent[mlflow]")
         self._folder = folder
         self._uri = config.uri or f"sqlite:///{folder / _DEFAULT_FILE}"
-        self._experiment = config.experiment or f"{space.name}-{folder.resolve().name}"
+        self._experiment = config.experiment or sweep_title(space, folder)
         self._trials = FollowedTrials(folder)
         self._client: Any = None
         self._experiment_id = ""

@@ -13,7 +13,7 @@ from raysent.config import StrictModel
 from raysent.sweeps.journal import Event
 from raysent.sweeps.optuna_study import frozen_trial
 from raysent.sweeps.space.space import SearchSpace
-from raysent.sweeps.trackers import FollowedTrials
+from raysent.sweeps.trackers import FollowedTrials, sweep_title
 from raysent.sweeps.trial import Trial
 
 _DEFAULT_FILE = "optuna.db"
@@ -41,7 +41,7 @@ class OptunaStorage:
     def __init__(self, space: SearchSpace, config: Settings, *, folder: Path) -> None:
         self._space, self._folder = space, folder
         self._storage = config.storage or f"sqlite:///{folder / _DEFAULT_FILE}"
-        self._name = config.study or f"{space.name}-{folder.resolve().name}"
+        self._name = config.study or sweep_title(space, folder)
         self._trials = FollowedTrials(folder)
         self._study: Any = None
         self._known: set[str] = set()
