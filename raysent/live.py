@@ -107,10 +107,8 @@ def untrained_line(pool: Mapping[str, Any], *, best: float | None = None) -> str
     )
     if best is None:
         return f"context_accuracy {untrained}"
-    verdict = "above" if best > max(known.values()) else "not above"
-    return (
-        f"context_accuracy {best:.3g}, {best / chance:.0f} times chance; {untrained}: the best trial is {verdict} both"
-    )
+    place = ("below both", "between the two", "above both")[sum(best > value for value in known.values())]
+    return f"context_accuracy {best:.3g}, {best / chance:.0f} times chance; {untrained}: the best trial is {place}"
 
 
 def size_line(space: SearchSpace, facts: Mapping[str, Any], *, address: str | None) -> str:

@@ -588,6 +588,17 @@ def test_plan_lines_say_what_will_run(place):
     assert live.plan_lines(TOY, run="runs/toy", address="auto", tasks=[])[0].startswith("toy: ")
 
 
+@pytest.mark.parametrize(("best", "place"), [(0.01, "below both"), (0.1, "between the two"), (0.2, "above both")])
+def test_untrained_line_compares_the_best_trial_with_word_statistics(best, place):
+    """Chance, TF-IDF and random word vectors stand beside it; there is no line where they are unknown."""
+    pool = {"chance_accuracy": 0.005, "baselines": {"tfidf": 0.14, "random": 0.0877}}
+    rest = "without training: chance 0.005, cosine of TF-IDF 0.14, of mean random word vectors 0.0877"
+    assert live.untrained_line(pool) == f"context_accuracy {rest}"
+    expected = f"context_accuracy {best:g}, {200 * best:.0f} times chance; {rest}: the best trial is {place}"
+    assert live.untrained_line(pool, best=best) == expected
+    assert live.untrained_line({"chance_accuracy": 0.005}) == ""
+
+
 def test_print_table_is_never_squeezed(raysent_, place, monkeypatch):
     """A name is whole in any window."""
     monkeypatch.setattr("raysent.cli.console.results", Console(width=20, markup=False))

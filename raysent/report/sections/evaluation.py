@@ -21,6 +21,8 @@ def task_scores(run: Run) -> Section:
         "Test scores of linear probes on frozen sentence vectors, in percent. The best model of each task is "
         "highlighted. Validation scores and intervals are in the tooltips."
     )
+    if any(score.f1 is not None for score in run.scores):
+        lead += " A second figure after a slash is F1."
     protocols = sorted({score.protocol for score in run.scores})
     return Section(key, title, lead, [_table(run, protocol) for protocol in protocols])
 
