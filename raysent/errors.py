@@ -6,6 +6,7 @@
     ├── ArtifactError    a file that one command writes and another reads
     ├── TrainingError    a run that cannot continue
     ├── BudgetError      the budget is spent
+    ├── WorkerError      a process that died before its work was done
     ├── CompilerError    the machine's C++ compiler
     └── CloudError       a cloud or a cluster that refuses or does not answer
 
@@ -43,6 +44,10 @@ class TrainingError(RaysentError):
 
 class BudgetError(RaysentError):
     """The budget is spent."""
+
+
+class WorkerError(RaysentError):
+    """A process that did part of the work died."""
 
 
 class CompilerError(RaysentError):

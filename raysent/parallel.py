@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import loky
 import psutil
 
-from raysent.errors import RaysentError
+from raysent.errors import WorkerError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -68,7 +68,7 @@ def map_in_processes(
         num_processes: At least 1.
 
     Raises:
-        RaysentError: If a process dies. Exceptions of the function are raised unchanged.
+        WorkerError: If a process dies. Exceptions of the function are raised unchanged.
     """
     if num_processes == 1:
         yield from map(function, items)
@@ -85,7 +85,7 @@ def map_in_processes(
         while pending:
             yield pending.popleft().result()
     except BrokenProcessPool as error:
-        raise RaysentError(
+        raise WorkerError(
             "processes: a worker process died before its work was done, perhaps for lack of memory; use fewer processes"
         ) from error
     finally:

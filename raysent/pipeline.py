@@ -25,7 +25,7 @@ import pandas as pd
 
 from raysent.config import Document, Override
 from raysent.data.corpus import corpus_notes
-from raysent.data.texts import read_texts
+from raysent.data.texts import batched, read_texts
 from raysent.ensembles import (
     DEFAULT_SIZES,
     CostLimits,
@@ -48,8 +48,9 @@ from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.records import SIMILARITY, AnyScore, Score, SimilarityScore, read_scores
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
+from raysent.exports.corpus import BLOCK_SENTENCES, PROCESS_BYTES, EncodedCorpus, Encoding, Limits
+from raysent.exports.corpus import encode_corpus as encode_files
 from raysent.exports.mteb import evaluate_on_mteb
-from raysent.kernels.hamming import pack_bits
 from raysent.live import EventLines, SweepView, TrainingView, is_submitted, plan_lines, size_line, untrained_line
 from raysent.models import Composition, SentenceModel
 from raysent.models import compose as compose_models
@@ -131,12 +132,8 @@ if TYPE_CHECKING:
 
 # A search space by its file, its bare name, its values, or as it was read.
 Space = str | Path | Mapping[str, Any] | SearchSpace
-PRECISIONS = ("float32", "ubinary")
-# Sentences between two steps of the progress bar.
-_ENCODED_AT_ONCE = 8192
 # With fewer blocks per process, another process would be ready too late to help.
 _LEAST_BLOCKS = 4
-_PROCESS_BYTES = 2 << 30
 # Where scores of models without a folder of their own are kept.
 SCORES_FOLDER = Path("runs") / "evaluated"
 
@@ -149,6 +146,7 @@ __all__ = [
     "compose",
     "default_run_folder",
     "doctor",
+    "encode_corpus",
     "encode_file",
     "ensemble",
     "evaluate",
@@ -1295,24 +1293,17 @@ def encode_file(  # noqa: PLR0913 - as above
         RaysentError: If the model cannot do what is asked, or a file cannot be read or written.
     """
     encoder = load_model(model)
-    if precision not in PRECISIONS:
-        raise ConfigError(f"--precision: must be {' or '.join(PRECISIONS)}; given '{precision}'")
-    if precision == "ubinary" and encoder.similarity_measure != "hamming":
-        raise ConfigError(f"--precision ubinary: {model} has no code; train one with 'raysent train binary'")
-    options: dict[str, Any] = {"batch_size": batch_size, "normalize_embeddings": normalize}
-    if bfloat16:
-        if not isinstance(encoder, SentenceModel):
-            raise ConfigError(f"--bfloat16: must be used with a trained model; given {model}; leave it out")
-        options["bfloat16"] = True
+    encoding = Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16)
+    encoding.check(encoder, model)
     check_vector_file(output)
     sentences, found = read_texts(None if file is None else str(file), column=column)
-    blocks = [sentences[first : first + _ENCODED_AT_ONCE] for first in range(0, len(sentences), _ENCODED_AT_ONCE)]
+    blocks = list(batched(sentences, BLOCK_SENTENCES))
     if processes is None:
-        processes = min(num_processes_for(None, bytes_each=_PROCESS_BYTES), max(len(blocks) // _LEAST_BLOCKS, 1))
+        processes = min(num_processes_for(None, bytes_each=PROCESS_BYTES), max(len(blocks) // _LEAST_BLOCKS, 1))
     encoded: list[np.ndarray] = []
     with ProgressLines(is_quiet=not progress) as bar:
-        for vectors in encode_blocks(encoder, blocks, num_processes=processes, **options):
-            encoded.append(vectors if precision == "float32" else pack_bits(vectors))
+        for vectors in encode_blocks(encoder, blocks, num_processes=processes, **encoding.options):
+            encoded.append(encoding.rows(vectors))
             bar("encoding", sum(len(one) for one in encoded), len(sentences))
     array = np.concatenate(encoded)
     write_vectors(output, array, sentences)
@@ -1320,6 +1311,79 @@ def encode_file(  # noqa: PLR0913 - as above
     if found and column is None and progress:
         messages.print(f"{file}: text = '{found}' (found by name)", style="dim", soft_wrap=True)
     return array.shape[0], array.shape[1]
+
+
+def encode_corpus(  # noqa: PLR0913 - as above
+    model: str | Path | SentenceEncoder,
+    input: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    column: str | None = None,
+    splits_sentences: bool = False,
+    keeps_text: bool = True,
+    precision: str = "float32",
+    normalize: bool = False,
+    batch_size: int = 512,
+    bfloat16: bool = False,
+    workers: int | None = None,
+    address: str | None = None,
+    time: str | None = None,
+    budget: str | None = None,
+    max_hourly: str | None = None,
+    usd_per_hour: float | None = None,
+    progress: bool = True,
+) -> EncodedCorpus:
+    """Encode many files into a folder with a Parquet file for each; another call continues where one stopped.
+
+    A Parquet file appears whole or not at all. Files that were encoded by the same model with the same settings are
+    skipped unless their text has changed. The files are bit-identical whatever the number of processes. A Parquet file
+    has the columns `file`, `row` (from 0), `text`, and `vector`, a list of fixed size.
+
+    Args:
+        model: As for `load`; on a cluster, its folder must be reachable from every machine.
+        input: Files, folders, globs or ``s3://`` addresses of text, as a corpus for training is named.
+        output: The folder, also in ``s3://``.
+        column: Column of the text of tables; by default ``text``, else ``sentence``.
+        splits_sentences: Whether running text is split into sentences, as for training; otherwise each line or row has
+            a vector.
+        keeps_text: Whether the texts are written beside their vectors.
+        precision: ``float32``, vectors [dim]; or ``ubinary``, uint8 [ceil(bits / 8)], the bits of a model with a code.
+        normalize: Whether each vector gets length 1.
+        batch_size: Sentences per batch.
+        bfloat16: Whether products are computed in bfloat16; only for trained models.
+        workers: Processes of this machine, by default as many as pay; or files at the same time on a cluster, by
+            default one per core.
+        address: A running Ray cluster, which encodes one file per core; a file is encoded again if its machine or
+            process is lost.
+        time: Wall-clock limit, such as ``30m``.
+        budget: Dollars for all calls with this folder, such as ``5usd``; needs `usd_per_hour`.
+        max_hourly: The most that all machines together may cost an hour.
+        usd_per_hour: Price of each machine.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        What was done, and `stopped`, the limit that was reached. Files that were complete by then are kept.
+
+    Raises:
+        ConfigError: If an argument is wrong.
+        DataError: If a file cannot be read.
+        ArtifactError: If the folder has vectors of another model or with other settings, or cannot be written.
+        WorkerError: If the same file has ended several processes.
+    """
+    with ProgressLines(prefix="encoding, ", is_quiet=not progress) as bar:
+        return encode_files(
+            model,
+            input,
+            output,
+            column=column,
+            splits_sentences=splits_sentences,
+            keeps_text=keeps_text,
+            encoding=Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16),
+            workers=workers,
+            address=address,
+            limits=Limits(time, budget, max_hourly, usd_per_hour),
+            progress=bar,
+        )
 
 
 def write_report(run: str | Path) -> Path:

@@ -4,7 +4,8 @@ Each file holds the commands of one group: it parses options, calls the public A
 imported inside commands, so that help is fast.
 
 Standard output carries results (with `--json` exactly one object); progress and errors go to standard error.
-Exit codes: 0 done, 2 a mistake in the input, 4 nothing was trained, 5 some trials failed, 130 interrupted.
+Exit codes: 0 done, 2 a mistake in the input, 4 nothing was trained, 5 some trials failed or files are left to encode,
+130 interrupted.
 """
 
 from __future__ import annotations

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from raysent.cli.console import ProgressLines, collect_overrides, messages, print_json, results
-from raysent.cli.options import ColumnOption, JsonOption, SeedOption, opened_name
+from raysent.cli.options import ColumnOption, HourlyOption, JsonOption, SeedOption, opened_name
 from raysent.errors import ArtifactError, ConfigError
 
 if TYPE_CHECKING:
+    from raysent.exports import EncodedCorpus
     from raysent.models import SentenceModel
 
 model_app = typer.Typer()
+
+FILES_LEFT = 5
 
 
 @model_app.command()
@@ -28,12 +32,13 @@ def encode(
         ),
     ],
     output: Annotated[
-        Path,
+        str,
         typer.Option(
             "--output",
             "-o",
-            metavar="FILE",
-            help="File to write, float32 [sentences, dim]: .npy, .npz (vectors) or .parquet (text, vector).",
+            metavar="FILE|DIR",
+            help="File to write, float32 [sentences, dim]: .npy, .npz (vectors) or .parquet (text, vector); with "
+            "--input, the folder to write, also in s3://.",
         ),
     ],
     file: Annotated[
@@ -42,6 +47,14 @@ def encode(
             metavar="FILE",
             help="Text with one sentence per line; .csv, .tsv, .jsonl, .parquet or a folder of datasets; .md or .html; "
             "also in s3://.  [default: standard input]",
+        ),
+    ] = None,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="PATH",
+            help="Encode each file of a folder, a glob or s3:// into a Parquet file of its own. Repeatable.",
         ),
     ] = None,
     column: ColumnOption = None,
@@ -56,30 +69,99 @@ def encode(
     ] = False,
     processes: Annotated[
         int | None,
-        typer.Option("--processes", metavar="N", min=1, help="Number of processes.  [default: as many as pay]"),
+        typer.Option(
+            "--processes",
+            "--workers",
+            metavar="N",
+            min=1,
+            help="Number of processes; with --address, files at the same time.  [default: as many as pay]",
+        ),
+    ] = None,
+    split_sentences: Annotated[
+        bool, typer.Option("--sentences", help="With --input: split running text into sentences, as for training.")
+    ] = False,
+    text: Annotated[bool, typer.Option("--text/--no-text", help="With --input: whether the files hold texts.")] = True,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", metavar="ADDR", help="With --input: encode on this running Ray cluster."),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", metavar="30m", help="With --input: stop after so long; the same command continues."),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option("--budget", metavar="5usd", help="With --input: most dollars for the folder, all runs together."),
+    ] = None,
+    max_hourly: HourlyOption = None,
+    usd_per_hour: Annotated[
+        float | None,
+        typer.Option("--usd-per-hour", metavar="X", min=0, help="With --input: price of each machine."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Encode sentences into a file of vectors."""
+    """Encode sentences into a file of vectors, or many files into a folder.
+
+    With --input, each file becomes one Parquet file (file, row, text, vector), which appears whole or not at all. The
+    same command continues where it stopped, and skips what is done. Exit code 5 if a limit left files to encode.
+    """
     from raysent import pipeline
 
-    rows, columns = pipeline.encode_file(
-        model,
-        file,
-        output=output,
-        column=column,
-        batch_size=batch_size,
-        normalize=normalize,
-        precision=precision,
-        bfloat16=bfloat16,
-        processes=processes,
-        progress=not as_json,
-    )
+    options: dict[str, Any] = {
+        "column": column, "batch_size": batch_size, "normalize": normalize, "precision": precision,
+        "bfloat16": bfloat16, "progress": not as_json,
+    }  # fmt: skip
+    if input is not None:
+        if file is not None:
+            raise ConfigError(f"--input: must not be given beside FILE; given {file}")
+        encoded = pipeline.encode_corpus(
+            model,
+            input,
+            output,
+            splits_sentences=split_sentences,
+            keeps_text=text,
+            workers=processes,
+            address=address,
+            time=time,
+            budget=budget,
+            max_hourly=max_hourly,
+            usd_per_hour=usd_per_hour,
+            **options,
+        )
+        raise typer.Exit(_print_encoded(encoded, precision, as_json=as_json))
+    given = {
+        "--sentences": split_sentences, "--no-text": not text, "--address": address, "--time": time,
+        "--budget": budget, "--max-hourly": max_hourly, "--usd-per-hour": usd_per_hour,
+    }  # fmt: skip
+    wrong = next((name for name, value in given.items() if value not in (None, False)), None)
+    if wrong is not None:
+        raise ConfigError(f"{wrong}: must be used with --input; leave it out for one file")
+    rows, columns = pipeline.encode_file(model, file, output=Path(output), processes=processes, **options)
     if as_json:
-        print_json({"output": str(output), "sentences": rows, "columns": columns, "precision": precision})
+        print_json({"output": output, "sentences": rows, "columns": columns, "precision": precision})
         return
-    unit = "dimensions" if precision == "float32" else "bytes each"
-    messages.print(f"{output}: {rows:,} sentences, {columns:,} {unit}", soft_wrap=True)
+    messages.print(f"{output}: {rows:,} sentences, {columns:,} {_unit(precision)}", soft_wrap=True)
+
+
+def _print_encoded(encoded: EncodedCorpus, precision: str, *, as_json: bool) -> int:
+    """Print what encoding a corpus has done; returns the exit code."""
+    if as_json:
+        print_json(asdict(encoded))
+    else:
+        skipped = f"; {encoded.num_skipped:,} were there already" if encoded.num_skipped else ""
+        messages.print(
+            f"{encoded.folder}: {encoded.num_files:,} files, {encoded.num_rows:,} sentences, "
+            f"{encoded.width:,} {_unit(precision)}{skipped}",
+            soft_wrap=True,
+        )
+        if encoded.stopped:
+            left = f"{encoded.num_left:,} files are left; run the command again to continue"
+            messages.print(f"{encoded.stopped}; {left}", style="red", soft_wrap=True)
+    return FILES_LEFT if encoded.stopped else 0
+
+
+def _unit(precision: str) -> str:
+    return "dimensions" if precision == "float32" else "bytes each"
 
 
 NewModelOption = Annotated[

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from raysent.data.corpus.documents import passages, read_passage
 from raysent.data.corpus.sources import Source
-from raysent.data.tables import TEXT_COLUMNS, Table, find_text_column, is_table, open_table, read_table
-from raysent.data.text_files import read_lines
-from raysent.errors import ConfigError
+from raysent.data.tables import (
+    TEXT_COLUMNS,
+    Table,
+    find_text_column,
+    is_dataset_folder,
+    is_table,
+    open_table,
+    read_table,
+)
+from raysent.data.text_files import parse_object, read_lines
+from raysent.errors import ConfigError, DataError
 from raysent.storage import is_remote
+
+_BLOCK_ROWS = 1024
 
 
 class Texts(NamedTuple):
     """The texts of a file in order, and the column that they are from; empty for a file without columns."""
 
     texts: list[str]
+    column: str = ""
+
+
+class TextBlocks(NamedTuple):
+    """The texts of a file in order, in blocks, and the column that they are from; memory holds one block."""
+
+    blocks: Iterator[list[str]]
     column: str = ""
 
 
@@ -33,25 +52,88 @@ def read_texts(file: str | None, *, column: str | None = None) -> Texts:
         ConfigError: If a column is named of a file without columns.
         DataError: If the file cannot be read, or has no such column.
     """
-    if file is not None and is_table(file):
-        return _from_table(file, column or TEXT_COLUMNS[0])
-    if column is not None:
-        raise ConfigError(f"--column {column}: must be left out for {file or 'standard input'}, which has no columns")
-    kind = "text" if file is None else Source(file).kind
-    if file is None or kind == "text":
+    if file is None or (not is_table(file) and Source(file).kind == "text"):
+        _check_no_column(column, file or "standard input")
         return Texts(read_lines(file))
     path = file if is_remote(file) else str(Path(file).expanduser())
-    found = passages(Source(path), format="auto", text_field=TEXT_COLUMNS[0])
-    return Texts([sentence for passage in found for piece in read_passage(passage) for sentence in piece.sentences])
+    if not is_remote(path) and is_dataset_folder(Path(path)):
+        return _from_splits(read_table(path), column or TEXT_COLUMNS[0])
+    opened = open_texts(Source(path), column=column)
+    return Texts(list(chain.from_iterable(opened.blocks)), opened.column)
 
 
-def _from_table(name: str, wanted: str) -> Texts:
-    where = f"--column: {name}"
-    if Source(name).kind == "table":
-        opened = open_table(name)
-        column = find_text_column(opened.names, wanted=wanted, where=where)
-        table = Table(name, {column: [text for (block,) in opened.blocks([column]) for text in block]}, {}, {})
-    else:
-        table = read_table(name)
-        column = find_text_column(list(table.columns), wanted=wanted, where=where)
+def open_texts(source: Source, *, column: str | None = None, splits_sentences: bool = False) -> TextBlocks:
+    """Open a file for reading as `read_texts` does, but in blocks, so that memory is bounded.
+
+    Args:
+        source: The file, or the folder of one dataset.
+        column: Column of the text; by default ``text``, else ``sentence``.
+        splits_sentences: Whether to return the sentences of running text, as training reads it, instead of lines or
+            rows.
+
+    Raises:
+        ConfigError: If a column is named of a file without columns.
+        DataError: If the file cannot be opened, or has no such column; while reading also for a malformed row.
+    """
+    wanted, where = column or TEXT_COLUMNS[0], f"--column: {source.path}"
+    if source.kind in ("text", "markdown", "html"):
+        _check_no_column(column, source.path)
+    if splits_sentences or source.kind in ("markdown", "html"):
+        found = passages(source, format="auto", text_field=wanted)
+        return TextBlocks(piece.sentences for passage in found for piece in read_passage(passage))
+    if source.kind == "text":
+        return TextBlocks(source.blocks(keeps_lines=True))
+    if source.kind == "table":
+        table = open_table(source.path)
+        name = find_text_column(table.names, wanted=wanted, where=where)
+        rows = (block for (block,) in table.blocks([name]))
+        return TextBlocks(_checked(rows, source.path, name), name)
+    objects = _objects(source)
+    first = next(objects, None)
+    if first is None:
+        return TextBlocks(iter(()), column or "")
+    name = find_text_column(list(first), wanted=wanted, where=where)
+    values = (value.get(name) for value in chain([first], objects))
+    return TextBlocks(_checked(batched(values, _BLOCK_ROWS), source.path, name), name)
+
+
+def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yield items in lists of `size`; the last may be shorter."""
+    block: list[Any] = []
+    for item in items:
+        block.append(item)
+        if len(block) == size:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _check_no_column(column: str | None, name: str) -> None:
+    if column is not None:
+        raise ConfigError(f"--column {column}: must be left out for {name}, which has no columns")
+
+
+def _objects(source: Source) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file of JSON lines."""
+    for number, line in enumerate(chain.from_iterable(source.blocks()), start=1):
+        if line.strip():
+            yield parse_object(f"{source.path}:{number}", line)
+
+
+def _checked(blocks: Iterable[list[Any]], name: str, column: str) -> Iterator[list[str]]:
+    """Yield blocks of a column whose values must be text."""
+    num_rows = 0
+    for block in blocks:
+        wrong = next((row for row, value in enumerate(block) if not isinstance(value, str)), None)
+        if wrong is not None:
+            given = "nothing" if block[wrong] is None else type(block[wrong]).__name__
+            raise DataError(f"{name}: row {num_rows + wrong + 1}: --column '{column}' must be text; given {given}")
+        yield block
+        num_rows += len(block)
+
+
+def _from_splits(table: Table, wanted: str) -> Texts:
+    """Return the texts of a folder that `datasets` saved, of all its splits."""
+    column = find_text_column(list(table.columns), wanted=wanted, where=f"--column: {table.source}")
     return Texts(table.texts(column, key="--column"), column)

@@ -6,14 +6,16 @@
 - `tokenizer`: a vocabulary as `tokenizer.json`
 - `check`: the comparison of a model with its export
 - `card`: the model card
+- `corpus`: many files of text as a folder of vectors
 - `server`: vectors over HTTP
 - `mteb`: a model for the mteb package
 - `modeling_raysent`: the code that an export for sentence-transformers contains
 """
 
 from raysent.exports.check import Check
+from raysent.exports.corpus import EncodedCorpus
 from raysent.exports.folder import Export, export, push
 from raysent.exports.formats import FORMATS
 from raysent.exports.server import ServerConfig, serve
 
-__all__ = ["FORMATS", "Check", "Export", "ServerConfig", "export", "push", "serve"]
+__all__ = ["FORMATS", "Check", "EncodedCorpus", "Export", "ServerConfig", "export", "push", "serve"]

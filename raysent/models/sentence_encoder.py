@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args, overload
@@ -330,7 +330,7 @@ class _EncodeBlock:
 
 def encode_blocks(
     encoder: SentenceEncoder, blocks: Iterable[list[str]], *, num_processes: int = 1, **options: Any
-) -> Iterator[Float32]:
+) -> Generator[Float32]:
     """Yield the vectors of blocks of sentences in order; at most a few blocks are encoded ahead.
 
     Args:

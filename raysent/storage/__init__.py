@@ -23,6 +23,7 @@ from raysent.storage.files import (
     save_arrays,
     save_tensors,
     tensor_types,
+    whole_file,
     write_json,
     write_text,
 )
@@ -40,7 +41,7 @@ from raysent.storage.lines import (
     write_json_line,
 )
 from raysent.storage.mirror import address_of, open_folder, refresh, remove, remove_folder, to_uri
-from raysent.storage.object_store import RemoteObject, is_remote, list_s3, s3_errors
+from raysent.storage.object_store import RemoteObject, get_content, is_remote, list_s3, s3_errors
 
 __all__ = [
     "CHECKPOINT_FOLDER",
@@ -57,6 +58,7 @@ __all__ = [
     "check_lines",
     "content_key",
     "file_sha256",
+    "get_content",
     "is_locked",
     "is_remote",
     "list_s3",
@@ -76,6 +78,7 @@ __all__ = [
     "storage_errors",
     "tensor_types",
     "to_uri",
+    "whole_file",
     "write_json",
     "write_json_line",
     "write_text",

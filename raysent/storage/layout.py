@@ -8,6 +8,7 @@ an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its
 any of them  evaluation/ analyses/ neighbours.json report.html
 a code       code.json code.safetensors
 a composition  composition.json members/a/ ...
+vectors      vectors.json NAME.parquet ... cost/
 """
 
 from __future__ import annotations
@@ -50,3 +51,6 @@ NEIGHBOURS_FILE = "neighbours.json"
 REPORT_FILE = "report.html"
 # In an export for sentence-transformers: the parts of its models.
 EXPORT_FILE = "raysent.json"
+# In a folder of vectors of many files: how they were made; and the ledger of what that cost.
+VECTORS_FILE = "vectors.json"
+COST_FOLDER = "cost"

@@ -7,11 +7,12 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from raysent.errors import ConfigError, RaysentError, TrainingError
+from raysent.errors import ConfigError, RaysentError, TrainingError, WorkerError
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
 from raysent.progress import VERBOSE_VARIABLE
 from raysent.training.allocator import ENVIRONMENT as ALLOCATOR
@@ -22,6 +23,7 @@ Result = TypeVar("Result")
 _CONNECT_TIMEOUT_S = 10.0
 _MAX_RETRIES = 3
 _MAX_STARTS = 4
+_WAIT_S = 1.0
 _TOO_SLOW = "timed out during startup"
 
 _ENVIRONMENT = {
@@ -191,9 +193,15 @@ def resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tup
 
 
 def map_on_ray(
-    function: Callable[[Job], Result], jobs: Sequence[Job], *, num_cpus: int | None = None, address: str | None = None
-) -> Iterator[tuple[int, Result]]:
-    """Run independent jobs on a cluster, one core each; a job whose node is lost is run again.
+    function: Callable[[Job], Result],
+    jobs: Sequence[Job],
+    *,
+    num_cpus: int | None = None,
+    address: str | None = None,
+    max_running: int | None = None,
+    on_wait: Callable[[], object] = lambda: None,
+) -> Generator[tuple[int, Result]]:
+    """Run independent jobs on a cluster, one core each; a job whose process or node is lost is run again.
 
     Paths in jobs must be reachable from every node.
 
@@ -202,28 +210,56 @@ def map_on_ray(
         jobs: The jobs; they and their results are sent over the network.
         num_cpus: Cores of this machine to use; by default all.
         address: A cluster, instead of this machine.
+        max_running: Jobs at the same time; by default as many as there are cores.
+        on_wait: Called at least every second while jobs run; what it raises ends all of them.
 
     Yields:
         The index of a job and its result, in the order in which jobs finish.
 
     Raises:
         ConfigError: If no cluster answers at the address.
+        WorkerError: If a job has ended several processes.
         RaysentError: The error of a job.
     """
     import ray  # noqa: PLC0415 - late, as above
 
     with ray_session(address, num_cpus=num_cpus):
         remote = ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)(_run_job)
-        indices = {remote.remote(function, Path.cwd(), job): index for index, job in enumerate(jobs)}
-        waiting = list(indices)
-        while waiting:
-            (done,), waiting = ray.wait(waiting, num_returns=1)
-            try:
-                yield indices[done], ray.get(done)
-            except ray.exceptions.RayTaskError as error:
-                if isinstance(error.cause, RaysentError):
-                    raise error.cause from None
-                raise
+        to_start = iter(enumerate(jobs))
+        running: dict[Any, int] = {}
+
+        def start(count: int | None) -> None:
+            for index, job in islice(to_start, count):
+                running[remote.remote(function, Path.cwd(), job)] = index
+
+        start(max_running)
+        try:
+            while running:
+                finished, _ = ray.wait(list(running), num_returns=1, timeout=_WAIT_S)
+                on_wait()
+                for one in finished:
+                    index = running.pop(one)
+                    start(1)
+                    yield index, _result_of(one)
+        finally:
+            for one in running:
+                ray.cancel(one, force=True)
+
+
+def _result_of(job: Any) -> Any:
+    """Return the result of a job that has ended, or raise its error."""
+    import ray  # noqa: PLC0415 - late, as above
+
+    try:
+        return ray.get(job)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, RaysentError):
+            raise error.cause from None
+        raise
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
+        raise WorkerError(
+            f"--address: a job has ended {_MAX_RETRIES + 1} processes, perhaps for lack of memory; run fewer at a time"
+        ) from None
 
 
 def _run_job(function: Callable[[Any], Any], folder: Path, job: Any) -> Any:

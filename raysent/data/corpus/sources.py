@@ -113,15 +113,29 @@ class Source:
                 digests.append(hashlib.file_digest(stream, "sha256").hexdigest())
         return digests[0] if not self.is_dataset else storage.content_key(digests)
 
-    def blocks(self) -> Iterator[list[str]]:
+    def version(self) -> str:
+        """Return what changes when the file is changed: its ETag in a bucket, else its size and time of change.
+
+        Raises:
+            DataError: If the file cannot be read.
+        """
+        if self.etag:
+            return self.etag
+        with reading_errors(self.path):
+            stats = [Path(file).stat() for file in (arrow_files(self.path) if self.is_dataset else [self.path])]
+        return f"{sum(one.st_size for one in stats)}-{max(one.st_mtime_ns for one in stats)}"
+
+    def blocks(self, *, keeps_lines: bool = False) -> Iterator[list[str]]:
         """Yield the lines in blocks of about a megabyte, without line breaks; only a line feed ends a line.
 
-        A line longer than a block is split at white space, unless the file is JSON.
+        Args:
+            keeps_lines: Whether a line longer than a block is read as a whole; otherwise it is split at white space,
+                unless the file is JSON.
 
         Raises:
             DataError: If the file cannot be read, is not UTF-8 or holds NUL bytes.
         """
-        is_split = self.kind != "json"
+        is_split = self.kind != "json" and not keeps_lines
         number, rest = 1, b""
         with reading_errors(self.path), open_bytes(self.path) as stream:
             for data in utf8_blocks(stream, source=self.path):

@@ -1,0 +1,517 @@
+"""A corpus of many files -> a folder of vectors (`raysent.models.vector_folder`), on this machine or on a cluster.
+
+    files of text -> those that are not encoded yet -> blocks of sentences -> a Parquet file for each, whole or absent
+
+On this machine, processes encode blocks, and this process reads and writes. On a cluster, each file is one task of one
+core, which is run again if its machine or process is lost. Each process computes with one thread, and the blocks are
+the same everywhere, so the files are bit-identical whatever the number of processes. Another call continues with the
+files that are missing or whose text has changed since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from raysent.config import Document, validate
+from raysent.cost import Budget, CostConfig, Prices, parse_duration
+from raysent.data.corpus import Progress
+from raysent.data.corpus.sources import Source, find_sources
+from raysent.data.texts import batched, open_texts
+from raysent.errors import BudgetError, ConfigError, DataError, WorkerError
+from raysent.evaluation.members import model_key
+from raysent.kernels.devices import set_matmul_precision
+from raysent.kernels.hamming import pack_bits
+from raysent.models import SentenceModel, load
+from raysent.models.schemes import is_scheme_name
+from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
+from raysent.models.vector_folder import Precision, VectorFolder, VectorFormat, VectorWriter
+from raysent.parallel import num_processes_for
+from raysent.storage import Lease, is_remote, open_folder, to_uri
+from raysent.storage.layout import COST_FOLDER
+from raysent.sweeps.cost_tracker import CheckBudget, metered
+from raysent.sweeps.machines import alive_nodes
+from raysent.training.ray_session import map_on_ray, ray_session
+
+PRECISIONS = ("float32", "ubinary")
+# Sentences between two steps of the progress bar, and rows of a row group.
+BLOCK_SENTENCES = 8192
+PROCESS_BYTES = 2 << 30
+# Less text than this per process is encoded before another process is ready.
+_LEAST_BYTES = 4 << 20
+# A file that ends this many processes is refused.
+_MAX_LOSSES = 3
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How sentences become rows of vectors.
+
+    Attributes:
+        precision: ``float32``; or ``ubinary``, the bits of a model with a code, eight per byte.
+        normalize: Whether each vector gets length 1.
+        batch_size: Sentences per batch.
+        bfloat16: Whether products are computed in bfloat16; only for trained models.
+    """
+
+    precision: str = "float32"
+    normalize: bool = False
+    batch_size: int = 512
+    bfloat16: bool = False
+
+    def check(self, encoder: SentenceEncoder, name: str | Path) -> None:
+        """Check that a model can be used so.
+
+        Raises:
+            ConfigError: If it cannot.
+        """
+        if self.precision not in PRECISIONS:
+            raise ConfigError(f"--precision: must be {' or '.join(PRECISIONS)}; given '{self.precision}'")
+        if self.precision == "ubinary" and encoder.similarity_measure != "hamming":
+            raise ConfigError(f"--precision ubinary: {name} has no code; train one with 'raysent train binary'")
+        if self.bfloat16 and not isinstance(encoder, SentenceModel):
+            raise ConfigError(f"--bfloat16: must be used with a trained model; given {name}; leave it out")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of `encode`."""
+        known = {"batch_size": self.batch_size, "normalize_embeddings": self.normalize}
+        return {**known, "bfloat16": True} if self.bfloat16 else known
+
+    def rows(self, vectors: np.ndarray) -> np.ndarray:
+        """Return what `encode` returned [rows, dim] as it is stored, float32 [rows, dim] or uint8 [rows, bytes]."""
+        return vectors if self.precision == "float32" else pack_bits(vectors)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What encoding may take.
+
+    Attributes:
+        time: Wall-clock time of this call, such as ``30m``.
+        budget: Dollars of all calls for one folder, such as ``5usd``.
+        max_hourly: The most that all machines together may cost an hour.
+        usd_per_hour: Price of each machine; None if they are free.
+    """
+
+    time: str | None = None
+    budget: str | None = None
+    max_hourly: str | None = None
+    usd_per_hour: float | None = None
+
+    def cost(self) -> CostConfig:
+        """Return the prices and limits as the section `cost` of a search space has them.
+
+        Raises:
+            ConfigError: If one is malformed, or dollars are limited without a price.
+        """
+        given = {"budget": self.budget, "max_hourly": self.max_hourly, "usd_per_hour": self.usd_per_hour}
+        values = {name: value for name, value in given.items() if value is not None}
+        flags: dict[tuple[str, ...], str] = {
+            (name,): f"--{name.replace('_', '-')} {value}" for name, value in values.items()
+        }
+        config = validate(CostConfig, Document(values=values, options=flags))
+        named = next((flags[name,] for name in ("budget", "max_hourly") if name in values), None)
+        if named is not None and not config.is_priced:
+            raise ConfigError(f"{named}: needs the price of a machine; add --usd-per-hour")
+        return config
+
+
+@dataclass(frozen=True)
+class EncodedCorpus:
+    """What encoding a corpus has done.
+
+    Attributes:
+        folder: The folder of vectors.
+        num_files: Files that were encoded by this call.
+        num_rows: Their sentences.
+        num_skipped: Files that were encoded before.
+        num_left: Files that are left because a limit was reached.
+        width: Numbers of a vector, or bytes of a code.
+        stopped: Which limit was reached; empty if none was.
+    """
+
+    folder: str
+    num_files: int
+    num_rows: int
+    num_skipped: int
+    num_left: int
+    width: int
+    stopped: str = ""
+
+
+@dataclass(frozen=True)
+class _File:
+    """One file to encode.
+
+    Attributes:
+        source: The text's file.
+        name: Its name in the folder of vectors.
+        version: Its version.
+        column: Column of the text; None for the usual one.
+        splits_sentences: Whether running text is split.
+    """
+
+    source: Source
+    name: str
+    version: str
+    column: str | None
+    splits_sentences: bool
+
+    def blocks(self) -> Iterator[tuple[list[str], bool]]:
+        """Yield the sentences in blocks, and whether a block is the last; at least one, which may be empty."""
+        opened = open_texts(self.source, column=self.column, splits_sentences=self.splits_sentences)
+        texts = (text for block in opened.blocks for text in block)
+        current: list[str] = []
+        for following in batched(texts, BLOCK_SENTENCES):
+            if current:
+                yield current, False
+            current = following
+        yield current, True
+
+
+@dataclass(frozen=True)
+class _Target:
+    """Where vectors go, and how they are computed.
+
+    Attributes:
+        model: The model's name, which every machine can load.
+        folder: Name of the folder of vectors.
+        format: What its vectors have in common.
+        encoding: How they are computed.
+    """
+
+    model: str
+    folder: str
+    format: VectorFormat
+    encoding: Encoding
+
+    def writing(self, file: _File) -> contextlib.AbstractContextManager[VectorWriter]:
+        """Return a block that writes a file."""
+        return VectorFolder(self.folder).writing(file.name, self.format, version=file.version)
+
+    def has(self, file: _File) -> bool:
+        """Return whether a file has been encoded, and its text has not changed since."""
+        found = VectorFolder(self.folder).find_file(file.name)
+        return found is not None and (found.source, found.format) == (file.version, self.format.key)
+
+    def encode(self, file: _File) -> int:
+        """Encode one file in this process, which belongs to a cluster, and return its rows."""
+        torch.set_num_threads(1)
+        set_matmul_precision()
+        encoder = _loaded(self.model, self.format.model_key)
+        with self.writing(file) as writer:
+            for texts, _ in file.blocks():
+                writer.write(self.encoding.rows(encoder.encode(texts, **self.encoding.options)), texts)
+        return writer.num_rows
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(model: str, key: str) -> SentenceEncoder:
+    """Return the model of this process, which encodes many files.
+
+    Raises:
+        ConfigError: If this machine has other files at the model's path.
+    """
+    if model_key(model) != key:
+        raise ConfigError(f"{model}: a machine of the cluster has another one there; put it on shared storage")
+    return load(model)
+
+
+def encode_corpus(  # noqa: PLR0913 - the options of the command
+    model: str | Path | SentenceEncoder,
+    input: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    column: str | None = None,
+    splits_sentences: bool = False,
+    keeps_text: bool = True,
+    encoding: Encoding | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    limits: Limits | None = None,
+    progress: Progress = lambda *_: None,
+) -> EncodedCorpus:
+    """Encode files into a folder of vectors; see `raysent.encode_corpus`.
+
+    Raises:
+        RaysentError: If the model, a file or the folder cannot be used.
+    """
+    chosen, allowed = encoding or Encoding(), limits or Limits()
+    config = allowed.cost()
+    name = _name_of(model)
+    encoder = load(name) if isinstance(model, str | Path) else model
+    chosen.check(encoder, name)
+    files = _find_files(input, column=column, splits_sentences=splits_sentences)
+    folder = VectorFolder(output if is_remote(output) else Path(output).absolute())
+    format = VectorFormat(
+        model=str(name),
+        model_key=model_key(name),
+        measure="hamming" if encoder.similarity_measure == "hamming" else "cosine",
+        precision=cast(Precision, chosen.precision),
+        dim=encoder.get_sentence_embedding_dimension(),
+        has_text=keeps_text,
+        options={
+            "normalize": chosen.normalize,
+            "bfloat16": chosen.bfloat16,
+            "batch_size": chosen.batch_size,
+            "column": column or "",
+            "sentences": splits_sentences,
+        },
+    )
+    target = _Target(_shared_name(name), folder.name, format, chosen)
+    with _held(folder):
+        folder.use(format)
+        todo = [file for file in files if not target.has(file)]
+        counts, stopped = list[int](), ""
+        try:
+            with _limited(allowed, config, folder, address) as check:
+                check()
+                step = _Step(check, progress, len(todo))
+                if address is None:
+                    results = _encode_here(encoder, target, todo, workers or _num_processes(todo), step)
+                else:
+                    results = _encode_on_ray(target, todo, address, workers, step)
+                with contextlib.closing(results):
+                    for count in results:
+                        counts.append(count)
+                        step.num_done += 1
+        except BudgetError as error:
+            stopped = str(error)
+    return EncodedCorpus(
+        folder=folder.name if folder.local is None else str(output),
+        num_files=len(counts),
+        num_rows=sum(counts),
+        num_skipped=len(files) - len(todo),
+        num_left=len(todo) - len(counts),
+        width=format.width,
+        stopped=stopped,
+    )
+
+
+@dataclass
+class _Step:
+    """Called while files are encoded: checks the limits, and shows progress.
+
+    Attributes:
+        check: Raises `BudgetError` once a limit is reached.
+        progress: Shows what is done.
+        num_files: All files.
+        num_done: Files that have been encoded.
+        num_rows: Sentences that have been encoded.
+    """
+
+    check: CheckBudget
+    progress: Progress
+    num_files: int
+    num_done: int = 0
+    num_rows: int = 0
+
+    def add(self, count: int) -> None:
+        """Note sentences that have been encoded."""
+        self.num_rows += count
+        self.progress(f"{self.num_done} of {self.num_files} files done; sentences", self.num_rows, None)
+        self.check()
+
+
+def _encode_here(
+    encoder: SentenceEncoder, target: _Target, todo: Sequence[_File], num_processes: int, step: _Step
+) -> Generator[int]:
+    """Encode files in processes of this machine, in order; yields the rows of each.
+
+    A file whose process dies is encoded again by new processes.
+    """
+    done = losses = 0
+    while done < len(todo):
+        try:
+            for count in _encode_in_processes(encoder, target, todo[done:], num_processes, step):
+                done, losses = done + 1, 0
+                yield count
+        except WorkerError:
+            losses += 1
+            if losses == _MAX_LOSSES:
+                raise
+
+
+def _encode_in_processes(
+    encoder: SentenceEncoder, target: _Target, todo: Sequence[_File], num_processes: int, step: _Step
+) -> Iterator[int]:
+    """Encode files once, in order; yields the rows of each. One stream of blocks keeps all processes busy."""
+    ahead: deque[tuple[list[str], bool]] = deque()
+
+    def blocks() -> Iterator[list[str]]:
+        for file in todo:
+            for texts, is_last in file.blocks():
+                ahead.append((texts, is_last))
+                yield texts
+
+    options = target.encoding.options
+    with (
+        _one_thread(),
+        contextlib.closing(encode_blocks(encoder, blocks(), num_processes=num_processes, **options)) as encoded,
+    ):
+        for file in todo:
+            with target.writing(file) as writer:
+                for vectors in encoded:
+                    texts, is_last = ahead.popleft()
+                    writer.write(target.encoding.rows(vectors), texts)
+                    step.add(len(texts))
+                    if is_last:
+                        break
+            yield writer.num_rows
+
+
+def _encode_on_ray(
+    target: _Target, todo: Sequence[_File], address: str, workers: int | None, step: _Step
+) -> Generator[int]:
+    """Encode files on a cluster, in any order; yields the rows of each."""
+    results = map_on_ray(target.encode, todo, address=address, max_running=workers, on_wait=step.check)
+    with contextlib.closing(results):
+        for _, count in results:
+            step.add(count)
+            yield count
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch compute with one thread inside the block, as other processes do, so that the bits are the same."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    set_matmul_precision()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
+
+
+def _num_processes(todo: Sequence[_File]) -> int:
+    """Return the number of processes that pay; all that fit if the size of the text is unknown."""
+    most = num_processes_for(None, bytes_each=PROCESS_BYTES)
+    if any(file.source.etag or file.source.is_dataset for file in todo):
+        return most
+    num_bytes = sum(Path(file.source.path).stat().st_size for file in todo)
+    return max(1, min(most, num_bytes // _LEAST_BYTES))
+
+
+@contextlib.contextmanager
+def _limited(limits: Limits, config: CostConfig, folder: VectorFolder, address: str | None) -> Iterator[CheckBudget]:
+    """Yield a function that raises `BudgetError` once a limit is reached; machines are billed inside the block.
+
+    What was spent is in a ledger in the folder of vectors, so the next call continues to count.
+    """
+    end = None if limits.time is None else time.monotonic() + _duration(limits.time)
+    with contextlib.ExitStack() as stack:
+        if address is not None:
+            stack.enter_context(ray_session(address))
+        check_budget: Callable[[], None] = lambda: None  # noqa: E731
+        if config.is_priced:
+            ledger = open_folder(f"{folder.name}/{COST_FOLDER}")
+            ledger.mkdir(parents=True, exist_ok=True)
+            nodes = None if address is None else alive_nodes
+            _check_hourly(config, [{}] if nodes is None else list(nodes().values()))
+            check_budget = stack.enter_context(metered(ledger, config, what="encoding", nodes=nodes))
+
+        def check() -> None:
+            if end is not None and time.monotonic() > end:
+                raise BudgetError(f"encoding: the time of {limits.time} is over")
+            check_budget()
+
+        yield check
+
+
+def _check_hourly(config: CostConfig, labels: Iterable[Any]) -> None:
+    """Refuse machines that together cost more an hour than they may."""
+    hourly_usd = sum(Prices(config).of(one).worst_usd_per_hour for one in labels)
+    if not Budget(max_hourly_usd=config.max_hourly_usd).fits_hourly(hourly_usd):
+        raise ConfigError(f"--max-hourly {config.max_hourly}: the machines cost {hourly_usd:.2f} usd an hour together")
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ConfigError as error:
+        raise ConfigError(f"--time {text}: {error}") from None
+
+
+@contextlib.contextmanager
+def _held(folder: VectorFolder) -> Iterator[None]:
+    """Let one process at a time write into a local folder, and remove what a killed one left half-written.
+
+    In a bucket two processes do the same work twice, and neither harms the other.
+    """
+    if folder.local is None:
+        yield
+        return
+    lease = Lease(folder.local)
+    try:
+        for path in folder.local.rglob(".*.parquet.*"):
+            path.unlink(missing_ok=True)
+        yield
+    finally:
+        lease.release()
+
+
+def _name_of(model: str | Path | SentenceEncoder) -> str:
+    """Return the name that a model is loaded by; that of a folder in a bucket is its local folder.
+
+    Raises:
+        ConfigError: If it is in memory only.
+    """
+    if isinstance(model, SentenceEncoder):
+        if model.source is None:
+            raise ConfigError("model: must be saved in a folder, so that its vectors can be continued; save it first")
+        return model.source
+    return str(model) if is_scheme_name(str(model)) else str(open_folder(model))
+
+
+def _shared_name(name: str) -> str:
+    """Return the name of a model for other machines."""
+    return name if is_scheme_name(name) else to_uri(Path(name))
+
+
+def _find_files(input: str | Path | Sequence[str | Path], *, column: str | None, splits_sentences: bool) -> list[_File]:
+    """Return the files of all paths, and where their vectors belong in the folder.
+
+    Raises:
+        DataError: If a path matches no file, or two files have the same place.
+    """
+    paths = [str(path) for path in ([input] if isinstance(input, str | Path) else input)]
+    files: dict[str, _File] = {}
+    for path in paths:
+        try:
+            sources = find_sources(path)
+        except DataError as error:
+            raise DataError(str(error).replace("corpus.path", "--input", 1)) from None
+        for source in sources:
+            name = _place(source.path, path)
+            if name in files and files[name].source.path != source.path:
+                raise DataError(
+                    f"--input {path}: {source.path} and {files[name].source.path} would both become {name}; "
+                    "encode them into different folders"
+                )
+            files[name] = _File(source, name, source.version(), column, splits_sentences)
+    if not files:
+        raise DataError("--input: must name at least one file; given none")
+    return [files[name] for name in sorted(files)]
+
+
+def _place(file: str, path: str) -> str:
+    """Return a file's name below the folder that a path names; of a glob, what is before its first wildcard."""
+    given = path.rstrip("/") if is_remote(path) else str(Path(path).expanduser())
+    wild = len(given) if is_remote(path) else min((given.find(mark) for mark in "*?[" if mark in given), default=None)
+    if file == given:
+        return file.rpartition("/")[2]
+    start = given if wild is None or wild == len(given) else given[:wild].rpartition("/")[0]
+    return file.removeprefix(start).lstrip("/")
+
+
+__all__ = ["EncodedCorpus", "Encoding", "Limits", "encode_corpus"]

@@ -1,0 +1,335 @@
+"""A folder of vectors of many files: a Parquet file for each file of text, and `vectors.json`, which describes all.
+
+    DIR/vectors.json               the model, the size of a vector, and what else the vectors depend on
+    DIR/PLACE/NAME.txt.parquet     columns file, row, text, vector
+
+`file` is the text's file below the folder that was encoded, and `row` its line or row, from 0. `vector` is a list of
+fixed size: float32 [dim], or the packed bits of a code, uint8 [ceil(dim / 8)]. A Parquet file appears whole, on disk or
+in ``s3://``; its footer has the version of the text's file, so that a changed file is found. Files are written and read
+in batches of rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from raysent.data.text_files import open_bytes, reading_errors
+from raysent.errors import ArtifactError, RaysentError
+from raysent.reading import parse_json
+from raysent.storage import get_content, is_remote, list_s3, read_json, whole_file, write_json
+from raysent.storage.layout import VECTORS_FILE
+
+_KIND = "raysent-vectors"
+_FORMAT_VERSION = 1
+_SUFFIX = ".parquet"
+# Key of the footer's metadata.
+_FOOTER = b"raysent"
+_BATCH_ROWS = 8192
+
+Precision = Literal["float32", "ubinary"]
+
+
+@dataclass(frozen=True)
+class VectorFormat:
+    """What all vectors of a folder have in common.
+
+    Attributes:
+        model: The model's name.
+        model_key: Hash of its content.
+        measure: ``cosine``, or ``hamming`` for the bits of a code.
+        precision: ``float32``, or ``ubinary``: eight bits of a code per byte.
+        dim: Numbers of a vector, or bits of a code.
+        has_text: Whether the column `text` is there.
+        options: What else the rows depend on, by the name of the option.
+    """
+
+    model: str
+    model_key: str
+    measure: Literal["cosine", "hamming"]
+    precision: Precision
+    dim: int
+    has_text: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int:
+        """Items of the list of a vector."""
+        return self.dim if self.precision == "float32" else -(-self.dim // 8)
+
+    @property
+    def dtype(self) -> type[np.float32] | type[np.uint8]:
+        """Type of these items."""
+        return np.float32 if self.precision == "float32" else np.uint8
+
+    def schema(self, version: str) -> pa.Schema:
+        """Return the schema of a Parquet file of the text's file of this version."""
+        item = pa.field("element", pa.float32() if self.precision == "float32" else pa.uint8(), nullable=False)
+        fields = [
+            pa.field("file", pa.string(), nullable=False),
+            pa.field("row", pa.int64(), nullable=False),
+            *([pa.field("text", pa.string(), nullable=False)] if self.has_text else []),
+            pa.field("vector", pa.list_(item, self.width), nullable=False),
+        ]
+        about = {"kind": _KIND, "version": _FORMAT_VERSION, "source": version, "format": self.key}
+        return pa.schema(fields, metadata={_FOOTER: json.dumps(about).encode()})
+
+    @property
+    def key(self) -> str:
+        """What the rows depend on, as text; without the model's name, which a copy of the model changes."""
+        return json.dumps({**asdict(self), "model": ""}, sort_keys=True)
+
+    def difference(self, other: VectorFormat) -> str:
+        """Return which value another format has in place of this one's; empty if both give equal vectors."""
+        if self.model_key != other.model_key:
+            return f"of the model {self.model}, not of {other.model}"
+        mine, others = ({**asdict(one), **one.options} for one in (self, other))
+        names = [name for name in mine if name not in ("model", "options") and mine[name] != others.get(name)]
+        return f"with {names[0]} = {mine[names[0]]!r}, not {others.get(names[0])!r}" if names else ""
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """One Parquet file of a folder.
+
+    Attributes:
+        name: The text's file, as in the column `file`.
+        num_rows: Its rows.
+        source: Version of the text's file that was encoded.
+        format: Its `VectorFormat.key`.
+    """
+
+    name: str
+    num_rows: int
+    source: str
+    format: str
+
+
+@dataclass(frozen=True)
+class VectorBatch:
+    """Consecutive rows of one file.
+
+    Attributes:
+        file: The text's file.
+        first_row: Row of the first of them in that file.
+        vectors: [rows, width].
+        texts: Their texts; None if the folder has none.
+    """
+
+    file: str
+    first_row: int
+    vectors: np.ndarray
+    texts: list[str] | None
+
+
+class VectorFolder:
+    """A folder of vectors, on disk or in ``s3://``."""
+
+    def __init__(self, name: str | Path) -> None:
+        """Name a folder; it need not exist.
+
+        Args:
+            name: Path or ``s3://`` address.
+        """
+        self.name = "s3://" + str(name).removeprefix("s3:").strip("/") if is_remote(name) else str(name)
+
+    @property
+    def local(self) -> Path | None:
+        """The folder's path; None for one in a bucket."""
+        return None if is_remote(self.name) else Path(self.name)
+
+    def path_of(self, file: str) -> str:
+        """Return the path or address of the Parquet file of a text's file."""
+        return f"{self.name.rstrip('/')}/{file}{_SUFFIX}"
+
+    def find_format(self) -> VectorFormat | None:
+        """Return what the vectors have in common; None if the folder has none.
+
+        Raises:
+            ArtifactError: If `vectors.json` is damaged or of another version.
+        """
+        path = f"{self.name.rstrip('/')}/{VECTORS_FILE}"
+        if is_remote(path):
+            found = get_content(path)
+            values = None if found is None else _parsed(found.data, path)
+        else:
+            values = read_json(Path(path)) if Path(path).is_file() else None
+        if values is None:
+            return None
+        try:
+            if values.pop("kind") != _KIND or values.pop("version") != _FORMAT_VERSION:
+                raise KeyError("kind")
+            return VectorFormat(**values)
+        except (KeyError, TypeError, AttributeError):
+            raise ArtifactError(f"{path}: not vectors of this version; run 'raysent encode' into another") from None
+
+    def format(self) -> VectorFormat:
+        """Return what the vectors have in common.
+
+        Raises:
+            ArtifactError: If the folder has no vectors, or `vectors.json` is damaged.
+        """
+        found = self.find_format()
+        if found is None:
+            raise ArtifactError(
+                f"{self.name}: must be a folder of vectors; no {VECTORS_FILE} is there; "
+                "'raysent encode MODEL --input TEXT --output DIR' writes one"
+            )
+        return found
+
+    def use(self, format: VectorFormat) -> None:
+        """Begin a folder, or check that it has vectors of this format.
+
+        Raises:
+            ArtifactError: If it has others, or cannot be written.
+        """
+        found = self.find_format()
+        if found is None:
+            values = {"kind": _KIND, "version": _FORMAT_VERSION, **asdict(format)}
+            if self.local is not None:
+                write_json(self.local / VECTORS_FILE, values)
+                return
+            with whole_file(f"{self.name}/{VECTORS_FILE}") as temporary:
+                temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        elif difference := found.difference(format):
+            raise ArtifactError(f"--output {self.name}: holds vectors {difference}; name another folder")
+
+    def files(self) -> list[VectorFile]:
+        """Return the files, sorted by name, from their footers alone.
+
+        Raises:
+            ArtifactError: If one is damaged.
+        """
+        return [self._read_footer(name) for name in self._names()]
+
+    def find_file(self, file: str) -> VectorFile | None:
+        """Return a text's file that has been encoded; None if it has not, or its Parquet file is damaged."""
+        try:
+            return self._read_footer(file) if self._exists(file) else None
+        except ArtifactError:
+            return None
+
+    @contextlib.contextmanager
+    def writing(self, file: str, format: VectorFormat, *, version: str) -> Iterator[VectorWriter]:
+        """Yield a writer of a file, which appears after the block; not if the block raises.
+
+        Args:
+            file: Name of the text's file.
+            format: What all vectors have in common.
+            version: Version of the text's file.
+
+        Raises:
+            ArtifactError: If the file cannot be written.
+        """
+        schema = format.schema(version)
+        # Vectors are almost random bits, which no compression makes smaller.
+        compression = {name: "zstd" for name in schema.names if name != "vector"}
+        with (
+            whole_file(self.path_of(file)) as temporary,
+            parquet.ParquetWriter(
+                temporary, schema, compression=compression, use_dictionary=["file"], write_statistics=["file", "row"]
+            ) as stream,
+        ):
+            yield VectorWriter(stream, schema, file)
+
+    def batches(self, *, with_text: bool = True, files: Sequence[str] | None = None) -> Iterator[VectorBatch]:
+        """Yield all rows, in the order of `files` and of rows; memory holds one batch.
+
+        Args:
+            with_text: Whether to read texts, if the folder has any.
+            files: Names of files; by default all.
+
+        Raises:
+            ArtifactError: If a file is damaged.
+        """
+        format = self.format()
+        columns = ["vector", *(["text"] if with_text and format.has_text else [])]
+        for name in self._names() if files is None else files:
+            first_row = 0
+            with self._opened(name) as opened:
+                for batch in opened.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+                    flat = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
+                    texts = batch.column("text").to_pylist() if "text" in columns else None
+                    yield VectorBatch(name, first_row, flat.reshape(batch.num_rows, format.width), texts)
+                    first_row += batch.num_rows
+
+    def _names(self) -> list[str]:
+        """Return the names of all files, sorted."""
+        if self.local is None:
+            start = f"{self.name}/"
+            found = [item.address.removeprefix(start) for item in list_s3(start, kind=ArtifactError)]
+        else:
+            found = [path.relative_to(self.local).as_posix() for path in self.local.rglob(f"*{_SUFFIX}")]
+        hidden = (name for name in found if not any(part.startswith(".") for part in name.split("/")))
+        return sorted(name.removesuffix(_SUFFIX) for name in hidden if name.endswith(_SUFFIX))
+
+    def _exists(self, file: str) -> bool:
+        return is_remote(self.name) or Path(self.path_of(file)).is_file()
+
+    def _read_footer(self, file: str) -> VectorFile:
+        with self._opened(file) as opened:
+            about = _parsed((opened.schema_arrow.metadata or {}).get(_FOOTER, b"{}"), self.path_of(file))
+            return VectorFile(file, opened.metadata.num_rows, about.get("source", ""), about.get("format", ""))
+
+    @contextlib.contextmanager
+    def _opened(self, file: str) -> Iterator[parquet.ParquetFile]:
+        path = self.path_of(file)
+        try:
+            with reading_errors(path), open_bytes(path) as stream:
+                yield parquet.ParquetFile(stream)
+        except (pa.ArrowException, RaysentError) as error:
+            reason = " ".join(str(error).split())[:100]
+            raise ArtifactError(f"{path}: not vectors, or damaged ({reason}); remove it and encode again") from None
+
+
+class VectorWriter:
+    """Writes the rows of one file; each call of `write` makes a row group."""
+
+    def __init__(self, stream: parquet.ParquetWriter, schema: pa.Schema, file: str) -> None:
+        self._stream, self._schema, self._file = stream, schema, file
+        self.num_rows = 0
+
+    def write(self, vectors: np.ndarray, texts: Sequence[str]) -> None:
+        """Add rows.
+
+        Args:
+            vectors: float32 or uint8 [rows, width].
+            texts: Their texts [rows]; left out if the folder has none.
+        """
+        if not len(vectors):
+            return
+        rows = pa.array(np.arange(self.num_rows, self.num_rows + len(vectors)))
+        columns = {
+            "file": pa.array([self._file] * len(vectors), pa.string()),
+            "row": rows,
+            "text": pa.array(texts, pa.string()) if "text" in self._schema.names else None,
+            "vector": pa.FixedSizeListArray.from_arrays(
+                pa.array(vectors.reshape(-1)), type=self._schema.field("vector").type
+            ),
+        }
+        values = [columns[name] for name in self._schema.names]
+        self._stream.write_batch(pa.record_batch(values, schema=self._schema), row_group_size=len(vectors))
+        self.num_rows += len(vectors)
+
+
+def is_vector_folder(name: str | Path) -> bool:
+    """Return whether a name is that of a folder of vectors."""
+    return VectorFolder(name).find_format() is not None if is_remote(name) else (Path(name) / VECTORS_FILE).is_file()
+
+
+def _parsed(data: bytes, path: str) -> dict[str, Any]:
+    try:
+        values = parse_json(data)
+    except ValueError as error:
+        raise ArtifactError(f"{path}: must be JSON ({error}); remove it and encode again") from None
+    if not isinstance(values, dict):
+        raise ArtifactError(f"{path}: must hold a JSON object; remove it and encode again")
+    return values

@@ -1,0 +1,279 @@
+"""`encode_corpus`: a Parquet file for each file, whole or absent, the same bits after any interruption."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from command import CommandLine
+from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
+
+import raysent
+from raysent.data.vocabulary import Vocabulary
+from raysent.errors import ArtifactError, ConfigError, DataError, WorkerError
+from raysent.exports import corpus as module
+from raysent.exports.corpus import Limits, encode_corpus
+from raysent.models import ModelConfig, SentenceModel
+from raysent.models.schemes.hash import HashEncoder
+from raysent.models.vector_folder import VectorFolder
+
+WORDS = ["a", "the", "cat", "sat", "on", "mat", "rain", "fell", "all", "night", "good", "film"]
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder of four files, one in a folder of its own and one empty; blocks have 50 sentences."""
+    monkeypatch.setattr(module, "BLOCK_SENTENCES", 50)
+    generator = np.random.default_rng(0)
+    folder = tmp_path / "texts"
+    (folder / "more").mkdir(parents=True)
+    for name, num_lines in (("a.txt", 120), ("b.txt", 50), ("more/c.txt", 7), ("empty.txt", 0)):
+        lines = [" ".join(generator.choice(WORDS, size=generator.integers(0, 9))) for _ in range(num_lines)]
+        (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return the folder of a small GRU."""
+    config = ModelConfig.model_validate(
+        {
+            "encoder": {"type": "gru", "hidden_size": 6, "embedding": {"dim": 5}},
+            "objective": {"type": "context_prediction"},
+        }
+    )
+    built = SentenceModel.build(config, Vocabulary(["<pad>", "<unk>", *WORDS]), seed=1, max_length=20)
+    built.eval().save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the hash of each Parquet file."""
+    files = sorted(folder.rglob("*.parquet"))
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_encode_corpus_writes_every_row_once_with_the_vectors_of_encode(texts, model, tmp_path) -> None:
+    """One Parquet file for each file of text, with its place, its rows, its lines and their vectors."""
+    found = encode_corpus(model, texts, tmp_path / "out", workers=1)
+    assert (found.num_files, found.num_rows, found.num_skipped, found.stopped) == (4, 177, 0, "")
+    assert sorted(digests(tmp_path / "out")) == [
+        "a.txt.parquet",
+        "b.txt.parquet",
+        "empty.txt.parquet",
+        "more/c.txt.parquet",
+    ]
+    encoder = raysent.load(model)
+    for name in ("a.txt", "more/c.txt", "empty.txt"):
+        table = pq.read_table(tmp_path / "out" / f"{name}.parquet")
+        lines = (texts / name).read_text().split("\n")[:-1]
+        assert table["text"].to_pylist() == lines
+        assert table["row"].to_pylist() == list(range(len(lines)))
+        assert set(table["file"].to_pylist()) == ({name} if lines else set())
+        assert table.schema.field("vector").type.list_size == found.width
+        vectors = np.array(table["vector"].to_pylist(), np.float32).reshape(-1, found.width)
+        np.testing.assert_allclose(vectors, encoder.encode(lines), atol=1e-6)
+
+
+def test_encode_corpus_skips_what_is_done_and_encodes_a_changed_file_again(texts, tmp_path) -> None:
+    """The same call does nothing; a file with other text, or that is damaged, is encoded."""
+    encode_corpus("hash:8", texts, tmp_path / "out")
+    assert encode_corpus("hash:8", texts, tmp_path / "out").num_skipped == 4
+    (texts / "b.txt").write_text("another sentence\n")
+    (tmp_path / "out" / "more" / "c.txt.parquet").write_bytes(b"PAR1")
+    again = encode_corpus("hash:8", texts, tmp_path / "out")
+    assert (again.num_files, again.num_rows, again.num_skipped) == (2, 8, 2)
+    assert pq.read_table(tmp_path / "out" / "b.txt.parquet")["text"].to_pylist() == ["another sentence"]
+
+
+def test_encode_corpus_survives_a_dead_process(texts, model, tmp_path, monkeypatch) -> None:
+    """The file in work is encoded again, and all bits are those of an undisturbed call; three losses end it."""
+    encode_corpus(model, texts, tmp_path / "whole")
+    plain, losses = module.encode_blocks, iter([2, 1, 3])
+
+    def dying(*arguments, **options):
+        blocks = plain(*arguments, **options)
+        for _ in range(next(losses, 100)):
+            try:
+                yield next(blocks)
+            except StopIteration:
+                return
+        raise WorkerError("processes: a worker process died")
+
+    monkeypatch.setattr(module, "encode_blocks", dying)
+    assert encode_corpus(model, texts, tmp_path / "out").num_rows == 177
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+    losses = iter([0, 0, 0, 0])
+    with pytest.raises(WorkerError):
+        encode_corpus(model, texts, tmp_path / "never")
+    assert digests(tmp_path / "never") == {}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a forked process")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_encode_corpus_continues_after_kill(texts, tmp_path, monkeypatch) -> None:
+    """A process that is killed within its second file leaves the first; the next call removes the half-written one."""
+    encode_corpus("hash:8", texts, tmp_path / "whole")
+    encode = HashEncoder.encode_texts
+
+    def slow(self, sentences, **options):
+        if (tmp_path / "out" / "a.txt.parquet").exists():
+            time.sleep(60)
+        return encode(self, sentences, **options)
+
+    process = os.fork()
+    if process == 0:
+        HashEncoder.encode_texts = slow
+        try:
+            encode_corpus("hash:8", texts, tmp_path / "out", workers=1)
+        finally:
+            os._exit(1)
+    end = time.monotonic() + 30
+    while not list(tmp_path.glob("out/.b.txt.parquet.*")) and time.monotonic() < end:
+        time.sleep(0.01)
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    assert list(digests(tmp_path / "out")) == ["a.txt.parquet"]
+    again = encode_corpus("hash:8", texts, tmp_path / "out")
+    assert (again.num_skipped, again.num_files) == (1, 3)
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+    assert list((tmp_path / "out").rglob(".*.parquet.*")) == []
+
+
+def test_encode_corpus_on_a_cluster_writes_the_same_bits(texts, model, tmp_path, monkeypatch) -> None:
+    """A task for each file, in any order; the cluster's machines load the model by its name."""
+    encode_corpus(model, texts, tmp_path / "here")
+    seen = []
+
+    def map_on_ray(function, jobs, *, address, max_running, on_wait):
+        seen.append((address, max_running))
+        for index in reversed(range(len(jobs))):
+            on_wait()
+            yield index, function(jobs[index])
+
+    monkeypatch.setattr(module, "map_on_ray", map_on_ray)
+    monkeypatch.setattr(module, "ray_session", lambda _: module.contextlib.nullcontext())
+    module._loaded.cache_clear()
+    found = encode_corpus(model, texts, tmp_path / "there", address="head:6379", workers=2)
+    assert (found.num_files, found.num_rows, seen) == (4, 177, [("head:6379", 2)])
+    assert digests(tmp_path / "there") == digests(tmp_path / "here")
+
+
+def test_encode_corpus_stops_at_its_time_and_continues(texts, tmp_path, monkeypatch) -> None:
+    """Complete files are kept."""
+    clock = iter(range(1000))
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    stopped = encode_corpus("hash:8", texts, tmp_path / "out", limits=Limits(time="6s"))
+    monkeypatch.undo()
+    assert stopped.stopped == "encoding: the time of 6s is over"
+    assert stopped.num_files + stopped.num_left == 4
+    assert stopped.num_files in (1, 2, 3)
+    rest = encode_corpus("hash:8", texts, tmp_path / "out")
+    assert (rest.num_skipped, rest.num_files, rest.stopped) == (stopped.num_files, stopped.num_left, "")
+
+
+def test_encode_corpus_stays_within_its_budget(texts, tmp_path) -> None:
+    """What one call spends, the next one counts."""
+    limits = Limits(budget="1usd", usd_per_hour=1e6)
+    stopped = encode_corpus("hash:8", texts, tmp_path / "out", limits=limits)
+    assert stopped.num_files == 0
+    assert stopped.stopped.startswith("encoding: must stay within 1.00 usd")
+    assert (tmp_path / "out" / "cost" / "ledger.jsonl").is_file()
+    assert encode_corpus("hash:8", texts, tmp_path / "out", limits=Limits(usd_per_hour=1e-9)).num_files == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "hash:9"}, "--output .*out: holds vectors of the model hash:8, not of hash:9; name another folder"),
+        ({"keeps_text": False}, "--output .*out: holds vectors with has_text = True, not False; name another folder"),
+        ({"input": "none/*.txt"}, "--input: none/.*: no file matches"),
+        ({"limits": Limits(budget="5usd")}, "--budget 5usd: needs the price of a machine; add --usd-per-hour"),
+        ({"limits": Limits(time="soon")}, "--time soon: a duration must look like"),
+        ({"limits": Limits(max_hourly="1usd", usd_per_hour=2)}, "--max-hourly 1usd: the machines cost 2.00 usd"),
+        ({"encoding": module.Encoding("int8")}, "--precision: must be float32 or ubinary; given 'int8'"),
+        ({"encoding": module.Encoding(bfloat16=True)}, "--bfloat16: must be used with a trained model; given hash:8"),
+        ({"column": "body"}, "--output .*out: holds vectors with column = '', not 'body'; name another folder"),
+    ],
+)
+def test_encode_corpus_refuses_in_one_line(texts, tmp_path, changes, message) -> None:
+    """Nothing that is there is changed."""
+    encode_corpus("hash:8", texts / "b.txt", tmp_path / "out")
+    before = digests(tmp_path / "out")
+    arguments = {"model": "hash:8", "input": texts, "output": tmp_path / "out", **changes}
+    with pytest.raises((ConfigError, DataError, ArtifactError), match=message):
+        encode_corpus(arguments.pop("model"), arguments.pop("input"), arguments.pop("output"), **arguments)
+    assert digests(tmp_path / "out") == before
+
+
+def test_encode_corpus_refuses_two_files_of_one_name(texts, tmp_path) -> None:
+    """Two paths with the same names below them need two folders; the same file twice is one."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "b.txt").write_text("x\n")
+    with pytest.raises(DataError, match="would both become b.txt"):
+        encode_corpus("hash:8", [texts, other], tmp_path / "out")
+    assert encode_corpus("hash:8", [texts / "b.txt", f"{texts}/*.txt"], tmp_path / "out").num_files == 3
+
+
+def test_encode_corpus_reads_columns_and_sentences(tmp_path) -> None:
+    """Tables and JSON lines by a column; running text by its sentences."""
+    (tmp_path / "rows.csv").write_text('id,body\n1,"one, two"\n2,three\n')
+    (tmp_path / "rows.jsonl").write_text('{"body": "one, two"}\n\n{"body": "three"}\n')
+    (tmp_path / "story.txt").write_text("The rain fell all night. It was cold.\n" * 3)
+    encode_corpus("hash:8", f"{tmp_path}/rows.*", tmp_path / "out", column="body")
+    encode_corpus("hash:8", tmp_path / "story.txt", tmp_path / "split", splits_sentences=True)
+    for name in ("rows.csv", "rows.jsonl"):
+        assert pq.read_table(tmp_path / "out" / f"{name}.parquet")["text"].to_pylist() == ["one, two", "three"]
+    split = pq.read_table(tmp_path / "split" / "story.txt.parquet")["text"].to_pylist()
+    assert split == ["The rain fell all night.", "It was cold."] * 3
+
+
+def test_encode_corpus_in_a_bucket(texts, tmp_path, monkeypatch) -> None:
+    """Text and vectors in s3://: whole objects, no other files, and resumed by the ETag of the text."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    encode_corpus("hash:8", texts, tmp_path / "out")
+    with moto_server() as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        with empty_bucket(url) as client:
+            for name in ("a.txt", "more/c.txt"):
+                client.upload_file(str(texts / name), BUCKET, f"in/{name}")
+            first = encode_corpus("hash:8", f"s3://{BUCKET}/in", f"s3://{BUCKET}/out")
+            assert (first.num_files, first.num_rows) == (2, 127)
+            found = [name for name in keys(client) if name.startswith("out/")]
+            assert found == ["out/a.txt.parquet", "out/more/c.txt.parquet", "out/vectors.json"]
+            client.upload_file(str(texts / "b.txt"), BUCKET, "in/more/c.txt")
+            again = encode_corpus("hash:8", f"s3://{BUCKET}/in/", f"s3://{BUCKET}/out/")
+            assert (again.num_skipped, again.num_files, again.num_rows) == (1, 1, 50)
+            rows = [row for batch in VectorFolder(f"s3://{BUCKET}/out").batches() for row in batch.texts]
+            assert rows == [
+                *(texts / "a.txt").read_text().split("\n")[:-1],
+                *(texts / "b.txt").read_text().split("\n")[:-1],
+            ]
+            with pytest.raises(ArtifactError, match="holds vectors of the model hash:8, not of hash:9"):
+                encode_corpus("hash:9", f"s3://{BUCKET}/in", f"s3://{BUCKET}/out")
+    assert list((tmp_path / "cache" / "uploads").iterdir()) == []
+
+
+def test_encode_command_with_input(texts, tmp_path, monkeypatch, capsys) -> None:
+    """The command prints what was done; options of many files need --input; a limit is exit code 5."""
+    command = CommandLine(monkeypatch, capsys)
+    ran = command("encode", "hash:8", "--input", texts, "-o", tmp_path / "out", "--no-text", "--json")
+    assert json.loads(ran.out) | {"version": 1, "num_files": 4, "num_rows": 177, "width": 8} == json.loads(ran.out)
+    assert "text" not in pq.read_schema(tmp_path / "out" / "a.txt.parquet").names
+    ran = command("encode", "hash:8", "--input", texts, "-o", tmp_path / "out", "--no-text")
+    assert "0 files, 0 sentences, 8 dimensions; 4 were there already" in ran.err
+    ran = command("encode", "hash:8", "--input", texts, "-o", tmp_path / "late", "--time", "0s")
+    assert ran.code == 5
+    assert "the time of 0s is over; 4 files are left; run the command again to continue" in ran.err
+    ran = command("encode", "hash:8", texts / "a.txt", "-o", "x.npy", "--time", "5s")
+    assert (ran.code, ran.err) == (2, "error: --time: must be used with --input; leave it out for one file\n")
