@@ -20,8 +20,10 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +33,7 @@ from raysent.data.corpus.documents import SPLITTING_VERSION, split_sentences
 from raysent.data.corpus.sources import Source
 from raysent.data.corpus.store import Progress
 from raysent.errors import DataError, did_you_mean
+from raysent.parallel import map_in_processes, num_processes_for
 from raysent.reading import parse_json
 from raysent.storage import cache_folder
 
@@ -191,6 +194,9 @@ _SKIPPED_FOLDERS = frozenset(
      "package_data"}
 )  # fmt: skip
 _MIN_DOCUMENT_CHARACTERS = 40
+_GROUP_MODULES = 50  # modules that a process reads at a time
+_NUM_FIRST_GROUPS = 2  # are read by this process: a small library needs no other
+_PROCESS_BYTES = 300 << 20
 _EMPTY = ast.Module(body=[], type_ignores=[])
 
 
@@ -266,7 +272,10 @@ def _write(file: Path, documents: Iterable[DocsDocument], progress: Progress | N
 
 
 def extract(libraries: Iterable[str]) -> Iterator[DocsDocument]:
-    """Yield the documents of libraries from their source files; a repeated paragraph is left out."""
+    """Yield the documents of libraries from their source files, read by several processes.
+
+    A text or paragraph that an earlier module has is left out.
+    """
     seen: set[str] = set()
 
     def is_new(text: str) -> bool:
@@ -275,22 +284,53 @@ def extract(libraries: Iterable[str]) -> Iterator[DocsDocument]:
         seen.add(text)
         return True
 
-    for library in libraries:
-        for module, texts in _modules(library):
+    modules = chain.from_iterable(map(_modules, libraries))
+    groups = iter(lambda: list(islice(modules, _GROUP_MODULES)), [])
+    first = map(_read_modules, islice(groups, _NUM_FIRST_GROUPS))
+    num_processes = num_processes_for(None, bytes_each=_PROCESS_BYTES)
+    with closing(map_in_processes(_read_modules, groups, num_processes=num_processes)) as others:
+        for module, texts in chain.from_iterable(chain(first, others)):
             new_paragraphs = (
-                paragraph
-                for text in texts
+                sentences
+                for text, paragraphs_of_text in texts
                 if is_new(text)
-                for paragraph in paragraphs(inspect.cleandoc(text))
+                for paragraph, sentences in paragraphs_of_text
                 if is_new(paragraph)
             )
-            sentences = [sentence for paragraph in new_paragraphs for sentence in prose_sentences(paragraph)]
+            sentences = list(chain.from_iterable(new_paragraphs))
             if sentences:
-                yield DocsDocument(library, module, sentences)
+                yield DocsDocument(module.library, module.name, sentences)
 
 
-def _modules(library: str) -> Iterator[tuple[str, Iterator[str]]]:
-    """Yield the name and the texts of each module, sorted by path."""
+class _Module(NamedTuple):
+    """A Python file, or a topic of Python's own help, which has its text here."""
+
+    library: str
+    name: str
+    file: Path
+    topic: str | None = None
+
+
+# A text, and each of its paragraphs with its sentences.
+_Text = tuple[str, list[tuple[str, list[str]]]]
+
+
+def _read_modules(modules: Sequence[_Module]) -> list[tuple[_Module, list[_Text]]]:
+    """Return the texts of modules; this takes nearly all of the time, and any process can do it."""
+    return [
+        (
+            module._replace(topic=None),
+            [
+                (text, [(paragraph, prose_sentences(paragraph)) for paragraph in paragraphs(inspect.cleandoc(text))])
+                for text in (_docstrings(module.file) if module.topic is None else [module.topic])
+            ],
+        )
+        for module in modules
+    ]
+
+
+def _modules(library: str) -> Iterator[_Module]:
+    """Yield the modules of a library, sorted by path."""
     if library == "python":
         folder = Path(sysconfig.get_paths()["stdlib"])
         yield from _topics(folder / "pydoc_data" / "topics.py")
@@ -304,14 +344,14 @@ def _modules(library: str) -> Iterator[tuple[str, Iterator[str]]]:
     for file in sorted(folder.rglob("*.py")):
         path = file.relative_to(parent)
         if not any(_is_skipped(part) for part in path.parts[:-1]):
-            yield ".".join(path.with_suffix("").parts).removesuffix(".__init__"), _docstrings(file)
+            yield _Module(library, ".".join(path.with_suffix("").parts).removesuffix(".__init__"), file)
 
 
 def _is_skipped(part: str) -> bool:
     return part in _SKIPPED_FOLDERS or (part.startswith("_") and part != "_core")
 
 
-def _topics(file: Path) -> Iterator[tuple[str, Iterator[str]]]:
+def _topics(file: Path) -> Iterator[_Module]:
     """Yield the topics of Python's own help."""
     if not file.is_file():
         return
@@ -319,7 +359,7 @@ def _topics(file: Path) -> Iterator[tuple[str, Iterator[str]]]:
         if isinstance(node, ast.Dict):
             for name, text in zip(node.keys, node.values, strict=True):
                 if isinstance(name, ast.Constant) and isinstance(text, ast.Constant):
-                    yield f"topics.{name.value!s}", iter([str(text.value)])
+                    yield _Module("python", f"topics.{name.value!s}", file, str(text.value))
 
 
 def _parse(file: Path) -> ast.Module:
