@@ -4,6 +4,7 @@
 >>> model = raysent.train("quick_thoughts", corpus="books/")
 >>> scores = raysent.evaluate([model, "hash:50"], tasks=["MR", "TREC"])
 >>> both = raysent.ensemble([model, "hash:50"], tasks=["TREC"])
+>>> student = raysent.distill(both, into="bag").model
 >>> vectors = raysent.load("runs/one").encode(["A sentence."])
 """
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         SweepPlan,
         components,
         compose,
+        distill,
         encode_corpus,
         ensemble,
         evaluate,
@@ -59,6 +61,7 @@ _MODULE_OF = {
             "SweepPlan",
             "components",
             "compose",
+            "distill",
             "doctor",
             "encode_corpus",
             "ensemble",
@@ -94,6 +97,7 @@ __all__ = [
     "__version__",
     "components",
     "compose",
+    "distill",
     "doctor",
     "encode_corpus",
     "ensemble",

@@ -15,7 +15,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 
 from raysent.config import Document, Override
+from raysent.cost.config import parse_duration
 from raysent.data.corpus import corpus_notes
 from raysent.data.texts import batched, read_texts
 from raysent.ensembles import (
@@ -31,11 +32,14 @@ from raysent.ensembles import (
     CostLimits,
     Ensemble,
     EnsembleResult,
+    FrontRow,
     LabelCurve,
     combine,
     label_curve,
     load_ensemble,
     read_curves,
+    read_result,
+    student_front,
     write_curves,
 )
 from raysent.ensembles import default_folder as ensemble_folder
@@ -121,6 +125,7 @@ from raysent.training.ray_session import map_on_ray, ray_session
 from raysent.training.ray_train import train as train_run
 from raysent.training.retraining import check_weights, next_seed, read_finished, retrained_config, words_line
 from raysent.training.run import RunConfig, describe, load_run
+from raysent.training.students import student_config, teacher_members, within_time
 from raysent.training.validation import METRICS
 
 if TYPE_CHECKING:
@@ -138,6 +143,7 @@ _LEAST_BLOCKS = 4
 SCORES_FOLDER = Path("runs") / "evaluated"
 
 __all__ = [
+    "Distilled",
     "Sweep",
     "SweepEvaluation",
     "SweepPlan",
@@ -145,6 +151,7 @@ __all__ = [
     "components",
     "compose",
     "default_run_folder",
+    "distill",
     "doctor",
     "encode_corpus",
     "encode_file",
@@ -269,6 +276,29 @@ class TrainedRun:
         loaded = load_model(self.folder)
         assert isinstance(loaded, SentenceModel)
         return loaded
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """A student, and what it costs and scores beside its teacher.
+
+    Attributes:
+        run: Its training.
+        front: Student, members and their ensemble by rising time to encode; empty where no tasks are named.
+    """
+
+    run: TrainedRun
+    front: tuple[FrontRow, ...] = ()
+
+    @property
+    def model(self) -> SentenceModel:
+        """The student."""
+        return self.run.model
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The front as a table, by name."""
+        return pd.DataFrame([asdict(row) for row in self.front]).set_index("name") if self.front else pd.DataFrame()
 
 
 class Sweep:
@@ -964,6 +994,125 @@ def _train_all(  # noqa: PLR0913 - as above
         messages.print(f"interrupted; the same command with {again} continues from its last checkpoint", soft_wrap=True)
         raise
     return trained
+
+
+def distill(  # noqa: PLR0913 - as above
+    teacher: str | Path | SentenceEncoder | Sweep,
+    *,
+    into: str | Mapping[str, Any] = "bag",
+    dim: int | None = None,
+    corpus: str | Path | None = None,
+    tasks: Sequence[str | Task] | None = None,
+    data: str | Path | None = None,
+    epochs: float | None = None,
+    time: str | None = None,
+    set: Mapping[str, Any] | None = None,
+    output: str | Path | None = None,
+    seed: int = 0,
+    address: str | None = None,
+    progress: bool = True,
+) -> Distilled:
+    """Train a student that learns the vectors of a model or the joined vectors of an ensemble, on text without labels.
+
+    The teacher encodes the text once; its vectors are kept in the cache. The student is a training like any other: its
+    folder loads, resumes, evaluates, exports and joins ensembles, and does not need the teacher.
+
+    Args:
+        teacher: Folder of a training, a trial, a composition, an ensemble or a sweep with an ensemble; what `load`
+            returned for it; or a name such as ``st:PATH``.
+        into: The student's encoder: its type, such as ``bag``, ``cnn``, ``gru`` or ``transformer``, or its settings.
+        dim: Size of the target, to which the teacher's vectors are projected; 1024 by default.
+        corpus: Text to train on; by default that of the teacher's first member.
+        tasks: Tasks on which the loss of the projection is measured first, and on which the student is compared with
+            its teacher in the end. A student of an ensemble also learns its log-probabilities on those that it was
+            made on. By default none.
+        data: Folder of task files in SentEval's layout.
+        epochs: Passes over the text; 1 by default.
+        time: Time of training instead, such as ``30m``: as many steps as fit on this machine.
+        set: Dotted name -> value of the run, such as ``objective.max_loss``.
+        output: The run folder; ``runs/distill-DATE`` by default. A training of the same student in it is resumed.
+        seed: Seed of everything random.
+        address: A running Ray cluster; by default this machine.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        The student's training, and where tasks are named, the front of score against time to encode.
+
+    Raises:
+        ConfigError: If a value is wrong, or the projection loses more than ``objective.max_loss``.
+        TrainingError: If the loss is not finite.
+        RaysentError: If the teacher, the text, a task or the folder cannot be used.
+    """
+    name, folder = _teacher_name(teacher), None if data is None else Path(data)
+    chosen = [] if tasks is None else resolve_tasks(tasks, folder, scorings=PROBED)
+    changes = {
+        **({} if epochs is None else {"training.epochs": float(epochs)}),
+        **({} if dim is None else {"objective.dim": dim}),
+        **(set or {}),
+    }
+    config = student_config(
+        name,
+        {
+            "encoder": {"type": into} if isinstance(into, str) else dict(into),
+            "objective": {
+                "tasks": [task.spec for task in chosen] or None,
+                "data": None if folder is None else str(folder),
+            },
+            "seed": seed,
+        },
+        corpus=None if corpus is None else str(corpus),
+        overrides=_overrides({}, changes),
+    )
+    place = _run_folder(output, "distill")
+    if time is not None:
+        config = _within(config, time, place, progress=progress)
+    (trained,) = _train_all([config], "distill", run=place, address=address, progress=progress)
+    if trained.outcome.status == "nan":
+        raise TrainingError(f"{trained.address}: {trained.outcome.message}")
+    return Distilled(trained, _student_front(place, name, chosen, folder, progress=progress) if chosen else ())
+
+
+def _teacher_name(teacher: str | Path | SentenceEncoder | Sweep) -> str:
+    """Return the folder or the name of a teacher, as `load` takes it.
+
+    Raises:
+        ConfigError: If it is a model that was not loaded from a folder.
+    """
+    if isinstance(teacher, Sweep):
+        return str(teacher.folder)
+    if not isinstance(teacher, SentenceEncoder):
+        return str(teacher)
+    if teacher.source is None:
+        raise ConfigError("teacher: must have been loaded from a folder; name that folder")
+    return teacher.source
+
+
+def _within(config: RunConfig, time: str, folder: Path, *, progress: bool) -> RunConfig:
+    """Return a run with as many steps as fit into a time.
+
+    Raises:
+        ConfigError: If the time is no duration.
+    """
+    try:
+        seconds = parse_duration(time)
+    except ConfigError as error:
+        raise ConfigError(f"--time: {error}") from None
+    with ProgressLines(is_quiet=not progress) as bar:
+        return within_time(config, open_training_data(config, progress=bar), seconds, folder=folder)
+
+
+def _student_front(
+    folder: Path, teacher: str, tasks: Sequence[Task], data: Path | None, *, progress: bool
+) -> tuple[FrontRow, ...]:
+    """Evaluate a student and the members of its teacher; records are kept in the student's folder."""
+    members = teacher_members(teacher)
+    place = open_folder(teacher) if not is_scheme_name(teacher) else Path()
+    method = read_result(place).method if (place / ENSEMBLE_FILE).is_file() else "validation"
+    student, *others = expand_names([str(folder), *members])
+    known = tuple(Path(one) / EVALUATION_FOLDER for one in (*members, str(place)) if Path(one).is_dir())
+    with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+        evaluator = Evaluator(folder / EVALUATION_FOLDER, data, progress=bar, other_outputs=known)
+        return student_front(student, evaluator.records([student, *others], tasks), method=method)
 
 
 def evaluate(  # noqa: PLR0913 - as above

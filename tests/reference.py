@@ -342,3 +342,31 @@ def growing_subsets(tasks, weights, costs):
         reached = mean_score(chosen)
         found.append(chosen)
     return found
+
+
+def distillation(student, targets, probabilities=(), *, weights=(), lambda_similarity=1.0, lambda_tasks=1.0):
+    """Return the loss of students' vectors [batch, dim], sentence by sentence, without a map.
+
+    Args:
+        student: Vectors [batch, dim].
+        targets: The teacher's vectors [batch, dim].
+        probabilities: For each task the teacher's probabilities [batch, classes].
+        weights: For each task the probe's matrix [classes, dim] and bias [classes].
+        lambda_similarity: Weight of the cosines between sentences.
+        lambda_tasks: Weight of the divergences.
+    """
+
+    def cosine(a, b):
+        return a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
+
+    batch = len(student)
+    loss = np.mean([1 - cosine(s, t) for s, t in zip(student, targets, strict=True)])
+    pairs = [(i, j) for i in range(batch) for j in range(batch) if i != j]
+    gaps = [cosine(student[i], student[j]) - cosine(targets[i], targets[j]) for i, j in pairs]
+    loss += lambda_similarity * np.mean(np.square(gaps))
+    divergences = []
+    for expected, (matrix, bias) in zip(probabilities, weights, strict=True):
+        for vector, row in zip(student, expected, strict=True):
+            scores = np.exp(matrix @ vector + bias)
+            divergences.append(np.sum(row * np.log(row / (scores / scores.sum()))) / len(probabilities))
+    return loss + lambda_tasks * np.sum(divergences) / batch if divergences else loss

@@ -357,6 +357,16 @@ def test_doctor_counts_what_it_read(swept):
     assert found.spent_usd == swept[0].spent_usd
 
 
+def test_distill_of_a_sweep_in_memory(swept, tmp_path, monkeypatch):
+    """The sweep's ensemble is the teacher; text and words are those of its members."""
+    monkeypatch.setattr("raysent.pipeline.train_run", lambda config, folder, **options: fit(config, folder))
+    changes = {"training.batch_size": 24, "training.num_reports": 2}
+    student = {"type": "bag", "embedding": {"dim": 6}}
+    made = raysent.distill(swept[0], into=student, set=changes, output=tmp_path / "student", progress=False)
+    assert made.run.outcome.status == "finished"
+    assert made.model.vocabulary.words == swept[0].best.vocabulary.words
+
+
 def test_track_passes_every_event_on(swept, tmp_path):
     """TensorBoard has a folder for each trial that reported."""
     assert raysent.track(swept[0].folder, f"tensorboard:{tmp_path}") == len(list(read_events(swept[0].folder)))

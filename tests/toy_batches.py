@@ -6,13 +6,14 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from raysent.data.batches import Batch, Pairs, Sentences, Triplets
+from raysent.data.batches import Batch, Pairs, Sentences, TargetBatch, TargetSizes, Triplets
 from raysent.models.codes import build_code
 from raysent.models.codes.autoencoder import Config as Autoencoder
 from raysent.models.embeddings import WordTable
-from raysent.models.objectives import BuildContext, ContextBatches, TripletBatches
+from raysent.models.objectives import BuildContext, ContextBatches, TargetBatches, TripletBatches
 
 NUM_WORDS = 30
+TARGETS = TargetSizes(6, {"two": 2, "three": 3})
 
 
 class NoRowsByIndex(TorchFunctionMode):
@@ -48,6 +49,16 @@ def toy_batch(kind, size=12, seed=0):
     if kind is TripletBatches:
         parts = (sentences(row, seed + place) for place, row in enumerate([np.full(size, 4), *lengths[1:]]))
         return Triplets(*parts, np.arange(size))
+    if kind is TargetBatches:
+        random = np.random.default_rng(seed)
+        probabilities = {task: random.dirichlet(np.ones(count), size) for task, count in TARGETS.num_classes.items()}
+        return TargetBatch(
+            sentences(lengths[0], seed),
+            np.arange(size),
+            np.zeros(size, dtype=np.int64),
+            vectors=random.normal(size=(size, TARGETS.dim)).astype(np.float32),
+            log_probabilities={task: np.log(values).astype(np.float32) for task, values in probabilities.items()},
+        )
     labels, scores = np.arange(size) % 3, np.linspace(0, 5, size)
     return Pairs(sentences(lengths[0], seed), sentences(lengths[1], seed + 1), labels, scores)
 
@@ -67,6 +78,7 @@ def build_context(dim=8, seed=0, num_classes=3, word_dim=5):
         word_counts=lambda: torch.ones(NUM_WORDS),
         code=build_code(Autoencoder(bits=12), dim=dim, generator=generator),
         num_bits=12,
+        targets=TARGETS,
     )
 
 

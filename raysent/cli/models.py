@@ -1,4 +1,4 @@
-"""CLI of `raysent encode`, `binarize`, `expand`, `bag` and `average`."""
+"""CLI of `raysent distill`, `encode`, `binarize`, `expand`, `bag` and `average`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raysent.cli.console import ProgressLines, collect_overrides, messages, print_json, results
-from raysent.cli.options import ColumnOption, HourlyOption, JsonOption, SeedOption, opened_name
+from raysent.cli.console import ProgressLines, collect_overrides, messages, print_json, print_table, results
+from raysent.cli.options import (
+    AddressOption,
+    ColumnOption,
+    CorpusOption,
+    DataOption,
+    HourlyOption,
+    JsonOption,
+    SeedOption,
+    SetOption,
+    opened_name,
+    split_names,
+)
 from raysent.errors import ArtifactError, ConfigError
 
 if TYPE_CHECKING:
     from raysent.exports import EncodedCorpus
     from raysent.models import SentenceModel
+    from raysent.pipeline import Distilled
 
 model_app = typer.Typer()
 
@@ -170,6 +182,110 @@ NewModelOption = Annotated[
 TrainedArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="Folder of a training or a trial, also in s3://.", parser=opened_name)
 ]
+
+
+@model_app.command()
+def distill(
+    teacher: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|ENSEMBLE",
+            help="Folder of an ensemble, a sweep with one, a training or a trial, also in s3://; or st:PATH.",
+            parser=opened_name,
+        ),
+    ],
+    into: Annotated[
+        str, typer.Option("--into", metavar="ENCODER", help="The student's encoder: bag, cnn, gru, transformer …")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Run folder of the student.  [default: runs/distill-DATE]"
+        ),
+    ] = None,
+    dim: Annotated[
+        int | None,
+        typer.Option("--dim", metavar="N", min=1, help="Size that the teacher's vectors are projected to.  [1024]"),
+    ] = None,
+    epochs: Annotated[
+        float | None, typer.Option("--epochs", metavar="N", min=0, help="Passes over the text.  [default: 1]")
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", metavar="30m", help="Train as many steps as fit into this time on this machine."),
+    ] = None,
+    hours: Annotated[float | None, typer.Option("--hours", metavar="X", min=0, help="The same in hours.")] = None,
+    corpus: CorpusOption = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tasks",
+            "--task",
+            metavar="A,B|FILE",
+            help="Measure the target's loss on these tasks, learn the ensemble's predictions on them, and compare the "
+            "student with its teacher. Repeatable.  [default: none]",
+        ),
+    ] = None,
+    data: DataOption = None,
+    overrides: SetOption = None,
+    seed: SeedOption = None,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a small or fast student of a model or an ensemble, on text without labels.
+
+    The student learns the members' joined vectors, projected to --dim numbers. What the projection loses is measured
+    first and refused above objective.max_loss. The student's folder is that of a training: it resumes, loads, exports,
+    evaluates and joins ensembles, and does not need the teacher.
+    """
+    from raysent import pipeline
+
+    if time is not None and hours is not None:
+        raise ConfigError("--time and --hours: must not both be given")
+    changes = collect_overrides({}, overrides or [])
+    made = pipeline.distill(
+        teacher,
+        into=into,
+        dim=dim,
+        corpus=corpus,
+        tasks=split_names(tasks),
+        data=data,
+        epochs=epochs,
+        time=time if hours is None else f"{hours:f}h",
+        set={override.name: override.value for override in changes},
+        output=output,
+        seed=seed or 0,
+        address=address,
+        progress=not as_json,
+    )
+    _print_distilled(made, as_json=as_json)
+
+
+def _print_distilled(made: Distilled, *, as_json: bool) -> None:
+    """Print how a student was trained, and the front of score against time to encode."""
+    from dataclasses import asdict
+
+    outcome = made.run.outcome
+    if as_json:
+        print_json({"run": made.run.address, **asdict(outcome), "front": [asdict(row) for row in made.front]})
+        return
+    cosine = outcome.metrics.get("target_cosine")
+    shown = "" if cosine is None else f"  cosine with the target {cosine:.4f}"
+    results.print(f"{outcome.status}: {made.run.address}{shown}", soft_wrap=True)
+    if not made.front:
+        return
+    rows = [
+        (
+            f"{row.name}{' *' if row.is_on_front else ''}",
+            row.kind,
+            f"{row.encode_ms:.1f}",
+            f"{row.test:.2f}",
+            f"{row.difference:+.2f} [{row.difference_interval[0]:+.2f}, {row.difference_interval[1]:+.2f}]",
+        )
+        for row in made.front
+    ]
+    print_table(["model", "kind", "ms per 1,000", "test", "minus best member"], rows, num_text=2)
+    messages.print("*: no faster model scores as high", style="dim")
 
 
 @model_app.command()

@@ -3,6 +3,7 @@
 - `BatchStream` yields `Batch`: windows of a corpus, in text order, from random places or grouped by similarity
 - `TripletStream` yields `Triplets`: a sentence with its predecessor and its successor
 - `PairStream` yields `Pairs`: two columns of sentences with an optional label or score
+- `TargetStream` yields `TargetBatch`: sentences of a corpus with what a teacher returned for each
 
 A global batch is divided among the workers: the blocks of all ranks, concatenated, are the batch that one worker would
 read.
@@ -10,7 +11,8 @@ read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
@@ -29,7 +31,11 @@ __all__ = [
     "Candidates",
     "PairStream",
     "Pairs",
+    "SentenceTargets",
     "Sentences",
+    "TargetBatch",
+    "TargetSizes",
+    "TargetStream",
     "TripletStream",
     "Triplets",
     "group_nearest_windows",
@@ -452,5 +458,84 @@ def pairs_at(pairs: EncodedPairs, rows: np.ndarray) -> Pairs:
     )
 
 
+@dataclass(frozen=True)
+class TargetBatch(Batch):
+    """The sentences of one step, with what a teacher returned for each.
+
+    Attributes:
+        vectors: The teacher's vectors, float32 [batch, dim].
+        log_probabilities: Task -> the teacher's log-probabilities of its classes, float32 [batch, classes].
+    """
+
+    vectors: np.ndarray
+    log_probabilities: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TargetSizes:
+    """Sizes of what a teacher returned for each sentence.
+
+    Attributes:
+        dim: Size of a vector.
+        num_classes: Task -> classes of its log-probabilities.
+    """
+
+    dim: int
+    num_classes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class SentenceTargets:
+    """What a teacher returned for each sentence of a corpus, in the order of the corpus.
+
+    Attributes:
+        key: Equal for equal values.
+        vectors: float16 [sentences, dim], memory-mapped.
+        log_probabilities: Task -> float16 [sentences, classes], memory-mapped.
+    """
+
+    key: str
+    vectors: np.ndarray
+    log_probabilities: Mapping[str, np.ndarray]
+
+    @property
+    def sizes(self) -> TargetSizes:
+        """The sizes of a sentence's values."""
+        classes = {task: values.shape[1] for task, values in self.log_probabilities.items()}
+        return TargetSizes(self.vectors.shape[1], classes)
+
+    def of(self, batch: Batch) -> TargetBatch:
+        """Return a batch of the corpus with its targets."""
+        rows = {task: values[batch.positions] for task, values in self.log_probabilities.items()}
+        return TargetBatch(
+            batch.sentences,
+            batch.positions,
+            batch.documents,
+            vectors=self.vectors[batch.positions].astype(np.float32),
+            log_probabilities={task: values.astype(np.float32) for task, values in rows.items()},
+        )
+
+
+class TargetStream:
+    """The batches of another stream, with a teacher's targets.
+
+    Args:
+        stream: The sentences of each step.
+        targets: What the teacher returned for each sentence of the corpus.
+    """
+
+    def __init__(self, stream: BatchStream, targets: SentenceTargets) -> None:
+        self._stream, self._targets = stream, targets
+        self.num_batches = stream.num_batches
+
+    def size(self, step: int) -> int:
+        """Return the number of sentences of a step over all workers."""
+        return self._stream.size(step)
+
+    def batch(self, step: int) -> TargetBatch:
+        """Return this worker's block of the batch of a step, counted from 0 over all epochs."""
+        return self._targets.of(self._stream.batch(step))
+
+
 AnyBatch = Batch | Triplets | Pairs
-AnyStream = BatchStream | TripletStream | PairStream
+AnyStream = BatchStream | TripletStream | PairStream | TargetStream

@@ -21,6 +21,7 @@ representations.py  probes on members' joined vectors
 result.py           ensemble.json
 combine.py          all of it, for models on several tasks
 label_curves.py     scores against the number of labels
+students.py         a distilled student beside its teachers
 ensemble.py         the saved ensemble as an encoder
 """
 
@@ -41,6 +42,7 @@ from raysent.ensembles.label_curves import (
 from raysent.ensembles.methods import METHODS, EnsembleMethod, FittedMethod, check_method, fit
 from raysent.ensembles.predictions import MemberPredictions, Targets
 from raysent.ensembles.result import ENSEMBLE, EnsembleResult, read_result
+from raysent.ensembles.students import FrontRow, student_front
 from raysent.ensembles.subsets import CostLimits, MemberCost, MemberSubset, total_cost
 from raysent.models import register_loader
 from raysent.storage.layout import ENSEMBLE_FILE
@@ -57,6 +59,7 @@ __all__ = [
     "EnsembleMethod",
     "EnsembleResult",
     "FittedMethod",
+    "FrontRow",
     "LabelCurve",
     "MemberCost",
     "MemberPredictions",
@@ -74,6 +77,7 @@ __all__ = [
     "pool",
     "read_curves",
     "read_result",
+    "student_front",
     "total_cost",
     "write_curves",
 ]

@@ -47,7 +47,7 @@ from raysent.storage import load_tensors, save_tensors
 from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
 
 if TYPE_CHECKING:
-    from raysent.data.batches import AnyBatch
+    from raysent.data.batches import AnyBatch, TargetSizes
     from raysent.models.objectives import Read
 
 # Sentences whose distinct words are projected together; bounds memory and does not change the vectors.
@@ -141,7 +141,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
     # -- building and loading -----------------------------------------------------------------------------------
 
     @classmethod
-    def build(
+    def build(  # noqa: PLR0913 - what a run knows of its text
         cls,
         config: ModelConfig,
         vocabulary: Vocabulary,
@@ -151,6 +151,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         max_length: int = 50,
         num_classes: int = 0,
         word_counts: Callable[[], Tensor] | None = None,
+        targets: TargetSizes | None = None,
         initial: dict[str, Tensor] | None = None,
     ) -> Self:
         """Return an untrained model.
@@ -165,6 +166,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             num_classes: Labels of the training pairs; 0 where they have none.
             word_counts: Counts how often each word occurs in the training text, [vocabulary]; called only by objectives
                 that need it.
+            targets: Sizes of a teacher's targets, for an objective that learns them.
             initial: Initial values of the encoders by name; None draws them.
 
         Raises:
@@ -179,7 +181,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
         if initial is not None:
             model._set_encoders(initial)
         # Last, because an objective may remember the encoders' initial values.
-        model._add_objectives(generator, word_counts)
+        model._add_objectives(generator, word_counts, targets)
         return model
 
     def _set_encoders(self, tensors: dict[str, Tensor]) -> None:
@@ -195,7 +197,12 @@ class SentenceModel(nn.Module, SentenceEncoder):
         except ArtifactError as error:
             raise ConfigError(f"{error}; encoder and second_encoder must be as in the model's run.json") from None
 
-    def _add_objectives(self, generator: torch.Generator, word_counts: Callable[[], Tensor] | None = None) -> None:
+    def _add_objectives(
+        self,
+        generator: torch.Generator,
+        word_counts: Callable[[], Tensor] | None = None,
+        targets: TargetSizes | None = None,
+    ) -> None:
         """Make an objective for each block that has a loss of its own."""
         dims = self._loss_dims
         first: list[tuple[nn.Parameter, ...]] = [()] * len(dims)
@@ -215,6 +222,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
                 word_counts=word_counts,
                 code=self.code,
                 num_bits=self.num_bits,
+                targets=targets,
             )
             self.objectives.append(build_objective(self.config.objective, build_context))
 

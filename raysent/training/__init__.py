@@ -9,6 +9,8 @@
 - `allocator`, `memory`: the memory of a process that trains, and what a run needs
 - `checkpoint`: everything that is needed to continue bit for bit
 - `interruptions`: when to save between reports
+- `targets`: what a teacher returns for each sentence of the text
+- `students`: the run that distills a teacher
 - `retraining`: a finished run trained again, from its weights or from scratch
 - `outcome`: reports, and how a run ended
 - `validation`: the fixed validation set that all trials share

@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysent.data.batches import SentenceTargets
 from raysent.data.corpus import Corpus, prepare
 from raysent.data.pairs import PairCorpus, PairsConfig
 from raysent.data.vocabulary import Sentences, SubwordVocabulary, Vocabulary
 from raysent.errors import ConfigError
+from raysent.models.objectives import TargetBatches
 from raysent.storage import open_folder
 from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
 from raysent.training.run import RunConfig
+from raysent.training.targets import open_targets
 
 _SAMPLE_BLOCKS = 100
 _COUNTED_SENTENCES = 200_000
@@ -33,12 +36,14 @@ class TrainingData:
         corpus: Running text; None for a run on pairs.
         pairs: Pairs; None for a run on running text.
         max_length: Tokens kept of a longer sentence.
+        targets: What a teacher returned for each sentence of the corpus; None for a run without a teacher.
     """
 
     vocabulary: Vocabulary
     corpus: Corpus | None = None
     pairs: PairCorpus | None = None
     max_length: int = 50
+    targets: SentenceTargets | None = None
 
     @property
     def text(self) -> Corpus:
@@ -51,6 +56,12 @@ class TrainingData:
         """The pairs of a run on pairs."""
         assert self.pairs is not None
         return self.pairs
+
+    @property
+    def teacher_targets(self) -> SentenceTargets:
+        """The targets of a run with a teacher."""
+        assert self.targets is not None
+        return self.targets
 
     @property
     def num_classes(self) -> int:
@@ -101,6 +112,7 @@ def source_key(config: RunConfig) -> str:
         config.source.model_dump_json()
         + config.vocabulary.model_dump_json()
         + (config.initial or config.tokenizer or "")
+        + (repr(config.objective.batches) if isinstance(config.objective.batches, TargetBatches) else "")
     )
 
 
@@ -122,8 +134,9 @@ def open_training_data(config: RunConfig, *, progress: Progress | None = None) -
     The words are those of the model that the run starts with, or the sub-words of a pretrained encoder, if any.
 
     Raises:
-        ConfigError: If the run is to start with a model that does not exist.
+        ConfigError: If the run is to start with a model that does not exist, or a teacher's target loses too much.
         DataError: If the text cannot be read.
+        ArtifactError: If a teacher cannot be loaded.
     """
     words = None if config.initial is None else initial_words(config.initial)
     if words is None and config.tokenizer is not None:
@@ -134,4 +147,6 @@ def open_training_data(config: RunConfig, *, progress: Progress | None = None) -
             words or pairs.vocabulary(config.vocabulary), pairs=pairs, max_length=config.source.max_length
         )
     corpus = prepare(config.corpus, config.vocabulary, words=words, progress=progress)
-    return TrainingData(corpus.vocabulary, corpus=corpus, max_length=config.corpus.max_length)
+    batches = config.objective.batches
+    targets = open_targets(batches, config.corpus, corpus, progress) if isinstance(batches, TargetBatches) else None
+    return TrainingData(corpus.vocabulary, corpus=corpus, max_length=config.corpus.max_length, targets=targets)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -35,6 +36,9 @@ from raysent.training.workers import SharedLoss, Workers, dropout_generator
 
 # Steps between two checks of the loss on a GPU, which has to wait for them.
 _STEPS_PER_LOSS_CHECK = 25
+# Steps, and seconds of them, that the time of a step is measured in.
+_TIMED_STEPS = 12
+_TIMED_S = 2.0
 
 
 def fit(
@@ -79,6 +83,18 @@ def fit(
     training = _Training(config, open_training_data(config), device=device, workers=workers)
     try:
         return training.run(folder, report, interruptions or Interruptions())
+    finally:
+        del training
+        release_memory()
+
+
+def seconds_of_steps(config: RunConfig, training_data: TrainingData) -> tuple[float, float]:
+    """Return the seconds of one step and of one validation on this machine, from some that are thrown away."""
+    limit_primitive_cache()
+    set_matmul_precision()
+    training = _Training(config, training_data, device=default_device(), workers=Workers())
+    try:
+        return training.timed()
     finally:
         del training
         release_memory()
@@ -187,6 +203,18 @@ class _Training:
             loss=loss if math.isfinite(loss) else None,
             memory_bytes=resident_bytes(),
         )
+
+    def timed(self) -> tuple[float, float]:
+        """Return the median seconds of a step after two, and of a validation; the model is changed."""
+        steps, started = list[float](), time.perf_counter()
+        while len(steps) < _TIMED_STEPS or time.perf_counter() - started < _TIMED_S:
+            before = time.perf_counter()
+            self._step()
+            float(self._loss_sum)  # waits for a GPU
+            steps.append(time.perf_counter() - before)
+        before = time.perf_counter()
+        self._metrics()
+        return statistics.median(steps[2:]), time.perf_counter() - before
 
     # -- one step -----------------------------------------------------------------------------------------------
 

@@ -11,19 +11,25 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from raysent.data.batches import AnyStream, BatchStream, PairStream, TripletStream
+from raysent.data.batches import AnyStream, BatchStream, PairStream, TargetStream, TripletStream
 from raysent.data.corpus import Corpus, corpus_word_vectors
 from raysent.data.vocabulary import Vocabulary, read_word_vectors
 from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel, encoder_tensors
 from raysent.models.embeddings import CORPUS_VECTORS, EmbeddingConfig
 from raysent.models.encoders import encoders_in
-from raysent.models.objectives import CONTEXT_METRICS, ContextBatches, PairBatches, TripletBatches
+from raysent.models.objectives import CONTEXT_METRICS, ContextBatches, PairBatches, TargetBatches, TripletBatches
 from raysent.storage import open_folder
 from raysent.training.data import TrainingData
 from raysent.training.run import RunConfig, TrainingConfig
 from raysent.training.validation import Validator
-from raysent.training.validation.metrics import HeldOut, held_out_pairs, held_out_sentences, held_out_triplets
+from raysent.training.validation.metrics import (
+    HeldOut,
+    held_out_pairs,
+    held_out_sentences,
+    held_out_targets,
+    held_out_triplets,
+)
 from raysent.training.workers import Workers
 
 # Vectors counted from the corpus do not depend on the trial's seed, so that all trials share them.
@@ -62,6 +68,7 @@ def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel
         word_vectors=vectors_of_corpus,
         max_length=training_data.max_length,
         num_classes=training_data.num_classes,
+        targets=None if training_data.targets is None else training_data.targets.sizes,
         word_counts=lambda: torch.from_numpy(training_data.word_counts()),
         initial=None if config.initial is None else encoder_tensors(open_folder(config.initial)),
     )
@@ -87,6 +94,11 @@ def open_stream(config: RunConfig, training_data: TrainingData, workers: Workers
             return TripletStream(training_data.text.train, max_length=max_length, **share)
         case ContextBatches() as batches:
             return _open_contexts(config, batches, training_data.text, workers)
+        case TargetBatches():
+            sentences = ContextBatches(context_size=0, candidates="random")
+            return TargetStream(
+                _open_contexts(config, sentences, training_data.text, workers), training_data.teacher_targets
+            )
 
 
 def _open_contexts(config: RunConfig, batches: ContextBatches, corpus: Corpus, workers: Workers) -> BatchStream:
@@ -138,6 +150,9 @@ def _open_held_out(config: RunConfig, training_data: TrainingData) -> HeldOut | 
             return held_out_triplets(text, max_length=longest or max_length, num_sentences=num_sentences)
         case ContextBatches():
             return held_out_sentences(training_data.text.validation, num_sentences=num_sentences)
+        case TargetBatches():
+            text, targets = training_data.text.validation, training_data.teacher_targets
+            return held_out_targets(text, targets, num_sentences=num_sentences)
 
 
 def check_run(config: RunConfig, training_data: TrainingData, *, num_workers: int = 1) -> Validator:

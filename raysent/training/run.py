@@ -24,7 +24,7 @@ from raysent.models.codes import AnyCode
 from raysent.models.config import check_parts
 from raysent.models.encoders import AnyEncoder, encoders_in
 from raysent.models.files import read_record
-from raysent.models.objectives import OBJECTIVES, AnyObjective, PairBatches
+from raysent.models.objectives import OBJECTIVES, AnyObjective, PairBatches, TargetBatches
 from raysent.models.postprocessing import PostprocessingConfig
 from raysent.storage import content_key, open_folder, read_json, write_json
 from raysent.storage.layout import RUN_FILE
@@ -137,6 +137,10 @@ class RunConfig(StrictModel):
                 )
             if objective.batches.needs_scores and self.pairs.score is None:
                 raise ValueError(f"pairs.score must name the column of the scores for objective {objective.type}")
+        if isinstance(objective.batches, TargetBatches) and objective.batches.teacher is None:
+            raise ValueError(
+                f"objective.teacher must be set for objective {objective.type}: the folder of a model or an ensemble"
+            )
         presets = {key: value for key, value in objective.presets.items() if key not in self.training.model_fields_set}
         if presets:
             # The model is frozen, but this value is not validated yet.

@@ -64,11 +64,8 @@ def prepare(
     text_key = _text_key(sources, config)
     settings = config.model_dump(include={"across_documents", "validation_fraction", "max_length", "seed"})
 
-    def build_text(folder: Path) -> dict[str, Any]:
-        return _build_text(folder, sources, config, progress)
-
     def open_text() -> TextStore:
-        return TextStore(build_once(cache, f"text/{text_key}", build_text))
+        return _open_text(cache, sources, config, progress)
 
     if words is not None and words.words == _choose_words(open_text(), vocabulary).words:
         words = None  # the corpus that was prepared for the model is used again
@@ -81,6 +78,42 @@ def prepare(
         return keys | _build_corpus(folder, text, config, words or _choose_words(text, vocabulary), text_key, progress)
 
     return Corpus(build_once(cache, f"corpora/{key}", build_corpus))
+
+
+class SentenceTexts:
+    """The text of the sentences of a prepared corpus, in its order: tokens between blanks, none truncated or unknown.
+
+    Args:
+        store: The tokens of the text.
+        order: Place in the text of each sentence of the corpus, int64 [sentences].
+    """
+
+    def __init__(self, store: TextStore, order: np.ndarray) -> None:
+        self._store, self._order = store, order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def texts(self, positions: np.ndarray) -> list[str]:
+        """Return the sentences at the given positions of the corpus, int64 [batch]."""
+        words, tokens, places = self._store.words, self._store.tokens, self._order[positions]
+        bounds = zip(self._store.offsets[places].tolist(), self._store.offsets[places + 1].tolist(), strict=True)
+        return [" ".join(words[token] for token in tokens[start:stop].tolist()) for start, stop in bounds]
+
+
+def sentence_texts(config: CorpusConfig, *, progress: Progress | None = None) -> SentenceTexts:
+    """Return the text of the corpus that `prepare` makes of the same configuration.
+
+    Raises:
+        DataError: If the text cannot be read or has too few sentences for two splits.
+        ArtifactError: If the cache cannot be written.
+    """
+    cache = cache_folder(config.cache_dir)
+    sources = [docs_source(cache, progress)] if config.path == "docs" else find_sources(config.path)
+    text = _open_text(cache, sources, config, progress)
+    splits = _splits(text, config)
+    ranges = [np.arange(one.start, one.stop, dtype=np.int64) for one in splits.train + splits.validation]
+    return SentenceTexts(text, np.concatenate(ranges))
 
 
 def corpus_notes(config: CorpusConfig) -> list[str]:
@@ -96,6 +129,20 @@ def _text_key(sources: list[Source], config: CorpusConfig) -> str:
     """Return the hash of the sentences: of the files' content, independent of their paths, and of how to read them."""
     versions = [FORMAT_VERSION, SPLITTING_VERSION, TOKENIZER_VERSION]
     return storage.content_key(versions, *describe_reading(sources, config))
+
+
+def _open_text(cache: Path, sources: list[Source], config: CorpusConfig, progress: Progress | None) -> TextStore:
+    """Return the tokens of a text; they are built if the cache does not have them."""
+
+    def build(folder: Path) -> dict[str, Any]:
+        return _build_text(folder, sources, config, progress)
+
+    return TextStore(build_once(cache, f"text/{_text_key(sources, config)}", build))
+
+
+def _splits(text: TextStore, config: CorpusConfig) -> Splits:
+    """Return the splits of a text."""
+    return choose_splits(text.documents, fraction=config.validation_fraction, seed=config.seed, name=_path_text(config))
 
 
 def _build_text(folder: Path, sources: list[Source], config: CorpusConfig, progress: Progress | None) -> dict[str, Any]:
@@ -201,9 +248,7 @@ def _build_corpus(
     progress: Progress | None,
 ) -> dict[str, Any]:
     """Stage 2: write the sentences as ids of the vocabulary, the training documents first."""
-    splits = choose_splits(
-        text.documents, fraction=config.validation_fraction, seed=config.seed, name=_path_text(config)
-    )
+    splits = _splits(text, config)
     vocabulary.save(folder / "vocabulary.txt")
     writer = _IdWriter(folder, text, vocabulary, config.max_length, progress)
     ranges = splits.train + splits.validation

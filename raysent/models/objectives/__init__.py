@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from raysent.config import StrictModel
-from raysent.data.batches import Batch, Candidates, Sentences
+from raysent.data.batches import Batch, Candidates, Sentences, TargetSizes
 from raysent.kernels.devices import to_device
 from raysent.models.codes import Code, CodeConfig
 from raysent.models.embeddings import WordTable
@@ -71,7 +71,29 @@ class PairBatches:
     num_encoded: ClassVar[int] = 2
 
 
-Batches: TypeAlias = ContextBatches | TripletBatches | PairBatches
+@dataclass(frozen=True)
+class TargetBatches:
+    """Sentences of running text in random order, each with what a teacher returned; a batch is a `TargetBatch`.
+
+    Attributes:
+        teacher: Folder of a model or an ensemble, or a scheme's name; None where the settings do not name it yet.
+        dim: Size of the target at most; the teacher's vectors are projected to it.
+        projection: `pca` keeps the directions of most variance of a sample of the text, `random` random ones.
+        tasks: Tasks whose log-probabilities the teacher returns too; None for vectors alone.
+        data: Folder of task files.
+        max_loss: What the projection may lose, in percent.
+    """
+
+    teacher: str | None
+    dim: int
+    projection: Literal["pca", "random"] = "pca"
+    tasks: tuple[str, ...] | None = None
+    data: str | None = None
+    max_loss: float = 1.0
+    num_encoded: ClassVar[int] = 1
+
+
+Batches: TypeAlias = ContextBatches | TripletBatches | PairBatches | TargetBatches
 """What an objective reads; `num_encoded` is the number of sentences of one example."""
 
 
@@ -221,6 +243,7 @@ class BuildContext:
         word_counts: Counts how often each word occurs in the training text, [vocabulary]; None where there is no text.
         code: Turns the vectors into bits; None where the model has no code.
         num_bits: Bits of the code.
+        targets: Sizes of what the teacher returns for each sentence; None where there is no teacher.
     """
 
     dim: int
@@ -233,6 +256,7 @@ class BuildContext:
     word_counts: Callable[[], Tensor] | None = None
     code: Code | None = None
     num_bits: int = 0
+    targets: TargetSizes | None = None
 
 
 class Read(Protocol):
@@ -256,7 +280,7 @@ class Objective(nn.Module):
 
         Args:
             read: Sentences -> vectors.
-            batch: A `Batch`, `Triplets` or `Pairs`, as the configuration's `batches` says.
+            batch: A `Batch`, `Triplets`, `Pairs` or `TargetBatch`, as the configuration's `batches` says.
             generator: Source of the objective's own randomness; a function of the seed and the step.
         """
 

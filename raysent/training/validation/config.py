@@ -22,6 +22,7 @@ Metric = Literal[
     "reconstruction_mse",
     "reconstruction_r2",
     "similarity_kept",
+    "target_cosine",
     "downstream",
 ]
 
@@ -37,6 +38,7 @@ METRICS: dict[str, Literal["max", "min"]] = {
     "reconstruction_mse": "min",
     "reconstruction_r2": "max",
     "similarity_kept": "max",
+    "target_cosine": "max",
     "downstream": "max",
 }
 """The metrics that a sweep can be ranked by, and whether higher or lower values are better."""

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from raysent.data.batches import AnyBatch, Batch, Pairs, Triplets, TripletStream, pairs_at
+from raysent.data.batches import AnyBatch, Batch, Pairs, SentenceTargets, Triplets, TripletStream, pairs_at
 from raysent.data.corpus import CorpusSplit
 from raysent.data.pairs import PairTexts, read_pairs, read_sts
 from raysent.data.vocabulary import Sentences, Vocabulary
@@ -91,13 +91,24 @@ def held_out_triplets(split: CorpusSplit, *, max_length: int, num_sentences: int
 def held_out_sentences(split: CorpusSplit, *, num_sentences: int) -> HeldOut:
     """Return the first sentences of a split in blocks, without a last block of one sentence."""
     stop = min(len(split), num_sentences)
+    return HeldOut(
+        content_key(split.corpus.text_key, split.text_hash, stop), lambda: _blocks(split, num_sentences=stop)
+    )
 
-    def make() -> Iterator[Batch]:
-        for start in range(0, stop - 1, _BATCH):
-            end = min(start + _BATCH, stop)
-            yield Batch(split.sentences(start, end), np.arange(start, end), split.documents(start, end))
 
-    return HeldOut(content_key(split.corpus.text_key, split.text_hash, stop), make)
+def held_out_targets(split: CorpusSplit, targets: SentenceTargets, *, num_sentences: int) -> HeldOut:
+    """Return the first sentences of a split in blocks, each with what a teacher returned for it."""
+    stop = min(len(split), num_sentences)
+    key = content_key(split.corpus.text_key, split.text_hash, stop, targets.key)
+    return HeldOut(key, lambda: map(targets.of, _blocks(split, num_sentences=stop)))
+
+
+def _blocks(split: CorpusSplit, *, num_sentences: int) -> Iterator[Batch]:
+    """Yield the first sentences of a split in blocks, without a last block of one sentence."""
+    for start in range(0, num_sentences - 1, _BATCH):
+        end = min(start + _BATCH, num_sentences)
+        positions = split.first + np.arange(start, end)
+        yield Batch(split.sentences(start, end), positions, split.documents(start, end))
 
 
 def held_out_pairs(pairs: PairTexts, vocabulary: Vocabulary, *, max_length: int, num_sentences: int) -> HeldOut:

@@ -1,0 +1,362 @@
+"""What a teacher returns for each sentence of a corpus: computed once, kept in the cache, memory-mapped.
+
+    teacher, text -> unit vectors of all members, joined [sentences, joined]
+                  -> minus their mean, times a fixed matrix of orthonormal columns [joined, dim] -> float16
+    ensemble, tasks -> pooled log-probabilities [sentences, classes] -> float16
+
+The mean and the matrix are fitted on a sample of the training text. Before the text is encoded, their loss is measured
+and refused above `max_loss`: the mean validation score of probes on the tasks with the projected instead of the joined
+vectors, or the variance that is lost where no tasks are named.
+
+Both results are folders of the cache: `projections/<key>` (mean.npy, matrix.npy) and `targets/<key>` (vectors.npy and a
+file for each task). Keys are hashes of the teacher's and the text's content, so that runs with other settings and other
+students share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from raysent.data.batches import SentenceTargets
+from raysent.data.corpus import Corpus, CorpusConfig, SentenceTexts, sentence_texts
+from raysent.data.corpus.cache import build_once
+from raysent.ensembles import Ensemble
+from raysent.ensembles.ensemble import LoadedMember
+from raysent.ensembles.representations import Concatenation
+from raysent.ensembles.result import read_result
+from raysent.errors import ConfigError, RaysentError
+from raysent.evaluation.members import model_folder, model_key
+from raysent.models import load as load_model
+from raysent.models.objectives import TargetBatches
+from raysent.models.schemes import is_scheme_name
+from raysent.models.schemes.tfidf import LexicalModel
+from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.storage import cache_folder, content_key, open_folder, read_json
+from raysent.storage.layout import COMPOSITION_FILE, ENSEMBLE_FILE
+from raysent.training.validation.config import DownstreamConfig
+from raysent.training.validation.metrics import Downstream
+
+FORMAT_VERSION = 1
+# Sentences that the projection is fitted on, at most, and numbers of their joined vectors.
+_SAMPLED = 20_000
+_SAMPLED_NUMBERS = 60_000_000
+_BLOCK = 4096
+_LEAST_LOG = -30.0
+_SUMMARY = "corpus.json"
+
+Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A fixed map of joined vectors.
+
+    Attributes:
+        mean: Of the joined vectors, float32 [joined].
+        matrix: Orthonormal columns, float32 [joined, dim]; None where nothing is left out.
+        loss: What is lost, in points of the mean validation score, or in percent of the variance.
+        measure: Name of what is lost, for messages.
+    """
+
+    mean: Float32
+    matrix: Float32 | None
+    loss: float = 0.0
+    measure: str = "variance"
+
+    def __call__(self, vectors: Float32) -> Float32:
+        """Return projected vectors [rows, dim]."""
+        centred: Float32 = vectors - self.mean
+        return centred if self.matrix is None else centred @ self.matrix
+
+
+class Projected(SentenceEncoder):
+    """A teacher whose vectors are projected."""
+
+    def __init__(self, teacher: SentenceEncoder, projection: Projection) -> None:
+        """Hold both."""
+        self._teacher, self._projection = teacher, projection
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return the size of a projected vector."""
+        matrix = self._projection.matrix
+        return len(self._projection.mean) if matrix is None else matrix.shape[1]
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
+        """Return projected vectors, float32 [sentences, dim]; see `SentenceEncoder`."""
+        return self._projection(self._teacher.encode(sentences, batch_size=batch_size))
+
+
+class _LastKept(SentenceEncoder):
+    """An encoder that keeps its last vectors, for a teacher that encodes a block for its vector and for each task."""
+
+    def __init__(self, encoder: SentenceEncoder) -> None:
+        self._encoder = encoder
+        self._last: tuple[list[str], Float32] | None = None
+
+    def get_sentence_embedding_dimension(self) -> int:
+        return self._encoder.get_sentence_embedding_dimension()
+
+    @property
+    def similarity_measure(self) -> str:
+        return self._encoder.similarity_measure
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
+        if self._last is None or self._last[0] != sentences:
+            self._last = (list(sentences), self._encoder.encode(sentences, batch_size=batch_size))
+        return self._last[1]
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A model that is learned from.
+
+    Attributes:
+        name: As `load` takes it.
+        key: Hash of its content.
+        tasks: The tasks whose log-probabilities it returns, with the number of their classes.
+    """
+
+    name: str
+    key: str
+    tasks: dict[str, int]
+
+    def load(self) -> tuple[SentenceEncoder, Ensemble | None]:
+        """Return what encodes its joined vectors, and the ensemble that predicts; None for a single model.
+
+        Lexical members predict and have no vectors.
+        """
+        loaded = load_model(self.name)
+        if not isinstance(loaded, Ensemble):
+            return Concatenation([loaded]), None
+        members = [
+            member if isinstance(member.encoder, LexicalModel) else LoadedMember(member.name, _LastKept(member.encoder))
+            for member in loaded.members
+        ]
+        ensemble = Ensemble(members, folder=loaded.folder, result=loaded.result)
+        encoders = [member.encoder for member in members if not isinstance(member.encoder, LexicalModel)]
+        if not encoders:
+            raise ConfigError(f"objective.teacher: {self.name}: must have a member with vectors; all are lexical")
+        return Concatenation(encoders), ensemble
+
+
+def find_teacher(settings: TargetBatches) -> Teacher:
+    """Return the teacher that settings name, without loading it.
+
+    Raises:
+        ArtifactError: If there is no such model.
+        ConfigError: If a task is unknown.
+    """
+    assert settings.teacher is not None  # checked when the configuration was made
+    if is_scheme_name(settings.teacher):
+        return Teacher(settings.teacher, model_key(settings.teacher), {})
+    folder = open_folder(settings.teacher)
+    try:
+        if (folder / ENSEMBLE_FILE).is_file() and model_folder(folder) is None:
+            return _ensemble(settings, folder)
+        if model_folder(folder) is None and not (folder / COMPOSITION_FILE).is_file():
+            load_model(folder)  # raises the error of a folder without a model
+        return Teacher(str(folder), model_key(str(folder)), {})
+    except RaysentError as error:
+        raise type(error)(f"objective.teacher: {error}") from None
+
+
+def _ensemble(settings: TargetBatches, folder: Path) -> Teacher:
+    """Return an ensemble with those of the tasks that it predicts from single sentences."""
+    result, downstream = read_result(folder), _downstream(settings)
+    tasks, keys = dict[str, int](), []
+    for data in () if downstream is None else downstream.tasks:
+        found = result.tasks.get(data.task)
+        if found is not None and data.kind == "sentence":
+            tasks[data.task] = len(found.label_names)
+            keys.append([data.task, found.combination, found.keys])
+    return Teacher(str(folder), content_key(model_key(str(folder)), keys), tasks)
+
+
+def open_targets(
+    settings: TargetBatches, config: CorpusConfig, corpus: Corpus, progress: Progress | None = None
+) -> SentenceTargets:
+    """Return what a teacher returns for each sentence of a corpus; it is computed if the cache does not have it.
+
+    Args:
+        settings: The teacher, the projection and the tasks.
+        config: The text.
+        corpus: The corpus that was prepared of it.
+        progress: Called with the name of a stage, the number of sentences done, and the total.
+
+    Raises:
+        ConfigError: If the projection loses more than `settings.max_loss`.
+        ArtifactError: If the teacher cannot be loaded, or the cache cannot be written.
+    """
+    teacher, cache = find_teacher(settings), cache_folder(config.cache_dir)
+    text = content_key(corpus.text_key, corpus.train.text_hash, corpus.validation.text_hash)
+    fitted = content_key(FORMAT_VERSION, teacher.key, text, settings.dim, settings.projection, *_tasks_key(settings))
+    loaded: list[tuple[SentenceEncoder, Ensemble | None]] = []
+
+    def load_once() -> tuple[SentenceEncoder, Ensemble | None]:
+        if not loaded:
+            loaded.append(teacher.load())
+        return loaded[0]
+
+    def texts() -> SentenceTexts:
+        return sentence_texts(config, progress=progress)
+
+    def build_projection(folder: Path) -> dict[str, Any]:
+        projection = fit_projection(settings, load_once()[0], _sample(texts(), corpus, load_once()[0]))
+        np.save(folder / "mean.npy", projection.mean)
+        if projection.matrix is not None:
+            np.save(folder / "matrix.npy", projection.matrix)
+        return {"loss": projection.loss, "measure": projection.measure}
+
+    projection = read_projection(build_once(cache, f"projections/{fitted}", build_projection))
+    check_loss(projection, settings)
+    key = content_key(fitted, sorted(teacher.tasks))
+
+    def build_targets(folder: Path) -> dict[str, Any]:
+        _write(folder, texts(), (*load_once(), projection), teacher.tasks, progress)
+        return {"teacher": teacher.key}
+
+    folder = build_once(cache, f"targets/{key}", build_targets)
+    probabilities = {task: _mapped(folder / _file(place)) for place, task in enumerate(teacher.tasks)}
+    return SentenceTargets(key, _mapped(folder / "vectors.npy"), probabilities)
+
+
+def _tasks_key(settings: TargetBatches) -> list[Any]:
+    """Return what identifies the tasks that the loss is measured on."""
+    downstream = _downstream(settings)
+    return [] if downstream is None else [downstream.hash]
+
+
+def _downstream(settings: TargetBatches) -> Downstream | None:
+    """Return the tasks that the loss is measured on; None without tasks."""
+    if settings.tasks is None:
+        return None
+    return Downstream(DownstreamConfig(tasks=list(settings.tasks), data=settings.data))
+
+
+def _sample(texts: SentenceTexts, corpus: Corpus, teacher: SentenceEncoder) -> list[str]:
+    """Return evenly spaced sentences of the training text."""
+    dim = teacher.get_sentence_embedding_dimension()
+    count = min(len(corpus.train), _SAMPLED, max(_BLOCK, _SAMPLED_NUMBERS // dim))
+    return texts.texts(np.unique(np.linspace(0, len(corpus.train) - 1, count).astype(np.int64)))
+
+
+def fit_projection(settings: TargetBatches, teacher: SentenceEncoder, sample: Sequence[str]) -> Projection:
+    """Fit the projection to sentences and measure its loss.
+
+    Args:
+        settings: Size, kind and tasks.
+        teacher: Encodes joined vectors.
+        sample: Sentences of the text.
+    """
+    vectors = teacher.encode(list(sample))
+    mean = vectors.mean(axis=0)
+    joined = vectors.shape[1]
+    if joined <= settings.dim:
+        return Projection(mean, None)
+    matrix, kept = _directions(vectors - mean, settings.dim, kind=settings.projection)
+    downstream = _downstream(settings)
+    if downstream is None:
+        return Projection(mean, matrix, 100 * (1 - kept))
+    whole = downstream.scores(teacher)["downstream"]
+    projected = downstream.scores(Projected(teacher, Projection(mean, matrix)))["downstream"]
+    return Projection(mean, matrix, whole - projected, "score")
+
+
+def _directions(centred: Float32, dim: int, *, kind: str) -> tuple[Float32, float]:
+    """Return orthonormal columns [joined, dim], and the part of the variance of centred vectors that they keep.
+
+    Args:
+        centred: [rows, joined].
+        dim: Columns.
+        kind: `pca` or `random`.
+    """
+    rows = torch.from_numpy(centred).double()
+    covariance = rows.T @ rows
+    if kind == "pca":
+        columns = torch.linalg.eigh(covariance).eigenvectors[:, -dim:].flip(1)
+        # The sign of a direction is free: its largest number is positive.
+        largest = columns.gather(0, columns.abs().argmax(dim=0, keepdim=True))
+        columns = columns * largest.sign()
+    else:
+        drawn = torch.randn(len(covariance), dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        columns = torch.linalg.qr(drawn).Q
+    kept = float((columns * (covariance @ columns)).sum() / covariance.diagonal().sum().clamp(min=1e-300))
+    return columns.float().numpy(), kept
+
+
+def read_projection(folder: Path) -> Projection:
+    """Read a projection of the cache."""
+    about = read_json(folder / _SUMMARY)
+    matrix = folder / "matrix.npy"
+    return Projection(
+        np.load(folder / "mean.npy"), np.load(matrix) if matrix.is_file() else None, about["loss"], about["measure"]
+    )
+
+
+def check_loss(projection: Projection, settings: TargetBatches) -> None:
+    """Refuse a projection that loses too much.
+
+    Raises:
+        ConfigError: With the settings that change it.
+    """
+    if projection.loss <= settings.max_loss:
+        return
+    tasks = ", ".join(settings.tasks or ())
+    unit = f"points of the teacher's score on {tasks}" if tasks else "% of the variance of the teacher's vectors"
+    raise ConfigError(
+        f"objective.dim: must keep all but {settings.max_loss:g} {unit}; {settings.dim} of {len(projection.mean)} "
+        f"dimensions lose {projection.loss:.2f}; raise objective.dim, or objective.max_loss to accept it"
+    )
+
+
+def _write(
+    folder: Path,
+    texts: SentenceTexts,
+    parts: tuple[SentenceEncoder, Ensemble | None, Projection],
+    tasks: dict[str, int],
+    progress: Progress | None,
+) -> None:
+    """Write vectors and log-probabilities of all sentences, block by block."""
+    teacher, ensemble, projection = parts
+    dim = Projected(teacher, projection).get_sentence_embedding_dimension()
+    vectors = _new(folder / "vectors.npy", (len(texts), dim))
+    outputs = {task: _new(folder / _file(place), (len(texts), tasks[task])) for place, task in enumerate(tasks)}
+    for rows, block in _blocks(texts):
+        vectors[rows] = projection(teacher.encode(block))
+        for task, values in outputs.items():
+            assert ensemble is not None
+            values[rows] = np.maximum(ensemble.predict_log_probabilities(task, block), _LEAST_LOG)
+        if progress:
+            progress("encoding with the teacher", rows.stop, len(texts))
+    for values in (vectors, *outputs.values()):
+        values.flush()
+
+
+def _blocks(texts: SentenceTexts) -> Iterator[tuple[slice, list[str]]]:
+    """Yield the sentences of a corpus in order with their rows."""
+    for first in range(0, len(texts), _BLOCK):
+        stop = min(first + _BLOCK, len(texts))
+        yield slice(first, stop), texts.texts(np.arange(first, stop, dtype=np.int64))
+
+
+def _file(place: int) -> str:
+    """Return the file of a task's log-probabilities, by its place among the tasks."""
+    return f"task-{place}.npy"
+
+
+def _new(path: Path, shape: tuple[int, int]) -> np.memmap[Any, np.dtype[np.float16]]:
+    """Return a new file of float16 values."""
+    return np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=shape)
+
+
+def _mapped(path: Path) -> npt.NDArray[np.float16]:
+    """Return the values of a file, memory-mapped."""
+    found: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
+    return found
