@@ -27,6 +27,7 @@ BY_NAME = {
     "mutants",
     "server",
     "pooling",
+    "postprocessing",
     "training_efficiency",
     "validation_share",
     "weights",

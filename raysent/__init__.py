@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         sweep,
         track,
         train,
+        whiten,
         write_report,
     )
     from raysent.sweeps.space import SearchSpace
@@ -74,6 +75,7 @@ _MODULE_OF = {
             "sweep",
             "track",
             "train",
+            "whiten",
             "write_report",
         ),
         "raysent.pipeline",
@@ -111,6 +113,7 @@ __all__ = [
     "sweep",
     "track",
     "train",
+    "whiten",
     "write_report",
 ]
 

@@ -59,6 +59,12 @@ def context_prediction(f, g, positions, documents, *, context_size=1, diagonal="
     return float(np.mean(losses))
 
 
+def whitened(sample, vectors, *, kept):
+    """Return vectors on the first principal axes of a sample, each divided by its standard deviation there."""
+    _, spread, axes = np.linalg.svd(sample - sample.mean(axis=0), full_matrices=False)
+    return ((vectors - sample.mean(axis=0)) @ axes[:kept].T) / (spread[:kept] / np.sqrt(len(sample) - 1))
+
+
 def unit(vector):
     """Return a vector of length 1."""
     return vector / np.linalg.norm(vector)

@@ -342,6 +342,15 @@ def test_compose_puts_models_side_by_side(tmp_path):
         raysent.compose(["hash:4", tmp_path / "a"], output=tmp_path / "other")
 
 
+def test_whiten_keeps_the_dimensions_that_are_named(tmp_path):
+    """The new model has vectors of that size; the old one is unchanged."""
+    fit(tiny_run(tmp_path, training__max_steps=1, training__num_reports=1), tmp_path / "run")
+    found = raysent.whiten(tmp_path / "run", dimension=3, num_sentences=100, output=tmp_path / "new", progress=False)
+    assert (found.dimension, found.scores) == (3, {})
+    assert raysent.load(tmp_path / "new").encode(["w1"]).shape == (1, 3)
+    assert raysent.load(tmp_path / "run").encode(["w1"]).shape == (1, 16)
+
+
 def test_reproduce_skips_what_it_has_no_data_for(tmp_path):
     """Every row has its reason, and nothing is trained."""
     found = raysent.reproduce("cse", tables=["1"], data=tmp_path, output=tmp_path / "out", progress=False)

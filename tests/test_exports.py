@@ -85,6 +85,13 @@ def examples() -> dict[str, SentenceModel]:
         "shared": {"encoder": {"type": "concat", "members": {"a": {**GRU, "embedding": FIXED}, "b": GRU}}},
         "component": {"encoder": GRU, "postprocessing": {"remove_component": True}},
         "average": {"encoder": GRU, "second_encoder": GRU, "postprocessing": {"combine": "average"}},
+        "whitened": {"encoder": GRU, "second_encoder": GRU, "postprocessing": {"whitening": 7}},
+        "whitened code": {
+            "encoder": GRU,
+            "postprocessing": {"remove_component": True, "combine": "average", "whitening": 2},
+            "code": {"type": "threshold", "threshold": "mean"},
+            "objective": RECONSTRUCTION,
+        },
         "two": {"encoder": GRU, "second_encoder": {**BAG, "embedding": {"dim": 6}}},
         "code in training": {"encoder": GRU, "code": {"type": "threshold"}},
         **{
@@ -153,7 +160,7 @@ def test_static_export_equals_a_bag_of_one_tower(tmp_path) -> None:
         assert done.check.num_other_ids == 0
         assert not list((tmp_path / pooling).glob("*.py"))
         np.testing.assert_allclose(load(f"st:{tmp_path / pooling}").encode(TEXT), model.encode(TEXT), atol=1e-6)
-    for other in (build(BAG), build(GRU, **one)):
+    for other in (build(BAG), build(GRU, **one), build(BAG, **one, postprocessing={"whitening": 2})):
         with pytest.raises(ConfigError, match=r"^--to static: must be a bag of words of one tower"):
             export(other, tmp_path / "other", to="static")
 

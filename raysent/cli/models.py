@@ -1,4 +1,4 @@
-"""CLI of `raysent distill`, `encode`, `binarize`, `expand`, `bag` and `average`."""
+"""CLI of `raysent distill`, `encode`, `binarize`, `expand`, `whiten`, `bag` and `average`."""
 
 from __future__ import annotations
 
@@ -379,6 +379,87 @@ def expand(
         print_json({"model": str(output), "num_words_before": before, "num_words": after})
     else:
         results.print(f"{output}: {before:,} words became {after:,}", soft_wrap=True)
+
+
+@model_app.command()
+def whiten(
+    model: TrainedArgument,
+    output: NewModelOption,
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            "--corpus",
+            metavar="PATH",
+            help="Text without labels: file, table, folder, glob, s3://, or 'docs'.  [default: the model's own]",
+        ),
+    ] = None,
+    dimension: Annotated[
+        str,
+        typer.Option(
+            "--dimension",
+            metavar="N|NAME",
+            help="Dimensions to keep; full: all in which the vectors vary; auto: the best by --metric, or none.",
+        ),
+    ] = "auto",
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME",
+            help="Of auto: pearson, with --set validation.sts=DIR; or a task or own table, by its validation rows.  "
+            "[default: what the training was validated on]",
+        ),
+    ] = None,
+    data: DataOption = None,
+    sentences: Annotated[
+        int, typer.Option("--sentences", metavar="N", min=2, help="Sentences to compute the whitening from.")
+    ] = 15_000,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="A.B=C", help="Set a value of corpus or validation. Repeatable."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Whiten a trained model's vectors.
+
+    Keeps the directions in which the vectors of unlabelled sentences vary most, and gives each the same variance.
+    Similarity often rises; nothing is trained.
+    """
+    from raysent import pipeline
+
+    _check_free(output)
+    found = pipeline.whiten(
+        model,
+        corpus=corpus,
+        dimension=_dimension(dimension),
+        metric=metric,
+        data=data,
+        set={override.name: override.value for override in collect_overrides({}, overrides or [])},
+        num_sentences=sentences,
+        output=output,
+        progress=not as_json,
+    )
+    scores = {"none" if kept is None else str(kept): score for kept, score in found.scores.items()}
+    if as_json:
+        about = {"dimension": found.dimension, "rank": found.rank, "num_sentences": found.num_sentences}
+        print_json({"model": str(output), **about, "metric": found.metric or None, "scores": scores})
+        return
+    if scores:
+        print_table(["whitening", found.metric], [[kept, f"{score:.4f}"] for kept, score in scores.items()])
+    if found.dimension is None:
+        results.print(f"{output}: not whitened, because no dimension has a higher {found.metric}", soft_wrap=True)
+    else:
+        kept = f"{found.dimension:,} of {found.rank:,} dimensions"
+        results.print(f"{output}: {kept}, whitened on {found.num_sentences:,} sentences", soft_wrap=True)
+
+
+def _dimension(text: str) -> Any:
+    """Return `--dimension` as `pipeline.whiten` takes it."""
+    if text in {"auto", "full"}:
+        return text
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise ConfigError(f"--dimension: must be a positive whole number, full or auto; given '{text}'")
 
 
 @model_app.command()

@@ -248,13 +248,17 @@ def build_encoder(config: dict[str, Any], num_words: int) -> Any:
 
 
 class Postprocessing(nn.Module):
-    """Each block loses its projection on a component, where there are any, and gets unit length."""
+    """Each block loses its projection on a component, where there are any, and gets unit length; whitening follows."""
 
     def __init__(self, config: dict[str, Any], dims: list[int]) -> None:
         super().__init__()
         self.dims, self.is_average = dims, config["combine"] == "average"
         self.dim = dims[0] if self.is_average else sum(dims)
         self.components = nn.ParameterList(torch.empty(dim) for dim in (dims if config["remove_component"] else ()))
+        kept = config.get("whitening")
+        self.center = nn.Parameter(torch.empty(self.dim)) if kept else None
+        self.projection = nn.Parameter(torch.empty(self.dim, kept)) if kept else None
+        self.dim = kept or self.dim
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Return the finished vectors [batch, dim]."""
@@ -263,7 +267,10 @@ class Postprocessing(nn.Module):
             pairs = zip(blocks, self.components, strict=True)
             blocks = [block - (block @ component)[:, None] * component for block, component in pairs]
         blocks = [functional.normalize(block, dim=1) for block in blocks]
-        return torch.stack(blocks).mean(dim=0) if self.is_average else torch.cat(blocks, dim=1)
+        combined = torch.stack(blocks).mean(dim=0) if self.is_average else torch.cat(blocks, dim=1)
+        if self.center is None:
+            return combined
+        return functional.normalize((combined - self.center) @ self.projection, dim=1)
 
 
 class Code(nn.Module):

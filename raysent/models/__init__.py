@@ -9,6 +9,7 @@
 - `loading`: names of models -> models
 - `pretrained`: folders of models of other libraries, and whose code may run
 - `embeddings`, `pooling`, `layers`, `postprocessing`: building blocks
+- `whitening`: a trained model -> the same with whitened vectors
 - `word_models`: models that are made from word vectors without training
 - `vector_codes`: codes of vectors from any source
 """
@@ -20,6 +21,7 @@ from raysent.models.loading import load, register_loader
 from raysent.models.model import SentenceModel
 from raysent.models.pretrained import trust_remote_code
 from raysent.models.vector_codes import VectorCode, VectorCodeConfig, load_code, make_code, read_vectors
+from raysent.models.whitening import Whitening
 from raysent.models.word_models import average_of_words, bag_of_words, check_weighting, expand
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "SentenceModel",
     "VectorCode",
     "VectorCodeConfig",
+    "Whitening",
     "average_of_words",
     "bag_of_words",
     "check_weighting",

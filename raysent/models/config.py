@@ -70,6 +70,12 @@ def check_parts(
     """
     objective.check_towers(first, second)
     objective.check_code(code)
-    dims = set(encoded_dims(towers(first, second, objective)))
-    if postprocessing.combine == "average" and len(dims) > 1:
-        raise ValueError(f"postprocessing.combine must be concat with blocks of several sizes; given {sorted(dims)}")
+    dims = encoded_dims(towers(first, second, objective))
+    sizes, is_average = sorted(set(dims)), postprocessing.combine == "average"
+    if is_average and len(sizes) > 1:
+        raise ValueError(f"postprocessing.combine must be concat with blocks of several sizes; given {sizes}")
+    size = dims[0] if is_average else sum(dims)
+    if (postprocessing.whitening or 0) > size:
+        raise ValueError(
+            f"postprocessing.whitening must be at most {size}, the size of the vector; given {postprocessing.whitening}"
+        )

@@ -442,7 +442,11 @@ class SentenceModel(nn.Module, SentenceEncoder):
 
     @torch.no_grad()
     def fit_postprocessing(self, sentences: Sentences) -> None:
-        """Fit the postprocessing to a sample of sentences; the model must not be in training mode."""
+        """Fit the postprocessing to a sample of sentences; the model must not be in training mode.
+
+        Raises:
+            DataError: If whitening keeps more dimensions than the sample's vectors vary in.
+        """
         self.postprocessing.fit(self._blocks_of_all(sentences))
 
     @torch.no_grad()
@@ -453,6 +457,11 @@ class SentenceModel(nn.Module, SentenceEncoder):
             self.code.fit(vectors)
             for objective in self._objectives():
                 objective.fit(vectors)
+
+    @torch.no_grad()
+    def combined_vectors(self, sentences: Sentences) -> Tensor:
+        """Return the vectors of many sentences before whitening [batch, dim]; see `Postprocessing.combine`."""
+        return self.postprocessing.combine(self._blocks_of_all(sentences))
 
     def _blocks_of_all(self, sentences: Sentences) -> Tensor:
         """Return `_blocks` of many sentences, computed in chunks."""
@@ -561,8 +570,9 @@ class SentenceModel(nn.Module, SentenceEncoder):
             return np.concatenate(list(encode_blocks(self, blocks, num_processes=num_processes, **options)))
         readers = list(zip(self.config.towers, self.towers, strict=True))[: 1 if towers == "f" else None]
         num_blocks = sum(len(tower.encoded_dims) for tower, _ in readers)
-        if self.code is not None and len(readers) < len(self.towers):
-            raise ConfigError("towers: must be 'both' for a model with a code, which reads them all; given 'f'")
+        if len(readers) < len(self.towers) and (self.code is not None or self.postprocessing.is_whitening):
+            what = "a code" if self.code is not None else "whitening"
+            raise ConfigError(f"towers: must be 'both' for a model with {what}, which reads them all; given 'f'")
         out = np.empty((len(sentences), self.num_bits or self.postprocessing.dim(num_blocks)), dtype=np.float32)
         with (
             self._evaluating(),

@@ -30,7 +30,11 @@ from raysent.storage import content_key, open_folder, read_json, write_json
 from raysent.storage.layout import RUN_FILE
 from raysent.training.validation import ValidationConfig, metrics_of
 
-_ADDED = {"training": ("optimizer", "epoch_decay", "drop_decay"), "corpus": ("document_field",)}
+_ADDED = {
+    "training": ("optimizer", "epoch_decay", "drop_decay"),
+    "corpus": ("document_field",),
+    "postprocessing": ("whitening",),
+}
 _PACKAGES = ("raysent", "torch", "numpy", "ray", "optuna")
 
 

@@ -310,17 +310,24 @@ class _Graph:
         postprocessing, finished = model.postprocessing, []
         for number, given in enumerate(blocks):
             block = given
-            if postprocessing.is_fitted_to_text:
+            if len(postprocessing.components):
                 component = cast("Tensor", postprocessing.components[number])[:, None]
                 length = self.add("MatMul", block, self.constant(component))
                 block = self.add("Sub", block, self.add("MatMul", length, self.constant(component.T)))
-            norm = self.add("ReduceL2", block, self.ints(1), keepdims=1)
-            finished.append(self.add("Div", block, self.add("Max", norm, self.constant(np.float32(1e-12)))))
+            finished.append(self._unit(block))
         if model.config.postprocessing.combine == "average":
             vectors = self.add("Div", self.add("Sum", *finished), self.constant(np.float32(len(finished))))
         else:
             vectors = self.add("Concat", *finished, axis=1)
+        if postprocessing.center is not None and postprocessing.projection is not None:
+            centred = self.add("Sub", vectors, self.constant(postprocessing.center))
+            vectors = self._unit(self.add("MatMul", centred, self.constant(postprocessing.projection)))
         return vectors if model.code is None else self._bits(model.code, vectors)
+
+    def _unit(self, vectors: str) -> str:
+        """Return vectors [batch, dim] with length 1; a vector of zeros stays."""
+        norm = self.add("ReduceL2", vectors, self.ints(1), keepdims=1)
+        return self.add("Div", vectors, self.add("Max", norm, self.constant(np.float32(1e-12))))
 
     def _bits(self, code: Any, vectors: str) -> str:
         """Return a code's bits, 0 or 1 [batch, bits]."""

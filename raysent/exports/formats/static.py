@@ -30,12 +30,15 @@ DIFFERS_ON: tuple[str, ...] = ("",)
 
 
 def check_model(models: Sequence[SentenceModel]) -> None:
-    """Refuse all but one bag of one tower without code and component."""
+    """Refuse all but one bag of one tower without code, removed component and whitening.
+
+    Both act between two scalings to unit length, so no table of word vectors has the same result.
+    """
     model = models[0]
     is_bag = len(models) == 1 and model.config.encoder.type == "bag" and len(model.towers) == 1
     if not is_bag or model.code is not None or model.postprocessing.is_fitted_to_text:
         raise ConfigError(
-            "--to static: must be a bag of words of one tower without code and remove_component; "
+            "--to static: must be a bag of words of one tower without code, remove_component and whitening; "
             "use --to sentence-transformers"
         )
 

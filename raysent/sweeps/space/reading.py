@@ -41,7 +41,9 @@ from raysent.sweeps.journal_v1 import RETIRED_KEYS
 from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, Limits
 from raysent.sweeps.space.space import FORMS, Choice, Domain, SearchSpace, parse_domain
 from raysent.training.run import RunConfig
-from raysent.training.validation import METRICS, Metric
+from raysent.training.validation import FINISHED_METRICS, METRICS, Metric
+
+_WHITENING = "postprocessing.whitening"
 
 
 class SpaceFile(StrictModel):
@@ -117,6 +119,12 @@ def parse_space(document: Document, *, name: str, context: str | None = None) ->
         raise document.error(("evaluation", "stratify_by"), message)
     if space.limits.rung_unit == "usd" and not space.cost.is_priced:
         raise document.error(("limits", "rung_unit"), "usd needs a price; set cost.usd_per_hour")
+    if _WHITENING in space.domains and space.metric not in FINISHED_METRICS:
+        raise document.error(
+            ("search", _WHITENING),
+            f"needs a metric of whitened vectors, {' or '.join(FINISHED_METRICS)}; given {space.metric}; "
+            "name a task with --metric, or whiten the best trial with 'raysent whiten'",
+        )
     _check_edges(space)
     if context != UPGRADE:  # a recorded space was checked when its sweep started, and reports do without the components
         check_components(space)

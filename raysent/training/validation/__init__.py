@@ -8,11 +8,18 @@
 """
 
 from raysent.training.validation.baselines import baseline_accuracies
-from raysent.training.validation.config import METRICS, Metric, ValidationConfig, metrics_of
+from raysent.training.validation.config import (
+    FINISHED_METRICS,
+    METRICS,
+    Metric,
+    ValidationConfig,
+    metrics_of,
+)
 from raysent.training.validation.pool import PoolRecord, ValidationPool, block_scores, block_starts, neighbours
 from raysent.training.validation.validator import Validator
 
 __all__ = [
+    "FINISHED_METRICS",
     "METRICS",
     "Metric",
     "PoolRecord",

@@ -43,6 +43,9 @@ METRICS: dict[str, Literal["max", "min"]] = {
 }
 """The metrics that a sweep can be ranked by, and whether higher or lower values are better."""
 
+FINISHED_METRICS = ("pearson", "downstream", "related_auc")
+"""The metrics that compare finished vectors, after postprocessing; the others compare what the objective trains."""
+
 
 class DownstreamConfig(StrictModel):
     """Tasks whose probes' validation score is a metric of the run.
