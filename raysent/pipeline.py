@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 import pandas as pd
 
+from raysent.analysis import FaissIndex, build_index
 from raysent.config import Document, Override, StrictModel, set_dotted, validate
 from raysent.cost.config import parse_duration
 from raysent.data.corpus import CorpusConfig, corpus_notes, prepare
@@ -159,6 +160,7 @@ __all__ = [
     "ensemble",
     "evaluate",
     "evaluate_models",
+    "index_vectors",
     "label_curves",
     "load",
     "map_jobs",
@@ -1676,6 +1678,29 @@ def encode_corpus(  # noqa: PLR0913 - as above
             limits=Limits(time, budget, max_hourly, usd_per_hour),
             progress=bar,
         )
+
+
+def index_vectors(folder: str | Path, output: str | Path, *, ivf: bool = False, progress: bool = True) -> FaissIndex:
+    """Write an index of FAISS of the vectors in a folder that `encode_corpus` wrote.
+
+    Unit vectors are compared by inner product, so by cosine (`IndexFlatIP`), and codes by Hamming distance
+    (`IndexBinaryFlat`). Rows are in the order of the files' names, then of rows. ``OUTPUT.json`` records what the index
+    is made of. FAISS holds the whole index in memory.
+
+    Args:
+        folder: A folder of vectors, also in ``s3://``.
+        output: The file to write.
+        ivf: Whether to divide the rows into cells, 4 times the square root of their number, of which a search reads 32
+            (`IndexIVFFlat`, `IndexBinaryIVF`): fast, but it may miss neighbours. Needs 10,000 rows.
+        progress: Whether to show progress on standard error.
+
+    Raises:
+        ConfigError: If faiss-cpu is not installed, or there are too few rows for cells.
+        DataError: If the folder has no rows, or a vector is not finite.
+        ArtifactError: If the folder has no vectors, or a file is damaged or cannot be written.
+    """
+    with ProgressLines(is_quiet=not progress) as bar:
+        return build_index(folder, output, ivf=ivf, progress=bar)
 
 
 def write_report(run: str | Path) -> Path:

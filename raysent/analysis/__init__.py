@@ -11,6 +11,7 @@ parameter_effect.py  score against one setting of several runs
 projection.py        a task's sentences on a plane, by t-SNE
 predictions.py       examples of predictions, and rows on which two models differ
 neighbours.py        nearest sentences of a corpus
+vector_search.py     nearest sentences of a folder of vectors, and its index of FAISS
 analogies.py         sentence analogies
 image_ranking.py     ranking of images by sentences
 reported/            scores that papers report
@@ -30,6 +31,7 @@ from raysent.analysis.parameter_effect import ParameterEffect, compare_values
 from raysent.analysis.predictions import Disagreements, Examples, find_disagreements, pick_examples
 from raysent.analysis.projection import Projection, project
 from raysent.analysis.reported import COSTS, ReportedModel, ReportedTable, notes_on, reported_for, reported_tables
+from raysent.analysis.vector_search import FaissIndex, build_index, search_folder
 
 __all__ = [
     "ANALYSES",
@@ -41,12 +43,14 @@ __all__ = [
     "Disagreements",
     "Efficiency",
     "Examples",
+    "FaissIndex",
     "Neighbour",
     "ParameterEffect",
     "Projection",
     "RankingScore",
     "ReportedModel",
     "ReportedTable",
+    "build_index",
     "compare_efficiency",
     "compare_values",
     "find_disagreements",
@@ -63,6 +67,7 @@ __all__ = [
     "reported_tables",
     "save_comparison",
     "score_analogies",
+    "search_folder",
     "write_analysis",
 ]
 

@@ -134,7 +134,7 @@ def find_neighbours(
     set_matmul_precision()
     if k < 1:
         raise ConfigError(f"k: must be at least 1; given {k}")
-    checked = _checked(queries)
+    checked = check_queries(queries)
     members = expand(models)
     sentences = distinct_sentences(corpus, progress=progress)
     columns = []
@@ -187,8 +187,12 @@ def _read_column(values: Mapping[str, Any]) -> ModelNeighbours:
     return ModelNeighbours(values["model"], values["measure"], found)
 
 
-def _checked(queries: Sequence[str]) -> list[str]:
-    """Return the queries with single blanks."""
+def check_queries(queries: Sequence[str]) -> list[str]:
+    """Return the queries with single blanks.
+
+    Raises:
+        ConfigError: If there is none, or one is empty.
+    """
     checked = [normalize_whitespace(query) for query in queries]
     if not checked:
         raise ConfigError("queries: must be at least one sentence; given none")

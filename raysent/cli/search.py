@@ -1,11 +1,11 @@
-"""CLI of `raysent neighbours`, `analogies` and `rank`."""
+"""CLI of `raysent neighbours`, `index`, `analogies` and `rank`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,7 +25,11 @@ def neighbours(
     models: ModelsArgument,
     corpus: Annotated[
         str,
-        typer.Argument(metavar="CORPUS", help="Text to search, the last name: file, folder, glob, s3://, or 'docs'."),
+        typer.Argument(
+            metavar="CORPUS",
+            help="Text to search, the last name: file, folder, glob, s3://, or 'docs'; or a folder of vectors that "
+            "'raysent encode --input' wrote.",
+        ),
     ],
     query: Annotated[
         list[str] | None, typer.Option("--query", metavar="TEXT", help="A query sentence. Repeatable.")
@@ -38,6 +42,10 @@ def neighbours(
     include_query: Annotated[
         bool, typer.Option("--include-query", help="Let a query that is in the corpus find itself.")
     ] = False,
+    index: Annotated[
+        Path | None,
+        typer.Option("--index", metavar="FILE", help="Search the index that 'raysent index' wrote of the vectors."),
+    ] = None,
     max_sentences: Annotated[
         int | None, typer.Option("--max-sentences", metavar="N", min=4, help="Most sentences to read of the text.")
     ] = None,
@@ -47,21 +55,32 @@ def neighbours(
 
     The search is exact: by cosine, or by Hamming distance for a model with a code. A sentence that occurs several times
     is listed once, and a query that is in the corpus is left out. Vectors are cached, so the next search of the same
-    text is fast. The result is stored in neighbours.json of the first folder named, for its report.
+    text is fast. A folder of vectors is searched without encoding its text again, by the model that encoded it. The
+    result is stored in neighbours.json of the first folder named, for its report.
     """
-    from raysent.analysis import find_neighbours, save_comparison
+    from raysent.analysis import find_neighbours, save_comparison, search_folder
     from raysent.data import read_lines
     from raysent.data.corpus import CorpusConfig
+    from raysent.models import is_vector_folder
     from raysent.storage import address_of
 
     asked = [*(query or []), *(read_lines(queries) if queries else [])]
     if not asked:
         raise ConfigError("--query: must be given at least once, or --queries FILE; given neither")
     _check_corpus(corpus)
-    config = CorpusConfig(path=corpus, max_sentences=max_sentences, text_field=column or "text")
-    with ProgressLines(is_quiet=as_json) as progress:
-        found = find_neighbours(models, config, asked, k=k, includes_query=include_query, progress=progress)
-    _print_notes(config, is_quiet=as_json)
+    options: dict[str, Any] = {"k": k, "includes_query": include_query}
+    if is_vector_folder(corpus):
+        if column is not None or max_sentences is not None:
+            raise ConfigError("--column and --max-sentences: must be left out for a folder of vectors")
+        with ProgressLines(is_quiet=as_json) as progress:
+            found = search_folder(models, corpus, asked, index=index, progress=progress, **options)
+    else:
+        if index is not None:
+            raise ConfigError(f"--index: must be used with a folder of vectors; given {corpus}; leave it out")
+        config = CorpusConfig(path=corpus, max_sentences=max_sentences, text_field=column or "text")
+        with ProgressLines(is_quiet=as_json) as progress:
+            found = find_neighbours(models, config, asked, progress=progress, **options)
+        _print_notes(config, is_quiet=as_json)
     folder = next((Path(model) for model in models if Path(model).is_dir()), None)
     path = None if folder is None else save_comparison(folder, found)
     if as_json:
@@ -71,6 +90,33 @@ def neighbours(
     if folder is not None and path is not None:
         command = f"raysent report {address_of(folder)}"
         messages.print(f"stored in {address_of(path)}; '{command}' shows it", soft_wrap=True)
+
+
+@search_app.command()
+def index(
+    folder: Annotated[
+        str, typer.Argument(metavar="DIR", help="Folder of vectors that 'raysent encode --input' wrote, also in s3://.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The index file to write.")],
+    ivf: Annotated[
+        bool,
+        typer.Option("--ivf", help="Divide the rows into cells and search some of them: fast, may miss neighbours."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write an index of FAISS of a folder of vectors.
+
+    Compares by cosine, or by Hamming distance for codes. 'raysent neighbours --index FILE' searches it, and so does
+    FAISS itself. FAISS holds an index in memory; needs raysent[faiss].
+    """
+    from raysent import pipeline
+
+    made = pipeline.index_vectors(folder, output, ivf=ivf, progress=not as_json)
+    if as_json:
+        print_json({**asdict(made), "path": str(made.path)})
+        return
+    cells = f", {made.num_cells:,} cells" if made.num_cells else ", exact"
+    results.print(f"{made.path}: {made.num_rows:,} vectors by {made.measure}{cells}", soft_wrap=True)
 
 
 @search_app.command()

@@ -12,6 +12,7 @@
 - `whitening`: a trained model -> the same with whitened vectors
 - `word_models`: models that are made from word vectors without training
 - `vector_codes`: codes of vectors from any source
+- `vector_folder`: vectors of many files of text
 """
 
 from raysent.models.composition import Composition, compose, member_folders
@@ -21,6 +22,7 @@ from raysent.models.loading import load, register_loader
 from raysent.models.model import SentenceModel
 from raysent.models.pretrained import trust_remote_code
 from raysent.models.vector_codes import VectorCode, VectorCodeConfig, load_code, make_code, read_vectors
+from raysent.models.vector_folder import is_vector_folder
 from raysent.models.whitening import Whitening
 from raysent.models.word_models import average_of_words, bag_of_words, check_weighting, expand
 
@@ -38,6 +40,7 @@ __all__ = [
     "compose",
     "encoder_tensors",
     "expand",
+    "is_vector_folder",
     "load",
     "load_code",
     "make_code",

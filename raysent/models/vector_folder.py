@@ -261,6 +261,19 @@ class VectorFolder:
                     yield VectorBatch(name, first_row, flat.reshape(batch.num_rows, format.width), texts)
                     first_row += batch.num_rows
 
+    def texts(self, file: str, rows: Sequence[int]) -> list[str]:
+        """Return the texts of some rows of a file; reads only the groups of rows that they are in.
+
+        Raises:
+            ArtifactError: If the file is damaged.
+        """
+        with self._opened(file) as opened:
+            sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
+            starts = np.cumsum([0, *sizes])
+            groups = np.searchsorted(starts, rows, side="right") - 1
+            known = {group: opened.read_row_group(group, columns=["text"])["text"] for group in set(groups.tolist())}
+            return [known[group][row - int(starts[group])].as_py() for group, row in zip(groups, rows, strict=True)]
+
     def _names(self) -> list[str]:
         """Return the names of all files, sorted."""
         if self.local is None:

@@ -1,0 +1,148 @@
+"""Nearest sentences of a folder of vectors: against plain sorting, with and without an index of FAISS."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import CommandLine
+
+import raysent
+from raysent.analysis import vector_search as module
+from raysent.analysis.vector_search import build_index, search_folder
+from raysent.data.vocabulary import Vocabulary
+from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.exports import corpus
+from raysent.exports.corpus import Encoding, encode_corpus
+from raysent.models import ModelConfig, SentenceModel, vector_folder
+from raysent.models.sentence_encoder import normalize_rows
+
+WORDS = ["a", "the", "cat", "sat", "on", "mat", "rain", "fell", "all", "night", "good", "film"]
+QUERIES = ["the cat sat", "a good film all night"]
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Write two files, one of which repeats a query more often than any search asks at first; return all lines."""
+    monkeypatch.setattr(corpus, "BLOCK_SENTENCES", 50)
+    monkeypatch.setattr(vector_folder, "_BATCH_ROWS", 40)
+    generator = np.random.default_rng(0)
+    lines = [" ".join(generator.choice(WORDS, size=generator.integers(0, 9))) for _ in range(150)]
+    lines[20:70] = ["the  cat sat"] * 50
+    (tmp_path / "in").mkdir()
+    for name, some in (("a.txt", lines[:110]), ("b.txt", lines[110:])):
+        (tmp_path / "in" / name).write_text("".join(f"{line}\n" for line in some))
+    return lines
+
+
+@pytest.fixture
+def bits(tmp_path: Path) -> str:
+    """Return the folder of a model with a code of 12 bits."""
+    config = ModelConfig.model_validate(
+        {
+            "encoder": {"type": "gru", "hidden_size": 6, "embedding": {"dim": 5}},
+            "objective": {"type": "context_prediction"},
+            "code": {"type": "threshold"},
+        }
+    )
+    built = SentenceModel.build(config, Vocabulary(["<pad>", "<unk>", *WORDS]), seed=1, max_length=20)
+    built.eval().save(tmp_path / "bits")
+    return str(tmp_path / "bits")
+
+
+def plain_neighbours(model: str, lines: list[str], query: str, *, k: int) -> list[float]:
+    """Return the scores of the k nearest distinct lines, nearest first, without the query."""
+    encoder = raysent.load(model)
+    distinct = sorted({" ".join(line.split()) for line in lines} - {query, ""})
+    if encoder.similarity_measure == "hamming":
+        differing = encoder.encode(distinct) != encoder.encode([query])
+        return sorted(differing.sum(axis=1).tolist())[:k]
+    cosines = normalize_rows(encoder.encode(distinct)) @ normalize_rows(encoder.encode([query]))[0]
+    return sorted(cosines.tolist(), reverse=True)[:k]
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "ubinary", "bits as float32"])
+def test_search_folder_finds_the_nearest_distinct_sentences(texts, bits, tmp_path, precision, has_index) -> None:
+    """The scores are those of sorting all; a query is not its own neighbour unless asked for."""
+    model = "hash:16" if precision == "float32" else bits
+    encoding = Encoding("ubinary" if precision == "ubinary" else "float32")
+    encode_corpus(model, tmp_path / "in", tmp_path / "out", encoding=encoding)
+    index = tmp_path / "index.faiss" if has_index else None
+    if index is not None:
+        pytest.importorskip("faiss")
+        assert build_index(tmp_path / "out", index).num_rows == 150
+    found = search_folder([model], tmp_path / "out", QUERIES, k=6, index=index)
+    for query, neighbours in zip(QUERIES, found.columns[0].neighbours, strict=True):
+        scores = [one.score for one in neighbours]
+        np.testing.assert_allclose(scores, plain_neighbours(model, texts, query, k=6), atol=1e-5)
+        assert len({one.sentence for one in neighbours} - {query}) == 6
+    with_query = search_folder([model], tmp_path / "out", QUERIES[:1], k=1, includes_query=True, index=index)
+    assert with_query.columns[0].neighbours[0][0].sentence == "the cat sat"
+
+
+def test_search_folder_with_cells_finds_what_is_near(texts, tmp_path, monkeypatch) -> None:
+    """An index of which all cells are read finds the same; too few rows are refused."""
+    pytest.importorskip("faiss")
+    encode_corpus("hash:16", tmp_path / "in", tmp_path / "out")
+    with pytest.raises(ConfigError, match="--ivf: needs at least 10,000 vectors; given 150; leave it out"):
+        build_index(tmp_path / "out", tmp_path / "index", ivf=True)
+    monkeypatch.setattr(module, "MIN_IVF_ROWS", 100)
+    assert build_index(tmp_path / "out", tmp_path / "index", ivf=True).num_cells == 3
+    exact = search_folder(["hash:16"], tmp_path / "out", QUERIES, k=4)
+    found = search_folder(["hash:16"], tmp_path / "out", QUERIES, k=4, index=tmp_path / "index")
+    for one, other in zip(found.columns[0].neighbours, exact.columns[0].neighbours, strict=True):
+        assert [neighbour.sentence for neighbour in one] == [neighbour.sentence for neighbour in other]
+
+
+def test_search_folder_without_texts_names_file_and_row(texts, tmp_path) -> None:
+    """Rows count from 1, as an editor counts lines."""
+    encode_corpus("hash:16", tmp_path / "in", tmp_path / "out", keeps_text=False)
+    found = search_folder(["hash:16"], tmp_path / "out", [texts[115]], k=1)
+    assert found.columns[0].neighbours[0][0].sentence == "b.txt:6"
+
+
+def test_search_folder_refuses_in_one_line(texts, tmp_path) -> None:
+    """Another model, an index of vectors that have changed, a damaged index, a folder of something else."""
+    pytest.importorskip("faiss")
+    out, index = tmp_path / "out", tmp_path / "index"
+    encode_corpus("hash:16", tmp_path / "in", out)
+    build_index(out, index)
+    with pytest.raises(ArtifactError, match="out: holds vectors of the model hash:16, not of hash:9; name that model"):
+        search_folder(["hash:9"], out, QUERIES)
+    with pytest.raises(ConfigError, match="queries: must be at least one sentence"):
+        search_folder(["hash:16"], out, [])
+    with pytest.raises(ArtifactError, match="in: must be a folder of vectors; no vectors.json is there"):
+        search_folder(["hash:16"], tmp_path / "in", QUERIES)
+    index.write_bytes(index.read_bytes()[:100])
+    with pytest.raises(ArtifactError, match="index: missing or damaged"):
+        search_folder(["hash:16"], out, QUERIES, index=index)
+    (tmp_path / "in" / "c.txt").write_text("one more\n")
+    encode_corpus("hash:16", tmp_path / "in", out)
+    with pytest.raises(ArtifactError, match="index: is of other vectors than .* has now; run 'raysent index"):
+        search_folder(["hash:16"], out, QUERIES, index=index)
+    (tmp_path / "empty.txt").write_text("")
+    encode_corpus("hash:16", tmp_path / "empty.txt", tmp_path / "none")
+    with pytest.raises(DataError, match="none: must hold at least one vector; given none"):
+        build_index(tmp_path / "none", index)
+
+
+def test_neighbours_and_index_commands_read_a_folder_of_vectors(texts, tmp_path, monkeypatch, capsys) -> None:
+    """Both print what they found; --index needs such a folder."""
+    pytest.importorskip("faiss")
+    command = CommandLine(monkeypatch, capsys)
+    out, index = tmp_path / "out", tmp_path / "index"
+    encode_corpus("hash:16", tmp_path / "in", out)
+    assert command("index", out, "-o", index).out == f"{index}: 150 vectors by cosine, exact\n"
+    shown = [
+        json.loads(command("neighbours", "hash:16", out, "--query", QUERIES[1], "--json", *options).out)
+        for options in ([], ["--index", index])
+    ]
+    sentences = [[one["sentence"] for one in table["columns"][0]["neighbours"][0]] for table in shown]
+    assert sentences[0] == sentences[1]
+    assert shown[0]["num_sentences"] == 150
+    ran = command("neighbours", "hash:16", tmp_path / "in", "--query", "a", "--index", index)
+    assert (ran.code, "--index: must be used with a folder of vectors" in ran.err) == (2, True)
+    assert command("neighbours", "hash:16", out, "--query", "a", "--column", "b").code == 2
