@@ -38,6 +38,8 @@ _ENVIRONMENT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray starts an idle process for each core ahead, but trials need processes with an environment of their own.
+    "RAY_prestart_worker_first_driver": "0",
 }
 
 
