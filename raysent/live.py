@@ -28,13 +28,14 @@ from rich.text import Text
 from raysent.cost import MACHINES
 from raysent.kernels.devices import default_device
 from raysent.progress import format_duration, format_value, natural_width
-from raysent.simulation.workload import guess_trial_s
 from raysent.storage.layout import RETRAINED_SUFFIX, TRIALS_FOLDER
 from raysent.sweeps import Event
+from raysent.sweeps.fitting import fitted_settings, part_trained
 from raysent.sweeps.journal import EVENT_MARK, EVENTS_VARIABLE
 from raysent.sweeps.ranking import TrialResult, first_number, rank
 from raysent.sweeps.space import SearchSpace
 from raysent.training.checkpoint import LiveProgress, read_progress
+from raysent.training.duration import guess_trial_s
 from raysent.training.memory import show_bytes
 from raysent.training.outcome import Report
 
@@ -48,10 +49,8 @@ _LOOK_INTERVAL_S = 1.0
 _NUM_HEARTBEATS = 15
 # The part of all training after which its pace says how long the rest takes.
 _KNOWN_PART = 0.01
-# For the guess before the start: edges of a space that are looked at, and the part of a trial that is trained in the
-# mean where poor trials are stopped early.
+# For the guess before the start: edges of a space that are looked at.
 _NUM_EDGES = 16
-_PART_TRAINED = 0.6
 _STYLES = {"running": "cyan", "finished": "green", "stopped": "dim", "failed": "red", "nan": "red"}
 _ENDED = ("finished", "stopped", "failed", "nan")
 
@@ -90,6 +89,17 @@ def plan_lines(space: SearchSpace, *, run: str, address: str | None, tasks: Sequ
     ]
 
 
+def fitted_lines(space: SearchSpace) -> list[str]:
+    """Return the settings that were chosen for the text, the machine and the time, and why, one a line."""
+    settings = fitted_settings(space)
+    if not settings:
+        return []
+    width = max(len(one.name) for one in settings)
+    shown = max(len(one.text) for one in settings)
+    lines = [f"  {one.name:<{width}}  {one.text:<{shown}}  {one.why}".rstrip() for one in settings]
+    return ["settings chosen here; --set NAME=VALUE sets another value:", *lines]
+
+
 def untrained_line(pool: Mapping[str, Any], *, best: float | None = None) -> str:
     """Return which `context_accuracy` needs no training; empty if trials are not ranked by it.
 
@@ -126,8 +136,7 @@ def size_line(space: SearchSpace, facts: Mapping[str, Any], *, address: str | No
         return size
     edges = list(itertools.islice(space.edges(), _NUM_EDGES)) or [{}]
     guesses = [space.cost.trial_s or guess_trial_s(space.config(params), corpus) for params in edges]
-    part = 1.0 if space.limits.scheduler.type == "none" else _PART_TRAINED
-    seconds = part * space.limits.trials * sum(guesses) / len(guesses) / _num_at_once(space)
+    seconds = part_trained(space) * space.limits.trials * sum(guesses) / len(guesses) / _num_at_once(space)
     low, high = format_duration(seconds / 2), format_duration(2 * seconds)
     return f"{size}; training takes roughly {low} to {high} in all, once it runs"
 

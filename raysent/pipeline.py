@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, overload
 
 import numpy as np
 import pandas as pd
@@ -57,7 +57,16 @@ from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
 from raysent.exports.corpus import BLOCK_SENTENCES, PROCESS_BYTES, EncodedCorpus, Encoding, Limits
 from raysent.exports.corpus import encode_corpus as encode_files
 from raysent.exports.mteb import evaluate_on_mteb
-from raysent.live import EventLines, SweepView, TrainingView, is_submitted, plan_lines, size_line, untrained_line
+from raysent.live import (
+    EventLines,
+    SweepView,
+    TrainingView,
+    fitted_lines,
+    is_submitted,
+    plan_lines,
+    size_line,
+    untrained_line,
+)
 from raysent.models import Composition, SentenceModel, Whitening
 from raysent.models import compose as compose_models
 from raysent.models import load as load_model
@@ -97,9 +106,10 @@ from raysent.sweeps import (
     spent_usd,
     trial_folder,
 )
-from raysent.sweeps.driver import evaluation_budget
+from raysent.sweeps.driver import check_free, evaluation_budget
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
+from raysent.sweeps.fitting import fit_to_machine, fitted_settings
 from raysent.sweeps.integrity import check_run as check_files
 from raysent.sweeps.integrity import repair as repair_run
 from raysent.sweeps.journal_replay import Replayed, not_replayable
@@ -110,7 +120,6 @@ from raysent.sweeps.ranking import median_values, select_members
 from raysent.sweeps.retraining import retrained_folder
 from raysent.sweeps.space import (
     SearchSpace,
-    apply_overrides,
     find_space,
     parse_space,
     read_space,
@@ -139,6 +148,8 @@ if TYPE_CHECKING:
 
 # A search space by its file, its bare name, its values, or as it was read.
 Space = str | Path | Mapping[str, Any] | SearchSpace
+# How the settings of a space are chosen: for text, machine and time; or those that its paper published.
+SpaceScale: TypeAlias = Literal["auto", "paper"]
 # With fewer blocks per process, another process would be ready too late to help.
 _LEAST_BLOCKS = 4
 # Where scores of models without a folder of their own are kept.
@@ -146,6 +157,7 @@ SCORES_FOLDER = Path("runs") / "evaluated"
 
 __all__ = [
     "Distilled",
+    "SpaceScale",
     "Sweep",
     "SweepEvaluation",
     "SweepPlan",
@@ -172,6 +184,7 @@ __all__ = [
     "replay",
     "reproduce",
     "resume",
+    "scale_overrides",
     "scores_folder",
     "scores_frame",
     "sweep",
@@ -244,6 +257,7 @@ class SweepPlan:
             "budget_usd": self.space.cost.budget_usd,
             "estimate": None if self.estimate is None else self.estimate.values(),
             "not_replayable": not_replayable(self.space) or None,
+            "fitted": {one.name: {"values": list(one.values), "why": one.why} for one in fitted_settings(self.space)},
         }
 
 
@@ -534,7 +548,7 @@ def load(path: str | Path, *, trust_remote_code: bool = False) -> SentenceEncode
         return load_model(path)
 
 
-def plan(
+def plan(  # noqa: PLR0913 - the options of the command
     space: Space,
     *,
     corpus: str | Path | None = None,
@@ -543,6 +557,7 @@ def plan(
     data: str | Path | None = None,
     tasks: Sequence[str | Task] | None = None,
     metric: str | Task | None = None,
+    scale: SpaceScale = "auto",
     progress: bool = True,
     **limits: Any,
 ) -> SweepPlan:
@@ -556,15 +571,17 @@ def plan(
         data: Folder of task files.
         tasks: Tasks to evaluate on.
         metric: What to rank trials by.
+        scale: As for `sweep`.
         progress: Whether to show progress.
         limits: `trials`, `time`, `budget` and the like.
 
     Raises:
         RaysentError: As for `sweep`.
     """
-    checked = _read_space(space, corpus=corpus, set=set, metric=metric, data=data, **limits)
+    checked = _read_space(space, corpus=corpus, set=set, metric=metric, data=data, scale=scale, **limits)
     chosen = _tasks(checked, tasks, data, progress=progress)
     with ProgressLines(is_quiet=not progress) as bar:
+        checked = fit_to_machine(checked, progress=bar)
         facts = prepare_space(checked, progress=bar, is_local=True)
     if progress:
         _print_notes(checked.config(checked.first_params()))
@@ -583,6 +600,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     tasks: Sequence[str | Task] | None = None,
     metric: str | Task | None = None,
     labels: Sequence[int | str] = (),
+    scale: SpaceScale = "auto",
     address: str | None = None,
     progress: bool = True,
     listeners: Iterable[Listener] = (),
@@ -602,6 +620,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
         metric: What to rank trials by: a metric, or a task, which means the mean validation score of probes on it; by
             default the space's.
         labels: Numbers of labels at which the best trials, their ensemble and baselines are also scored at the end.
+        scale: `auto` chooses the settings that the space lists under `fit` for the text, the machine and the time;
+            `paper` uses the settings that the space's paper published.
         address: A running Ray cluster; by default this machine.
         progress: Whether to show progress on standard error.
         listeners: Called with each event of the journal as it is written.
@@ -618,7 +638,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
         DataError: If the corpus or a task's files cannot be used.
         ArtifactError: If the run folder is in use.
     """
-    checked = _read_space(space, corpus=corpus, set=set, metric=metric, data=data, **limits)
+    checked = _read_space(space, corpus=corpus, set=set, metric=metric, data=data, scale=scale, **limits)
     if address is not None and not is_submitted():
         # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
         checked = with_absolute_paths(checked)
@@ -628,14 +648,17 @@ def sweep(  # noqa: PLR0913 - the options of the command
     options["tasks"] = [task.spec for task in chosen]
     if labels:
         options["labels"] = list(labels)
-    record = SweepRecord(checked, seed, ["raysent", *sys.argv[1:]], address, options)
-    estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1) if address is None else None
     shows_plan = progress and not is_submitted()
     names = [task.name for task in chosen]
     lines = plan_lines(checked, run=address_of(folder), address=address, tasks=names) if shows_plan else []
     # A log has the plan only once the space is known to be free of mistakes, which are one line.
     if messages.is_terminal:
         _print_lines(lines)
+    check_free(folder)
+    with ProgressLines(is_quiet=not progress) as bar:
+        checked = fit_to_machine(checked, address=address, progress=bar)
+    record = SweepRecord(checked, seed, ["raysent", *sys.argv[1:]], address, options)
+    estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1) if address is None else None
 
     def on_prepared(facts: Mapping[str, Any]) -> None:
         if shows_plan:
@@ -643,6 +666,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             _print_notes(checked.config(checked.first_params()))
             _print_lines(
                 [
+                    *fitted_lines(checked),
                     size_line(checked, facts, address=address),
                     untrained_line(facts["pool"]),
                     "starting Ray and the processes of the first trials",
@@ -809,6 +833,7 @@ def train(  # type: ignore[misc]  # noqa: PLR0913 - as above; the overloads leav
     seed: int | None = None,
     seeds: int | None = None,
     from_scratch: bool = False,
+    scale: SpaceScale = "auto",
     workers: int = 1,
     gpus_per_worker: float | None = None,
     address: str | None = None,
@@ -830,6 +855,7 @@ def train(  # type: ignore[misc]  # noqa: PLR0913 - as above; the overloads leav
             trial's.
         seeds: Number of trainings, which differ in their seed alone.
         from_scratch: Train a trial from new weights, with its configuration alone.
+        scale: As for `sweep`, of a space.
         workers: Number of Ray Train workers.
         gpus_per_worker: GPUs of each worker; by default one if the cluster has enough, else none.
         address: A running Ray cluster; by default this machine.
@@ -860,7 +886,7 @@ def train(  # type: ignore[misc]  # noqa: PLR0913 - as above; the overloads leav
         if from_scratch:
             raise ConfigError("from_scratch: must be used with a trial; a space is always trained from scratch")
         assert not isinstance(space, SentenceModel)
-        trained = train_space(_read_space(space, set=changes), **options)
+        trained = train_space(_read_space(space, set=changes, scale=scale), **options)
     for one in trained:
         if one.outcome.status == "nan":
             raise TrainingError(f"{one.address}: {one.outcome.message}")
@@ -894,7 +920,11 @@ def train_space(space: SearchSpace, *, seed: int | None = None, **options: Any) 
     Raises:
         RaysentError: With the line of the search space that is at fault, if one is.
     """
-    space = space if options.get("address") is None else with_absolute_paths(space)
+    progress, address = options.get("progress", True), options.get("address")
+    space = space if address is None else with_absolute_paths(space)
+    with ProgressLines(is_quiet=not progress) as bar:
+        space = fit_to_machine(space, address=address, is_sweep=False, progress=bar)
+    _print_lines(fitted_lines(space) if progress else [])
     config = space.config({})
     first = config.seed if seed is None else seed
     configs = [config.model_copy(update={"seed": first + number}) for number in range(options.get("seeds") or 1)]
@@ -1759,7 +1789,12 @@ def _run_any_job(job: Job) -> Result:
 
 
 def _read_space(
-    space: Space, *, corpus: str | Path | None = None, set: Mapping[str, Any] | None = None, **limits: Any
+    space: Space,
+    *,
+    corpus: str | Path | None = None,
+    set: Mapping[str, Any] | None = None,
+    scale: SpaceScale = "auto",
+    **limits: Any,
 ) -> SearchSpace:
     """Return a checked space with what the caller sets."""
     metric, data = limits.pop("metric", None), limits.pop("data", None)
@@ -1769,11 +1804,62 @@ def _read_space(
     values = {**({} if metric is None else metric_values(metric, data)), **(set or {})}
     overrides = _overrides({**limits, "corpus": None if corpus is None else str(corpus)}, values)
     if isinstance(space, (str, Path)):
-        return read_space(find_space(str(space)), overrides=overrides)
-    if isinstance(space, SearchSpace):
-        return with_overrides(space, overrides) if overrides else space
-    document = Document(values=dict(space), source="space")
-    return parse_space(apply_overrides(document, overrides), name=str(space.get("name", "space")))
+        path = find_space(str(space))
+        before = [] if scale == "auto" else scale_overrides(read_space(path), scale, data=data)
+        return read_space(path, overrides=[*before, *overrides])
+    if not isinstance(space, SearchSpace):
+        space = parse_space(Document(values=dict(space), source="space"), name=str(space.get("name", "space")))
+    overrides = [*scale_overrides(space, scale, data=data), *overrides]
+    return with_overrides(space, overrides) if overrides else space
+
+
+def scale_overrides(space: SearchSpace, scale: SpaceScale, *, data: str | Path | None = None) -> list[Override]:
+    """Return what a scale sets in a space; nothing at `auto`.
+
+    `paper` sets vocabulary, encoders, objective, postprocessing, code and training to those of `raysent reproduce
+    --scale paper`, and ends the search over what the paper published. The text stays that of the space.
+
+    Args:
+        space: The space.
+        scale: The scale.
+        data: Folder of the files that published settings name, such as word vectors; None for ``data``.
+
+    Raises:
+        ConfigError: If the scale is unknown, or the space has no published settings.
+    """
+    if scale not in get_args(SpaceScale):
+        raise ConfigError(f"--scale {scale}: must be {' or '.join(get_args(SpaceScale))}")
+    if scale == "auto":
+        return []
+    if space.published is None:
+        raise ConfigError(
+            f"--scale paper: must be used with a space that names its published settings; '{space.name}' has none; "
+            "'raysent reproduce' trains the models of a paper"
+        )
+    paper, option = read_paper(space.published.paper), "--scale paper"
+    run = paper.values(space.published.model, scale="paper", data=Path(data or "data"))
+    parts = {name: value for name, value in run.items() if name in _PUBLISHED}
+    why = f"published: {paper.paper}, '{space.published.model}' of 'raysent reproduce {space.published.paper}'"
+    return [
+        Override("fit", [], option),
+        Override("fitted", dict.fromkeys(parts, why), option),
+        *(Override(name, value, option) for name, value in parts.items()),
+        # Each value again, which ends the search over its name.
+        *(Override(name, value, option) for name, value in _leaves(parts)),
+    ]
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of everything in nested mappings that is no mapping."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+# The parts of a run that a paper publishes; its text is the user's.
+_PUBLISHED = ("vocabulary", "encoder", "second_encoder", "objective", "postprocessing", "code", "training")
 
 
 # Argument -> the name of the space that it sets.

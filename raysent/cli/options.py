@@ -99,6 +99,14 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="A.B=C", help="Set a value of the base run and end the search over it. Repeatable."),
 ]
+ScaleOption = Annotated[
+    str,
+    typer.Option(
+        "--scale",
+        metavar="NAME",
+        help="auto chooses settings for the text, the machine and the time; paper uses the published ones.",
+    ),
+]
 SeedOption = Annotated[
     int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of everything random.  [default: 0]")
 ]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -39,6 +39,7 @@ from raysent.cli.options import (
     RetrainOption,
     RunArgument,
     RunOption,
+    ScaleOption,
     SeedOption,
     SetOption,
     SpaceArgument,
@@ -54,7 +55,7 @@ from raysent.errors import ConfigError
 
 if TYPE_CHECKING:
     from raysent.config import Override
-    from raysent.pipeline import Sweep, SweepPlan, TrainedRun
+    from raysent.pipeline import SpaceScale, Sweep, SweepPlan, TrainedRun
     from raysent.sweeps.space import SearchSpace
 
 sweep_app = typer.Typer()
@@ -97,6 +98,7 @@ def sweep(
         ),
     ] = None,
     labels: LabelsOption = None,
+    scale: ScaleOption = "auto",
     baselines: BaselinesOption = None,
     retrain: RetrainOption = None,
     retrain_epochs: RetrainEpochsOption = None,
@@ -134,7 +136,7 @@ def sweep(
         sweep_on_cluster(
             space,
             cluster,
-            given,
+            _with_scale(space, given, scale, data),
             run=run,
             seed=seed,
             data=data,
@@ -143,13 +145,14 @@ def sweep(
             is_kept=keep_cluster,
             as_json=as_json,
         )
-    checked = _read_space(space, given)
+    checked = _read_space(space, _with_scale(space, given, scale, data))
     names = split_names(tasks)
     if dry_run or not (yes or as_json or not sys.stdin.isatty()):
         plan = raysent.plan(checked, run=run, data=data, tasks=names, progress=not as_json)
         print_json(plan.values()) if as_json else _print_plan(plan)
         if dry_run:
             return
+        checked = plan.space
         typer.confirm("Start?", default=True, abort=True, err=True)
     ended = raysent.sweep(
         checked,
@@ -297,6 +300,7 @@ def train(
         bool, typer.Option("--from-scratch", help="Train a trial from new weights, with its configuration alone.")
     ] = False,
     address: AddressOption = None,
+    scale: ScaleOption = "auto",
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -319,12 +323,14 @@ def train(
         "run": run, "seed": seed, "seeds": seeds, "workers": workers, "gpus_per_worker": gpus_per_worker,
         "address": address, "progress": not as_json,
     }  # fmt: skip
+    if trial is not None and scale != "auto":
+        raise ConfigError("--scale: must be used with a space; a trial has its own settings")
     if trial is not None:
         trained = pipeline.train_trial(trial, overrides=changes, from_scratch=from_scratch, **given)
     elif from_scratch:
         raise ConfigError("--from-scratch: must be used with a trial; a space is always trained from scratch")
     else:
-        trained = pipeline.train_space(_read_space(space, changes), **given)
+        trained = pipeline.train_space(_read_space(space, _with_scale(space, changes, scale, None)), **given)
     _print_trained(trained, has_seeds=seeds is not None, as_json=as_json)
     raise typer.Exit(SOME_TRIALS_FAILED if any(one.outcome.status == "nan" for one in trained) else 0)
 
@@ -400,6 +406,15 @@ def _metric_settings(metric: str | None, data: Path | None) -> list[str]:
     return [f"{name}={json.dumps(value)}" for name, value in metric_values(metric, data).items()]
 
 
+def _with_scale(name: str, overrides: Sequence[Override], scale: str, data: Path | None) -> list[Override]:
+    """Return what the command line sets, after what `--scale` sets."""
+    if scale == "auto":
+        return list(overrides)
+    from raysent.pipeline import scale_overrides
+
+    return [*scale_overrides(_read_space(name, []), cast("SpaceScale", scale), data=data), *overrides]
+
+
 def _read_space(name: str, overrides: Sequence[Override]) -> SearchSpace:
     from raysent.sweeps.space import find_space, read_space
 
@@ -408,6 +423,7 @@ def _read_space(name: str, overrides: Sequence[Override]) -> SearchSpace:
 
 def _print_plan(plan: SweepPlan) -> None:
     """Print what a sweep would do."""
+    from raysent.live import fitted_lines
     from raysent.training import describe, show_bytes
 
     values, space = plan.values(), plan.space
@@ -428,6 +444,11 @@ def _print_plan(plan: SweepPlan) -> None:
     ):
         if line:
             results.print(line, soft_wrap=True)
+    lines = fitted_lines(space)
+    if lines:
+        results.print()
+    for line in lines:
+        results.print(line, soft_wrap=True)
     if space.domains:
         results.print()
         rows = [(name, _domain_text(entry)) for name, entry in values["searched"].items()]

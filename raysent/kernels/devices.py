@@ -50,6 +50,11 @@ def set_matmul_precision() -> str:
     return precision
 
 
+def multiplies_in_bfloat16() -> bool:
+    """Return whether the CPU has instructions for products in bfloat16; False on other systems than Linux."""
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(cpu_info("flags").split())
+
+
 def _is_exact_with_onednn() -> bool:
     """Return whether the CPU is known to have AVX-512 and no AMX; False on other systems than Linux."""
     flags = cpu_info("flags").split()

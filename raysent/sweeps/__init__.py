@@ -10,6 +10,7 @@
 - `machines`, `gpu_sharing`: the machines of a sweep, and how trials share them
 - `trainables`, `ray_tune`: one trial on Ray, and the controller on Ray Tune
 - `record`: `sweep.json` and `trials.csv`
+- `fitting`: settings chosen for the text, the machine and the time
 - `preparation`: the text that trials share, and the space checked against it
 - `driver`: start and resume
 - `optuna_study`: a sweep as an Optuna study

@@ -156,7 +156,7 @@ def start(
     Raises:
         RaysentError: For a folder that is taken, a corpus that cannot be used, or a cluster that is too small.
     """
-    _check_free(folder)
+    check_free(folder)
     record = replace(record, started=round(time.time(), 3))
     facts = prepare_space(record.space, progress=progress, is_local=record.address is None)
     try:
@@ -227,7 +227,7 @@ def evaluation_budget(
         yield check_budget
 
 
-def _check_free(folder: Path) -> None:
+def check_free(folder: Path) -> None:
     """Refuse a folder that is in use, before anything takes time.
 
     Raises:

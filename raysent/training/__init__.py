@@ -3,6 +3,7 @@
 - `run`: the settings of a run, and `run.json`
 - `data`: its text and vocabulary
 - `plan`: its model, batches, validation set and number of steps
+- `duration`: how long it trains, guessed or measured
 - `loop`: `fit`, the training loop in plain PyTorch: step, validate, save, report
 - `optimization`: gradient clipping, learning rate, dense and row-exact Adam
 - `workers`: several processes with one loss

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysent.data.batches import SentenceTargets
-from raysent.data.corpus import Corpus, prepare
+from raysent.data.corpus import Corpus, count_words, prepare
 from raysent.data.pairs import PairCorpus, PairsConfig
 from raysent.data.vocabulary import Sentences, SubwordVocabulary, Vocabulary
 from raysent.errors import ConfigError
@@ -104,6 +104,51 @@ class TrainingData:
             "num_train": len(self.pairs.train),
             "num_validation": len(self.pairs.validation),
         }
+
+
+@dataclass(frozen=True)
+class TextSize:
+    """How much text a run reads, before a vocabulary is chosen.
+
+    Attributes:
+        num_train: Sentences or pairs that are trained on, about.
+        num_sentences: Sentences in all.
+        num_tokens: Words of all sentences.
+        word_counts: How often each distinct word occurs, int64 [words].
+    """
+
+    num_train: int
+    num_sentences: int
+    num_tokens: int
+    word_counts: npt.NDArray[np.int64]
+
+    def num_words(self, *, min_count: int) -> int:
+        """Return how many distinct words occur at least `min_count` times."""
+        return int((self.word_counts >= min_count).sum())
+
+    def facts(self) -> dict[str, int]:
+        """Return the sizes under the names of `TrainingData.facts`."""
+        return {name: getattr(self, name) for name in ("num_train", "num_sentences", "num_tokens")}
+
+
+def text_size(config: RunConfig, *, progress: Progress | None = None) -> TextSize:
+    """Return how much text a run reads; the text is read once, and kept in the cache where it is a corpus.
+
+    Raises:
+        DataError: If the text cannot be read.
+    """
+    if isinstance(config.source, PairsConfig):
+        pairs = PairCorpus(config.source)
+        vocabulary = pairs.vocabulary(config.vocabulary)
+        sides = (pairs.train.first, pairs.train.second)
+        counts = np.bincount(
+            np.concatenate([vocabulary.ids(side, max_length=config.source.max_length).ids for side in sides]),
+            minlength=len(vocabulary),
+        )
+        return TextSize(len(pairs.train), 2 * len(pairs.train), int(counts.sum()), counts)
+    num_sentences, counts = count_words(config.corpus, progress=progress)
+    num_train = round(num_sentences * (1 - config.corpus.validation_fraction))
+    return TextSize(num_train, num_sentences, int(counts.sum()), counts)
 
 
 def source_key(config: RunConfig) -> str:

@@ -8,6 +8,7 @@ in each process, the distinct words.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -60,13 +61,8 @@ def prepare(
         ArtifactError: If the cache cannot be written.
     """
     cache = cache_folder(config.cache_dir)
-    sources = [docs_source(cache, progress)] if config.path == "docs" else find_sources(config.path)
-    text_key = _text_key(sources, config)
+    text_key, open_text = _find_text(config, cache, progress)
     settings = config.model_dump(include={"across_documents", "validation_fraction", "max_length", "seed"})
-
-    def open_text() -> TextStore:
-        return _open_text(cache, sources, config, progress)
-
     if words is not None and words.words == _choose_words(open_text(), vocabulary).words:
         words = None  # the corpus that was prepared for the model is used again
     named = vocabulary.model_dump() if words is None else words.key_values
@@ -108,12 +104,29 @@ def sentence_texts(config: CorpusConfig, *, progress: Progress | None = None) ->
         DataError: If the text cannot be read or has too few sentences for two splits.
         ArtifactError: If the cache cannot be written.
     """
-    cache = cache_folder(config.cache_dir)
-    sources = [docs_source(cache, progress)] if config.path == "docs" else find_sources(config.path)
-    text = _open_text(cache, sources, config, progress)
+    _, open_text = _find_text(config, cache_folder(config.cache_dir), progress)
+    text = open_text()
     splits = _splits(text, config)
     ranges = [np.arange(one.start, one.stop, dtype=np.int64) for one in splits.train + splits.validation]
     return SentenceTexts(text, np.concatenate(ranges))
+
+
+def count_words(config: CorpusConfig, *, progress: Progress | None = None) -> tuple[int, np.ndarray]:
+    """Return the number of sentences of a text, and how often each distinct word occurs, int64 [words].
+
+    The text is read if the cache does not have it; the corpus that `prepare` makes of it later does not read it again.
+
+    Args:
+        config: Which text, and how to read it.
+        progress: As for `prepare`.
+
+    Raises:
+        DataError: If the text cannot be read.
+        ArtifactError: If the cache cannot be written.
+    """
+    _, open_text = _find_text(config, cache_folder(config.cache_dir), progress)
+    text = open_text()
+    return len(text.offsets) - 1, text.counts
 
 
 def corpus_notes(config: CorpusConfig) -> list[str]:
@@ -125,19 +138,21 @@ def corpus_notes(config: CorpusConfig) -> list[str]:
     return [] if config.path == "docs" else table_notes(find_sources(config.path), config)
 
 
+def _find_text(config: CorpusConfig, cache: Path, progress: Progress | None) -> tuple[str, Callable[[], TextStore]]:
+    """Return the key of a text, and a function that opens it in the cache, where it is built if necessary."""
+    sources = [docs_source(cache, progress)] if config.path == "docs" else find_sources(config.path)
+    text_key = _text_key(sources, config)
+
+    def build_text(folder: Path) -> dict[str, Any]:
+        return _build_text(folder, sources, config, progress)
+
+    return text_key, lambda: TextStore(build_once(cache, f"text/{text_key}", build_text))
+
+
 def _text_key(sources: list[Source], config: CorpusConfig) -> str:
     """Return the hash of the sentences: of the files' content, independent of their paths, and of how to read them."""
     versions = [FORMAT_VERSION, SPLITTING_VERSION, TOKENIZER_VERSION]
     return storage.content_key(versions, *describe_reading(sources, config))
-
-
-def _open_text(cache: Path, sources: list[Source], config: CorpusConfig, progress: Progress | None) -> TextStore:
-    """Return the tokens of a text; they are built if the cache does not have them."""
-
-    def build(folder: Path) -> dict[str, Any]:
-        return _build_text(folder, sources, config, progress)
-
-    return TextStore(build_once(cache, f"text/{_text_key(sources, config)}", build))
 
 
 def _splits(text: TextStore, config: CorpusConfig) -> Splits:

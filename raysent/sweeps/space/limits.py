@@ -126,6 +126,31 @@ class Limits(StrictModel):
         return None if self.memory is None else parse_size(self.memory)
 
 
+FittedName = Literal[
+    "vocabulary.size",
+    "encoder.hidden_size",
+    "encoder.embedding.dim",
+    "training.batch_size",
+    "training.epochs",
+    "training.learning_rate",
+    "training.num_reports",
+    "training.precision",
+    "validation.num_sentences",
+]
+
+
+class PublishedModel(StrictModel):
+    """Where the published settings of a space are: a trained model of a paper's graph, see `raysent reproduce`.
+
+    Attributes:
+        paper: The paper's name, such as `quick_thoughts`.
+        model: The model's name in it, such as `uni`.
+    """
+
+    paper: str
+    model: str
+
+
 class EvaluationConfig(StrictModel):
     """What is evaluated when all trials have ended.
 

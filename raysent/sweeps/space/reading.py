@@ -38,7 +38,7 @@ from raysent.cost import CostConfig
 from raysent.errors import ConfigError, did_you_mean
 from raysent.sweeps.components import check_components
 from raysent.sweeps.journal_v1 import RETIRED_KEYS
-from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, Limits
+from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, FittedName, Limits, PublishedModel
 from raysent.sweeps.space.space import FORMS, Choice, Domain, SearchSpace, parse_domain
 from raysent.training.run import RunConfig
 from raysent.training.validation import FINISHED_METRICS, METRICS, Metric
@@ -62,6 +62,11 @@ class SpaceFile(StrictModel):
         cost: What machines cost and what the sweep may spend.
         evaluation: What is evaluated when all trials have ended.
         trackers: Who follows the sweep while it runs: names, or mappings of `type` and settings.
+        fit: Names whose values are chosen for the text, the machine and the time before the sweep starts. A name is
+            that of a setting wherever it is written, also of both encoders and their members, and in `search`. `--set`
+            of the setting takes it out of the list; `--set fit=[]` uses all values as they are written.
+        fitted: Names whose values were chosen so, and why; raysent writes it into `sweep.json`.
+        published: The paper and the model whose settings `--scale paper` uses.
     """
 
     retired_names: ClassVar[Mapping[str, str]] = RETIRED_KEYS[""]
@@ -77,6 +82,9 @@ class SpaceFile(StrictModel):
     cost: CostConfig = CostConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     trackers: list[ComponentChoice] = pydantic.Field(default_factory=list)
+    fit: list[FittedName] = pydantic.Field(default_factory=list)
+    fitted: dict[str, str] = pydantic.Field(default_factory=dict)
+    published: PublishedModel | None = None
 
     @pydantic.field_validator("name")
     @classmethod
@@ -111,6 +119,9 @@ def parse_space(document: Document, *, name: str, context: str | None = None) ->
         evaluation=sections.evaluation,
         cost=sections.cost,
         trackers=sections.trackers,
+        fit=sections.fit,
+        fitted=sections.fitted,
+        published=sections.published,
         context=context,
     )
     stratum = space.evaluation.stratify_by
@@ -192,7 +203,9 @@ def schema() -> dict[str, Any]:
 
 FOLDER = "search_spaces"
 # Sections that an option may reach; any other name is one of the run's.
-_SECTIONS = frozenset({"base", "limits", "cost", "evaluation", "metric", "name", "trackers", *RETIRED_KEYS[""]})
+_SECTIONS = frozenset(
+    {"base", "limits", "cost", "evaluation", "metric", "name", "trackers", "fit", "fitted", *RETIRED_KEYS[""]}
+)
 
 
 def find_space(name: str) -> Path:
@@ -255,6 +268,7 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
             if isinstance(values.setdefault("search", {}), dict):  # else the check that follows says so
                 values["search"][searched] = _restricted(values, searched, override.value)
             options["search", searched] = override.option
+            _end_fitting(values, searched)
             continue
         is_section = override.name.split(".")[0] in _SECTIONS
         name = override.name if is_section else f"base.{override.name}"
@@ -265,6 +279,7 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
         options[tuple(name.split("."))] = override.option
         if name.startswith("base."):
             _end_searches(values, name.removeprefix("base."), override.value)
+            _end_fitting(values, name.removeprefix("base."))
     _check_not_lost(values.get("search"), options)
     return Document(values=values, source=document.source, lines=document.lines, options=options)
 
@@ -308,6 +323,18 @@ def _check_not_lost(search: Any, options: Mapping[KeyPath, str]) -> None:
         searched = next((name for name in wider if isinstance(search, dict) and name in search), None)
         if path[0] == "base" and searched is not None:
             raise ConfigError(f"{option}: '{searched}' is searched as a whole and would replace it; set '{searched}'")
+
+
+def _end_fitting(values: dict[str, Any], name: str) -> None:
+    """Take the names out of `fit` that a given value decides: its own, those inside it, and a member's of the same."""
+    path = name.removeprefix("second_").split(".")  # those of both encoders are one name
+
+    def is_given(fitted: str) -> bool:
+        of_it = fitted.split(".")
+        return of_it[: len(path)] == path or (of_it[0], of_it[-1]) == (path[0], path[-1])
+
+    if isinstance(values.get("fit"), list):
+        values["fit"] = [one for one in values["fit"] if not (isinstance(one, str) and is_given(one))]
 
 
 def _end_searches(values: dict[str, Any], name: str, value: Any) -> None:

@@ -9,7 +9,7 @@ import copy
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pydantic
@@ -18,7 +18,7 @@ from raysent.config import UPGRADE, Document, KeyPath, explain, original_names, 
 from raysent.cost import CostConfig
 from raysent.errors import ConfigError, RaysentError, did_you_mean
 from raysent.sweeps.space.constraints import evaluate_constraint, parse_constraint
-from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, Limits
+from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, Limits, PublishedModel
 from raysent.training.run import RunConfig
 
 
@@ -150,6 +150,9 @@ class SearchSpace:
         evaluation: What happens when all trials have ended.
         cost: What machines cost and what a sweep may spend.
         trackers: Who follows the sweep while it runs.
+        fit: Names whose values are chosen for the text, the machine and the time before the sweep starts.
+        fitted: Names whose values were chosen so, and why.
+        published: Where the published settings are; None where the space has none.
         context: `config.UPGRADE` for a space of an earlier version: its runs may have retired names.
     """
 
@@ -164,6 +167,9 @@ class SearchSpace:
     evaluation: EvaluationConfig
     cost: CostConfig
     trackers: Sequence[ComponentChoice] = ()
+    fit: Sequence[str] = ()
+    fitted: Mapping[str, str] = field(default_factory=dict)
+    published: PublishedModel | None = None
     context: str | None = None
 
     def is_active(self, name: str, params: Params) -> bool:

@@ -1,0 +1,493 @@
+"""Settings that fit the text, the machine and the time: a space's `fit` names -> values, and why each was chosen.
+
+In: a space that lists names under `fit`, and what is known of the text, the machine and the time allowed. Out: the same
+space with a value for each name where it had another one, in `base` and in what it searches, and with the reasons under
+`fitted`. It is done once, before the sweep is recorded, so that resume and replay read plain values.
+
+Widths, rates and passes are for training that ends within minutes or hours. The rates are those of a falling learning
+rate and word vectors counted from the text.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from raysent.config import get_dotted
+from raysent.errors import RaysentError
+from raysent.kernels.devices import default_device, multiplies_in_bfloat16
+from raysent.models.embeddings import CORPUS_VECTORS
+from raysent.progress import format_duration
+from raysent.sweeps.machines import Layout, Machines, layout, workers_to_come
+from raysent.sweeps.preparation import Progress
+from raysent.sweeps.random_draws import RandomSampler
+from raysent.sweeps.space import SearchSpace, parse_space
+from raysent.sweeps.space.space import FORMS
+from raysent.training.data import TextSize, open_training_data, text_size
+from raysent.training.duration import guess_epoch_s, measure_epoch_s
+from raysent.training.run import RunConfig
+
+# The part of a trial that is trained in the mean where poor trials are stopped early.
+_PART_TRAINED = 0.6
+# Ray and the processes of the first trials start in about this time; the rest of the time is planned with, less a
+# margin for validation and for speed that differs from the measured one.
+_START_S = 30.0
+_USED = 0.85
+# One trial may take this part of the time, so that one that starts later ends too.
+_MOST_OF_TIME = 0.8
+# Trials that are drawn for the mean time of one.
+_NUM_DRAWN = 24
+
+# Rarer words have too few occurrences for a vector of their own.
+_MIN_COUNT = 3
+# Widths that wider encoders are reduced to, and how often a trial reads the text at the chosen one at least.
+_WIDTHS = (300, 600, 1200, 2400)
+_MIN_PASSES = 3.0
+_CPU_WIDTH = 300
+# A batch is at most this part of the text, in steps: fewer steps learn little.
+_STEPS_PER_EPOCH = 400
+# With fewer steps than this, rates of this interval; more steps have the space's own.
+_FEW_STEPS = 50_000
+_RATES = (1.5e-3, 6e-3)
+_RATE = 3e-3
+# Sentences that a trial reads if no time is given, and how often it reads the text at most.
+_CPU_SENTENCES, _GPU_SENTENCES = 500_000, 20_000_000
+_MAX_PASSES = 20.0
+# Trials shorter than this report less often, on fewer validation sentences.
+_SHORT_S = 120.0
+_SHORT_REPORTS, _SHORT_SENTENCES = 4, 4_000
+
+EpochSeconds = Callable[[Sequence[RunConfig]], float]
+"""Runs -> mean seconds of one pass over the text by a trial that runs beside the others."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What settings are chosen for.
+
+    Attributes:
+        num_train: Sentences or pairs for training.
+        num_words: Distinct words that occur often enough for a vector.
+        has_gpu: Whether trials train on a GPU.
+        has_bfloat16: Whether the processor multiplies in bfloat16 fast; `auto` is right for a GPU.
+        trial_s: Seconds that a trial may train if it is not stopped early; None for no limit.
+        limit: Where `trial_s` comes from, in words.
+    """
+
+    num_train: int
+    num_words: int
+    has_gpu: bool = False
+    has_bfloat16: bool = False
+    trial_s: float | None = None
+    limit: str = ""
+
+
+@dataclass(frozen=True)
+class FittedSetting:
+    """A setting that was chosen.
+
+    Attributes:
+        name: Its name.
+        values: Its value in `base`, and each domain in which it is searched; equal ones once.
+        why: Why, in words.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+    why: str
+
+    @property
+    def text(self) -> str:
+        """The values as they are written in a space; a whole part of a run has none."""
+        plain = [value for value in self.values if not isinstance(value, dict) or set(value) <= set(FORMS)]
+        return ", ".join(_written(value) for value in plain)
+
+
+def fitted_settings(space: SearchSpace) -> list[FittedSetting]:
+    """Return the settings of a space that were chosen, in the order in which they were."""
+    values = space.document.values
+    settings = []
+    for name, why in space.fitted.items():
+        found = [place[key] for place, key in _places(values, name)]
+        searched = [value for value in found if isinstance(value, dict)]
+        distinct = {repr(value): value for value in searched or found}
+        settings.append(FittedSetting(name, tuple(distinct.values()), why))
+    return settings
+
+
+def _written(value: Any) -> str:
+    """Return a value, or a domain, as text."""
+    if not isinstance(value, dict):
+        return str(value)
+    ((form, values),) = value.items()
+    text = " or ".join(map(str, values)) if form == "choice" else " to ".join(map(str, values[:2]))
+    return text if form != "choice" or len(values) > 1 else str(next(iter(values)))
+
+
+def part_trained(space: SearchSpace) -> float:
+    """Return the part of a trial that is trained in the mean."""
+    return 1.0 if space.limits.scheduler.type == "none" else _PART_TRAINED
+
+
+def fit_space(space: SearchSpace, situation: Situation, *, epoch_s: EpochSeconds) -> SearchSpace:
+    """Return a space whose `fit` names have values for a situation; the space itself where it has no such names.
+
+    Args:
+        space: The space.
+        situation: What the values are chosen for.
+        epoch_s: Returns the seconds of a pass over the text; called only if there is a limit on the time.
+
+    Raises:
+        ConfigError: If a value does not go with the others.
+    """
+    if not space.fit:
+        return space
+    fitting = _Fitting(space, situation, epoch_s)
+    for name, rule in _RULES.items():
+        for wanted in (wanted for wanted in space.fit if wanted.split(".")[-1] == name):
+            rule(fitting, wanted)
+    return fitting.space(is_done=True)
+
+
+def fit_to_machine(
+    space: SearchSpace, *, address: str | None = None, is_sweep: bool = True, progress: Progress | None = None
+) -> SearchSpace:
+    """Return a space whose `fit` names have values for its text, for this machine or a cluster, and for its time.
+
+    The text is read, and with a limit on time, dollars or both a few steps are trained to measure their speed.
+
+    Args:
+        space: The space.
+        address: The Ray cluster; None for this machine.
+        is_sweep: Whether trials share the time; a single training has no limit on it.
+        progress: Called with the progress of reading the text.
+
+    Raises:
+        RaysentError: With the place in the search space of the value at fault, where there is one.
+    """
+    if not space.fit:
+        return space
+    params = space.first_params()
+    try:
+        size = text_size(space.config(params), progress=progress)
+        machines = _machines()
+        plan = layout(space.limits, machines, num_trials=space.limits.trials)
+        is_here = address is None or (machines.gpus > 0) == (default_device().type == "cuda")
+        situation = _situation(space, size, machines, plan, is_local=address is None)
+        situation = situation if is_sweep else replace(situation, trial_s=None)
+        return fit_space(space, situation, epoch_s=_Speed(size, plan, is_measured=is_here))
+    except RaysentError as error:
+        raise space.located(error, params) from None
+
+
+def _machines() -> Machines:
+    """Return the machines that trials may have: those of a cluster that grows, else this one."""
+    come = workers_to_come()
+    if come is not None:
+        return Machines(come.num * come.CPU, come.num * come.GPU, come.CPU, num_nodes=come.num)
+    return Machines(os.cpu_count() or 1, float(torch.cuda.device_count()))
+
+
+def _situation(space: SearchSpace, size: TextSize, machines: Machines, plan: Layout, *, is_local: bool) -> Situation:
+    """Return what a space's settings are chosen for."""
+    trial_s, limit = _trial_seconds(space, plan, num_machines=machines.num_nodes or 1)
+    has_gpu = plan.gpus_per_worker > 0
+    return Situation(
+        num_train=size.num_train,
+        num_words=size.num_words(min_count=_MIN_COUNT),
+        has_gpu=has_gpu,
+        has_bfloat16=is_local and not has_gpu and multiplies_in_bfloat16(),
+        trial_s=trial_s,
+        limit=limit,
+    )
+
+
+def _trial_seconds(space: SearchSpace, plan: Layout, *, num_machines: int) -> tuple[float | None, str]:
+    """Return the seconds that a whole trial may train, and why, in words; None without a limit on time or dollars."""
+    now = datetime.datetime.now(datetime.UTC)
+    budget = space.cost.for_sweep(now)
+    ends = {"time": space.limits.time_s, "deadline": budget.deadline_s}
+    limits = {name: max(1.0, seconds - _START_S) for name, seconds in ends.items() if seconds is not None}
+    trials, at_once = space.limits.trials * part_trained(space), plan.concurrent
+    found = {name: min(seconds * at_once / trials, _MOST_OF_TIME * seconds) for name, seconds in limits.items()}
+    usd_per_hour = space.cost.usd_per_hour or min(space.cost.machines.values(), default=0.0)
+    if budget.training_usd is not None and budget.limit_usd is not None and usd_per_hour:
+        machine_s = max(1.0, budget.training_usd / usd_per_hour * 3600 - _START_S * num_machines)
+        found["budget"] = machine_s * at_once / num_machines / trials
+    if not found:
+        return None, ""
+    name = min(found, key=lambda name: found[name])
+    text = {"time": space.limits.time, "deadline": space.cost.deadline, "budget": space.cost.budget}[name]
+    several = f"{space.limits.trials} trials, {at_once} at a time" if space.limits.trials > 1 else "one trial"
+    return _USED * found[name], f"{name} {text} for {several}"
+
+
+class _Speed:
+    """Seconds of a pass over the text: guessed, and scaled by a measurement of the largest run."""
+
+    def __init__(self, size: TextSize, plan: Layout, *, is_measured: bool) -> None:
+        self._size, self._plan, self._is_measured = size, plan, is_measured
+        self._factors: dict[str, float] = {}
+
+    def __call__(self, configs: Sequence[RunConfig]) -> float:
+        """Return the mean seconds of a pass."""
+        guesses = [guess_epoch_s(config, self._size.facts()) for config in configs]
+        slowest = max(range(len(configs)), key=guesses.__getitem__)
+        return self._factor(configs[slowest], guesses[slowest]) * sum(guesses) / len(guesses)
+
+    def _factor(self, config: RunConfig, guess_s: float) -> float:
+        """Return how much longer a run takes than guessed; measured once for an encoder."""
+        key = config.encoder.model_dump_json()
+        if key not in self._factors:
+            self._factors[key] = self._measured(config) / guess_s if self._is_measured else 1.0
+        return self._factors[key]
+
+    def _measured(self, config: RunConfig) -> float:
+        """Return the measured seconds of a pass, with the cores that a trial has."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self._plan.cpus_per_worker)
+        try:
+            return measure_epoch_s(config, open_training_data(config))
+        finally:
+            torch.set_num_threads(threads)
+
+
+class _Fitting:
+    """The values of a space while its `fit` names are replaced."""
+
+    def __init__(self, space: SearchSpace, situation: Situation, epoch_s: EpochSeconds) -> None:
+        self.now = situation
+        self._space, self._epoch_s = space, epoch_s
+        self._values: dict[str, Any] = copy.deepcopy(space.document.values)
+        self._reasons: dict[str, str] = {}
+
+    def space(self, *, is_done: bool = False) -> SearchSpace:
+        """Return the space as it is now; with `is_done` no name is left to fit, and the reasons are recorded."""
+        values = self._values
+        if is_done:
+            kept = {name: value for name, value in values.items() if name != "fit"}
+            values = {**kept, "fitted": {**self._space.fitted, **self._reasons}}
+        return self._parsed(values)
+
+    def _parsed(self, values: dict[str, Any]) -> SearchSpace:
+        document = replace(self._space.document, values=values)
+        return parse_space(document, name=self._space.name, context=self._space.context)
+
+    def change(self, name: str, new: Callable[[Mapping[str, Any], Any], Any], why: str) -> None:
+        """Replace every value of a name, in `base` and in what is searched.
+
+        Args:
+            name: The name. ``encoder.hidden_size`` is every `hidden_size` in both encoders, of members too.
+            new: The mapping that a value is in, and the value -> the new value.
+            why: Why, in words.
+        """
+        for place, key in list(_places(self._values, name)):
+            place[key] = _changed(place[key], partial(new, place))
+        self._reasons[name] = why
+
+    def put(self, name: str, value: Any, why: str) -> None:
+        """Set a name in `base`, whether or not it has a value there, and wherever it is searched."""
+        *path, key = name.split(".")
+        place = self._values.setdefault("base", {})
+        for part in path:
+            place = place.setdefault(part, {})
+        place[key] = value
+        self.change(name, lambda *_: value, why)
+
+    def put_rates(self, name: str, why: str) -> None:
+        """Set a learning rate in `base`, and the interval of a searched one, to those of few steps."""
+        for place, key in list(_places(self._values, name)):
+            place[key] = {"loguniform": list(_RATES)} if isinstance(place[key], dict) else _RATE
+        self._reasons[name] = why
+
+    def written(self, name: str) -> Any:
+        """Return the value of a name in `base`; None where it has none."""
+        return get_dotted(self._values, f"base.{name}")
+
+    def epoch_s(self, name: str = "", most: int = 0) -> float:
+        """Return the mean seconds of a pass over trials that are drawn at random from the space as it is now.
+
+        Args:
+            name: A name whose values are limited meanwhile; empty for none.
+            most: The limit.
+        """
+        values = copy.deepcopy(self._values)
+        for place, key in list(_places(values, name)) if name else []:
+            place[key] = _changed(place[key], lambda value: min(value, most))
+        space = self._parsed(values)
+        drawn = [RandomSampler(space, seed=0).ask(number) for number in range(_NUM_DRAWN)]
+        configs = [space.config(one[0]) for one in drawn if one is not None]
+        return self._epoch_s(configs or [space.config(space.first_params())])
+
+    def largest(self, name: str) -> Any:
+        """Return the largest number that a name has anywhere; 0 where it has none."""
+        found = [value for place, key in _places(self._values, name) for value in _numbers(place[key])]
+        return max(found, default=0)
+
+
+def _places(values: Mapping[str, Any], name: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield every mapping and key with a value of a name, in `base` and `search`; both encoders share their names."""
+    *path, key = name.split(".")
+    sections = ("encoder", "second_encoder") if path[0] == "encoder" else (path[0],)
+    base, search = values.get("base", {}), values.get("search", {})
+    for section in sections:
+        yield from _inside(base.get(section), key)
+    for searched, domain in search.items():
+        parts = searched.split(".")
+        if parts[0] not in sections:
+            continue
+        if parts[-1] == key:
+            yield search, searched
+        elif isinstance(options := domain.get("choice"), dict):
+            yield from _inside(options, key)
+
+
+def _inside(node: Any, key: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield every mapping at or below a node that has a key, and the key."""
+    if not isinstance(node, dict):
+        return
+    for name, value in node.items():
+        if name == key and not isinstance(value, dict):
+            yield node, key
+        else:
+            yield from _inside(value, key)
+
+
+def _changed(written: Any, new: Callable[[Any], Any]) -> Any:
+    """Return a value, or a domain each of whose values, replaced; equal values of a choice become one."""
+    if not isinstance(written, dict):
+        return new(written)
+    ((form, values),) = written.items()
+    if isinstance(values, dict):
+        return {form: {label: new(value) for label, value in values.items()}}
+    if form == "choice":
+        return {form: list(dict.fromkeys(new(value) for value in values))}
+    return {form: [*(new(value) for value in values[:2]), *values[2:]]}  # the third is the step of the first two
+
+
+def _numbers(written: Any) -> list[Any]:
+    """Return the numbers of a value or a domain."""
+    values = next(iter(written.values())) if isinstance(written, dict) and set(written) <= set(FORMS) else [written]
+    return [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+
+
+# -- the rules: how one name is chosen ------------------------------------------------------------------------------
+
+
+def _fit_vocabulary(fitting: _Fitting, name: str) -> None:
+    known = fitting.now.num_words
+    fitting.change(
+        name,
+        lambda _, written: min(written, max(known + 2, 3)),  # two ids stand for padding and for unknown words
+        f"{known:,} words occur at least {_MIN_COUNT} times",
+    )
+
+
+def _fit_dim(fitting: _Fitting, name: str) -> None:
+    """Word vectors counted from a text have at most as many numbers as there are words."""
+    words, of_base = max(1, fitting.now.num_words), fitting.written("encoder.embedding.vectors")
+
+    def new(place: Mapping[str, Any], written: Any) -> Any:
+        return min(written, words) if place.get("vectors", of_base) == CORPUS_VECTORS else written
+
+    fitting.change(name, new, "word vectors are counted from the text")
+
+
+def _fit_precision(fitting: _Fitting, name: str) -> None:
+    if fitting.now.has_bfloat16:
+        fitting.put(name, "bfloat16", "this processor multiplies in it faster")
+
+
+def _fit_batch_size(fitting: _Fitting, name: str) -> None:
+    most = max(50, fitting.now.num_train // _STEPS_PER_EPOCH // 50 * 50)
+    fitting.change(
+        name,
+        lambda _, written: min(written, most),
+        f"at most {most}: a pass over {fitting.now.num_train:,} sentences then has {_STEPS_PER_EPOCH} steps",
+    )
+
+
+def _fit_width(fitting: _Fitting, name: str) -> None:
+    """Reduce encoders until a trial reads the text often enough; without a limit on time, by the device."""
+    trial_s = fitting.now.trial_s
+    if trial_s is None:
+        if not fitting.now.has_gpu:
+            fitting.change(name, lambda _, written: min(written, _CPU_WIDTH), "no GPU, and no limit on the time")
+        return
+    written, width = fitting.largest(name), _WIDTHS[0]
+    passes = trial_s / fitting.epoch_s(name, width)
+    for wider in (wider for wider in _WIDTHS[1:] if width < written):
+        of_wider = trial_s / fitting.epoch_s(name, wider)
+        if of_wider < _MIN_PASSES:
+            break
+        width, passes = wider, of_wider
+    why = f"at most {width}: a trial then reads the text {_count(passes)} times in {format_duration(trial_s)}"
+    fitting.change(name, lambda _, value: min(value, width), why)
+
+
+def _fit_epochs(fitting: _Fitting, name: str) -> None:
+    now = fitting.now
+    if now.trial_s is None:
+        sentences = _GPU_SENTENCES if now.has_gpu else _CPU_SENTENCES
+        passes = min(_MAX_PASSES / 2, max(1.0, sentences / max(1, now.num_train)))
+        fitting.put(name, _rounded(passes), f"{now.num_train:,} sentences; no limit on the time is given")
+        return
+    epoch_s = fitting.epoch_s()
+    passes = now.trial_s / epoch_s
+    why = f"a pass takes {format_duration(epoch_s)}, a trial may take {format_duration(now.trial_s)} ({now.limit})"
+    if passes > _MAX_PASSES:
+        why += f"; more than {_MAX_PASSES:g} would repeat the text too often: raise --trials to use the time"
+    fitting.put(name, _rounded(min(passes, _MAX_PASSES)), why)
+
+
+def _fit_learning_rate(fitting: _Fitting, name: str) -> None:
+    """Few steps want a higher rate than the space's own, which is for many."""
+    config = fitting.space().config(fitting.space().first_params())
+    steps = config.training.epochs * fitting.now.num_train / config.training.batch_size
+    if steps >= _FEW_STEPS:
+        return
+    fitting.put_rates(name, f"about {max(1, round(steps)):,} steps, with a falling rate")
+
+
+def _fit_reports(fitting: _Fitting, name: str) -> None:
+    if _is_short(fitting.now):
+        fitting.change(name, lambda _, written: min(written, _SHORT_REPORTS), "trials are short")
+
+
+def _fit_pool(fitting: _Fitting, name: str) -> None:
+    if _is_short(fitting.now):
+        fitting.put(name, _SHORT_SENTENCES, "trials are short")
+
+
+def _is_short(now: Situation) -> bool:
+    return now.trial_s is not None and now.trial_s < _SHORT_S
+
+
+def _count(passes: float) -> str:
+    return f"{passes:.2g}" if passes < 10 else f"{passes:.0f}"
+
+
+def _rounded(passes: float) -> float:
+    """Return passes with two digits, at least a hundredth."""
+    return max(0.01, float(f"{passes:.2g}"))
+
+
+# Last part of a name -> its rule, in the order in which they depend on each other.
+_RULES: dict[str, Callable[[_Fitting, str], None]] = {
+    "size": _fit_vocabulary,
+    "dim": _fit_dim,
+    "precision": _fit_precision,
+    "batch_size": _fit_batch_size,
+    "hidden_size": _fit_width,
+    "epochs": _fit_epochs,
+    "learning_rate": _fit_learning_rate,
+    "num_reports": _fit_reports,
+    "num_sentences": _fit_pool,
+}

@@ -1,0 +1,67 @@
+"""How long a run trains on this machine: guessed from its size, or measured by its first steps.
+
+In: a run and the sizes of its text, or its text. Out: seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from raysent.models.config import towers
+from raysent.models.encoders import count_parameters
+from raysent.training.data import TrainingData
+from raysent.training.loop import seconds_of_steps
+from raysent.training.plan import count_steps, open_stream
+from raysent.training.run import RunConfig
+from raysent.training.workers import Workers
+
+# Words of a sentence if they are not counted; operations of a core in a second; seconds of each step besides.
+_WORDS = 12.0
+_OPERATIONS_PER_S = 15e9
+_STEP_S = 0.01
+
+
+def guess_trial_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
+    """Return roughly how many seconds one core of a common processor trains a run, within a factor of about two.
+
+    A step has six operations for each parameter of the encoders that is not a word vector and each token read: two
+    forward, four backward. Parameters of the objective, validation and the start of processes are not counted.
+
+    Args:
+        config: The run.
+        facts: Sizes of its text, as `TrainingData.facts` returns them.
+    """
+    return count_steps(config.training, steps_per_epoch=_steps_per_epoch(config, facts)) * _guess_step_s(config, facts)
+
+
+def guess_epoch_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
+    """Return roughly how many seconds one pass over the text takes, as `guess_trial_s`."""
+    return _steps_per_epoch(config, facts) * _guess_step_s(config, facts)
+
+
+def measure_epoch_s(config: RunConfig, training_data: TrainingData) -> float:
+    """Return how many seconds one pass over the text takes, from two seconds of steps of the run on this machine.
+
+    Args:
+        config: The run.
+        training_data: Its text, prepared.
+
+    Raises:
+        RaysentError: If the run cannot be trained on its text.
+    """
+    steps_per_epoch = open_stream(config, training_data, Workers()).num_batches
+    return steps_per_epoch * seconds_of_steps(config, training_data)[0]
+
+
+def _steps_per_epoch(config: RunConfig, facts: Mapping[str, Any]) -> int:
+    return max(1, int(facts.get("num_train", 0)) // config.training.batch_size)
+
+
+def _guess_step_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
+    configs = towers(config.encoder, config.second_encoder, config.objective)
+    of_few, of_more = (sum(count_parameters(configs, words)) for words in (2, 3))
+    num_computed = max(1, of_few - 2 * (of_more - of_few))
+    words = facts.get("num_tokens", 0) / max(1, facts.get("num_sentences", 0)) or _WORDS
+    tokens = config.training.batch_size * config.objective.batches.num_encoded * words
+    return _STEP_S + 6.0 * num_computed * tokens / _OPERATIONS_PER_S

@@ -1,0 +1,203 @@
+"""Settings that fit text, machine and time, and the published ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raysent import pipeline
+from raysent.config import Override, get_dotted, parse_yaml
+from raysent.errors import ConfigError
+from raysent.live import fitted_lines
+from raysent.reproduction import read_paper
+from raysent.sweeps import SweepRecord, load_record
+from raysent.sweeps.fitting import Situation, fit_space, fit_to_machine, fitted_settings
+from raysent.sweeps.record import save_record
+from raysent.sweeps.space import find_space, parse_space, read_space
+from raysent.training.run import RunConfig
+from tests.tiny_run import write_corpus
+
+NOVELS = Situation(num_train=97_000, num_words=16_000)
+BOOKS = Situation(num_train=70_000_000, num_words=900_000, has_gpu=True)
+FITTED = ("quick_thoughts", "quick_thoughts_bow", "multichannel", "skip_thoughts", "multiview_generative", "infersent")
+
+
+def fitted(name: str, situation: Situation, *, set: tuple[str, ...] = (), epoch_s=None):
+    """Return a shipped space with values for a situation."""
+
+    def seconds(configs: list[RunConfig]) -> float:
+        return sum(100.0 * config.encoder.dim / 300 for config in configs) / len(configs)
+
+    return fit_space(read_space(find_space(name), overrides=list(set)), situation, epoch_s=epoch_s or seconds)
+
+
+def test_fit_space_of_few_sentences_on_cores_is_narrow_and_reads_the_text_several_times():
+    """Widths, batches and words shrink to what twelve novels and a core carry; the text is read five times."""
+    space = fitted("quick_thoughts", NOVELS)
+    training = space.config({}).training
+    assert space.config({}).vocabulary.size == 16_002
+    assert space.config({}).encoder.embedding.vectors == "ppmi"
+    assert list(space.domains["encoder.hidden_size"].options) == [300]
+    assert list(space.domains["training.batch_size"].options) == [200]
+    assert training.epochs == pytest.approx(5.2)
+    assert space.domains["training.learning_rate"].edges() == [1.5e-3, 6e-3]
+
+
+def test_fit_space_of_many_sentences_on_a_gpu_keeps_the_values_of_the_file():
+    """Only the passes are chosen there."""
+    space, written = fitted("quick_thoughts", BOOKS), read_space(find_space("quick_thoughts"))
+    assert space.domains == written.domains
+    assert space.config({}).model_copy(update={"training": None}) == written.config({}).model_copy(
+        update={"training": None}
+    )
+    assert space.config({}).training.epochs == 1.0
+
+
+@pytest.mark.parametrize(
+    ("trial_s", "epochs", "reports", "num_sentences"), [(400.0, 4.0, 9, 10_000), (60.0, 0.6, 4, 4_000)]
+)
+def test_fit_space_uses_the_time_of_a_trial(trial_s, epochs, reports, num_sentences):
+    """Passes are the trial's time over that of a pass; a short trial reports less."""
+    situation = Situation(97_000, 16_000, trial_s=trial_s, limit="time 12m for 4 trials, 2 at a time")
+    config = fitted("quick_thoughts", situation).config({})
+    assert (config.training.epochs, config.training.num_reports) == (epochs, reports)
+    assert config.validation.num_sentences == num_sentences
+
+
+def test_fit_space_takes_the_widest_encoder_that_reads_the_text_often_enough():
+    """300, 600 and 1200 take 100, 200 and 400 s a pass: about 150 s in the mean of the first two, 233 s of all."""
+    widths = {
+        trial_s: list(
+            fitted("quick_thoughts", Situation(97_000, 16_000, trial_s=trial_s)).domains["encoder.hidden_size"].options
+        )
+        for trial_s in (100.0, 600.0, 3000.0)
+    }
+    assert widths == {100.0: [300], 600.0: [300, 600], 3000.0: [300, 600, 1200]}
+
+
+def test_fit_space_limits_passes_and_says_so():
+    """A text is not read without end, and the plan says what uses the time."""
+    space = fitted("quick_thoughts", Situation(97_000, 16_000, trial_s=1e6))
+    assert space.config({}).training.epochs == 20.0
+    assert "raise --trials" in space.fitted["training.epochs"]
+
+
+def test_fit_space_reaches_the_members_and_the_searched_encoders():
+    """One name is that of every encoder that is written or searched."""
+    options = fitted("skip_thoughts", NOVELS).domains["encoder"].options
+    assert options["uni"]["hidden_size"] == 300
+    assert {one["hidden_size"] for one in options["combine"]["members"].values()} == {300}
+    members = fitted("multichannel", Situation(2_000, 200)).config({}).encoder.members
+    assert {one.embedding.dim for one in members.values()} == {200}
+
+
+def test_fit_space_keeps_the_size_of_word_vectors_that_a_file_has():
+    """The size of vectors in a file is not chosen."""
+    space = fitted("quick_thoughts", Situation(2_000, 200), set=("encoder.embedding.vectors=glove.txt",))
+    assert space.config({}).encoder.embedding.dim == 300
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_fit_space_leaves_nothing_to_fit_and_is_valid(name):
+    """Whatever the situation, the result is a valid space that is not fitted again."""
+    for situation in (NOVELS, BOOKS, Situation(300, 40, has_bfloat16=True, trial_s=10.0)):
+        space = fitted(name, situation)
+        assert not space.fit
+        assert set(space.fitted) <= set(read_space(find_space(name)).fit)
+        assert fit_space(space, BOOKS, epoch_s=lambda _: 1.0) is space
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("training.epochs=7.0", "training.epochs"),
+        ("encoder.hidden_size=64", "encoder.hidden_size"),
+        ("search.encoder.hidden_size={choice: [64, 1200]}", "encoder.hidden_size"),
+        ("training={batch_size: 64, epochs: 1.0}", "training.epochs"),
+    ],
+)
+def test_a_given_value_is_not_fitted(text, name):
+    """A value of `--set` decides, whether it is the name's own, a whole section's or what is searched."""
+    written = read_space(find_space("quick_thoughts"), overrides=[text])
+    space = fit_space(written, NOVELS, epoch_s=lambda _: 1.0)
+    assert name not in space.fitted
+    assert space.domains.get(name) == written.domains.get(name)
+    base, base_written = (one.document.values["base"] for one in (space, written))
+    assert get_dotted(base, name) == get_dotted(base_written, name)
+
+
+def test_fit_of_an_empty_list_uses_the_values_as_written():
+    """`--set fit=[]` turns it off."""
+    space = read_space(find_space("quick_thoughts"), overrides=["fit=[]"])
+    assert fit_space(space, NOVELS, epoch_s=lambda _: 1.0) is space
+
+
+def test_fit_of_an_unknown_name_is_one_line():
+    """The error has the file and the line."""
+    text = "fit: [training.clip]\nbase: {encoder: {type: gru}, objective: {type: context_prediction}}\n"
+    with pytest.raises(ConfigError, match=r"^s.yaml:1: fit.0: must be"):
+        parse_space(parse_yaml(text, source="s.yaml"), name="s")
+
+
+def test_fit_to_machine_records_plain_values(tmp_path):
+    """What is read from `sweep.json` is not fitted again."""
+    path = write_corpus(tmp_path)
+    overrides = [
+        Override(
+            "corpus", {"path": str(path), "format": "sentences", "cache_dir": str(tmp_path / "cache")}, "--corpus"
+        ),
+        Override("limits", {"trials": 2, "time": "40s"}, "--time"),
+        Override("encoder.hidden_size", 16, "--set"),
+    ]
+    space = fit_to_machine(read_space(find_space("quick_thoughts"), overrides=overrides))
+    config = space.config({})
+    assert (config.encoder.embedding.dim, config.vocabulary.size) == (40, 42)
+    assert any(line.split()[:2] == ["training.epochs", str(config.training.epochs)] for line in fitted_lines(space))
+    save_record(tmp_path, SweepRecord(space, seed=0))
+    read = load_record(tmp_path).space
+    assert read.document.values == space.document.values
+    assert fit_to_machine(read) is read
+
+
+PUBLISHED = {
+    path.stem: space.published for path in Path("search_spaces").glob("*.yaml") if (space := read_space(path)).published
+}
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_scale_paper_has_the_settings_of_the_reproduction(name):
+    """The published settings have one definition, in the paper's file."""
+    space = read_space(find_space(name))
+    space = read_space(find_space(name), overrides=pipeline.scale_overrides(space, "paper", data="there"))
+    published = PUBLISHED[name]
+    values = read_paper(published.paper).values(published.model, scale="paper", data=Path("there"))
+    mine, theirs = space.config(space.first_params()), RunConfig.model_validate(values)
+    for part in ("vocabulary", "encoder", "second_encoder", "objective", "postprocessing", "code", "training"):
+        if part in values and part not in {name.split(".")[0] for name in space.domains}:
+            assert getattr(mine, part) == getattr(theirs, part), part
+    assert not space.fit
+    assert not {"training.learning_rate", "training.batch_size", "encoder.hidden_size"} & set(space.domains)
+
+
+def test_scale_paper_gives_way_to_a_given_value():
+    """`--set` decides over the published value; what the paper does not publish is still searched."""
+    space = read_space(find_space("quick_thoughts"))
+    overrides = [*pipeline.scale_overrides(space, "paper"), "encoder.hidden_size=64"]
+    space = read_space(find_space("quick_thoughts"), overrides=overrides)
+    assert space.config({"encoder.bidirectional": True}).encoder.hidden_size == 64
+    assert list(space.domains) == ["encoder.bidirectional"]
+
+
+def test_scale_paper_of_a_space_without_published_settings_is_one_line():
+    """The error says what to use."""
+    with pytest.raises(ConfigError, match=r"^--scale paper: .* 'quickstart' has none"):
+        pipeline.scale_overrides(read_space(find_space("quickstart")), "paper")
+
+
+def test_fitted_settings_have_values_and_reasons():
+    """The plan has a line for each setting."""
+    settings = {one.name: one for one in fitted_settings(fitted("quick_thoughts", NOVELS))}
+    assert settings["encoder.hidden_size"].text == "300"
+    assert settings["training.learning_rate"].text == "0.0015 to 0.006"
+    assert settings["vocabulary.size"].why == "16,000 words occur at least 3 times"
