@@ -127,6 +127,7 @@ from raysent.sweeps.space import (
     with_files,
     with_overrides,
 )
+from raysent.sweeps.trackers import TrackingThread
 from raysent.sweeps.trackers import track as track_events
 from raysent.sweeps.trial import ENDED
 from raysent.training.data import TrainingData, open_training_data
@@ -604,6 +605,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
     address: str | None = None,
     progress: bool = True,
     listeners: Iterable[Listener] = (),
+    track: Sequence[str] = (),
+    callbacks: Sequence[Any] = (),
     **limits: Any,
 ) -> Sweep:
     """Search a space; then evaluate the best trials, combine them and write a report.
@@ -625,6 +628,11 @@ def sweep(  # noqa: PLR0913 - the options of the command
         address: A running Ray cluster; by default this machine.
         progress: Whether to show progress on standard error.
         listeners: Called with each event of the journal as it is written.
+        track: Trackers that receive trials and reports while the sweep runs, each named as for the function `track`.
+            They run in a thread of their own; what fails there is one line, and the sweep continues.
+        callbacks: Callbacks of your own, `ray.tune.Callback`. They see Ray Tune's trials, whose `config["trial"]` is
+            the trial's name; they decide nothing, and are not called for trainings of `retrain`. One that raises is
+            reported in a warning and is not called again.
         limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `memory` ("4GiB"),
             `budget` ("40usd"), `deadline` ("6h"), `max_hourly` ("12usd"), `market`, `on_budget`, `baselines` (whether
             they are scored at the end), `retrain` (how many of the best configurations are trained on afterwards),
@@ -677,15 +685,17 @@ def sweep(  # noqa: PLR0913 - the options of the command
         _stopped_at_once(folder, progress=progress),
         ProgressLines(is_quiet=not progress) as bar,
         _view(checked, folder, progress=progress) as view,
+        TrackingThread(track, checked, folder, warn=_print_warning) as tracking,
     ):
         start_sweep(
             record,
             folder,
-            listener=partial(_distribute, [view.on_event, _SaveEstimate(folder, estimate), *listeners]),
+            listener=partial(_distribute, [view.on_event, _SaveEstimate(folder, estimate), tracking, *listeners]),
             progress=bar,
             on_prepared=on_prepared,
             spot=_spot_prices(checked),
             make_fleet=_make_fleet,
+            callbacks=callbacks,
         )
     return _evaluated(folder, progress=progress)
 
@@ -698,6 +708,8 @@ def resume(
     accept_versions: bool = False,
     progress: bool = True,
     listeners: Iterable[Listener] = (),
+    track: Sequence[str] = (),
+    callbacks: Sequence[Any] = (),
 ) -> Sweep:
     """Resume an interrupted or killed sweep; then evaluate, combine and report as `sweep` does.
 
@@ -710,6 +722,8 @@ def resume(
         accept_versions: Continue with versions of PyTorch, NumPy or Optuna that give other bits than the recorded.
         progress: Whether to show progress on standard error.
         listeners: Called with each event of the journal as it is written.
+        track: As for `sweep`; a tracker receives the events from now on.
+        callbacks: As for `sweep`.
 
     Raises:
         RaysentError: If the folder holds no sweep, another process works on it, or its files are damaged.
@@ -723,7 +737,14 @@ def resume(
     # Relative paths of the space start from the folder in which the sweep was started.
     with contextlib.chdir(origin):
         return _resumed(
-            recorded, budget, deadline, accept_versions=accept_versions, progress=progress, listeners=listeners
+            recorded,
+            budget,
+            deadline,
+            accept_versions=accept_versions,
+            progress=progress,
+            listeners=listeners,
+            track=track,
+            callbacks=callbacks,
         )
 
 
@@ -735,6 +756,8 @@ def _resumed(
     accept_versions: bool,
     progress: bool,
     listeners: Iterable[Listener],
+    track: Sequence[str],
+    callbacks: Sequence[Any],
 ) -> Sweep:
     """Resume a sweep in the folder that it was started in."""
     folder = recorded.folder
@@ -748,16 +771,18 @@ def _resumed(
         _stopped_at_once(folder, progress=progress),
         ProgressLines(is_quiet=not progress) as bar,
         _view(recorded.space, folder, progress=progress) as view,
+        TrackingThread(track, recorded.space, folder, warn=_print_warning) as tracking,
     ):
         view.restore(recorded.events)
         resume_sweep(
             folder,
             limits=limits,
             accept_versions=accept_versions,
-            listener=partial(_distribute, [view.on_event, *listeners]),
+            listener=partial(_distribute, [view.on_event, tracking, *listeners]),
             progress=bar,
             spot=_spot_prices(recorded.space),
             make_fleet=_make_fleet,
+            callbacks=callbacks,
         )
     return _evaluated(folder, progress=progress)
 
@@ -1964,6 +1989,10 @@ def _print_lines(lines: Iterable[str]) -> None:
     """Print lines of text that are not wrapped."""
     for line in filter(None, lines):
         messages.print(line, soft_wrap=True)
+
+
+def _print_warning(line: str) -> None:
+    messages.print(f"warning: {line}", soft_wrap=True)
 
 
 def _spot_prices(space: SearchSpace) -> SpotUsd | None:

@@ -116,12 +116,36 @@ def swept(space: dict[str, Any], data: Path, running_ray: None, tmp_path_factory
     """Return a finished sweep, run outside the main thread, and the events that its listener received."""
     events: list[str] = []
     run, state = tmp_path_factory.mktemp("runs") / "swept", process_state()
-    listeners = [lambda event: events.append(event["event"])]
+    options = {
+        "listeners": [lambda event: events.append(event["event"])],
+        "track": [f"tensorboard:{run}-tensorboard"],
+        "callbacks": [CompletedTrials(events)],
+    }
     sweep = in_thread(
-        lambda: raysent.sweep(space, run=run, data=data, tasks=["MR"], retrain=1, progress=False, listeners=listeners)
+        lambda: raysent.sweep(space, run=run, data=data, tasks=["MR"], retrain=1, progress=False, **options)
     )
     assert process_state() == state
     return sweep, events
+
+
+class CompletedTrials(ray.tune.Callback):
+    """A callback of Ray Tune that notes each trial's end."""
+
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Note the trial's name."""
+        self._events.append(f"callback {trial.config['trial']}")
+
+
+def test_sweep_calls_callbacks_and_trackers(swept):
+    """Of each trial: once, and its folder of TensorBoard."""
+    sweep, events = swept
+    names = sorted(trial.name for trial in sweep.recorded.trials)
+    assert sorted(event for event in events if event.startswith("callback")) == [f"callback {name}" for name in names]
+    folders = Path(f"{sweep.folder}-tensorboard").iterdir()
+    assert sorted(folder.name for folder in folders) == names
 
 
 @pytest.fixture(scope="module")

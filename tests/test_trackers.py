@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import optuna
 import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from ray import tune
 
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
@@ -19,8 +21,9 @@ from raysent.storage.layout import TENSORBOARD_FOLDER
 from raysent.sweeps import read_events, read_sweep
 from raysent.sweeps.journal import Journal
 from raysent.sweeps.optuna_study import study_of
+from raysent.sweeps.ray_tune import check_callbacks
 from raysent.sweeps.space import SearchSpace, parse_space
-from raysent.sweeps.trackers import TRACKERS, FollowedTrials, Trackers, make_trackers, track
+from raysent.sweeps.trackers import TRACKERS, FollowedTrials, Trackers, TrackingThread, make_trackers, track
 
 RUN = Path(__file__).parent / "data" / "version_1" / "finished"
 EVENTS = list(read_events(RUN))
@@ -93,6 +96,93 @@ def test_trackers_get_the_journal_as_it_is_written_and_one_that_breaks_gets_no_m
     assert (good.is_closed, bad.is_closed) == (True, False)
 
 
+class Recording:
+    """A tracker of targets: keeps what it receives; `fails` and `blocks` are places where it does."""
+
+    Config, TARGET, made = TRACKERS["tensorboard"].Config, "folder", []
+
+    def __init__(self, space, config, *, folder) -> None:
+        self.place, self.events, self.is_closed = config.folder, [], False
+        Recording.made.append(self)
+
+    def on_event(self, event: dict) -> None:
+        """Keep the event, or fail, or wait."""
+        if self.place == "fails" and event["event"] == "report":
+            raise OSError("no space left")
+        if self.place == "blocks":
+            time.sleep(60)
+        self.events.append(event)
+        event["event"] = "changed"
+
+    def close(self) -> None:
+        """Note the call."""
+        self.is_closed = True
+
+
+@pytest.fixture
+def recording(monkeypatch: pytest.MonkeyPatch) -> type[Recording]:
+    """Return the class behind each target."""
+    monkeypatch.setattr(Recording, "made", [])
+    monkeypatch.setattr(TRACKERS, "find", lambda *_, **__: Recording)
+    monkeypatch.setattr("raysent.sweeps.trackers._CLOSE_S", 0.5)
+    return Recording
+
+
+def test_tracking_thread_passes_events_and_drops_a_tracker_that_fails(recording, tmp_path):
+    """Each has its own copies, in order; one line says what failed and how to send the rest."""
+    lines = []
+    with TrackingThread(["x:fails", "x:works"], SPACE, tmp_path / "run", warn=lines.append) as tracking:
+        for event in EVENTS:
+            tracking(event)
+    bad, good = recording.made
+    assert len(good.events) == len(EVENTS)
+    assert [event["time"] for event in good.events] == [event["time"] for event in EVENTS]
+    assert (good.is_closed, bad.is_closed) == (True, False)
+    assert lines == [
+        f"--track x:fails: OSError: no space left; the sweep continues; 'raysent track {tmp_path}/run --to x:fails' "
+        "sends what is missing"
+    ]
+
+
+def test_tracking_thread_waits_for_no_tracker(recording, tmp_path):
+    """One that blocks delays neither an event nor, for long, the end."""
+    lines = []
+    with TrackingThread(["x:blocks"], SPACE, tmp_path, warn=lines.append) as tracking:
+        for event in EVENTS:
+            tracking(event)
+    assert [line.partition(";")[0] for line in lines] == ["--track x:blocks: does not keep up"]
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [("tensorbord:tb", "did you mean 'tensorboard'"), ("tensorboard", "must be a tracker and where it writes")],
+)
+def test_tracking_thread_refuses_a_wrong_target_before_the_sweep(target, message, tmp_path):
+    """In one line that names the option."""
+    with pytest.raises(ConfigError, match=f"--track {target}: .*{message}"):
+        TrackingThread([target], SPACE, tmp_path, warn=pytest.fail)
+
+
+def test_callbacks_that_fail_are_not_called_again():
+    """The failure is a warning; anything but a callback of Tune is refused."""
+
+    class Failing(tune.Callback):
+        calls = 0
+
+        def on_trial_result(self, iteration, trials, trial, result, **info):
+            self.calls += 1
+            raise ValueError("no")
+
+    callback = Failing()
+    [guarded] = check_callbacks([callback])
+    with pytest.warns(UserWarning, match="callback Failing: ValueError: no; it is not called again"):
+        guarded.on_trial_result(iteration=0, trials=[], trial=None, result={})
+    guarded.on_trial_result(iteration=1, trials=[], trial=None, result={})
+    assert callback.calls == 1
+    with pytest.raises(ConfigError, match=r"callbacks\[0\]: must be a ray.tune.Callback; given function"):
+        check_callbacks([lambda: None])
+
+
 def _write_all(journal, events):
     for event in events:
         journal.write(event["event"], **{key: value for key, value in event.items() if key not in ("event", "time")})
@@ -129,8 +219,9 @@ def test_followed_trials_of_a_resumed_session_are_read_from_the_journal(run):
     """They are those of the whole journal, wherever the session begins."""
     expected = {trial.name: trial for trial in read_sweep(run).trials}
     lines = (run / "journal.jsonl").read_text().splitlines(keepends=True)
+    # A tracker in a thread may receive an event after later ones were written.
     for first in [place for place, event in enumerate(EVENTS) if event["event"] in ("suggested", "report")]:
-        (run / "journal.jsonl").write_text("".join(lines[: first + 1]))
+        (run / "journal.jsonl").write_text("".join(lines[: first + 1 + 3 * (first % 2)]))
         followed = FollowedTrials(run)
         last = {trial.name: trial for trial in map(followed.apply, EVENTS[first:]) if trial is not None}
         assert last == {name: expected[name] for name in last}

@@ -164,6 +164,15 @@ OnBudgetOption = Annotated[
         help="stop: train until the budget is spent; finish-rung: do not start a rung that the budget cannot cover.",
     ),
 ]
+TrackOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="TRACKER:TARGET",
+        help="Send trials while they run: tensorboard:DIR, optuna:sqlite:///study.db, mlflow:URI or wandb:PROJECT. "
+        "Repeatable.",
+    ),
+]
 RetrainOption = Annotated[
     int | None,
     typer.Option(

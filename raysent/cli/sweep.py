@@ -45,6 +45,7 @@ from raysent.cli.options import (
     SpaceArgument,
     TasksOption,
     TimeOption,
+    TrackOption,
     TrialsOption,
     WorkersPerTrialOption,
     YesOption,
@@ -102,6 +103,7 @@ def sweep(
     baselines: BaselinesOption = None,
     retrain: RetrainOption = None,
     retrain_epochs: RetrainEpochsOption = None,
+    track: TrackOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
@@ -133,6 +135,7 @@ def sweep(
     if cluster is not None:
         if address is not None or dry_run:
             raise ConfigError("--cluster: must not stand beside --address or --dry-run")
+        _refuse_on_cluster(track)
         sweep_on_cluster(
             space,
             cluster,
@@ -162,6 +165,7 @@ def sweep(
         tasks=names,
         labels=[] if labels is None else _sizes(labels),
         address=address,
+        track=track or (),
         progress=not as_json,
     )
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
@@ -174,6 +178,7 @@ def resume(
     deadline: DeadlineOption = None,
     cluster: ClusterOption = None,
     keep_cluster: KeepOption = False,
+    track: TrackOption = None,
     accept_versions: Annotated[
         bool,
         typer.Option("--accept-versions", help="Continue with versions of PyTorch, NumPy or Optuna that differ."),
@@ -186,10 +191,18 @@ def resume(
     another budget or deadline is measured from the sweep's start. With --cluster, resumes a sweep that a cluster ran.
     """
     if cluster is not None:
+        _refuse_on_cluster(track)
         options = {"--budget": ("cost.budget", budget), "--deadline": ("cost.deadline", deadline)}
         limits = console.collect_overrides(options, [])
         resume_on_cluster(run, cluster, limits, is_kept=keep_cluster, as_json=as_json)
-    ended = raysent.resume(run, budget=budget, deadline=deadline, accept_versions=accept_versions, progress=not as_json)
+    ended = raysent.resume(
+        run,
+        budget=budget,
+        deadline=deadline,
+        accept_versions=accept_versions,
+        track=track or (),
+        progress=not as_json,
+    )
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
 
 
@@ -232,7 +245,7 @@ def track(
     """Send a sweep's trials to a tracker.
 
     Parameters, reports and ends of all trials come from the journal. Optuna, MLflow and Weights & Biases do not get a
-    trial twice that has ended there. To track a sweep while it runs without this command, name trackers in its space.
+    trial twice that has ended there. While a sweep runs, 'raysent sweep --track' does the same.
     """
     num_events = raysent.track(run, to, follow=follow)
     if as_json:
@@ -388,6 +401,14 @@ def space_schema() -> None:
     from raysent.sweeps.space import schema
 
     typer.echo(json.dumps(schema(), indent=2, ensure_ascii=False))
+
+
+def _refuse_on_cluster(track: list[str] | None) -> None:
+    """Refuse --track for a sweep that another machine runs."""
+    if track:
+        raise ConfigError(
+            "--track: must not stand beside --cluster; name trackers in the space, or run 'raysent track RUN --follow'"
+        )
 
 
 def _sizes(labels: str) -> list[int | str]:

@@ -31,7 +31,7 @@ from raysent.sweeps.journal import Journal, Listener, read_events, session_lengt
 from raysent.sweeps.journal_replay import budget_values
 from raysent.sweeps.machines import Layout, alive_nodes, check_files, share
 from raysent.sweeps.preparation import Progress, prepare_space
-from raysent.sweeps.ray_tune import retrain_trials, run_trials
+from raysent.sweeps.ray_tune import check_callbacks, retrain_trials, run_trials
 from raysent.sweeps.record import (
     SweepRecord,
     change_limits,
@@ -141,6 +141,7 @@ def start(
     on_prepared: Callable[[Mapping[str, Any]], object] = lambda _: None,
     spot: SpotUsd | None = None,
     make_fleet: MakeFleet = lambda *_: None,
+    callbacks: Sequence[Any] = (),
 ) -> SweepResult:
     """Sweep a space into a new run folder.
 
@@ -152,17 +153,19 @@ def start(
         on_prepared: Called before Ray starts with what `prepare_space` returned.
         spot: Source of current spot prices; None without one.
         make_fleet: Makes the machines of a cluster that grows.
+        callbacks: Callbacks of Ray Tune, which see Tune's trials; they decide nothing.
 
     Raises:
         RaysentError: For a folder that is taken, a corpus that cannot be used, or a cluster that is too small.
     """
     check_free(folder)
+    guarded = check_callbacks(callbacks)
     record = replace(record, started=round(time.time(), 3))
     facts = prepare_space(record.space, progress=progress, is_local=record.address is None)
     try:
         save_record(folder, replace(record, facts=facts))
         on_prepared(facts)
-        return _sweep(record, folder, listener, spot, make_fleet)
+        return _sweep(record, folder, listener, spot, make_fleet, guarded)
     except RaysentError:
         _remove_unbegun(folder)
         raise
@@ -177,6 +180,7 @@ def resume(
     progress: Progress | None = None,
     spot: SpotUsd | None = None,
     make_fleet: MakeFleet = lambda *_: None,
+    callbacks: Sequence[Any] = (),
 ) -> SweepResult:
     """Resume the sweep of a run folder; a finished trial is never trained again.
 
@@ -188,14 +192,16 @@ def resume(
         progress: Called with the progress of the corpus's preparation.
         spot: Source of current spot prices; None without one.
         make_fleet: As for `start`.
+        callbacks: As for `start`.
 
     Raises:
         RaysentError: If the folder holds no sweep, another process is at work on it, or its files are damaged.
     """
+    guarded = check_callbacks(callbacks)
     record = change_limits(folder, limits) if limits else load_record(folder)
     record = check_versions(folder, record, is_accepted=accept_versions)
     prepare_space(record.space, progress=progress, is_local=record.address is None)
-    return _sweep(record, folder, listener, spot, make_fleet)
+    return _sweep(record, folder, listener, spot, make_fleet, guarded)
 
 
 @contextlib.contextmanager
@@ -260,6 +266,7 @@ def _sweep(
     listener: Listener | None,
     spot: SpotUsd | None,
     make_fleet: MakeFleet,
+    callbacks: Sequence[Any],
 ) -> SweepResult:
     """Rebuild the conductor from the journal, and train until nothing is left."""
     space = record.space
@@ -279,7 +286,7 @@ def _sweep(
                 with _admitting(fleet), _meter(record, folder, prices, journal, fleet) as cost_tracker:
                     journal.follow(cost_tracker.written)
                     _connect(fleet, cost_tracker, controller, budget, listener)
-                    interrupted = _sit(record, folder, controller, cost_tracker, journal, plan)
+                    interrupted = _sit(record, folder, controller, cost_tracker, journal, plan, callbacks)
                     refresh(folder)  # with what other machines trained; they stand there meanwhile
                     if controller.closed and not interrupted:
                         controller.abandon()
@@ -307,6 +314,7 @@ def _sit(
     cost_tracker: CostTracker,
     journal: Journal,
     plan: Layout,
+    callbacks: Sequence[Any],
 ) -> bool:
     """Train in this session; return whether the user interrupted."""
     space = record.space
@@ -330,6 +338,7 @@ def _sit(
         describe=_describer(space, folder),
         is_over=_clock(space, earlier_s),
         cost_tracker=cost_tracker,
+        callbacks=callbacks,
     )
 
 

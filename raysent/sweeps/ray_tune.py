@@ -11,7 +11,8 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import storage_errors
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CostTracker
@@ -194,8 +195,54 @@ class _Interrupt(Stopper):
         return {}
 
 
+_CALLBACK_METHODS = (
+    "setup", "on_step_begin", "on_step_end", "on_trial_start", "on_trial_restore", "on_trial_save", "on_trial_result",
+    "on_trial_complete", "on_trial_recover", "on_trial_error", "on_checkpoint", "on_experiment_end",
+)  # fmt: skip
+
+
+class _Guarded(tune.Callback):
+    """A user's callback; one that raises is reported in a warning and is not called again."""
+
+    def __init__(self, callback: tune.Callback) -> None:
+        self._callback: tune.Callback | None = callback
+        for name in _CALLBACK_METHODS:
+            setattr(self, name, partial(self._call, name))
+
+    def _call(self, method: str, *arguments: Any, **options: Any) -> None:
+        if self._callback is None:
+            return
+        try:
+            getattr(self._callback, method)(*arguments, **options)
+        except Exception as error:  # a broken callback must not end a sweep
+            name, text = type(self._callback).__name__, " ".join(str(error).split())
+            self._callback = None
+            warnings.warn(f"callback {name}: {type(error).__name__}: {text}; it is not called again", stacklevel=2)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> list[tune.Callback]:
+    """Return a user's callbacks as Tune may call them.
+
+    Raises:
+        ConfigError: If one is no callback of Tune.
+    """
+    for place, callback in enumerate(callbacks):
+        if not isinstance(callback, tune.Callback):
+            raise ConfigError(f"callbacks[{place}]: must be a ray.tune.Callback; given {type(callback).__name__}")
+    return [_Guarded(callback) for callback in callbacks]
+
+
 def run_trials(
-    controller: SweepController, plan: Layout, *, describe: Describe, is_over: IsOver, cost_tracker: CostTracker
+    controller: SweepController,
+    plan: Layout,
+    *,
+    describe: Describe,
+    is_over: IsOver,
+    cost_tracker: CostTracker,
+    callbacks: Sequence[tune.Callback] = (),
 ) -> bool:
     """Train until the conductor has no more trials, time or money is over, or the user interrupts.
 
@@ -205,6 +252,7 @@ def run_trials(
         describe: Trial -> what its process needs: the run, its folder.
         is_over: Whether time is over: no trial is started, running ones stop at their next report.
         cost_tracker: Knows what has been spent.
+        callbacks: Called by Tune, as `check_callbacks` returned them.
 
     Returns:
         Whether the user interrupted.
@@ -244,6 +292,7 @@ def run_trials(
                 name="sweep",
                 verbose=0,
                 stop=interrupt,
+                callbacks=list(callbacks),
                 failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
                 # A trial's own checkpoints are the truth; Tune's are neither made nor read.
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),

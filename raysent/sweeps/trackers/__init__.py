@@ -2,21 +2,25 @@
 
     trackers: [tensorboard, {type: my_tracker, project: encoders}]
 
-`track` passes the events of a recorded sweep to one of them. Another package adds a tracker by an entry point
+`TrackingThread` passes the events to trackers that are named as ``tensorboard:DIR``, in a thread beside the sweep, and
+`track` passes those of a recorded sweep to one of them. Another package adds a tracker by an entry point
 `raysent.trackers` whose value is such a module.
 """
 
 from __future__ import annotations
 
+import queue
+import shlex
+import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from raysent.config import Document, StrictModel, validate
 from raysent.errors import ConfigError, RaysentError
-from raysent.storage import refresh
+from raysent.storage import address_of, refresh
 from raysent.sweeps.components import TRACKERS, build
 from raysent.sweeps.journal import Event, read_events
 from raysent.sweeps.record import load_record
@@ -24,6 +28,8 @@ from raysent.sweeps.space.space import SearchSpace
 from raysent.sweeps.trial import Trial, apply_event, trials_of
 
 _POLL_S = 2.0
+# The longest that the end of a sweep waits for trackers.
+_CLOSE_S = 30.0
 
 
 class Tracker(Protocol):
@@ -85,6 +91,67 @@ class Trackers:
             )
 
 
+class TrackingThread:
+    """Passes the events of a running sweep to trackers, in a thread of its own. Use as a context manager.
+
+    The sweep waits neither for a slow tracker nor for its library. A tracker that raises is reported in one line and
+    receives no more events; `track` sends the rest afterwards.
+    """
+
+    def __init__(
+        self, targets: Sequence[str], space: SearchSpace, folder: Path, *, warn: Callable[[str], object]
+    ) -> None:
+        """Make the trackers.
+
+        Args:
+            targets: Each tracker's name and where it writes, such as ``tensorboard:DIR``.
+            space: The space that is swept.
+            folder: The run folder.
+            warn: Called with a line on what failed.
+
+        Raises:
+            ConfigError: If there is no such tracker, or it is not installed.
+        """
+        self._trackers = {target: _make(target, space, folder, option="--track") for target in targets}
+        self._folder, self._warn = folder, warn
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> TrackingThread:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._events.put(None)
+        self._thread.join(_CLOSE_S)
+        for target in self._trackers if self._thread.is_alive() else ():
+            self._warn(f"--track {target}: does not keep up; {self._rest(target)}")
+
+    def __call__(self, event: Event) -> None:
+        """Note an event."""
+        if self._trackers:
+            self._events.put(dict(event))
+
+    def _run(self) -> None:
+        while (event := self._events.get()) is not None:
+            for target in list(self._trackers):
+                self._call(target, "on_event", dict(event))
+        for target in list(self._trackers):
+            self._call(target, "close")
+
+    def _call(self, target: str, method: str, *arguments: Any) -> None:
+        try:
+            getattr(self._trackers[target], method)(*arguments)
+        except Exception as error:  # whatever the tracker's library raises
+            del self._trackers[target]
+            reason = " ".join(str(error).split())
+            self._warn(f"--track {target}: {type(error).__name__}: {reason}; {self._rest(target)}")
+
+    def _rest(self, target: str) -> str:
+        run, quoted = shlex.quote(address_of(self._folder)), shlex.quote(target)
+        return f"the sweep continues; 'raysent track {run} --to {quoted}' sends what is missing"
+
+
 def sweep_title(space: SearchSpace, folder: Path) -> str:
     """Return what a tracker calls a sweep unless its settings do: the names of the space and of the run folder."""
     return f"{space.name}-{folder.resolve().name}"
@@ -109,7 +176,7 @@ class FollowedTrials:
         if name in self._trials or event["event"] == "suggested":
             apply_event(self._trials, event)
         else:
-            self._trials = trials_of(read_events(self._folder))
+            self._trials = trials_of(_until(read_events(self._folder), event))
         return self._trials.get(name)
 
 
@@ -126,13 +193,7 @@ def track(folder: Path, target: str, *, follow: bool = False, poll_s: float = _P
         ConfigError: If there is no such tracker, or it refuses an event.
         ArtifactError: If the folder is no sweep's, or its journal is damaged.
     """
-    name, _, place = target.partition(":")
-    kind = TRACKERS.find(name, where=f"--to {target}")
-    setting = getattr(kind, "TARGET", None)
-    if setting is None or not place:
-        raise ConfigError(f"--to {target}: must be a tracker and where it writes; such as tensorboard:DIR")
-    space = load_record(folder).space
-    tracker = kind(space, validate(kind.Config, Document({setting: place}, source=f"--to {target}")), folder=folder)
+    tracker = _make(target, load_record(folder).space, folder, option="--to")
     num_events = 0
     try:
         for event in _recorded(folder, follow=follow, poll_s=poll_s):
@@ -146,6 +207,27 @@ def track(folder: Path, target: str, *, follow: bool = False, poll_s: float = _P
     finally:
         tracker.close()
     return num_events
+
+
+def _make(target: str, space: SearchSpace, folder: Path, *, option: str) -> Tracker:
+    """Return the tracker that a target names."""
+    name, _, place = target.partition(":")
+    kind = TRACKERS.find(name, where=f"{option} {target}")
+    setting = getattr(kind, "TARGET", None)
+    if setting is None or not place:
+        raise ConfigError(f"{option} {target}: must be a tracker and where it writes; such as tensorboard:DIR")
+    made: Tracker = kind(
+        space, validate(kind.Config, Document({setting: place}, source=f"{option} {target}")), folder=folder
+    )
+    return made
+
+
+def _until(events: Iterable[Event], last: Event) -> Iterator[Event]:
+    """Yield events up to one of them; the journal may have more than a tracker has received."""
+    for event in events:
+        yield event
+        if all(event.get(name) == last.get(name) for name in ("event", "trial", "time")):
+            return
 
 
 def _recorded(folder: Path, *, follow: bool, poll_s: float) -> Iterator[Event]:
@@ -175,4 +257,13 @@ def make_trackers(space: SearchSpace, folder: Path) -> Trackers:
     return Trackers([build(TRACKERS, space, one, at=f"trackers.{place}", folder=folder) for place, one in named])
 
 
-__all__ = ["TRACKERS", "FollowedTrials", "Tracker", "TrackerType", "Trackers", "make_trackers", "track"]
+__all__ = [
+    "TRACKERS",
+    "FollowedTrials",
+    "Tracker",
+    "TrackerType",
+    "Trackers",
+    "TrackingThread",
+    "make_trackers",
+    "track",
+]
