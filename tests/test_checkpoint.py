@@ -11,11 +11,12 @@ import torch
 from tiny_run import tiny_run
 
 from raysent.errors import ArtifactError
+from raysent.models import SentenceModel
 from raysent.storage import load_tensors, mirror, read_json
 from raysent.training.checkpoint import Heartbeat, Progress, steps_lost
 from raysent.training.interruptions import CHECK_INTERVAL_S, Interruptions, SaveTimer, best_interval_s
 from raysent.training.loop import fit
-from raysent.training.outcome import load_reports
+from raysent.training.outcome import Report, load_reports
 
 
 class KilledError(Exception):
@@ -73,6 +74,74 @@ def test_timer_saves_at_the_best_interval() -> None:
     timer = SaveTimer(per_hour=36.0, now_s=0.0)
     first, second = math.ceil(best_interval_s(1.0, per_hour=36.0)), math.ceil(best_interval_s(0.5, per_hour=36.0))
     assert _saves(timer, until_s=40, left_s=lambda _: None) == [first, first + second, first + 2 * second]
+
+
+def test_timer_saves_at_a_report_for_a_twentieth_of_the_time() -> None:
+    """Always the first report of a session and saves that are cheap; else twenty times as long as a save must pass."""
+    timer = SaveTimer(per_hour=0.0, now_s=0.0)
+    assert timer.is_due_at_report(now_s=0.1)
+    timer.record_save(now_s=10.0, took_s=0.5)
+    assert not timer.is_due_at_report(now_s=19.9)
+    assert timer.is_due_at_report(now_s=20.0)
+    timer.record_save(now_s=20.0, took_s=0.2)
+    assert timer.is_due_at_report(now_s=20.1)
+
+
+def test_timer_saves_at_every_report_after_a_notice() -> None:
+    """However long a save takes, until the notice is cancelled."""
+    timer = SaveTimer(per_hour=0.0, now_s=0.0)
+    timer.record_save(now_s=1.0, took_s=5.0)
+    timer.is_due(now_s=2.0, left_s=120.0)
+    assert timer.is_due_at_report(now_s=2.0)
+    timer.is_due(now_s=3.0, left_s=None)
+    assert not timer.is_due_at_report(now_s=3.0)
+
+
+@pytest.fixture
+def _expensive_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every save but the first of a session too expensive for a report."""
+    monkeypatch.setattr("raysent.training.interruptions._ALWAYS_PAID_S", 0.0)
+    monkeypatch.setattr("raysent.training.interruptions._MAX_PART", 0.0)
+
+
+def _saved_steps(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in (folder / "checkpoint").glob("0*.json"))
+
+
+@pytest.mark.usefixtures("_expensive_saves")
+def test_fit_killed_without_a_checkpoint_of_the_last_report_repeats_it(tmp_path: Path) -> None:
+    """The killed run has the last report's model; resumed, it has every report once and the same weights."""
+    config = tiny_run(tmp_path)
+    fit(config, tmp_path / "straight")
+    told: list[int] = []
+
+    def die(now: Report) -> bool:
+        told.append(now.index)
+        if told == [1, 2, 3]:
+            raise KilledError
+        return True
+
+    with pytest.raises(KilledError):
+        fit(config, tmp_path / "killed", report=die)
+    straight = load_reports(tmp_path / "straight")
+    assert _saved_steps(tmp_path / "killed") == [straight[0].step]
+    assert len(load_reports(tmp_path / "killed")) == 3
+    assert SentenceModel.load(tmp_path / "killed").encode(["w1"]).shape == (1, 16)
+    fit(config, tmp_path / "killed", report=die)
+    assert told == [1, 2, 3, 1, 2, 3, 4]
+    assert [one.metrics for one in load_reports(tmp_path / "killed")] == [one.metrics for one in straight]
+    one, other = _weights(tmp_path / "straight"), _weights(tmp_path / "killed")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.usefixtures("_expensive_saves")
+def test_fit_stopped_by_a_report_has_its_checkpoint(tmp_path: Path) -> None:
+    """Its report had none, so it is saved after the decision; the resumed run repeats no step."""
+    config = tiny_run(tmp_path)
+    outcome = fit(config, tmp_path / "run", report=lambda now: now.index < 3)
+    assert _saved_steps(tmp_path / "run")[-1] == outcome.step
+    fit(config, tmp_path / "run")
+    assert load_reports(tmp_path / "run")[-1].steps_lost == 0
 
 
 def _die_at_check(number: int, *, notice_at: int) -> Callable[[], float | None]:

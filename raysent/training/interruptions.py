@@ -1,8 +1,8 @@
-"""Interruptions of a run: notices of them, and when to save a checkpoint between reports.
+"""Interruptions of a run: notices of them, and when to save a checkpoint.
 
 A checkpoint between reports is due at the interval that loses least, at once after a notice, and just before the
-deadline of a notice. `SaveTimer` decides on plain values; `InterruptionMonitor` gives it the time, and asks for notices
-about once a second.
+deadline of a notice. A report has a checkpoint unless that would take too large a part of the time. `SaveTimer` decides
+on plain values; `InterruptionMonitor` gives it the time, and asks for notices about once a second.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ SecondsLeft = Callable[[], float | None]
 CHECK_INTERVAL_S = 1.0
 # The duration of a save before one has been measured.
 _FIRST_GUESS_S = 1.0
+# A save at a report may take this part of the time since the last save, or so many seconds whatever the time. A killed
+# run then repeats at most 20 times as long as the save that it did without.
+_MAX_PART = 0.05
+_ALWAYS_PAID_S = 0.25
 # Two notices whose deadlines differ by less are the same notice.
 _SAME_DEADLINE_S = 5.0
 
@@ -64,6 +68,7 @@ class SaveTimer:
         self.save_s = _FIRST_GUESS_S
         self._per_hour = per_hour
         self._saved_s = now_s
+        self._has_saved = False
         self._deadline_s: float | None = None
         self._saves_left = 0
 
@@ -84,8 +89,14 @@ class SaveTimer:
             return True
         return now_s - self._saved_s >= best_interval_s(self.save_s, per_hour=self._per_hour)
 
+    def is_due_at_report(self, *, now_s: float) -> bool:
+        """Return whether a report has a checkpoint: always the first of a session, and after a notice."""
+        is_cheap = self.save_s <= max(_ALWAYS_PAID_S, _MAX_PART * (now_s - self._saved_s))
+        return is_cheap or not self._has_saved or self._deadline_s is not None
+
     def record_save(self, *, now_s: float, took_s: float, left_s: float | None = None) -> None:
         """Record that a checkpoint was saved in `took_s` seconds."""
+        self._has_saved = True
         is_last = left_s is not None and left_s <= self.margin_s
         self._saves_left = 0 if is_last else min(self._saves_left, 1)
         self._saved_s, self.save_s = now_s, took_s
@@ -129,6 +140,10 @@ class InterruptionMonitor:
         """Check for a notice and return whether to save; every worker calls it."""
         self._left_s = self._notice()
         return self._timer.is_due(now_s=time.perf_counter(), left_s=self._left_s)
+
+    def is_save_due_at_report(self) -> bool:
+        """Return whether to save at a report; only the worker that saves needs the answer."""
+        return self._timer.is_due_at_report(now_s=time.perf_counter())
 
     def next_check_step(self, step: int) -> int:
         """Return the step that is about a second away, by the speed since the last check."""

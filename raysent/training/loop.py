@@ -269,12 +269,18 @@ class _Training:
         )
         self._progress = replace(self._progress, seconds=seconds, reports=(*self._progress.reports, asdict(now)))
         self._count_drops()
-        self._save_checkpoint(folder, monitor)
+        is_saved = monitor.is_save_due_at_report()
+        if is_saved:
+            self._save_checkpoint(folder, monitor)
         if self._workers.is_first:
-            # At every report, so that a run that is killed leaves a model.
+            # At every report and before it, because a report may end a trial, and its model is evaluated then.
             self._model.save(folder)
             append_json_line(folder / REPORTS_FILE, asdict(now))
-        return "finished" if self._should_continue(now, report) else "stopped"
+        if self._should_continue(now, report):
+            return "finished"
+        if not is_saved:  # a run that was stopped can be resumed from its last report
+            self._save_checkpoint(folder, monitor)
+        return "stopped"
 
     def _count_drops(self) -> None:
         """Let the learning rate depend on the reports so far; all workers have the same."""
