@@ -9,17 +9,30 @@ With initial values as P0 it is L2-SP (Li, Grandvalet and Davoine, 2018, "Explic
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def without_values(module: Callable[..., Module], *arguments: Any, **options: Any) -> Module:
+    """Return a new module whose parameters have memory but no values: torch would draw them from its global generator.
+
+    `torch.nn.utils.skip_init` does the same, but imports sympy, which takes a second of each process.
+    """
+    made = module(*arguments, **options, device="meta")
+    for part in made.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            setattr(part, name, nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu")))
+    return made
+
 
 def linear_layer(inputs: int, outputs: int, *, generator: torch.Generator) -> nn.Linear:
     """Return a layer with torch's default initial values: uniform within 1 / sqrt(inputs)."""
-    # Made without values, because torch would draw them from the global generator.
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+    layer = without_values(nn.Linear, inputs, outputs)
     limit = 1 / math.sqrt(inputs)
     for parameter in layer.parameters():
         parameter.data.uniform_(-limit, limit, generator=generator)

@@ -35,6 +35,7 @@ from raysent.kernels.packed_gru import (
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
+from raysent.models.layers import without_values
 from raysent.models.pooling import Pooling, States, token_rows
 
 _UNIFORM_LIMIT = 0.1
@@ -142,14 +143,13 @@ class Encoder(Tower):
         super().__init__()
         self._config = config
         self.words = tables.table(config.embedding)
-        # Made without values, because torch would draw them from the global generator.
-        self.gru = nn.GRU(
+        self.gru = without_values(
+            nn.GRU,
             config.embedding.dim,
             config.hidden_size // (2 if config.bidirectional else 1),
             num_layers=config.num_layers,
             bidirectional=config.bidirectional,
-            device="meta",
-        ).to_empty(device="cpu")
+        )
         if tables.sets_values:
             _INITIALIZATIONS[config.initialization](self.gru, generator=tables.generator)
         if config.resolved_reset == "before" or config.initialization != "glorot":

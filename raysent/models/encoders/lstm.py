@@ -18,6 +18,7 @@ from raysent.kernels.packed_lstm import last_rows, packed_lstm
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
+from raysent.models.layers import without_values
 from raysent.models.pooling import Pooling, States, token_rows
 
 
@@ -78,13 +79,12 @@ class Encoder(Tower):
         super().__init__()
         self.words = tables.table(config.embedding)
         self._config = config
-        # Made without values, because torch would draw them from the global generator.
-        self.lstm = nn.LSTM(
+        self.lstm = without_values(
+            nn.LSTM,
             config.embedding.dim,
             config.hidden_size // (2 if config.bidirectional else 1),
             bidirectional=config.bidirectional,
-            device="meta",
-        ).to_empty(device="cpu")
+        )
         limit = 1 / math.sqrt(self.lstm.hidden_size)
         if tables.sets_values:
             for parameter in self.lstm.parameters():

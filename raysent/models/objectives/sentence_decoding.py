@@ -32,6 +32,7 @@ from raysent.kernels.devices import to_device
 from raysent.kernels.fused_softmax import BLOCK_BYTES, vocabulary_cross_entropy
 from raysent.kernels.packed_gru import Workspaces, choose_cell, packed_gru_over_inputs
 from raysent.models.embeddings import WordTable
+from raysent.models.layers import without_values
 from raysent.models.objectives import Batches, BuildContext, ObjectiveConfig, Read, StepShape, TripletBatches
 from raysent.models.objectives import Objective as BaseObjective
 
@@ -270,7 +271,7 @@ def run_plainly(inputs: Tensor, weight: Tensor, batch_sizes: list[int], *, first
 
 def _output(hidden: int, num_words: int, *, has_bias: bool, generator: torch.Generator) -> nn.Linear:
     """Return the layer that scores words."""
-    layer = nn.Linear(hidden, num_words, bias=has_bias, device="meta").to_empty(device="cpu")
+    layer = without_values(nn.Linear, hidden, num_words, bias=has_bias)
     layer.weight.data.uniform_(-_LIMIT, _LIMIT, generator=generator)
     if has_bias:
         layer.bias.data.zero_()
