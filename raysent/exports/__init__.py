@@ -8,6 +8,7 @@
 - `card`: the model card
 - `corpus`: many files of text as a folder of vectors
 - `server`: vectors over HTTP
+- `ray_serve`: replicas of the server on a Ray cluster
 - `mteb`: a model for the mteb package
 - `modeling_raysent`: the code that an export for sentence-transformers contains
 """

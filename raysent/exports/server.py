@@ -315,6 +315,28 @@ def _error_type(status: int) -> str:
     )
 
 
+def make_application(model: str | Path | SentenceEncoder, config: ServerConfig) -> Application:
+    """Load a model and return its server, ready for the first request.
+
+    Raises:
+        ArtifactError: If there is no such model.
+    """
+    encoder = load(model) if isinstance(model, str | Path) else model
+    name = Path(str(model)).name if isinstance(model, str | Path) else type(model).__name__
+    encoder.encode(["A sentence that prepares what the first request would wait for."])
+    return Application(encoder, name=name, config=config)
+
+
+def check_host(host: str, config: ServerConfig) -> None:
+    """Refuse an address that others can reach if there is no token.
+
+    Raises:
+        ConfigError: In that case.
+    """
+    if host not in _LOOPBACK and not config.token:
+        raise ConfigError(f"--host {host}: needs a token where others can reach it; set RAYSENT_SERVE_TOKEN")
+
+
 def serve(
     model: str | Path | SentenceEncoder,
     *,
@@ -335,16 +357,13 @@ def serve(
         ArtifactError: If there is no such model.
     """
     chosen = config or ServerConfig()
-    if host not in _LOOPBACK and not chosen.token:
-        raise ConfigError(f"--host {host}: needs a token where others can reach it; set RAYSENT_SERVE_TOKEN")
+    check_host(host, chosen)
     if find_spec("uvicorn") is None:
         raise ConfigError("serve: needs uvicorn; install raysent[serve]")
-    encoder = load(model) if isinstance(model, str | Path) else model
-    name = Path(str(model)).name if isinstance(model, str | Path) else type(model).__name__
-    encoder.encode(["A sentence that prepares what the first request would wait for."])
+    application = make_application(model, chosen)
     uvicorn = import_module("uvicorn")
     uvicorn.run(
-        Application(encoder, name=name, config=chosen),
+        application,
         host=host,
         port=port,
         log_level="warning",
