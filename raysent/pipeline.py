@@ -191,6 +191,7 @@ __all__ = [
     "sweep",
     "train",
     "train_space",
+    "train_student",
     "train_trial",
     "trial_of",
     "write_report",
@@ -1101,25 +1102,54 @@ def distill(  # noqa: PLR0913 - as above
         TrainingError: If the loss is not finite.
         RaysentError: If the teacher, the text, a task or the folder cannot be used.
     """
-    name, folder = _teacher_name(teacher), None if data is None else Path(data)
-    chosen = [] if tasks is None else resolve_tasks(tasks, folder, scorings=PROBED)
     changes = {
         **({} if epochs is None else {"training.epochs": float(epochs)}),
         **({} if dim is None else {"objective.dim": dim}),
         **(set or {}),
     }
+    return train_student(
+        _teacher_name(teacher),
+        into,
+        overrides=_overrides({}, changes),
+        corpus=None if corpus is None else str(corpus),
+        tasks=tasks,
+        data=None if data is None else Path(data),
+        time=time,
+        output=output,
+        seed=seed,
+        address=address,
+        progress=progress,
+    )
+
+
+def train_student(  # noqa: PLR0913 - as above
+    teacher: str,
+    into: str | Mapping[str, Any],
+    *,
+    overrides: Sequence[Override],
+    corpus: str | None = None,
+    tasks: Sequence[str | Task] | None = None,
+    data: Path | None = None,
+    time: str | None = None,
+    output: str | Path | None = None,
+    seed: int = 0,
+    address: str | None = None,
+    progress: bool = True,
+) -> Distilled:
+    """Return what `distill` returns; `overrides` are changed values of the run, other arguments as there."""
+    chosen = [] if tasks is None else resolve_tasks(tasks, data, scorings=PROBED)
     config = student_config(
-        name,
+        teacher,
         {
             "encoder": {"type": into} if isinstance(into, str) else dict(into),
             "objective": {
                 "tasks": [task.spec for task in chosen] or None,
-                "data": None if folder is None else str(folder),
+                "data": None if data is None else str(data),
             },
             "seed": seed,
         },
-        corpus=None if corpus is None else str(corpus),
-        overrides=_overrides({}, changes),
+        corpus=corpus,
+        overrides=overrides,
     )
     place = _run_folder(output, "distill")
     if time is not None:
@@ -1127,7 +1157,11 @@ def distill(  # noqa: PLR0913 - as above
     (trained,) = _train_all([config], "distill", run=place, address=address, progress=progress)
     if trained.outcome.status == "nan":
         raise TrainingError(f"{trained.address}: {trained.outcome.message}")
-    return Distilled(trained, _student_front(place, name, chosen, folder, progress=progress) if chosen else ())
+    if not chosen:
+        return Distilled(trained)
+    front = _student_front(place, teacher, chosen, data, progress=progress)
+    # Again, with the student's scores.
+    return Distilled(replace(trained, report=write_report(place)), front)
 
 
 def _teacher_name(teacher: str | Path | SentenceEncoder | Sweep) -> str:

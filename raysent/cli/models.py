@@ -242,17 +242,15 @@ def distill(
 
     if time is not None and hours is not None:
         raise ConfigError("--time and --hours: must not both be given")
-    changes = collect_overrides({}, overrides or [])
-    made = pipeline.distill(
+    options = {"--dim": ("objective.dim", dim), "--epochs": ("training.epochs", epochs)}
+    made = pipeline.train_student(
         teacher,
-        into=into,
-        dim=dim,
+        into,
+        overrides=collect_overrides(options, overrides or []),
         corpus=corpus,
         tasks=split_names(tasks),
         data=data,
-        epochs=epochs,
         time=time if hours is None else f"{hours:f}h",
-        set={override.name: override.value for override in changes},
         output=output,
         seed=seed or 0,
         address=address,
@@ -263,8 +261,6 @@ def distill(
 
 def _print_distilled(made: Distilled, *, as_json: bool) -> None:
     """Print how a student was trained, and the front of score against time to encode."""
-    from dataclasses import asdict
-
     outcome = made.run.outcome
     if as_json:
         print_json({"run": made.run.address, **asdict(outcome), "front": [asdict(row) for row in made.front]})

@@ -68,7 +68,10 @@ def student_config(
             raise ConfigError(f"{override.option}: {error}") from None
         options[tuple(override.name.split("."))] = override.option
     if "corpus" not in chosen:
-        raise ConfigError(f"corpus: must be named; no member of {teacher} records the text that it was trained on")
+        raise ConfigError(
+            f"corpus.path: must be set; no member of {teacher} records the text that it was trained on; "
+            "name one with --corpus"
+        )
     return configuration.validate(RunConfig, Document(chosen, options=options))
 
 

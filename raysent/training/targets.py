@@ -45,8 +45,8 @@ from raysent.training.validation.metrics import Downstream
 
 FORMAT_VERSION = 1
 # Sentences that the projection is fitted on, at most, and numbers of their joined vectors.
-_SAMPLED = 20_000
-_SAMPLED_NUMBERS = 60_000_000
+_SAMPLED = 10_000
+_SAMPLED_NUMBERS = 40_000_000
 _BLOCK = 4096
 _LEAST_LOG = -30.0
 _SUMMARY = "corpus.json"
@@ -277,8 +277,8 @@ def _directions(centred: Float32, dim: int, *, kind: str) -> tuple[Float32, floa
         dim: Columns.
         kind: `pca` or `random`.
     """
-    rows = torch.from_numpy(centred).double()
-    covariance = rows.T @ rows
+    rows = torch.from_numpy(centred)
+    covariance = (rows.T @ rows).double()
     if kind == "pca":
         columns = torch.linalg.eigh(covariance).eigenvectors[:, -dim:].flip(1)
         # The sign of a direction is free: its largest number is positive.

@@ -66,7 +66,7 @@ class Config(ObjectiveConfig):
     @property
     def presets(self) -> dict[str, Any]:
         """A higher learning rate that falls to zero: targets are fixed, so that training may end sharply."""
-        return {"learning_rate": 2e-3, "schedule": "linear"}
+        return {"learning_rate": 5e-3, "schedule": "linear"}
 
     @property
     def batches(self) -> Batches:
