@@ -1,4 +1,4 @@
-"""Students, members, their ensemble and students' encoders trained alone, at equal total cost; bag and GRU, two corpora.
+"""Students, members, ensemble and the students' encoders trained alone, at equal cost; bag and GRU, two corpora.
 
 Each corpus and seed has three ways to spend the same processor time T on one thread:
 
@@ -242,7 +242,8 @@ def table(results: Sequence[dict[str, Any]]) -> list[str]:
         return mean_estimate([BootstrapEstimate(test["value"], np.array(test["draws"])) for test in tests])
 
     lines = [
-        "| arm | total cost s | ms per 1,000 | test | minus best member | minus alone | minus ensemble | per seed, minus best member |",
+        "| arm | total cost s | ms per 1,000 | test | minus best member | minus alone | minus ensemble | "
+        "minus best member, per seed |",
         "|---|---|---|---|---|---|---|---|",
     ]
     best = over_seeds("best of ensemble")
