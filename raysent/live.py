@@ -124,6 +124,8 @@ def untrained_line(pool: Mapping[str, Any], *, best: float | None = None) -> str
 def size_line(space: SearchSpace, facts: Mapping[str, Any], *, address: str | None) -> str:
     """Return how much text a sweep reads and, on cores of this machine, roughly how long training takes.
 
+    Where the passes over the text were chosen to fill the time allowed, that is how long it takes, and is not repeated.
+
     Args:
         space: What is searched.
         facts: What is known of the text, as `sweep.json` has it.
@@ -132,7 +134,8 @@ def size_line(space: SearchSpace, facts: Mapping[str, Any], *, address: str | No
     corpus, base = facts["corpus"], space.config(space.first_params())
     unit = "pairs" if base.source is base.pairs else "sentences"
     size = f"{corpus['num_train']:,} {unit} for training, {corpus['num_validation']:,} for validation"
-    if address is not None or default_device().type != "cpu":
+    is_fitted = space.limits.time is not None and "training.epochs" in space.fitted
+    if is_fitted or address is not None or default_device().type != "cpu":
         return size
     edges = list(itertools.islice(space.edges(), _NUM_EDGES)) or [{}]
     guesses = [space.cost.trial_s or guess_trial_s(space.config(params), corpus) for params in edges]

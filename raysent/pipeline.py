@@ -109,7 +109,7 @@ from raysent.sweeps import (
 from raysent.sweeps.driver import check_free, evaluation_budget
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
-from raysent.sweeps.fitting import fit_to_machine, fitted_settings
+from raysent.sweeps.fitting import fit_to_machine, fitted_values
 from raysent.sweeps.integrity import check_run as check_files
 from raysent.sweeps.integrity import repair as repair_run
 from raysent.sweeps.journal_replay import Replayed, not_replayable
@@ -259,7 +259,7 @@ class SweepPlan:
             "budget_usd": self.space.cost.budget_usd,
             "estimate": None if self.estimate is None else self.estimate.values(),
             "not_replayable": not_replayable(self.space) or None,
-            "fitted": {one.name: {"values": list(one.values), "why": one.why} for one in fitted_settings(self.space)},
+            "fitted": fitted_values(self.space),
         }
 
 
@@ -359,6 +359,11 @@ class Sweep:
     def space(self) -> SearchSpace:
         """The search space."""
         return self.recorded.space
+
+    @property
+    def fitted(self) -> dict[str, Any]:
+        """The settings that were chosen for the text, the machine and the time: name -> `values` and `why`."""
+        return fitted_values(self.space)
 
     @property
     def metric(self) -> str:
@@ -560,6 +565,7 @@ def plan(  # noqa: PLR0913 - the options of the command
     tasks: Sequence[str | Task] | None = None,
     metric: str | Task | None = None,
     scale: SpaceScale = "auto",
+    address: str | None = None,
     progress: bool = True,
     **limits: Any,
 ) -> SweepPlan:
@@ -574,6 +580,7 @@ def plan(  # noqa: PLR0913 - the options of the command
         tasks: Tasks to evaluate on.
         metric: What to rank trials by.
         scale: As for `sweep`.
+        address: A running Ray cluster, for which settings are chosen; by default this machine.
         progress: Whether to show progress.
         limits: `trials`, `time`, `budget` and the like.
 
@@ -583,7 +590,7 @@ def plan(  # noqa: PLR0913 - the options of the command
     checked = _read_space(space, corpus=corpus, set=set, metric=metric, data=data, scale=scale, **limits)
     chosen = _tasks(checked, tasks, data, progress=progress)
     with ProgressLines(is_quiet=not progress) as bar:
-        checked = fit_to_machine(checked, progress=bar)
+        checked = fit_to_machine(checked, address=address, progress=bar)
         facts = prepare_space(checked, progress=bar, is_local=True)
     if progress:
         _print_notes(checked.config(checked.first_params()))

@@ -12,7 +12,7 @@ from raysent.errors import ConfigError
 from raysent.live import fitted_lines
 from raysent.reproduction import read_paper
 from raysent.sweeps import SweepRecord, load_record
-from raysent.sweeps.fitting import Situation, fit_space, fit_to_machine, fitted_settings
+from raysent.sweeps.fitting import RunSeconds, Situation, fit_space, fit_to_machine, fitted_settings
 from raysent.sweeps.record import save_record
 from raysent.sweeps.space import find_space, parse_space, read_space
 from raysent.training.run import RunConfig
@@ -23,13 +23,13 @@ BOOKS = Situation(num_train=70_000_000, num_words=900_000, has_gpu=True)
 FITTED = ("quick_thoughts", "quick_thoughts_bow", "multichannel", "skip_thoughts", "multiview_generative", "infersent")
 
 
-def fitted(name: str, situation: Situation, *, set: tuple[str, ...] = (), epoch_s=None):
+def fitted(name: str, situation: Situation, *, set: tuple[str, ...] = (), speed=None):
     """Return a shipped space with values for a situation."""
 
-    def seconds(configs: list[RunConfig]) -> float:
-        return sum(100.0 * config.encoder.dim / 300 for config in configs) / len(configs)
+    def seconds(configs: list[RunConfig]) -> RunSeconds:
+        return RunSeconds(sum(100.0 * config.encoder.dim / 300 for config in configs) / len(configs))
 
-    return fit_space(read_space(find_space(name), overrides=list(set)), situation, epoch_s=epoch_s or seconds)
+    return fit_space(read_space(find_space(name), overrides=list(set)), situation, speed=speed or seconds)
 
 
 def test_fit_space_of_few_sentences_on_cores_is_narrow_and_reads_the_text_several_times():
@@ -76,6 +76,15 @@ def test_fit_space_takes_the_widest_encoder_that_reads_the_text_often_enough():
     assert widths == {100.0: [300], 600.0: [300, 600], 3000.0: [300, 600, 1200]}
 
 
+def test_fit_space_leaves_most_of_the_time_to_training():
+    """Validations of 20 s: five of them are a fifth of 500 s; the rest of the time is for passes of 100 s."""
+    situation = Situation(97_000, 16_000, trial_s=500.0)
+    space = fitted(
+        "quick_thoughts", situation, set=("encoder.hidden_size=300",), speed=lambda _: RunSeconds(100.0, 20.0)
+    )
+    assert (space.config({}).training.num_reports, space.config({}).training.epochs) == (5, 4.0)
+
+
 def test_fit_space_limits_passes_and_says_so():
     """A text is not read without end, and the plan says what uses the time."""
     space = fitted("quick_thoughts", Situation(97_000, 16_000, trial_s=1e6))
@@ -105,7 +114,7 @@ def test_fit_space_leaves_nothing_to_fit_and_is_valid(name):
         space = fitted(name, situation)
         assert not space.fit
         assert set(space.fitted) <= set(read_space(find_space(name)).fit)
-        assert fit_space(space, BOOKS, epoch_s=lambda _: 1.0) is space
+        assert fit_space(space, BOOKS, speed=lambda _: RunSeconds(1.0)) is space
 
 
 @pytest.mark.parametrize(
@@ -120,7 +129,7 @@ def test_fit_space_leaves_nothing_to_fit_and_is_valid(name):
 def test_a_given_value_is_not_fitted(text, name):
     """A value of `--set` decides, whether it is the name's own, a whole section's or what is searched."""
     written = read_space(find_space("quick_thoughts"), overrides=[text])
-    space = fit_space(written, NOVELS, epoch_s=lambda _: 1.0)
+    space = fit_space(written, NOVELS, speed=lambda _: RunSeconds(1.0))
     assert name not in space.fitted
     assert space.domains.get(name) == written.domains.get(name)
     base, base_written = (one.document.values["base"] for one in (space, written))
@@ -130,7 +139,7 @@ def test_a_given_value_is_not_fitted(text, name):
 def test_fit_of_an_empty_list_uses_the_values_as_written():
     """`--set fit=[]` turns it off."""
     space = read_space(find_space("quick_thoughts"), overrides=["fit=[]"])
-    assert fit_space(space, NOVELS, epoch_s=lambda _: 1.0) is space
+    assert fit_space(space, NOVELS, speed=lambda _: RunSeconds(1.0)) is space
 
 
 def test_fit_of_an_unknown_name_is_one_line():

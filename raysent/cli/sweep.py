@@ -151,7 +151,7 @@ def sweep(
     checked = _read_space(space, _with_scale(space, given, scale, data))
     names = split_names(tasks)
     if dry_run or not (yes or as_json or not sys.stdin.isatty()):
-        plan = raysent.plan(checked, run=run, data=data, tasks=names, progress=not as_json)
+        plan = raysent.plan(checked, run=run, data=data, tasks=names, address=address, progress=not as_json)
         print_json(plan.values()) if as_json else _print_plan(plan)
         if dry_run:
             return
@@ -531,6 +531,7 @@ def _values(ended: Sweep) -> dict[str, Any]:
         "closed": ended.closed,
         "spent_usd": ended.spent_usd,
         "best": None if best is None else best.name,
+        "fitted": ended.fitted,
         "baseline_accuracies": dict(ended.recorded.record.facts.get("pool", {}).get("baselines", {})),
         "retrained": [{"name": one.name, **asdict(one)} for one in ended.recorded.retrained.values()],
         "trials": [

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,7 +31,7 @@ from raysent.sweeps.random_draws import RandomSampler
 from raysent.sweeps.space import SearchSpace, parse_space
 from raysent.sweeps.space.space import FORMS
 from raysent.training.data import TextSize, open_training_data, text_size
-from raysent.training.duration import guess_epoch_s, measure_epoch_s
+from raysent.training.duration import guess_epoch_s, measure_run_s
 from raysent.training.run import RunConfig
 
 # The part of a trial that is trained in the mean where poor trials are stopped early.
@@ -63,9 +63,25 @@ _MAX_PASSES = 20.0
 # Trials shorter than this report less often, on fewer validation sentences.
 _SHORT_S = 120.0
 _SHORT_REPORTS, _SHORT_SENTENCES = 4, 4_000
+# Reports, of which at least so many remain for early stopping; and the part of a trial's time that validation may take.
+_MIN_REPORTS, _MAX_REPORTS = 3, 40
+_MOST_VALIDATION = 0.2
 
-EpochSeconds = Callable[[Sequence[RunConfig]], float]
-"""Runs -> mean seconds of one pass over the text by a trial that runs beside the others."""
+
+class RunSeconds(NamedTuple):
+    """How long parts of a trial take.
+
+    Attributes:
+        epoch_s: Seconds of one pass over the text.
+        report_s: Seconds of one validation; 0 where it is not known.
+    """
+
+    epoch_s: float
+    report_s: float = 0.0
+
+
+Speed = Callable[[Sequence[RunConfig]], RunSeconds]
+"""Runs -> the mean seconds of their parts."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +138,11 @@ def fitted_settings(space: SearchSpace) -> list[FittedSetting]:
     return settings
 
 
+def fitted_values(space: SearchSpace) -> dict[str, Any]:
+    """Return the settings of a space that were chosen as plain values: name -> `values` and `why`."""
+    return {one.name: {"values": list(one.values), "why": one.why} for one in fitted_settings(space)}
+
+
 def _written(value: Any) -> str:
     """Return a value, or a domain, as text."""
     if not isinstance(value, dict):
@@ -136,20 +157,20 @@ def part_trained(space: SearchSpace) -> float:
     return 1.0 if space.limits.scheduler.type == "none" else _PART_TRAINED
 
 
-def fit_space(space: SearchSpace, situation: Situation, *, epoch_s: EpochSeconds) -> SearchSpace:
+def fit_space(space: SearchSpace, situation: Situation, *, speed: Speed) -> SearchSpace:
     """Return a space whose `fit` names have values for a situation; the space itself where it has no such names.
 
     Args:
         space: The space.
         situation: What the values are chosen for.
-        epoch_s: Returns the seconds of a pass over the text; called only if there is a limit on the time.
+        speed: Returns how long trials take; called only if there is a limit on the time.
 
     Raises:
         ConfigError: If a value does not go with the others.
     """
     if not space.fit:
         return space
-    fitting = _Fitting(space, situation, epoch_s)
+    fitting = _Fitting(space, situation, speed)
     for name, rule in _RULES.items():
         for wanted in (wanted for wanted in space.fit if wanted.split(".")[-1] == name):
             rule(fitting, wanted)
@@ -182,7 +203,7 @@ def fit_to_machine(
         is_here = address is None or (machines.gpus > 0) == (default_device().type == "cuda")
         situation = _situation(space, size, machines, plan, is_local=address is None)
         situation = situation if is_sweep else replace(situation, trial_s=None)
-        return fit_space(space, situation, epoch_s=_Speed(size, plan, is_measured=is_here))
+        return fit_space(space, situation, speed=_MeasuredSpeed(size, plan, is_measured=is_here))
     except RaysentError as error:
         raise space.located(error, params) from None
 
@@ -229,42 +250,42 @@ def _trial_seconds(space: SearchSpace, plan: Layout, *, num_machines: int) -> tu
     return _USED * found[name], f"{name} {text} for {several}"
 
 
-class _Speed:
+class _MeasuredSpeed:
     """Seconds of a pass over the text: guessed, and scaled by a measurement of the largest run."""
 
     def __init__(self, size: TextSize, plan: Layout, *, is_measured: bool) -> None:
         self._size, self._plan, self._is_measured = size, plan, is_measured
-        self._factors: dict[str, float] = {}
+        self._known: dict[str, RunSeconds] = {}
 
-    def __call__(self, configs: Sequence[RunConfig]) -> float:
-        """Return the mean seconds of a pass."""
+    def __call__(self, configs: Sequence[RunConfig]) -> RunSeconds:
+        """Return the mean seconds of a pass, and those of a validation."""
         guesses = [guess_epoch_s(config, self._size.facts()) for config in configs]
         slowest = max(range(len(configs)), key=guesses.__getitem__)
-        return self._factor(configs[slowest], guesses[slowest]) * sum(guesses) / len(guesses)
+        mean_s = sum(guesses) / len(guesses)
+        if not self._is_measured:
+            return RunSeconds(mean_s)
+        measured = self._measured(configs[slowest])
+        return measured._replace(epoch_s=measured.epoch_s * mean_s / guesses[slowest])
 
-    def _factor(self, config: RunConfig, guess_s: float) -> float:
-        """Return how much longer a run takes than guessed; measured once for an encoder."""
+    def _measured(self, config: RunConfig) -> RunSeconds:
+        """Return the measured seconds of a run with the cores that a trial has; one measurement for each encoder."""
         key = config.encoder.model_dump_json()
-        if key not in self._factors:
-            self._factors[key] = self._measured(config) / guess_s if self._is_measured else 1.0
-        return self._factors[key]
-
-    def _measured(self, config: RunConfig) -> float:
-        """Return the measured seconds of a pass, with the cores that a trial has."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self._plan.cpus_per_worker)
-        try:
-            return measure_epoch_s(config, open_training_data(config))
-        finally:
-            torch.set_num_threads(threads)
+        if key not in self._known:
+            threads = torch.get_num_threads()
+            torch.set_num_threads(self._plan.cpus_per_worker)
+            try:
+                self._known[key] = RunSeconds(*measure_run_s(config, open_training_data(config)))
+            finally:
+                torch.set_num_threads(threads)
+        return self._known[key]
 
 
 class _Fitting:
     """The values of a space while its `fit` names are replaced."""
 
-    def __init__(self, space: SearchSpace, situation: Situation, epoch_s: EpochSeconds) -> None:
+    def __init__(self, space: SearchSpace, situation: Situation, speed: Speed) -> None:
         self.now = situation
-        self._space, self._epoch_s = space, epoch_s
+        self._space, self._speed = space, speed
         self._values: dict[str, Any] = copy.deepcopy(space.document.values)
         self._reasons: dict[str, str] = {}
 
@@ -311,8 +332,8 @@ class _Fitting:
         """Return the value of a name in `base`; None where it has none."""
         return get_dotted(self._values, f"base.{name}")
 
-    def epoch_s(self, name: str = "", most: int = 0) -> float:
-        """Return the mean seconds of a pass over trials that are drawn at random from the space as it is now.
+    def seconds(self, name: str = "", most: int = 0) -> RunSeconds:
+        """Return the mean seconds of parts of trials that are drawn at random from the space as it is now.
 
         Args:
             name: A name whose values are limited meanwhile; empty for none.
@@ -324,7 +345,12 @@ class _Fitting:
         space = self._parsed(values)
         drawn = [RandomSampler(space, seed=0).ask(number) for number in range(_NUM_DRAWN)]
         configs = [space.config(one[0]) for one in drawn if one is not None]
-        return self._epoch_s(configs or [space.config(space.first_params())])
+        return self._speed(configs or [space.config(space.first_params())])
+
+    def first(self) -> RunConfig:
+        """Return the first run of the space as it is now."""
+        space = self.space()
+        return space.config(space.first_params())
 
     def largest(self, name: str) -> Any:
         """Return the largest number that a name has anywhere; 0 where it has none."""
@@ -422,9 +448,9 @@ def _fit_width(fitting: _Fitting, name: str) -> None:
             fitting.change(name, lambda _, written: min(written, _CPU_WIDTH), "no GPU, and no limit on the time")
         return
     written, width = fitting.largest(name), _WIDTHS[0]
-    passes = trial_s / fitting.epoch_s(name, width)
+    passes = trial_s / fitting.seconds(name, width).epoch_s
     for wider in (wider for wider in _WIDTHS[1:] if width < written):
-        of_wider = trial_s / fitting.epoch_s(name, wider)
+        of_wider = trial_s / fitting.seconds(name, wider).epoch_s
         if of_wider < _MIN_PASSES:
             break
         width, passes = wider, of_wider
@@ -439,8 +465,9 @@ def _fit_epochs(fitting: _Fitting, name: str) -> None:
         passes = min(_MAX_PASSES / 2, max(1.0, sentences / max(1, now.num_train)))
         fitting.put(name, _rounded(passes), f"{now.num_train:,} sentences; no limit on the time is given")
         return
-    epoch_s = fitting.epoch_s()
-    passes = now.trial_s / epoch_s
+    epoch_s, report_s = fitting.seconds()
+    training_s = now.trial_s - report_s * fitting.first().training.num_reports
+    passes = max(training_s, now.trial_s / 2) / epoch_s
     why = f"a pass takes {format_duration(epoch_s)}, a trial may take {format_duration(now.trial_s)} ({now.limit})"
     if passes > _MAX_PASSES:
         why += f"; more than {_MAX_PASSES:g} would repeat the text too often: raise --trials to use the time"
@@ -449,7 +476,7 @@ def _fit_epochs(fitting: _Fitting, name: str) -> None:
 
 def _fit_learning_rate(fitting: _Fitting, name: str) -> None:
     """Few steps want a higher rate than the space's own, which is for many."""
-    config = fitting.space().config(fitting.space().first_params())
+    config = fitting.first()
     steps = config.training.epochs * fitting.now.num_train / config.training.batch_size
     if steps >= _FEW_STEPS:
         return
@@ -457,8 +484,19 @@ def _fit_learning_rate(fitting: _Fitting, name: str) -> None:
 
 
 def _fit_reports(fitting: _Fitting, name: str) -> None:
-    if _is_short(fitting.now):
-        fitting.change(name, lambda _, written: min(written, _SHORT_REPORTS), "trials are short")
+    """Limit the part of a trial's time that validation takes."""
+    trial_s = fitting.now.trial_s
+    if trial_s is None:
+        return
+    report_s = fitting.seconds().report_s
+    most = _SHORT_REPORTS if _is_short(fitting.now) else _MAX_REPORTS
+    if report_s:
+        most = max(_MIN_REPORTS, min(most, int(_MOST_VALIDATION * trial_s / report_s)))
+    fitting.change(
+        name,
+        lambda _, written: min(written, most),
+        f"at most {most}: a validation takes {format_duration(report_s)}" if report_s else f"at most {most}",
+    )
 
 
 def _fit_pool(fitting: _Fitting, name: str) -> None:
@@ -485,9 +523,9 @@ _RULES: dict[str, Callable[[_Fitting, str], None]] = {
     "dim": _fit_dim,
     "precision": _fit_precision,
     "batch_size": _fit_batch_size,
+    "num_sentences": _fit_pool,
     "hidden_size": _fit_width,
+    "num_reports": _fit_reports,
     "epochs": _fit_epochs,
     "learning_rate": _fit_learning_rate,
-    "num_reports": _fit_reports,
-    "num_sentences": _fit_pool,
 }

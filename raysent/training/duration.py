@@ -40,8 +40,8 @@ def guess_epoch_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
     return _steps_per_epoch(config, facts) * _guess_step_s(config, facts)
 
 
-def measure_epoch_s(config: RunConfig, training_data: TrainingData) -> float:
-    """Return how many seconds one pass over the text takes, from two seconds of steps of the run on this machine.
+def measure_run_s(config: RunConfig, training_data: TrainingData) -> tuple[float, float]:
+    """Return the seconds of one pass over the text, from two seconds of steps on this machine, and of one validation.
 
     Args:
         config: The run.
@@ -51,7 +51,8 @@ def measure_epoch_s(config: RunConfig, training_data: TrainingData) -> float:
         RaysentError: If the run cannot be trained on its text.
     """
     steps_per_epoch = open_stream(config, training_data, Workers()).num_batches
-    return steps_per_epoch * seconds_of_steps(config, training_data)[0]
+    step_s, validation_s = seconds_of_steps(config, training_data)
+    return steps_per_epoch * step_s, validation_s
 
 
 def _steps_per_epoch(config: RunConfig, facts: Mapping[str, Any]) -> int:
