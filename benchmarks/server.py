@@ -1,9 +1,10 @@
 """`raysent serve` under load: the openai client in many threads, every vector compared with `encode`.
 
 The server is a process of its own; clients and server share this machine's processors. Memory is what the server's
-/metrics reports. Requires `pip install openai raysent[serve]`.
+/metrics reports; with --replicas, Ray Serve runs so many servers, and it is that of one of them. Requires
+`pip install openai raysent[serve]`, or raysent[ray-serve] for replicas.
 
-    python -m benchmarks.server MODEL [--seconds 120] [--clients 64] [--texts 4] [--json]
+    python -m benchmarks.server MODEL [--seconds 120] [--clients 64] [--texts 4] [--replicas 2] [--json]
 """
 
 from __future__ import annotations
@@ -48,11 +49,21 @@ def memory(port: int) -> int:
     return int(found[1])
 
 
-def load_server(model: str, *, seconds: float, num_clients: int, num_texts: int) -> dict[str, Any]:
+def command(model: str, port: int, num_replicas: int) -> list[str]:
+    """Return the command of a server: one process, or replicas on Ray Serve."""
+    if not num_replicas:
+        return [sys.executable, "-m", "raysent", "serve", model, "--port", str(port)]
+    call = f"serve_replicas({model!r}, num_replicas={num_replicas}, port={port})"
+    return [sys.executable, "-c", f"from raysent.exports.ray_serve import serve_replicas; {call}"]
+
+
+def load_server(
+    model: str, *, seconds: float, num_clients: int, num_texts: int, num_replicas: int = 0
+) -> dict[str, Any]:
     """Return requests a second, durations and memory of a server under load; fail on a wrong vector."""
     openai, port = import_module("openai"), free_port()
     expected = load(model).encode(SENTENCES)
-    server = subprocess.Popen([sys.executable, "-m", "raysent", "serve", model, "--port", str(port)])
+    server = subprocess.Popen(command(model, port, num_replicas))
     try:
         while True:
             assert server.poll() is None, "the server has ended"
@@ -121,9 +132,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--texts", type=int, default=4, help="texts of a request")
+    parser.add_argument("--replicas", type=int, default=0, help="replicas on Ray Serve; 0 for one process without it")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found = load_server(options.model, seconds=options.seconds, num_clients=options.clients, num_texts=options.texts)
+    found = load_server(
+        options.model,
+        seconds=options.seconds,
+        num_clients=options.clients,
+        num_texts=options.texts,
+        num_replicas=options.replicas,
+    )
     if options.json:
         print(json.dumps(found))
         return

@@ -136,13 +136,13 @@ def serve_replicas(
     check_host(host, config or ServerConfig())
     serve = _ray_serve()
     is_over = stop or threading.Event()
-    if stop is None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: is_over.set())
     with ray_session(address):
         try:
             serve.start(http_options={"host": host, "port": port})
             serve.run(deployment(model, num_replicas=num_replicas, config=config), name=_NAME, route_prefix="/")
+            if stop is None:  # after Ray, which sets handlers of its own
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, lambda *_: is_over.set())
             while not is_over.wait(1.0):
                 pass
         finally:
