@@ -49,6 +49,8 @@ _LOOK_INTERVAL_S = 1.0
 _NUM_HEARTBEATS = 15
 # The part of all training after which its pace says how long the rest takes.
 _KNOWN_PART = 0.01
+# Longer values of chosen settings do not move the reasons of the others to the right.
+_FITTED_WIDTH = 30
 # For the guess before the start: edges of a space that are looked at.
 _NUM_EDGES = 16
 _STYLES = {"running": "cyan", "finished": "green", "stopped": "dim", "failed": "red", "nan": "red"}
@@ -95,7 +97,7 @@ def fitted_lines(space: SearchSpace) -> list[str]:
     if not settings:
         return []
     width = max(len(one.name) for one in settings)
-    shown = max(len(one.text) for one in settings)
+    shown = max((len(one.text) for one in settings if len(one.text) <= _FITTED_WIDTH), default=0)
     lines = [f"  {one.name:<{width}}  {one.text:<{shown}}  {one.why}".rstrip() for one in settings]
     return ["settings chosen here; --set NAME=VALUE sets another value:", *lines]
 

@@ -121,9 +121,8 @@ class FittedSetting:
 
     @property
     def text(self) -> str:
-        """The values as they are written in a space; a whole part of a run has none."""
-        plain = [value for value in self.values if not isinstance(value, dict) or set(value) <= set(FORMS)]
-        return ", ".join(_written(value) for value in plain)
+        """The values as they are written in a space."""
+        return ", ".join(map(_written, self.values))
 
 
 def fitted_settings(space: SearchSpace) -> list[FittedSetting]:
@@ -131,7 +130,8 @@ def fitted_settings(space: SearchSpace) -> list[FittedSetting]:
     values = space.document.values
     settings = []
     for name, why in space.fitted.items():
-        found = [place[key] for place, key in _places(values, name)]
+        whole = "." not in name  # a part of a run, such as the encoder
+        found = [values["base"].get(name)] if whole else [place[key] for place, key in _places(values, name)]
         searched = [value for value in found if isinstance(value, dict)]
         distinct = {repr(value): value for value in searched or found}
         settings.append(FittedSetting(name, tuple(distinct.values()), why))
@@ -144,12 +144,15 @@ def fitted_values(space: SearchSpace) -> dict[str, Any]:
 
 
 def _written(value: Any) -> str:
-    """Return a value, or a domain, as text."""
+    """Return a value, a domain or a part of a run as text."""
     if not isinstance(value, dict):
         return str(value)
+    if not set(value) <= set(FORMS):
+        return ", ".join(
+            f"{name} ({_written(one)})" if isinstance(one, dict) else f"{name} {one}" for name, one in value.items()
+        )
     ((form, values),) = value.items()
-    text = " or ".join(map(str, values)) if form == "choice" else " to ".join(map(str, values[:2]))
-    return text if form != "choice" or len(values) > 1 else str(next(iter(values)))
+    return " or ".join(map(str, values)) if form == "choice" else " to ".join(map(str, values[:2]))
 
 
 def part_trained(space: SearchSpace) -> float:
