@@ -335,7 +335,7 @@ def test_load_of_a_sweep_without_ensemble(swept, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     folder.symlink_to(swept[0].folder)
     unfinished = raysent.load(folder)
-    monkeypatch.setattr("raysent.pipeline.ENSEMBLE_FILE", "missing.json")
+    monkeypatch.setattr("raysent.pipeline.results.ENSEMBLE_FILE", "missing.json")
     assert unfinished.best.encode(["w1"]).shape == (1, 16)
     with pytest.raises(raysent.ArtifactError, match="has no missing.json; finish the sweep with 'raysent resume"):
         _ = unfinished.ensemble
@@ -392,7 +392,7 @@ def test_doctor_counts_what_it_read(swept):
 
 def test_distill_of_a_sweep_in_memory(swept, tmp_path, monkeypatch):
     """The sweep's ensemble is the teacher; text and words are those of its members."""
-    monkeypatch.setattr("raysent.pipeline.train_run", lambda config, folder, **options: fit(config, folder))
+    monkeypatch.setattr("raysent.pipeline.training.train_run", lambda config, folder, **options: fit(config, folder))
     changes = {"training.batch_size": 24, "training.num_reports": 2}
     student = {"type": "bag", "embedding": {"dim": 6}}
     made = raysent.distill(swept[0], into=student, set=changes, output=tmp_path / "student", progress=False)

@@ -190,7 +190,7 @@ def test_sweep_dry_run_names_the_choice_that_cannot_be_replayed(raysent_, place,
 
 def test_train_json_is_one_object_and_leaves_a_model_and_a_page(raysent_, place, monkeypatch):
     """The base run is trained into the folder named."""
-    monkeypatch.setattr("raysent.pipeline.train_run", _train_here)
+    monkeypatch.setattr("raysent.pipeline.training.train_run", _train_here)
     ran = raysent_("train", "space.yaml", "--run", "out", "--json", "--seed", "3", "--set", "training.max_steps=2")
     said = json.loads(ran.out)
     assert (ran.code, ran.err, said["status"], said["step"]) == (0, "", "finished", 2)
@@ -201,7 +201,7 @@ def test_train_json_is_one_object_and_leaves_a_model_and_a_page(raysent_, place,
 
 def test_train_whose_loss_is_not_finite_exits_5(raysent_, place, monkeypatch):
     """A run that broke is told, and is not called done."""
-    monkeypatch.setattr("raysent.pipeline.train_run", _train_here)
+    monkeypatch.setattr("raysent.pipeline.training.train_run", _train_here)
     text = SPACE.replace("type: gru, hidden_size: 8", "type: bag").replace(
         "encoder.bidirectional: {choice: [false, true]}", ""
     )
@@ -214,7 +214,7 @@ def test_train_whose_loss_is_not_finite_exits_5(raysent_, place, monkeypatch):
 
 def test_train_again_says_that_nothing_is_left_and_refuses_another_run(raysent_, place, monkeypatch):
     """The same run is done; another one needs a folder of its own."""
-    monkeypatch.setattr("raysent.pipeline.train_run", _train_here)
+    monkeypatch.setattr("raysent.pipeline.training.train_run", _train_here)
     raysent_("train", "space.yaml", "--run", "out")
     again = raysent_("train", "space.yaml", "--run", "out")
     assert (again.code, again.out) == (0, "finished: out  report: out/report.html\n")
@@ -225,7 +225,7 @@ def test_train_again_says_that_nothing_is_left_and_refuses_another_run(raysent_,
 
 def test_train_that_is_interrupted_says_how_to_go_on(raysent_, place, monkeypatch):
     """A run's folder has a date in its name where none was given."""
-    monkeypatch.setattr("raysent.pipeline.train_run", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("raysent.pipeline.training.train_run", Mock(side_effect=KeyboardInterrupt))
     ran = raysent_("train", "space.yaml", "--run", "my runs/out")
     assert (ran.code, ran.out) == (130, "")
     assert ran.err.splitlines()[-1] == (
@@ -236,7 +236,7 @@ def test_train_that_is_interrupted_says_how_to_go_on(raysent_, place, monkeypatc
 @pytest.fixture
 def trained(raysent_, place, monkeypatch) -> CommandLine:
     """A command line beside the folder `out` of a training."""
-    monkeypatch.setattr("raysent.pipeline.train_run", _train_here)
+    monkeypatch.setattr("raysent.pipeline.training.train_run", _train_here)
     raysent_("train", "space.yaml", "--run", "out", "--set", "training.max_steps=4")
     return raysent_
 

@@ -249,7 +249,7 @@ def test_student_is_part_of_a_search_space(folder):
 
 def test_distill_compares_the_student_with_its_teacher(folder, monkeypatch):
     """The front has the student, both members and their ensemble; text and words are those of the members."""
-    monkeypatch.setattr("raysent.pipeline.train_run", _train_here)
+    monkeypatch.setattr("raysent.pipeline.training.train_run", _train_here)
     made = raysent.distill(
         raysent.load(folder / "both"),
         into={"type": "bag", "embedding": {"dim": 16}},
@@ -269,7 +269,7 @@ def test_distill_compares_the_student_with_its_teacher(folder, monkeypatch):
 
 def test_distill_without_tasks_trains_alone(folder, monkeypatch):
     """There is no front; a single model can be a teacher too."""
-    monkeypatch.setattr("raysent.pipeline.train_run", _train_here)
+    monkeypatch.setattr("raysent.pipeline.training.train_run", _train_here)
     made = raysent.distill(
         folder / "gru",
         into={"type": "cnn", "num_filters": 4, "embedding": {"dim": 6}},
@@ -303,7 +303,7 @@ def test_members_of_another_kind_have_no_text(monkeypatch):
 
 def test_command_prints_the_front(folder, monkeypatch, capsys):
     """One line for each model; a wrong value is one line that names its option."""
-    monkeypatch.setattr("raysent.pipeline.train_run", _train_here)
+    monkeypatch.setattr("raysent.pipeline.training.train_run", _train_here)
     command = CommandLine(monkeypatch, capsys)
     task = folder / "halves.csv"
     typed = ["distill", folder / "both", "--into", "bag", "--tasks", task, "-o", folder / "typed"]

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from typing import Literal
 
 import numpy as np
+import torch
 
 import raysent
 from raysent.cluster.account import Account, Machine
@@ -27,6 +28,7 @@ from raysent.cluster.prices import quote
 from raysent.cost import price_list
 from raysent.errors import ConfigError, RaysentError
 from raysent.storage import address_of, open_folder, remove_folder, storage_errors
+from raysent.training.checkpoint import Progress, save_checkpoint
 
 # Everyone who reaches one of these ports can run code on the cluster.
 PORTS = {DASHBOARD_PORT: "dashboard and job API", 10001: "Ray Client", 6379: "Ray"}
@@ -178,10 +180,6 @@ def measure_save_time(storage: str, *, num_bytes: int, num_saves: int = NUM_SAVE
     Raises:
         RaysentError: If the storage is not writable.
     """
-    import torch  # noqa: PLC0415 - late, because it takes seconds that no other check should wait
-
-    from raysent.training.checkpoint import Progress, save_checkpoint  # noqa: PLC0415 - as above
-
     if num_bytes < 4 or num_saves < 1:
         raise ConfigError("the checkpoint must have at least 4 bytes and be saved at least once")
     folder = open_folder(f"{storage.rstrip('/')}/doctor-{uuid.uuid4().hex[:8]}")

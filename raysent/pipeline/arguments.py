@@ -1,0 +1,206 @@
+"""What the functions are given, read and checked: a space, overrides, tasks, a folder; and what they print."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from raysent.config import Document, Override
+from raysent.data.corpus import corpus_notes
+from raysent.errors import ConfigError, RaysentError, did_you_mean
+from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
+from raysent.live import EventLines, SweepView, is_submitted
+from raysent.progress import messages
+from raysent.reproduction import read_paper
+from raysent.storage import open_folder
+from raysent.sweeps.space import SearchSpace, find_space, parse_space, read_space, with_overrides
+from raysent.training.run import RunConfig
+from raysent.training.validation import METRICS
+
+# A search space by its file, its bare name, its values, or as it was read.
+Space = str | Path | Mapping[str, Any] | SearchSpace
+# How the settings of a space are chosen: for text, machine and time; or those that its paper published.
+SpaceScale: TypeAlias = Literal["auto", "paper"]
+
+
+def space_of(
+    space: Space,
+    *,
+    corpus: str | Path | None = None,
+    set: Mapping[str, Any] | None = None,
+    scale: SpaceScale = "auto",
+    **limits: Any,
+) -> SearchSpace:
+    """Return a checked space with what the caller sets."""
+    metric, data = limits.pop("metric", None), limits.pop("data", None)
+    unknown = [name for name in limits if name not in _LIMITS]
+    if unknown:
+        raise ConfigError(f"{unknown[0]}: unknown argument{did_you_mean(unknown[0], _LIMITS)}")
+    values = {**({} if metric is None else metric_values(metric, data)), **(set or {})}
+    overrides = overrides_of({**limits, "corpus": None if corpus is None else str(corpus)}, values)
+    if isinstance(space, (str, Path)):
+        path = find_space(str(space))
+        before = [] if scale == "auto" else scale_overrides(read_space(path), scale, data=data)
+        return read_space(path, overrides=[*before, *overrides])
+    if not isinstance(space, SearchSpace):
+        space = parse_space(Document(values=dict(space), source="space"), name=str(space.get("name", "space")))
+    overrides = [*scale_overrides(space, scale, data=data), *overrides]
+    return with_overrides(space, overrides) if overrides else space
+
+
+def scale_overrides(space: SearchSpace, scale: SpaceScale, *, data: str | Path | None = None) -> list[Override]:
+    """Return what a scale sets in a space; nothing at `auto`.
+
+    `paper` sets vocabulary, encoders, objective, postprocessing, code and training to those of `raysent reproduce
+    --scale paper`, and ends the search over what the paper published. The text stays that of the space.
+
+    Args:
+        space: The space.
+        scale: The scale.
+        data: Folder of the files that published settings name, such as word vectors; None for ``data``.
+
+    Raises:
+        ConfigError: If the scale is unknown, or the space has no published settings.
+    """
+    if scale not in get_args(SpaceScale):
+        raise ConfigError(f"--scale {scale}: must be {' or '.join(get_args(SpaceScale))}")
+    if scale == "auto":
+        return []
+    if space.published is None:
+        raise ConfigError(
+            f"--scale paper: must be used with a space that names its published settings; '{space.name}' has none; "
+            "'raysent reproduce' trains the models of a paper"
+        )
+    paper, option = read_paper(space.published.paper), "--scale paper"
+    run = paper.values(space.published.model, scale="paper", data=Path(data or "data"))
+    parts = {name: value for name, value in run.items() if name in _PUBLISHED}
+    why = f"published: {paper.paper}, '{space.published.model}' of 'raysent reproduce {space.published.paper}'"
+    return [
+        Override("fit", [], option),
+        Override("fitted", dict.fromkeys(parts, why), option),
+        *(Override(name, value, option) for name, value in parts.items()),
+        # Each value again, which ends the search over its name.
+        *(Override(name, value, option) for name, value in _leaves(parts)),
+    ]
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of everything in nested mappings that is no mapping."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+# The parts of a run that a paper publishes; its text is the user's.
+_PUBLISHED = ("vocabulary", "encoder", "second_encoder", "objective", "postprocessing", "code", "training")
+# Argument -> the name of the space that it sets.
+_LIMITS = {
+    "trials": "limits.trials",
+    "concurrent": "limits.concurrent",
+    "workers_per_trial": "limits.workers_per_trial",
+    "gpus_per_worker": "limits.gpus_per_worker",
+    "time": "limits.time",
+    "memory": "limits.memory",
+    "budget": "cost.budget",
+    "deadline": "cost.deadline",
+    "max_hourly": "cost.max_hourly",
+    "baselines": "evaluation.baselines",
+    "retrain": "evaluation.retrain",
+    "retrain_epochs": "evaluation.retrain_epochs",
+    "market": "cost.market",
+    "on_budget": "cost.on_budget",
+    "corpus": "corpus.path",
+}
+
+
+def overrides_of(limits: Mapping[str, Any], values: Mapping[str, Any]) -> list[Override]:
+    """Return arguments as overrides; wider names first, so that a whole section does not undo a value inside it."""
+    given = [Override(_LIMITS[name], value, f"{name}={value!r}") for name, value in limits.items() if value is not None]
+    given += [Override(name, value, f"set {name}={value!r}") for name, value in values.items()]
+    return sorted(given, key=lambda override: override.name.count("."))
+
+
+def tasks_of(
+    space: SearchSpace, tasks: Sequence[str | Task] | None, data: str | Path | None, *, progress: bool
+) -> list[Task]:
+    """Return the tasks that are named, else those of the space, else all whose files are there."""
+    folder = None if data is None else Path(data)
+    try:
+        chosen = resolve_tasks(
+            space.evaluation.tasks if tasks is None else tasks, folder, scorings=PROBED, default={"accuracy"}
+        )
+    except RaysentError as error:
+        if tasks is not None or space.evaluation.tasks is None:
+            raise
+        raise space.document.error(("evaluation", "tasks"), str(error).removeprefix("--tasks ")) from None
+    if progress:
+        print_remarks(chosen)
+    return chosen
+
+
+def print_remarks(tasks: Iterable[Task]) -> None:
+    """Print what was guessed of tasks' files, and what may make their scores misleading."""
+    for task in tasks:
+        for note in task.remarks.notes:
+            messages.print(note, style="dim", soft_wrap=True)
+        for warning in task.remarks.warnings:
+            messages.print(f"warning: {warning}", soft_wrap=True)
+
+
+def print_notes(config: RunConfig) -> None:
+    """Print how the tables of a run's corpus are read."""
+    for note in corpus_notes(config.corpus) if config.source is config.corpus else ():
+        messages.print(note, style="dim", soft_wrap=True)
+
+
+def metric_values(metric: str | Task, data: str | Path | None = None) -> dict[str, Any]:
+    """Return the values of a space that ranks trials by a metric, or by the validation score of probes on a task.
+
+    Args:
+        metric: A metric, or a task: its name, its file, or a `Task`.
+        data: Folder of task files.
+
+    Raises:
+        RaysentError: If it is neither, or the task's files are missing or wrong.
+    """
+    if metric in METRICS:
+        return {"metric": metric}
+    folder = None if data is None else Path(data)
+    tasks = resolve_tasks([metric], folder, scorings=PROBED, option="--metric ")
+    specs = [task.spec for task in tasks]
+    values: dict[str, Any] = {"metric": "downstream", "validation.downstream.tasks": specs}
+    if any(task.files for task in tasks):
+        return values | {"validation.downstream.data": None if folder is None else str(folder.resolve())}
+    return values | {"evaluation.tasks": specs}
+
+
+def run_folder_of(run: str | Path | None, name: str) -> Path:
+    """Return the run folder that is named, else one of today's date."""
+    return default_run_folder(name) if run is None else open_folder(run)
+
+
+def default_run_folder(name: str) -> Path:
+    """Return the run folder of a space if none is named."""
+    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def view_of(space: SearchSpace, folder: Path, *, progress: bool) -> SweepView | EventLines:
+    """Return what shows a sweep as it runs."""
+    if is_submitted():
+        return EventLines(messages)
+    return SweepView(messages, space, folder=folder, is_quiet=not progress or messages.quiet)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines of text that are not wrapped."""
+    for line in filter(None, lines):
+        messages.print(line, soft_wrap=True)
+
+
+def print_warning(line: str) -> None:
+    """Print a warning to standard error."""
+    messages.print(f"warning: {line}", soft_wrap=True)

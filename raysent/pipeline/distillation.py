@@ -1,0 +1,179 @@
+"""`distill`: one model learns what another, or an ensemble, returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from raysent.config import Override
+from raysent.cost.config import parse_duration
+from raysent.ensembles import FrontRow, read_result, student_front
+from raysent.errors import ConfigError, TrainingError
+from raysent.evaluation.evaluate import Evaluator
+from raysent.evaluation.members import expand as expand_names
+from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
+from raysent.models.schemes import is_scheme_name
+from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.pipeline.arguments import overrides_of, run_folder_of
+from raysent.pipeline.results import Distilled, Sweep, write_report
+from raysent.pipeline.training import train_all
+from raysent.progress import ProgressLines
+from raysent.storage import open_folder
+from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER
+from raysent.training.data import open_training_data
+from raysent.training.run import RunConfig
+from raysent.training.students import student_config, teacher_members, within_time
+
+
+def distill(  # noqa: PLR0913 - the options of the command
+    teacher: str | Path | SentenceEncoder | Sweep,
+    *,
+    into: str | Mapping[str, Any] = "bag",
+    dim: int | None = None,
+    corpus: str | Path | None = None,
+    tasks: Sequence[str | Task] | None = None,
+    data: str | Path | None = None,
+    epochs: float | None = None,
+    time: str | None = None,
+    set: Mapping[str, Any] | None = None,
+    output: str | Path | None = None,
+    seed: int = 0,
+    address: str | None = None,
+    progress: bool = True,
+) -> Distilled:
+    """Train a student that learns the vectors of a model or the joined vectors of an ensemble, on text without labels.
+
+    The teacher encodes the text once; its vectors are kept in the cache. The student is a training like any other: its
+    folder loads, resumes, evaluates, exports and joins ensembles, and does not need the teacher.
+
+    Args:
+        teacher: Folder of a training, a trial, a composition, an ensemble or a sweep with an ensemble; what `load`
+            returned for it; or a name such as ``st:PATH``.
+        into: The student's encoder: its type, such as ``bag``, ``cnn``, ``gru`` or ``transformer``, or its settings.
+        dim: Size of the target, to which the teacher's vectors are projected; 1024 by default.
+        corpus: Text to train on; by default that of the teacher's first member.
+        tasks: Tasks on which the loss of the projection is measured first, and on which the student is compared with
+            its teacher in the end. A student of an ensemble also learns its log-probabilities on those that it was
+            made on. By default none.
+        data: Folder of task files in SentEval's layout.
+        epochs: Passes over the text; 1 by default.
+        time: Time of training instead, such as ``30m``: as many steps as fit on this machine.
+        set: Dotted name -> value of the run, such as ``objective.max_loss``.
+        output: The run folder; ``runs/distill-DATE`` by default. A training of the same student in it is resumed.
+        seed: Seed of everything random.
+        address: A running Ray cluster; by default this machine.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        The student's training, and where tasks are named, the front of score against time to encode.
+
+    Raises:
+        ConfigError: If a value is wrong, or the projection loses more than ``objective.max_loss``.
+        TrainingError: If the loss is not finite.
+        RaysentError: If the teacher, the text, a task or the folder cannot be used.
+    """
+    changes = {
+        **({} if epochs is None else {"training.epochs": float(epochs)}),
+        **({} if dim is None else {"objective.dim": dim}),
+        **(set or {}),
+    }
+    return train_student(
+        _teacher_name(teacher),
+        into,
+        overrides=overrides_of({}, changes),
+        corpus=None if corpus is None else str(corpus),
+        tasks=tasks,
+        data=None if data is None else Path(data),
+        time=time,
+        output=output,
+        seed=seed,
+        address=address,
+        progress=progress,
+    )
+
+
+def train_student(  # noqa: PLR0913 - the options of the command
+    teacher: str,
+    into: str | Mapping[str, Any],
+    *,
+    overrides: Sequence[Override],
+    corpus: str | None = None,
+    tasks: Sequence[str | Task] | None = None,
+    data: Path | None = None,
+    time: str | None = None,
+    output: str | Path | None = None,
+    seed: int = 0,
+    address: str | None = None,
+    progress: bool = True,
+) -> Distilled:
+    """Return what `distill` returns; `overrides` are changed values of the run, other arguments as there."""
+    chosen = [] if tasks is None else resolve_tasks(tasks, data, scorings=PROBED)
+    config = student_config(
+        teacher,
+        {
+            "encoder": {"type": into} if isinstance(into, str) else dict(into),
+            "objective": {
+                "tasks": [task.spec for task in chosen] or None,
+                "data": None if data is None else str(data),
+            },
+            "seed": seed,
+        },
+        corpus=corpus,
+        overrides=overrides,
+    )
+    place = run_folder_of(output, "distill")
+    if time is not None:
+        config = _within(config, time, place, progress=progress)
+    (trained,) = train_all([config], "distill", run=place, address=address, progress=progress)
+    if trained.outcome.status == "nan":
+        raise TrainingError(f"{trained.address}: {trained.outcome.message}")
+    if not chosen:
+        return Distilled(trained)
+    front = _student_front(place, teacher, chosen, data, progress=progress)
+    # Again, with the student's scores.
+    return Distilled(replace(trained, report=write_report(place)), front)
+
+
+def _teacher_name(teacher: str | Path | SentenceEncoder | Sweep) -> str:
+    """Return the folder or the name of a teacher, as `load` takes it.
+
+    Raises:
+        ConfigError: If it is a model that was not loaded from a folder.
+    """
+    if isinstance(teacher, Sweep):
+        return str(teacher.folder)
+    if not isinstance(teacher, SentenceEncoder):
+        return str(teacher)
+    if teacher.source is None:
+        raise ConfigError("teacher: must have been loaded from a folder; name that folder")
+    return teacher.source
+
+
+def _within(config: RunConfig, time: str, folder: Path, *, progress: bool) -> RunConfig:
+    """Return a run with as many steps as fit into a time.
+
+    Raises:
+        ConfigError: If the time is no duration.
+    """
+    try:
+        seconds = parse_duration(time)
+    except ConfigError as error:
+        raise ConfigError(f"--time: {error}") from None
+    with ProgressLines(is_quiet=not progress) as bar:
+        return within_time(config, open_training_data(config, progress=bar), seconds, folder=folder)
+
+
+def _student_front(
+    folder: Path, teacher: str, tasks: Sequence[Task], data: Path | None, *, progress: bool
+) -> tuple[FrontRow, ...]:
+    """Evaluate a student and the members of its teacher; records are kept in the student's folder."""
+    members = teacher_members(teacher)
+    place = open_folder(teacher) if not is_scheme_name(teacher) else Path()
+    method = read_result(place).method if (place / ENSEMBLE_FILE).is_file() else "validation"
+    student, *others = expand_names([str(folder), *members])
+    known = tuple(Path(one) / EVALUATION_FOLDER for one in (*members, str(place)) if Path(one).is_dir())
+    with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+        evaluator = Evaluator(folder / EVALUATION_FOLDER, data, progress=bar, other_outputs=known)
+        return student_front(student, evaluator.records([student, *others], tasks), method=method)

@@ -1,0 +1,277 @@
+"""Models evaluated on tasks, with all labels or few, and combined into ensembles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from raysent.ensembles import (
+    DEFAULT_SIZES,
+    CostLimits,
+    Ensemble,
+    LabelCurve,
+    combine,
+    label_curve,
+    load_ensemble,
+    write_curves,
+)
+from raysent.ensembles import default_folder as ensemble_folder
+from raysent.errors import ConfigError
+from raysent.evaluation.baselines import LEXICAL, baselines_of
+from raysent.evaluation.evaluate import Evaluator, Job, MapJobs, Result, run_job
+from raysent.evaluation.members import Model
+from raysent.evaluation.members import expand as expand_names
+from raysent.evaluation.protocols import protocol_name
+from raysent.evaluation.records import AnyScore
+from raysent.evaluation.task import TaskData
+from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
+from raysent.exports.mteb import evaluate_on_mteb
+from raysent.models.pretrained import trust_remote_code as trusting
+from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.pipeline.arguments import print_remarks
+from raysent.pipeline.results import scores_frame
+from raysent.progress import ProgressLines
+from raysent.storage import open_folder
+from raysent.storage.layout import EVALUATION_FOLDER
+from raysent.training.ray_session import map_on_ray
+
+# Where scores of models without a folder of their own are kept.
+SCORES_FOLDER = Path("runs") / "evaluated"
+
+
+def evaluate(  # noqa: PLR0913 - the options of the command
+    models: Model | Sequence[Model],
+    *,
+    tasks: Sequence[str | Task] | None = None,
+    mteb: Sequence[str | Any] | None = None,
+    data: str | Path | None = None,
+    protocol: str = "fast",
+    config: str | None = None,
+    output: str | Path | None = None,
+    baselines: bool | None = None,
+    processes: int | None = None,
+    address: str | None = None,
+    trust_remote_code: bool = False,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Evaluate models on tasks: fit a probe on frozen vectors, or correlate similarities with human ratings.
+
+    Args:
+        models: Folders of trainings, trials, ensembles or sweeps (which stand for all their trials), names such as
+            ``hash:50``, ``st:PATH`` and ``hf:PATH``, or encoders in memory.
+        tasks: Names of tasks, own tables and task files, or `raysent.Task`; by default all whose files are
+            in `data`, or the embedded ones; with `mteb`, none.
+        mteb: Tasks of the mteb package: names, Python files that define tasks, or tasks themselves. They run in this
+            process.
+        data: Folder of task files in SentEval's layout.
+        protocol: ``fast``, ``senteval`` or ``kiros``. Scores of different protocols are not comparable.
+        config: A configuration of the protocol, such as ``prototyping``.
+        output: Folder of the records, which are read instead of made again; by default ``evaluation/`` of the first
+            model's folder.
+        baselines: Whether to also evaluate what every model should beat: `tfidf`, the mean of the first model's word
+            vectors, that model at its start, and random word vectors; by default with the protocol ``fast``, and
+            not on tasks of `mteb`.
+        processes: Evaluate so many models and tasks at the same time.
+        address: Evaluate on a running Ray cluster.
+        trust_remote_code: Whether code in a pretrained model's folder may run.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        One row per model and task: ``model``, ``task``, ``protocol``, ``validation``, ``test`` (percent, or a
+        correlation times 100), ``low`` and ``high`` (95 % bootstrap interval of ``test``), and further measures.
+
+    Raises:
+        RaysentError: If a model, a task or the protocol is unknown, or files are missing or wrong; if mteb is needed
+            and not installed.
+    """
+    named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
+    with trusting(trust_remote_code):
+        return scores_frame(
+            evaluate_models(
+                named,
+                tasks=tasks,
+                mteb=mteb,
+                data=None if data is None else Path(data),
+                protocol=protocol_name(protocol, config),
+                output=None if output is None else Path(output),
+                baselines=baselines,
+                map_jobs=map_jobs(processes, address),
+                progress=progress,
+            )
+        )
+
+
+def evaluate_models(  # noqa: PLR0913 - the options of the command
+    models: Sequence[Model],
+    *,
+    tasks: Sequence[str | Task] | None = None,
+    mteb: Sequence[str | Any] | None = None,
+    data: Path | None = None,
+    protocol: str = "fast",
+    output: Path | None = None,
+    baselines: bool | None = None,
+    map_jobs: MapJobs | None = None,
+    progress: bool = True,
+) -> list[AnyScore]:
+    """Return the scores behind `evaluate`, in the order given; arguments as there."""
+    folder = output or scores_folder(models) / EVALUATION_FOLDER
+    chosen = [] if tasks is None and mteb is not None else resolve_tasks(tasks, data)
+    if progress:
+        print_remarks(chosen)
+    given = models
+    has_baselines = (protocol == "fast" and bool(chosen)) if baselines is None else baselines
+    if has_baselines:
+        models = [*models, *(one.path for one in baselines_of(expand_names(models), protocol=protocol))]
+    scores: list[AnyScore] = []
+    with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+        if chosen or mteb is None:
+            scores += Evaluator(folder, data, protocol, progress=bar, map_jobs=map_jobs).evaluate(models, chosen)
+        if mteb is not None:
+            named = expand_names(models if baselines else given)
+            with_vectors = [one for one in named if not (baselines and one.path in LEXICAL)]
+            scores += evaluate_on_mteb(with_vectors, mteb, output=folder, progress=bar)
+    return scores
+
+
+def ensemble(  # noqa: PLR0913 - the options of the command
+    models: Sequence[Model],
+    *,
+    tasks: Sequence[str | Task] | None = None,
+    data: str | Path | None = None,
+    method: str = "validation",
+    output: str | Path | None = None,
+    top: int | None = None,
+    max_ms: float | None = None,
+    max_bytes: int | None = None,
+    join_vectors: bool = False,
+    baselines: bool | None = None,
+    protocol: str = "fast",
+    config: str | None = None,
+    trust_remote_code: bool = False,
+    progress: bool = True,
+) -> Ensemble:
+    """Combine models into an ensemble, score it and save it.
+
+    Args:
+        models: As for `evaluate`.
+        tasks: Names of tasks, own tables and task files, or `raysent.Task`; by default all whose files are
+            in `data`, or the embedded ones.
+        data: Folder of task files in SentEval's layout.
+        method: ``validation`` (weights are the members' validation scores), ``uniform``, ``best``, ``pool``,
+            ``greedy``, ``linear``, ``stack``; or ``all``, which keeps the method of the best cross-validated score.
+        output: The ensemble's folder; ``runs/ensemble-DATE`` by default.
+        top: Keep this number of members, the best by validation.
+        max_ms: Most milliseconds that all members may take to encode 1,000 sentences.
+        max_bytes: Most bytes of all members' files.
+        join_vectors: Whether to also score a probe on the members' joined vectors.
+        baselines: Whether to also score what the best member should beat, and what training and combining gain over
+            it; by default as for `evaluate`.
+        protocol: As for `evaluate`.
+        config: As for `evaluate`.
+        trust_remote_code: As for `evaluate`.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        The ensemble; its `result` has weights and scores with intervals.
+
+    Raises:
+        RaysentError: If an argument is wrong, or members cannot be combined.
+    """
+    named = [model for model in models if isinstance(model, (str, Path))]
+    folder = ensemble_folder(named) if output is None else open_folder(output)
+    data_dir = None if data is None else Path(data)
+    chosen = resolve_tasks(tasks, data_dir, scorings=PROBED, default={"accuracy"})
+    if progress:
+        print_remarks(chosen)
+    with (
+        trusting(trust_remote_code),
+        ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar,
+    ):
+        combine(
+            models,
+            output=folder,
+            tasks=chosen,
+            data_dir=data_dir,
+            method=method,
+            top=top,
+            limits=CostLimits(max_ms, max_bytes),
+            joins_vectors=join_vectors,
+            baselines=protocol == "fast" if baselines is None else baselines,
+            protocol=protocol_name(protocol, config),
+            progress=bar,
+        )
+        return load_ensemble(folder)
+
+
+def label_curves(
+    models: Model | Sequence[Model],
+    *,
+    labels: Sequence[int | str] = DEFAULT_SIZES,
+    tasks: Sequence[str | Task] | None = None,
+    data: str | Path | None = None,
+    method: str = "validation",
+    baselines: bool = True,
+    output: str | Path | None = None,
+    progress: bool = True,
+) -> list[LabelCurve]:
+    """Score models, baselines and their ensembles against the number of labels, and keep the scores.
+
+    Args:
+        models: As for `evaluate`; two or more are also combined.
+        labels: Numbers of labels, or ``all``.
+        tasks: As for `evaluate`; only tasks with classes have curves.
+        data: Folder of task files in SentEval's layout.
+        method: How members are combined; as for `ensemble`.
+        baselines: Whether to score baselines too.
+        output: Folder that gets ``label_curves/``; by default the first model's folder.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        One curve for each task; its `sentence` says from how many labels on which model is best.
+
+    Raises:
+        RaysentError: If an argument is wrong, or files are missing or wrong.
+    """
+    named = [models] if isinstance(models, (str, Path, SentenceEncoder)) else list(models)
+    data_dir = None if data is None else Path(data)
+    chosen = resolve_tasks(tasks, data_dir, scorings={"accuracy"})
+    folder = Path(output) if output is not None else scores_folder(named)
+    members = expand_names(named)
+    others = baselines_of(members) if baselines else []
+    curves = []
+    with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+        for task in chosen:
+            rows = task.load(data_dir)
+            assert isinstance(rows, TaskData)
+            curves.append(label_curve(rows, members, others, sizes=labels, method=method, progress=bar))
+    write_curves(folder, curves)
+    return curves
+
+
+def scores_folder(models: Sequence[Model]) -> Path:
+    """Return the folder that keeps scores of models: that of the first model with a folder of its own."""
+    names = [getattr(model, "source", None) if isinstance(model, SentenceEncoder) else model for model in models]
+    folders = [Path(name) for name in names if name is not None and Path(name).is_dir()]
+    return folders[0] if folders else SCORES_FOLDER
+
+
+def map_jobs(processes: int | None, address: str | None) -> MapJobs | None:
+    """Return what runs evaluations side by side: in processes or on a cluster; None to run them one after another.
+
+    Raises:
+        ConfigError: If both are given.
+    """
+    if processes is not None and address is not None:
+        raise ConfigError("--processes and --address: must not both be given; a cluster has its own cores")
+    if processes in (None, 1) and address is None:
+        return None
+    return partial(map_on_ray, _run_any_job, num_cpus=processes, address=address)
+
+
+def _run_any_job(job: Job) -> Result:
+    """Run a job in a process that imports this module, so that it can load ensembles too."""
+    return run_job(job)

@@ -1,0 +1,398 @@
+"""What the functions return: a plan, a trained run, a sweep with its trials, models, scores and report."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pandas as pd
+
+from raysent.ensembles import Ensemble, EnsembleResult, FrontRow, LabelCurve, load_ensemble
+from raysent.errors import ArtifactError
+from raysent.evaluation.records import SIMILARITY, AnyScore, Score, SimilarityScore, read_scores
+from raysent.live import untrained_line
+from raysent.models import SentenceModel
+from raysent.models import load as load_model
+from raysent.models.objectives import CONTEXT_METRICS
+from raysent.report import write as write_page
+from raysent.simulation.estimate import Estimate
+from raysent.storage import address_of, open_folder
+from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER, RETRAINED_SUFFIX
+from raysent.sweeps import RecordedSweep, read_sweep, spent_usd, trial_folder
+from raysent.sweeps.fitting import fitted_values
+from raysent.sweeps.journal_replay import not_replayable
+from raysent.sweeps.optuna_study import study_of
+from raysent.sweeps.ranking import median_values
+from raysent.sweeps.retraining import retrained_folder
+from raysent.sweeps.space import SearchSpace
+from raysent.training.outcome import Outcome
+
+if TYPE_CHECKING:
+    import optuna
+
+
+@dataclass(frozen=True)
+class SweepEvaluation:
+    """What follows the training of a sweep.
+
+    Attributes:
+        result: The ensemble of the best trials and its scores; None if no trial has a model, or no task is wanted.
+        report: The report's file.
+        stopped: Why evaluation stopped early; empty if it did not.
+        curves: Scores against the number of labels, if they are wanted.
+    """
+
+    result: EnsembleResult | None
+    report: Path
+    stopped: str = ""
+    curves: tuple[LabelCurve, ...] = ()
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What a sweep would do.
+
+    Attributes:
+        space: The search space, checked.
+        folder: The run folder.
+        tasks: Names of the tasks that the best trials will be evaluated on.
+        facts: What is known of `corpus` and `pool`, and the memory of the largest trial.
+        estimate: Dollars and hours; None on a machine that is free.
+    """
+
+    space: SearchSpace
+    folder: Path
+    tasks: tuple[str, ...]
+    facts: Mapping[str, Any]
+    estimate: Estimate | None
+
+    @property
+    def untrained(self) -> str:
+        """Which `context_accuracy` needs no training; empty if trials are not ranked by it."""
+        return untrained_line(self.facts["pool"])
+
+    def values(self) -> dict[str, Any]:
+        """Return the plan as plain values."""
+        corpus, pool = self.facts["corpus"], self.facts["pool"]
+        return {
+            "space": self.space.name,
+            "metric": self.space.metric,
+            "trials": self.space.limits.trials,
+            "time": self.space.limits.time,
+            "memory_bytes": self.facts.get("memory_bytes"),
+            "searched": self.space.document.values.get("search", {}),
+            "run": address_of(self.folder),
+            "corpus": corpus["path"],
+            "num_train": corpus["num_train"],
+            "num_validation": corpus["num_validation"],
+            "chance_accuracy": pool.get("chance_accuracy"),
+            "baseline_accuracies": pool.get("baselines", {}),
+            "tasks": list(self.tasks),
+            "retrain": self.space.evaluation.retrain,
+            "budget_usd": self.space.cost.budget_usd,
+            "estimate": None if self.estimate is None else self.estimate.values(),
+            "not_replayable": not_replayable(self.space) or None,
+            "fitted": fitted_values(self.space),
+        }
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A training that has ended.
+
+    Attributes:
+        folder: The run folder.
+        outcome: How it ended.
+        report: The report's file.
+        before: How the training ended that this one did again; None if it did none.
+    """
+
+    folder: Path
+    outcome: Outcome
+    report: Path
+    before: Outcome | None = None
+
+    @property
+    def address(self) -> str:
+        """The run folder as a user names it."""
+        return address_of(self.folder)
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the training before was validated on the same text."""
+        return self.before is not None and self.before.pool.get("hash") == self.outcome.pool.get("hash")
+
+    @property
+    def model(self) -> SentenceModel:
+        """The trained model."""
+        loaded = load_model(self.folder)
+        assert isinstance(loaded, SentenceModel)
+        return loaded
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """A student, and what it costs and scores beside its teacher.
+
+    Attributes:
+        run: Its training.
+        front: Student, members and their ensemble by rising time to encode; empty where no tasks are named.
+    """
+
+    run: TrainedRun
+    front: tuple[FrontRow, ...] = ()
+
+    @property
+    def model(self) -> SentenceModel:
+        """The student."""
+        return self.run.model
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The front as a table, by name."""
+        return pd.DataFrame([asdict(row) for row in self.front]).set_index("name") if self.front else pd.DataFrame()
+
+
+class Sweep:
+    """A sweep, finished or not, as its run folder records it.
+
+    Attributes:
+        folder: The run folder.
+        evaluation: What followed the training in this process; None for a sweep that was loaded.
+    """
+
+    def __init__(self, folder: str | Path, *, evaluation: SweepEvaluation | None = None) -> None:
+        """Read a run folder.
+
+        Raises:
+            ArtifactError: If the folder is no sweep's, or a file in it is damaged.
+        """
+        self.folder = open_folder(folder)
+        self.evaluation = evaluation
+        self.recorded: RecordedSweep = read_sweep(self.folder)
+
+    def __repr__(self) -> str:
+        """Return the folder, the state, and the best trial."""
+        best = self.recorded.best
+        summary = (
+            "no trial has reported" if best is None else f"best {best.name}: {self.metric} {self._value(best):.4g}"
+        )
+        return f"Sweep({address_of(self.folder)!r}, {self.status}, {len(self.recorded.trials)} trials, {summary})"
+
+    def _value(self, trial: Any) -> float:
+        value = trial.metrics.get(self.metric)
+        return float("nan") if value is None else float(value)
+
+    @property
+    def address(self) -> str:
+        """The run folder as a user names it."""
+        return address_of(self.folder)
+
+    @property
+    def space(self) -> SearchSpace:
+        """The search space."""
+        return self.recorded.space
+
+    @property
+    def fitted(self) -> dict[str, Any]:
+        """The settings that were chosen for the text, the machine and the time: name -> `values` and `why`."""
+        return fitted_values(self.space)
+
+    @property
+    def metric(self) -> str:
+        """The metric that trials are ranked by."""
+        return self.space.metric
+
+    @property
+    def status(self) -> Literal["running", "interrupted", "completed"]:
+        """Whether the sweep ended, was interrupted, or runs (or was killed)."""
+        last = next((one["event"] for one in reversed(self.recorded.events) if one["event"] in _ENDINGS), "session")
+        return {"completed": "completed", "interrupted": "interrupted"}.get(last, "running")  # type: ignore[return-value]
+
+    @property
+    def closed(self) -> str:
+        """Why the sweep ended before all its trials were done; empty if it did not."""
+        ended = next((one for one in reversed(self.recorded.events) if one["event"] == "completed"), {})
+        return str(ended.get("reason") or "")
+
+    @property
+    def spent_usd(self) -> float:
+        """What its machines have cost, in dollars."""
+        return spent_usd(self.folder)
+
+    @property
+    def over_untrained(self) -> str:
+        """The best trial's `context_accuracy` beside chance and plain word statistics; empty if unknown."""
+        best = self.recorded.best
+        pool = self.recorded.record.facts.get("pool", {})
+        return "" if best is None else untrained_line(pool, best=self._value(best))
+
+    @property
+    def shown_metrics(self) -> list[str]:
+        """The metrics of a table of trials: those of the ranking, with the median over seeds if there are several."""
+        metrics = [*CONTEXT_METRICS] if self.metric in CONTEXT_METRICS else [self.metric]
+        return [*metrics, f"median_{self.metric}"] if self.space.limits.seeds > 1 else metrics
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """Every trial, best first, by name.
+
+        Columns: ``status``, the metrics of the last report, ``seconds``, ``usd``, ``seed``, one for each searched name,
+        and ``error``; with several seeds also the median of the metric over them.
+        """
+        medians = median_values(self.space, self.recorded.trials) if self.space.limits.seeds > 1 else {}
+        rows = [
+            {
+                "trial": trial.name,
+                "status": trial.status,
+                **trial.metrics,
+                **({f"median_{self.metric}": medians[trial.name]} if medians else {}),
+                "seconds": trial.seconds,
+                "usd": trial.usd,
+                "seed": trial.seed,
+                **{name: trial.params.get(name) for name in self.space.domains},
+                "error": trial.error,
+            }
+            for trial in self.recorded.ranked
+        ]
+        return pd.DataFrame(rows).set_index("trial") if rows else pd.DataFrame()
+
+    @cached_property
+    def retrained(self) -> pd.DataFrame:
+        """The trials that were trained on after the search, by the name of the result, which `model` takes.
+
+        Columns: ``trial``, ``status``, the metrics of the last report, ``before`` (the trial's own metric),
+        ``seconds``, ``usd`` and ``error``.
+        """
+        trials = {trial.name: trial for trial in self.recorded.trials}
+        rows = [
+            {
+                "name": one.name,
+                "trial": one.trial,
+                "status": one.status,
+                **one.metrics,
+                "before": trials[one.trial].metrics.get(self.metric),
+                "seconds": one.seconds,
+                "usd": one.usd,
+                "error": one.error,
+            }
+            for one in self.recorded.retrained.values()
+        ]
+        return pd.DataFrame(rows).set_index("name") if rows else pd.DataFrame()
+
+    def model(self, trial: str | int) -> SentenceModel:
+        """Return the model of a trial, by its name or number; ``0006-retrained`` is trial 6 after it was trained on.
+
+        Raises:
+            ArtifactError: If the trial has no model.
+        """
+        name = str(trial)
+        is_retrained = name.endswith(RETRAINED_SUFFIX)
+        place = retrained_folder if is_retrained else trial_folder
+        loaded = load_model(place(self.folder, int(name.removesuffix(RETRAINED_SUFFIX))))
+        assert isinstance(loaded, SentenceModel)
+        return loaded
+
+    @cached_property
+    def best(self) -> SentenceModel:
+        """The best model: of all trials, and of those that were trained on.
+
+        Raises:
+            ArtifactError: If no trial has reported yet.
+        """
+        best = self.recorded.best
+        if best is None:
+            raise ArtifactError(
+                f"{address_of(self.folder)}: has no trial that reported {self.metric}; resume the sweep"
+            )
+        return self.model(self.recorded.best_model)
+
+    @cached_property
+    def ensemble(self) -> Ensemble:
+        """The ensemble of the best trials.
+
+        Raises:
+            ArtifactError: If the sweep has none.
+        """
+        if not (self.folder / ENSEMBLE_FILE).is_file():
+            raise ArtifactError(
+                f"{address_of(self.folder)}: has no {ENSEMBLE_FILE}; "
+                f"finish the sweep with 'raysent resume {shlex.quote(address_of(self.folder))}'"
+            )
+        return load_ensemble(self.folder)
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """Scores of the evaluated trials on each task, as `evaluate` returns them."""
+        return scores_frame(read_scores(self.folder / EVALUATION_FOLDER))
+
+    @property
+    def report(self) -> Path:
+        """The report's file; it is written again where the folder has changed."""
+        return write_report(self.folder)
+
+    def study(self) -> optuna.Study:
+        """Return an Optuna study with the sweep's trials, rebuilt from the journal."""
+        return study_of(self.recorded)
+
+    def resume(self, **options: Any) -> Sweep:
+        """Resume the sweep; see `raysent.resume`."""
+        from raysent.pipeline.sweeps import resume  # noqa: PLC0415 - it imports this module
+
+        return resume(self.folder, **options)
+
+
+@dataclass(frozen=True)
+class RunHealth:
+    """What `doctor` found.
+
+    Attributes:
+        problems: The first bad line of each damaged file, as ``file:line: reason``; empty if all is well.
+        repaired: What was repaired, in words.
+        num_events: Events of the journal that can be read.
+        num_entries: Entries of the ledger that can be read.
+        spent_usd: What the sweep has spent, or at least has; None if that is unknown.
+    """
+
+    problems: tuple[str, ...]
+    repaired: tuple[str, ...]
+    num_events: int
+    num_entries: int
+    spent_usd: float | None
+
+
+_ENDINGS = ("session", "interrupted", "completed")
+
+
+def write_report(run: str | Path) -> Path:
+    """Write ``report.html`` into a run folder and return its path.
+
+    Args:
+        run: The run folder of a sweep or a training, or a folder with records of `evaluate`.
+
+    Raises:
+        ArtifactError: If the folder is no run's, or a file in it is damaged.
+    """
+    return write_page(open_folder(run))
+
+
+def scores_frame(scores: Sequence[AnyScore]) -> pd.DataFrame:
+    """Return scores as a table; see `evaluate`."""
+    rows = []
+    for score in scores:
+        if isinstance(score, Score):
+            low, high = score.interval or (None, None)
+            row = {"validation": score.validation, "test": score.test, "low": low, "high": high, **score.measures}
+            costs = {"num_parameters": score.costs.num_parameters, "training_hours": score.costs.training_hours}
+            rows.append({"model": score.model, "task": score.task, "protocol": score.protocol, **row, **costs})
+        elif isinstance(score, SimilarityScore):
+            row = {"test": score.pearson, "spearman": score.spearman, **score.measures}
+            rows.append({"model": score.model, "task": score.task, "protocol": SIMILARITY, **row})
+        else:
+            row = {"test": score.test, score.measure: score.test}
+            rows.append({"model": score.model, "task": score.task, "protocol": score.protocol, **row})
+    return pd.DataFrame(rows)

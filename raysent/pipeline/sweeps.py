@@ -1,0 +1,469 @@
+"""Sweeps: planned, run, resumed, replayed, tracked and checked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raysent.ensembles import EnsembleResult, combine, label_curve, read_curves, write_curves
+from raysent.errors import BudgetError
+from raysent.evaluation.baselines import baselines_of
+from raysent.evaluation.members import expand as expand_names
+from raysent.evaluation.task import TaskData
+from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
+from raysent.live import fitted_lines, is_submitted, plan_lines, size_line, untrained_line
+from raysent.progress import ProgressLines, messages
+from raysent.simulation.estimate import Estimate, estimate_locally
+from raysent.storage import address_of, open_folder, write_json
+from raysent.storage.layout import ESTIMATE_FILE, SWEEP_FILE, TRIALS_FOLDER
+from raysent.sweeps import CheckBudget, Event, Listener, RecordedSweep, SweepRecord, read_sweep
+from raysent.sweeps.driver import check_free, evaluation_budget
+from raysent.sweeps.driver import resume as resume_sweep
+from raysent.sweeps.driver import start as start_sweep
+from raysent.sweeps.fitting import fit_to_machine
+from raysent.sweeps.integrity import check_run as check_files
+from raysent.sweeps.integrity import repair as repair_run
+from raysent.sweeps.journal_replay import Replayed
+from raysent.sweeps.journal_replay import replay as replay_sweep
+from raysent.sweeps.preparation import prepare_space
+from raysent.sweeps.ranking import select_members
+from raysent.sweeps.space import SearchSpace, with_absolute_paths
+from raysent.sweeps.trackers import TrackingThread
+from raysent.sweeps.trackers import track as track_events
+from raysent.sweeps.trial import ENDED
+
+if TYPE_CHECKING:
+    from raysent.cost.prices import SpotUsd
+    from raysent.sweeps.cost_tracker import ListMachines
+    from raysent.sweeps.driver import Fleet
+from raysent.pipeline.arguments import (
+    Space,
+    SpaceScale,
+    overrides_of,
+    print_lines,
+    print_notes,
+    print_warning,
+    run_folder_of,
+    space_of,
+    tasks_of,
+    view_of,
+)
+from raysent.pipeline.results import RunHealth, Sweep, SweepEvaluation, SweepPlan, write_report
+
+
+def plan(  # noqa: PLR0913 - the options of the command
+    space: Space,
+    *,
+    corpus: str | Path | None = None,
+    set: Mapping[str, Any] | None = None,
+    run: str | Path | None = None,
+    data: str | Path | None = None,
+    tasks: Sequence[str | Task] | None = None,
+    metric: str | Task | None = None,
+    scale: SpaceScale = "auto",
+    address: str | None = None,
+    progress: bool = True,
+    **limits: Any,
+) -> SweepPlan:
+    """Check everything that a sweep needs, and return what it would do; nothing is trained.
+
+    Args:
+        space: As for `sweep`, like the other arguments.
+        corpus: Text to train on.
+        set: Values of the base run.
+        run: The run folder.
+        data: Folder of task files.
+        tasks: Tasks to evaluate on.
+        metric: What to rank trials by.
+        scale: As for `sweep`.
+        address: A running Ray cluster, for which settings are chosen; by default this machine.
+        progress: Whether to show progress.
+        limits: `trials`, `time`, `budget` and the like.
+
+    Raises:
+        RaysentError: As for `sweep`.
+    """
+    checked = space_of(space, corpus=corpus, set=set, metric=metric, data=data, scale=scale, **limits)
+    chosen = tasks_of(checked, tasks, data, progress=progress)
+    with ProgressLines(is_quiet=not progress) as bar:
+        checked = fit_to_machine(checked, address=address, progress=bar)
+        facts = prepare_space(checked, progress=bar, is_local=True)
+    if progress:
+        print_notes(checked.config(checked.first_params()))
+    estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1)
+    return SweepPlan(checked, run_folder_of(run, checked.name), tuple(task.name for task in chosen), facts, estimate)
+
+
+def sweep(  # noqa: PLR0913 - the options of the command
+    space: Space,
+    *,
+    corpus: str | Path | None = None,
+    set: Mapping[str, Any] | None = None,
+    run: str | Path | None = None,
+    seed: int = 0,
+    data: str | Path | None = None,
+    tasks: Sequence[str | Task] | None = None,
+    metric: str | Task | None = None,
+    labels: Sequence[int | str] = (),
+    scale: SpaceScale = "auto",
+    address: str | None = None,
+    progress: bool = True,
+    listeners: Iterable[Listener] = (),
+    track: Sequence[str] = (),
+    callbacks: Sequence[Any] = (),
+    **limits: Any,
+) -> Sweep:
+    """Search a space; then evaluate the best trials, combine them and write a report.
+
+    Args:
+        space: A search-space file, the bare name of a shipped one, its values, or a `SearchSpace`.
+        corpus: Text to train on: a file, folder, glob, ``s3://`` address, or ``docs``, the embedded corpus.
+        set: Dotted name -> value of the base run; a value ends the search over its name. ``search.NAME`` searches it.
+        run: The run folder to create, also ``s3://BUCKET/FOLDER``; ``runs/NAME-DATE`` by default.
+        seed: Seed of everything random.
+        data: Folder of task files in SentEval's layout; by default the embedded tasks.
+        tasks: Tasks to evaluate on: names, own tables and task files, or `raysent.Task`; by default all whose files
+            are there.
+        metric: What to rank trials by: a metric, or a task, which means the mean validation score of probes on it; by
+            default the space's.
+        labels: Numbers of labels at which the best trials, their ensemble and baselines are also scored at the end.
+        scale: `auto` chooses the settings that the space lists under `fit` for the text, the machine and the time;
+            `paper` uses the settings that the space's paper published.
+        address: A running Ray cluster; by default this machine.
+        progress: Whether to show progress on standard error.
+        listeners: Called with each event of the journal as it is written.
+        track: Trackers that receive trials and reports while the sweep runs, each named as for the function `track`.
+            They run in a thread of their own; what fails there is one line, and the sweep continues.
+        callbacks: Callbacks of your own, `ray.tune.Callback`. They see Ray Tune's trials, whose `config["trial"]` is
+            the trial's name; they decide nothing, and are not called for trainings of `retrain`. One that raises is
+            reported in a warning and is not called again.
+        limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `memory` ("4GiB"),
+            `budget` ("40usd"), `deadline` ("6h"), `max_hourly` ("12usd"), `market`, `on_budget`, `baselines` (whether
+            they are scored at the end), `retrain` (how many of the best configurations are trained on afterwards),
+            `retrain_epochs`; see `raysent sweep --help`.
+
+    Returns:
+        The sweep. After Ctrl-C its `status` is ``interrupted``, and `Sweep.resume` continues it.
+
+    Raises:
+        ConfigError: If the space or an argument is wrong.
+        DataError: If the corpus or a task's files cannot be used.
+        ArtifactError: If the run folder is in use.
+    """
+    checked = space_of(space, corpus=corpus, set=set, metric=metric, data=data, scale=scale, **limits)
+    if address is not None and not is_submitted():
+        # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
+        checked = with_absolute_paths(checked)
+    chosen = tasks_of(checked, tasks, data, progress=progress)
+    folder = run_folder_of(run, checked.name)
+    options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
+    options["tasks"] = [task.spec for task in chosen]
+    if labels:
+        options["labels"] = list(labels)
+    shows_plan = progress and not is_submitted()
+    names = [task.name for task in chosen]
+    lines = plan_lines(checked, run=address_of(folder), address=address, tasks=names) if shows_plan else []
+    # A log has the plan only once the space is known to be free of mistakes, which are one line.
+    if messages.is_terminal:
+        print_lines(lines)
+    check_free(folder)
+    with ProgressLines(is_quiet=not progress) as bar:
+        checked = fit_to_machine(checked, address=address, progress=bar)
+    record = SweepRecord(checked, seed, ["raysent", *sys.argv[1:]], address, options)
+    estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1) if address is None else None
+
+    def on_prepared(facts: Mapping[str, Any]) -> None:
+        if shows_plan:
+            print_lines([] if messages.is_terminal else lines)
+            print_notes(checked.config(checked.first_params()))
+            print_lines(
+                [
+                    *fitted_lines(checked),
+                    size_line(checked, facts, address=address),
+                    untrained_line(facts["pool"]),
+                    "starting Ray and the processes of the first trials",
+                ]
+            )
+
+    with (
+        _stopped_at_once(folder, progress=progress),
+        ProgressLines(is_quiet=not progress) as bar,
+        view_of(checked, folder, progress=progress) as view,
+        TrackingThread(track, checked, folder, warn=print_warning) as tracking,
+    ):
+        start_sweep(
+            record,
+            folder,
+            listener=partial(_distribute, [view.on_event, _SaveEstimate(folder, estimate), tracking, *listeners]),
+            progress=bar,
+            on_prepared=on_prepared,
+            spot=_spot_prices(checked),
+            make_fleet=_make_fleet,
+            callbacks=callbacks,
+        )
+    return _evaluated(folder, progress=progress)
+
+
+def resume(
+    run: str | Path,
+    *,
+    budget: str | None = None,
+    deadline: str | None = None,
+    accept_versions: bool = False,
+    progress: bool = True,
+    listeners: Iterable[Listener] = (),
+    track: Sequence[str] = (),
+    callbacks: Sequence[Any] = (),
+) -> Sweep:
+    """Resume an interrupted or killed sweep; then evaluate, combine and report as `sweep` does.
+
+    No finished trial is trained again; a trial that was running continues from its last checkpoint.
+
+    Args:
+        run: The run folder.
+        budget: Another budget, such as ``40usd``. What was spent counts.
+        deadline: Another deadline, counted from the sweep's start.
+        accept_versions: Continue with versions of PyTorch, NumPy or Optuna that give other bits than the recorded.
+        progress: Whether to show progress on standard error.
+        listeners: Called with each event of the journal as it is written.
+        track: As for `sweep`; a tracker receives the events from now on.
+        callbacks: As for `sweep`.
+
+    Raises:
+        RaysentError: If the folder holds no sweep, another process works on it, or its files are damaged.
+    """
+    recorded = read_sweep(open_folder(run))
+    origin = Path(recorded.record.origin or Path.cwd())
+    if not origin.is_dir() or origin.samefile(Path.cwd()):
+        origin = Path.cwd()
+    else:
+        recorded = read_sweep(recorded.folder.absolute())
+    # Relative paths of the space start from the folder in which the sweep was started.
+    with contextlib.chdir(origin):
+        return _resumed(
+            recorded,
+            budget,
+            deadline,
+            accept_versions=accept_versions,
+            progress=progress,
+            listeners=listeners,
+            track=track,
+            callbacks=callbacks,
+        )
+
+
+def _resumed(
+    recorded: RecordedSweep,
+    budget: str | None,
+    deadline: str | None,
+    *,
+    accept_versions: bool,
+    progress: bool,
+    listeners: Iterable[Listener],
+    track: Sequence[str],
+    callbacks: Sequence[Any],
+) -> Sweep:
+    """Resume a sweep in the folder that it was started in."""
+    folder = recorded.folder
+    limits = overrides_of({"budget": budget, "deadline": deadline}, {})
+    if progress and messages.is_terminal and not is_submitted():
+        num_ended = sum(trial.status in ENDED for trial in recorded.trials)
+        print_lines(
+            [f"{recorded.space.name}: resumes; {num_ended} of {recorded.space.limits.trials} trials have ended"]
+        )
+    with (
+        _stopped_at_once(folder, progress=progress),
+        ProgressLines(is_quiet=not progress) as bar,
+        view_of(recorded.space, folder, progress=progress) as view,
+        TrackingThread(track, recorded.space, folder, warn=print_warning) as tracking,
+    ):
+        view.restore(recorded.events)
+        resume_sweep(
+            folder,
+            limits=limits,
+            accept_versions=accept_versions,
+            listener=partial(_distribute, [view.on_event, tracking, *listeners]),
+            progress=bar,
+            spot=_spot_prices(recorded.space),
+            make_fleet=_make_fleet,
+            callbacks=callbacks,
+        )
+    return _evaluated(folder, progress=progress)
+
+
+def track(run: str | Path, to: str, *, follow: bool = False) -> int:
+    """Send the trials of a sweep to a tracker: TensorBoard, Optuna's storage, MLflow or Weights & Biases.
+
+    Args:
+        run: The run folder of a sweep, finished or not.
+        to: The tracker and where it writes: ``tensorboard:DIR``, ``optuna:sqlite:///study.db``, ``mlflow:URI`` or
+            ``wandb:PROJECT``.
+        follow: Whether to wait for more events until the sweep has ended.
+
+    Returns:
+        The number of events of the sweep.
+
+    Raises:
+        RaysentError: If the folder is no sweep's, or the tracker is unknown, not installed or fails.
+    """
+    return track_events(open_folder(run), to, follow=follow)
+
+
+def doctor(run: str | Path, *, repair: bool = False) -> RunHealth:
+    """Check the journal and the ledger of a sweep, and repair what can be repaired without loss.
+
+    Args:
+        run: The run folder.
+        repair: Whether to repair. Damaged files are kept beside the repaired ones.
+
+    Returns:
+        What is damaged, what was repaired, and what the sweep has spent.
+
+    Raises:
+        RaysentError: If the folder cannot be read; to repair, also if it is in a bucket or in use.
+    """
+    folder = open_folder(run)
+    repaired = repair_run(folder).repaired if repair else ()
+    found = check_files(folder)
+    return RunHealth(tuple(map(str, found.problems)), repaired, found.num_events, found.num_entries, found.spent_usd)
+
+
+def replay(run: str | Path) -> Replayed:
+    """Derive every decision of a sweep again from its journal, and compare.
+
+    Args:
+        run: The run folder.
+
+    Returns:
+        The comparison; its `difference` is empty if all decisions are the same.
+
+    Raises:
+        ArtifactError: If the folder is no sweep's, or its journal is damaged.
+    """
+    recorded = read_sweep(open_folder(run))
+    return replay_sweep(recorded.space, seed=recorded.record.seed, events=recorded.events)
+
+
+def _spot_prices(space: SearchSpace) -> SpotUsd | None:
+    """Return the live spot prices of the machines' region; None if it is unknown."""
+    if not space.cost.region:
+        return None
+    from raysent.cluster.prices import LiveSpot  # noqa: PLC0415 - seconds that only sweeps in a cloud need
+
+    return LiveSpot(space.cost.region)
+
+
+def _make_fleet(*arguments: Any) -> Fleet | None:
+    """Return the fleet of this process's cluster; see `make_fleet` there."""
+    from raysent.cluster.fleet import make_fleet  # noqa: PLC0415 - as above
+
+    return make_fleet(*arguments)
+
+
+def _list_machines(record: SweepRecord) -> ListMachines:
+    """Return what lists the machines of a sweep's cluster."""
+    if record.address is None:
+        return lambda: None
+    from raysent.cluster.fleet import list_machines  # noqa: PLC0415 - as above
+
+    return list_machines(record.space.cost, record.started)
+
+
+def _distribute(listeners: Sequence[Listener], event: Event) -> None:
+    """Call every listener with an event."""
+    for listener in listeners:
+        listener(event)
+
+
+@dataclass(frozen=True)
+class _SaveEstimate:
+    """Writes the estimate before the first trial starts, so that a killed sweep's bill is compared with it too."""
+
+    folder: Path
+    estimate: Estimate | None
+
+    def __call__(self, event: Event) -> None:
+        if self.estimate is not None and event["event"] == "suggested" and event["number"] == 0:
+            write_json(self.folder / ESTIMATE_FILE, self.estimate.values())
+
+
+@contextlib.contextmanager
+def _stopped_at_once(folder: Path, *, progress: bool) -> Iterator[None]:
+    """Print how to resume when a second Ctrl-C, or one before the first trial, ends the block at once."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if progress and (folder / SWEEP_FILE).exists():
+            command = f"raysent resume {shlex.quote(address_of(folder))}"
+            messages.print(f"stopped at once; trials continue from their last checkpoints: {command}", soft_wrap=True)
+        raise
+
+
+def _evaluated(folder: Path, *, progress: bool) -> Sweep:
+    """Evaluate a sweep's best trials unless it was interrupted, and return it."""
+    ended = Sweep(folder)
+    if ended.status == "interrupted":
+        if progress:
+            command = f"raysent resume {shlex.quote(address_of(folder))}"
+            messages.print(f"interrupted; nothing is lost. Resume with:\n  {command}", soft_wrap=True)
+        return ended
+    if ended.closed and progress:
+        messages.print(f"no more training: {ended.closed}", soft_wrap=True)
+    record = ended.recorded.record
+    prices = _spot_prices(record.space)
+    with evaluation_budget(record, folder, spot=prices, machines=_list_machines(record)) as check_budget:
+        evaluation = _evaluate_best(ended, check_budget=check_budget, progress=progress)
+    return Sweep(folder, evaluation=evaluation)
+
+
+def _evaluate_best(ended: Sweep, *, check_budget: CheckBudget, progress: bool) -> SweepEvaluation:
+    """Evaluate a sweep's best trials, combine them and write its report; if the budget ends, keep what is done."""
+    options = ended.recorded.record.evaluation or {}
+    members = select_members(ended.space, ended.recorded.trials)
+    result, stopped = None, ""
+    if members and options.get("tasks") != []:
+        with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
+
+            def on_progress(what: str, done: int, total: int) -> None:
+                check_budget()
+                bar(what, done, total)
+
+            try:
+                result = combine(
+                    [ended.recorded.model_folder(trial) for trial in members],
+                    output=ended.folder,
+                    tasks=options.get("tasks"),
+                    data_dir=None if options.get("data") is None else Path(options["data"]),
+                    baselines=ended.space.evaluation.baselines,
+                    progress=on_progress,
+                )
+                if options.get("labels"):
+                    _write_label_curves(ended, result, options, on_progress)
+            except BudgetError as error:
+                run = shlex.quote(address_of(ended.folder))
+                stopped = f"{error}; raise it with 'raysent resume {run} --budget …'"
+    return SweepEvaluation(result, write_report(ended.folder), stopped, tuple(read_curves(ended.folder)))
+
+
+def _write_label_curves(
+    ended: Sweep, result: EnsembleResult, options: Mapping[str, Any], progress: Callable[[str, int, int], None]
+) -> None:
+    """Write the members' scores against the number of labels into a sweep's folder, for tasks with classes."""
+    data = None if options.get("data") is None else Path(options["data"])
+    sizes = options["labels"]
+    folders = (ended.folder / TRIALS_FOLDER / name for name in result.members)
+    members = expand_names([folder for folder in folders if folder.is_dir()])
+    others = baselines_of(members)
+    curves = []
+    for task in resolve_tasks(options.get("tasks"), data, scorings=PROBED, default={"accuracy"}):
+        rows = task.load(data)
+        if isinstance(rows, TaskData) and not rows.is_scored:
+            curves.append(label_curve(rows, members, others, sizes=sizes, progress=progress))
+    write_curves(ended.folder, curves)

@@ -1,0 +1,277 @@
+"""Training of one run: of a space, or of a finished trial again."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, overload
+
+from raysent.config import Override
+from raysent.errors import ArtifactError, ConfigError, RaysentError, TrainingError
+from raysent.live import TrainingView, fitted_lines
+from raysent.models import SentenceModel
+from raysent.pipeline.arguments import (
+    Space,
+    SpaceScale,
+    overrides_of,
+    print_lines,
+    print_notes,
+    run_folder_of,
+    space_of,
+)
+from raysent.pipeline.results import TrainedRun, write_report
+from raysent.progress import ProgressLines, messages
+from raysent.storage import address_of, is_remote, open_folder
+from raysent.storage.layout import RUN_FILE, SEED_FOLDER, SWEEP_FILE, TRIALS_FOLDER
+from raysent.sweeps import load_record
+from raysent.sweeps.fitting import fit_to_machine
+from raysent.sweeps.space import SearchSpace, with_absolute_paths, with_files
+from raysent.training.data import open_training_data
+from raysent.training.outcome import Outcome, load_outcome, load_reports
+from raysent.training.plan import check_run
+from raysent.training.ray_session import ray_session
+from raysent.training.ray_train import train as train_run
+from raysent.training.retraining import check_weights, next_seed, read_finished, retrained_config, words_line
+from raysent.training.run import RunConfig, describe, load_run
+
+
+@overload
+def train(space: Space | SentenceModel, *, seeds: None = None, **options: Any) -> SentenceModel: ...
+
+
+@overload
+def train(space: Space | SentenceModel, *, seeds: int, **options: Any) -> list[SentenceModel]: ...
+
+
+def train(  # type: ignore[misc]  # noqa: PLR0913 - as above; the overloads leave out what they share
+    space: Space | SentenceModel,
+    *,
+    corpus: str | Path | None = None,
+    epochs: float | None = None,
+    set: Mapping[str, Any] | None = None,
+    run: str | Path | None = None,
+    seed: int | None = None,
+    seeds: int | None = None,
+    from_scratch: bool = False,
+    scale: SpaceScale = "auto",
+    workers: int = 1,
+    gpus_per_worker: float | None = None,
+    address: str | None = None,
+    progress: bool = True,
+) -> SentenceModel | list[SentenceModel]:
+    """Train the base run of a space, or a finished trial again, on Ray Train workers.
+
+    Of a space, what it searches is left out. A trial is trained again from its weights: its words are kept, other words
+    of a new text are unknown, and the optimizer starts new. Training continues from the last checkpoint of the run
+    folder, if it has one.
+
+    Args:
+        space: As for `sweep`; or the folder of a trial or a training, or its model, such as `Sweep.best`.
+        corpus: Text to train on.
+        epochs: Passes over the text in this training.
+        set: Dotted name -> value of the run.
+        run: The run folder; with `seeds`, each training has a folder ``seed-N`` in it.
+        seed: Seed of everything random, of several the first; by default the space's or 0, or one that follows the
+            trial's.
+        seeds: Number of trainings, which differ in their seed alone.
+        from_scratch: Train a trial from new weights, with its configuration alone.
+        scale: As for `sweep`, of a space.
+        workers: Number of Ray Train workers.
+        gpus_per_worker: GPUs of each worker; by default one if the cluster has enough, else none.
+        address: A running Ray cluster; by default this machine.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        The model; with `seeds`, a list of models.
+
+    Raises:
+        TrainingError: If training cannot continue, for instance because the loss is not finite.
+        RaysentError: If the space, the trial, the text or the folder is wrong.
+    """
+    changes = {
+        **({} if corpus is None else {"corpus.path": str(corpus)}),
+        **({} if epochs is None else {"training.epochs": float(epochs)}),
+        **(set or {}),
+    }
+    if seeds is not None and seeds < 1:
+        raise ConfigError(f"seeds: must be at least 1; given {seeds}")
+    options: dict[str, Any] = {
+        "run": run, "seed": seed, "seeds": seeds, "workers": workers, "gpus_per_worker": gpus_per_worker,
+        "address": address, "progress": progress,
+    }  # fmt: skip
+    trial = trial_of(space)
+    if trial is not None:
+        trained = train_trial(trial, overrides=overrides_of({}, changes), from_scratch=from_scratch, **options)
+    else:
+        if from_scratch:
+            raise ConfigError("from_scratch: must be used with a trial; a space is always trained from scratch")
+        assert not isinstance(space, SentenceModel)
+        trained = train_space(space_of(space, set=changes, scale=scale), **options)
+    for one in trained:
+        if one.outcome.status == "nan":
+            raise TrainingError(f"{one.address}: {one.outcome.message}")
+    return trained[0].model if seeds is None else [one.model for one in trained]
+
+
+def trial_of(space: Space | SentenceModel) -> str | None:
+    """Return the folder of a training or a trial that is named instead of a space; None for a space.
+
+    Raises:
+        ConfigError: If it is a model that was not loaded from a folder.
+    """
+    if isinstance(space, SentenceModel):
+        if space.source is None:
+            raise ConfigError("model: must have been loaded from the folder of a training; name that folder")
+        return space.source
+    if not isinstance(space, (str, Path)):
+        return None
+    name, path = str(space), Path(space)
+    is_bare = path.name == name
+    if path.is_dir():
+        # A folder may have the bare name of a space.
+        return name if not is_bare or any(path.glob("*.json")) else None
+    is_space = is_bare or path.is_file() or path.suffix in (".yaml", ".yml")
+    return name if is_remote(name) or not is_space else None
+
+
+def train_space(space: SearchSpace, *, seed: int | None = None, **options: Any) -> list[TrainedRun]:
+    """Train the base run of a checked space and write its report; options as for `train`.
+
+    Raises:
+        RaysentError: With the line of the search space that is at fault, if one is.
+    """
+    progress, address = options.get("progress", True), options.get("address")
+    space = space if address is None else with_absolute_paths(space)
+    with ProgressLines(is_quiet=not progress) as bar:
+        space = fit_to_machine(space, address=address, is_sweep=False, progress=bar)
+    print_lines(fitted_lines(space) if progress else [])
+    config = space.config({})
+    first = config.seed if seed is None else seed
+    configs = [config.model_copy(update={"seed": first + number}) for number in range(options.get("seeds") or 1)]
+    try:
+        return train_all(configs, space.name, interruptions_per_hour=space.cost.interruptions_per_hour, **options)
+    except RaysentError as error:
+        raise space.located(error, {}) from None
+
+
+def train_trial(
+    trial: str | Path,
+    *,
+    overrides: Sequence[Override] = (),
+    from_scratch: bool = False,
+    seed: int | None = None,
+    **options: Any,
+) -> list[TrainedRun]:
+    """Train a finished trial or training again and write its report; options as for `train`.
+
+    Args:
+        trial: Its folder.
+        overrides: Changed values of the run.
+        from_scratch: Whether to start with new weights.
+        seed: The first seed.
+        options: As for `train`.
+
+    Raises:
+        RaysentError: If the folder holds no finished training, or a value is wrong.
+    """
+    folder = open_folder(trial)
+    finished = read_finished(folder)
+    is_trial = folder.parent.name == TRIALS_FOLDER
+    above = folder.parent.parent
+    origin = load_record(above).origin if is_trial and (above / SWEEP_FILE).is_file() else ""
+    if options.get("address") is not None or (origin and Path(origin).is_dir() and Path(origin) != Path.cwd()):
+        # Relative paths of a trial start from the folder in which its sweep was started.
+        with contextlib.chdir(origin or Path.cwd()):
+            values = with_files(
+                finished.config.model_dump(mode="json"), lambda text, _: str(Path(text).expanduser().absolute())
+            )
+        finished = replace(finished, config=RunConfig.model_validate(values))
+    seed = next((override.value for override in overrides if override.name == "seed"), seed)
+    if not from_scratch:
+        check_weights(finished)
+    first = next_seed(finished.config, from_scratch=from_scratch) if seed is None else seed
+    configs = [
+        retrained_config(finished.config, folder, overrides=overrides, seed=first + number, from_scratch=from_scratch)
+        for number in range(options.get("seeds") or 1)
+    ]
+    name = f"{above.name}-{folder.name}" if is_trial else f"{folder.name}-retrained"
+    return train_all(configs, name, before=finished.outcome, **options)
+
+
+def train_all(  # noqa: PLR0913 - the options of the command
+    configs: Sequence[RunConfig],
+    name: str,
+    *,
+    run: str | Path | None = None,
+    seeds: int | None = None,
+    workers: int = 1,
+    gpus_per_worker: float | None = None,
+    address: str | None = None,
+    progress: bool = True,
+    interruptions_per_hour: float = 0.0,
+    before: Outcome | None = None,
+) -> list[TrainedRun]:
+    """Train runs that differ in their seed alone, one after another, and write reports; options as for `train`."""
+    folder = run_folder_of(run, name)
+    folders = [folder] if seeds is None else [folder / f"{SEED_FOLDER}{config.seed}" for config in configs]
+    if seeds is not None and (folder / RUN_FILE).exists():
+        raise ArtifactError(f"{address_of(folder)}: holds a training; name another --run")
+    for config, place in zip(configs, folders, strict=True):
+        _check_free(place, config)
+    with ProgressLines(is_quiet=not progress) as bar:
+        training_data = open_training_data(configs[0], progress=bar)
+        check_run(configs[0], training_data, num_workers=workers)
+    words = words_line(configs[0], training_data)
+    if progress:
+        print_notes(configs[0])
+        print_lines([words] if words else [])
+    trained = []
+    try:
+        with ray_session(address) if len(configs) > 1 else contextlib.nullcontext():
+            for config, place in zip(configs, folders, strict=True):
+                if progress:
+                    _announce(config, place)
+                with TrainingView(messages, place, is_quiet=not progress) as view:
+                    outcome = train_run(
+                        config,
+                        place,
+                        num_workers=workers,
+                        gpus_per_worker=gpus_per_worker,
+                        address=address,
+                        on_report=view.on_report,
+                        interruptions_per_hour=interruptions_per_hour,
+                    )
+                trained.append(TrainedRun(place, outcome, write_report(place), before))
+    except KeyboardInterrupt:
+        again = f"--run {shlex.quote(address_of(folder))}"
+        messages.print(f"interrupted; the same command with {again} continues from its last checkpoint", soft_wrap=True)
+        raise
+    return trained
+
+
+def _check_free(folder: Path, config: RunConfig) -> None:
+    """Refuse a folder with other contents; a training of the same run continues in its folder.
+
+    Raises:
+        ArtifactError: If the path is a file, a sweep's folder, or the folder of another run.
+    """
+    where = address_of(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ArtifactError(f"{where}: must be a folder; given a file; name another --run")
+    if (folder / SWEEP_FILE).exists():
+        raise ArtifactError(f"{where}: holds a sweep; name another --run")
+    if (folder / RUN_FILE).exists() and load_run(folder).key != config.key:
+        raise ArtifactError(f"{where}: holds a run with another configuration; name another --run")
+
+
+def _announce(config: RunConfig, folder: Path) -> None:
+    """Print what will be trained, and how much of it is done."""
+    messages.print(f"{describe(config)}, into {address_of(folder)}", soft_wrap=True)
+    before = load_outcome(folder, key=config.key)
+    if before is not None and before.status != "stopped":
+        messages.print("the run is finished; nothing is trained again")
+    elif reports := load_reports(folder):
+        messages.print(f"continues after report {reports[-1].index} of {reports[-1].num_reports}")

@@ -1,0 +1,202 @@
+"""Models put side by side, files and corpora encoded, and vectors indexed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from raysent.analysis import FaissIndex, build_index
+from raysent.data.texts import batched, read_texts
+from raysent.errors import ConfigError
+from raysent.evaluation.members import expand as expand_names
+from raysent.evaluation.members import model_folder
+from raysent.exports.corpus import BLOCK_SENTENCES, PROCESS_BYTES, EncodedCorpus, Encoding, Limits
+from raysent.exports.corpus import encode_corpus as encode_files
+from raysent.models import Composition
+from raysent.models import compose as compose_models
+from raysent.models import load as load_model
+from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
+from raysent.models.vector_codes import check_vector_file, write_vectors
+from raysent.parallel import num_processes_for
+from raysent.progress import ProgressLines, messages
+from raysent.storage import open_folder
+
+# With fewer blocks per process, another process would be ready too late to help.
+_LEAST_BLOCKS = 4
+
+
+def compose(models: Sequence[str | Path], *, output: str | Path) -> Composition:
+    """Put trained models side by side as one model in a folder of its own.
+
+    Args:
+        models: Folders of trainings or trials; a sweep stands for its trials.
+        output: Folder of the new model; must be new or empty.
+
+    Returns:
+        The composition, as `load` returns it.
+
+    Raises:
+        ConfigError: If fewer than two models are given, one has a code, or the folder is not empty.
+        ArtifactError: If a folder holds no model.
+    """
+    places: dict[str, Path] = {}
+    for member in expand_names(models):
+        found = model_folder(Path(member.path))
+        if found is None:
+            raise ConfigError(f"{member.path}: must be a trained model to be composed; name the folder of a training")
+        places[member.folder] = found
+    return compose_models(places, open_folder(output))
+
+
+def encode_file(  # noqa: PLR0913 - the options of the command
+    model: str | Path,
+    file: str | Path | None,
+    *,
+    output: Path,
+    column: str | None = None,
+    batch_size: int = 512,
+    normalize: bool = False,
+    precision: str = "float32",
+    bfloat16: bool = False,
+    processes: int | None = None,
+    progress: bool = True,
+) -> tuple[int, int]:
+    """Encode the lines or rows of a file into a file of vectors.
+
+    Args:
+        model: As for `load`.
+        file: One sentence per line; or a table, Markdown or HTML, as `raysent.data.texts.read_texts` reads them; also
+            in ``s3://``. None for lines from standard input.
+        output: The file to write: ``.npy``, ``.npz`` (``vectors``) or ``.parquet`` (``text``, ``vector``); float32
+            [sentences, dim], or uint8 [sentences, ceil(bits / 8)].
+        column: Column of the text of a table; by default ``text``, else ``sentence``.
+        batch_size: Sentences per batch.
+        normalize: Whether each vector gets length 1.
+        precision: ``float32``; or ``ubinary``, the bits of a model with a code, eight per byte.
+        bfloat16: Whether products are computed in bfloat16; only for trained models.
+        processes: Number of processes; by default as many as pay.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        The shape of the array.
+
+    Raises:
+        RaysentError: If the model cannot do what is asked, or a file cannot be read or written.
+    """
+    encoder = load_model(model)
+    encoding = Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16)
+    encoding.check(encoder, model)
+    check_vector_file(output)
+    sentences, found = read_texts(None if file is None else str(file), column=column)
+    blocks = list(batched(sentences, BLOCK_SENTENCES))
+    if processes is None:
+        processes = min(num_processes_for(None, bytes_each=PROCESS_BYTES), max(len(blocks) // _LEAST_BLOCKS, 1))
+    encoded: list[np.ndarray] = []
+    with ProgressLines(is_quiet=not progress) as bar:
+        for vectors in encode_blocks(encoder, blocks, num_processes=processes, **encoding.options):
+            encoded.append(encoding.rows(vectors))
+            bar("encoding", sum(len(one) for one in encoded), len(sentences))
+    array = np.concatenate(encoded)
+    write_vectors(output, array, sentences)
+    # Last, since a mistake is one line.
+    if found and column is None and progress:
+        messages.print(f"{file}: text = '{found}' (found by name)", style="dim", soft_wrap=True)
+    return array.shape[0], array.shape[1]
+
+
+def encode_corpus(  # noqa: PLR0913 - the options of the command
+    model: str | Path | SentenceEncoder,
+    input: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    column: str | None = None,
+    splits_sentences: bool = False,
+    keeps_text: bool = True,
+    precision: str = "float32",
+    normalize: bool = False,
+    batch_size: int = 512,
+    bfloat16: bool = False,
+    workers: int | None = None,
+    address: str | None = None,
+    time: str | None = None,
+    budget: str | None = None,
+    max_hourly: str | None = None,
+    usd_per_hour: float | None = None,
+    progress: bool = True,
+) -> EncodedCorpus:
+    """Encode many files into a folder with a Parquet file for each; another call continues where one stopped.
+
+    A Parquet file appears whole or not at all. Files that were encoded by the same model with the same settings are
+    skipped unless their text has changed. The files are bit-identical whatever the number of processes. A Parquet file
+    has the columns `file`, `row` (from 0), `text`, and `vector`, a list of fixed size.
+
+    Args:
+        model: As for `load`; on a cluster, its folder must be reachable from every machine.
+        input: Files, folders, globs or ``s3://`` addresses of text, as a corpus for training is named.
+        output: The folder, also in ``s3://``.
+        column: Column of the text of tables; by default ``text``, else ``sentence``.
+        splits_sentences: Whether running text is split into sentences, as for training; otherwise each line or row has
+            a vector.
+        keeps_text: Whether the texts are written beside their vectors.
+        precision: ``float32``, vectors [dim]; or ``ubinary``, uint8 [ceil(bits / 8)], the bits of a model with a code.
+        normalize: Whether each vector gets length 1.
+        batch_size: Sentences per batch.
+        bfloat16: Whether products are computed in bfloat16; only for trained models.
+        workers: Processes of this machine, by default as many as pay; or files at the same time on a cluster, by
+            default one per core.
+        address: A running Ray cluster, which encodes one file per core; a file is encoded again if its machine or
+            process is lost.
+        time: Wall-clock limit, such as ``30m``.
+        budget: Dollars for all calls with this folder, such as ``5usd``; needs `usd_per_hour`.
+        max_hourly: The most that all machines together may cost an hour.
+        usd_per_hour: Price of each machine.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        What was done, and `stopped`, the limit that was reached. Files that were complete by then are kept.
+
+    Raises:
+        ConfigError: If an argument is wrong.
+        DataError: If a file cannot be read.
+        ArtifactError: If the folder has vectors of another model or with other settings, or cannot be written.
+        WorkerError: If the same file has ended several processes.
+    """
+    with ProgressLines(prefix="encoding, ", is_quiet=not progress) as bar:
+        return encode_files(
+            model,
+            input,
+            output,
+            column=column,
+            splits_sentences=splits_sentences,
+            keeps_text=keeps_text,
+            encoding=Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16),
+            workers=workers,
+            address=address,
+            limits=Limits(time, budget, max_hourly, usd_per_hour),
+            progress=bar,
+        )
+
+
+def index_vectors(folder: str | Path, output: str | Path, *, ivf: bool = False, progress: bool = True) -> FaissIndex:
+    """Write an index of FAISS of the vectors in a folder that `encode_corpus` wrote.
+
+    Unit vectors are compared by inner product, so by cosine (`IndexFlatIP`), and codes by Hamming distance
+    (`IndexBinaryFlat`). Rows are in the order of the files' names, then of rows. ``OUTPUT.json`` records what the index
+    is made of. FAISS holds the whole index in memory.
+
+    Args:
+        folder: A folder of vectors, also in ``s3://``.
+        output: The file to write.
+        ivf: Whether to divide the rows into cells, 4 times the square root of their number, of which a search reads 32
+            (`IndexIVFFlat`, `IndexBinaryIVF`): fast, but it may miss neighbours. Needs 10,000 rows.
+        progress: Whether to show progress on standard error.
+
+    Raises:
+        ConfigError: If faiss-cpu is not installed, or there are too few rows for cells.
+        DataError: If the folder has no rows, or a vector is not finite.
+        ArtifactError: If the folder has no vectors, or a file is damaged or cannot be written.
+    """
+    with ProgressLines(is_quiet=not progress) as bar:
+        return build_index(folder, output, ivf=ivf, progress=bar)
