@@ -205,8 +205,9 @@ def fit_to_machine(
         plan = layout(space.limits, machines, num_trials=space.limits.trials)
         is_here = address is None or (machines.gpus > 0) == (default_device().type == "cuda")
         situation = _situation(space, size, machines, plan, is_local=address is None)
+        speed = _MeasuredSpeed(size, plan, progress or (lambda *_: None), is_measured=is_here)
         situation = situation if is_sweep else replace(situation, trial_s=None)
-        return fit_space(space, situation, speed=_MeasuredSpeed(size, plan, is_measured=is_here))
+        return fit_space(space, situation, speed=speed)
     except RaysentError as error:
         raise space.located(error, params) from None
 
@@ -256,8 +257,8 @@ def _trial_seconds(space: SearchSpace, plan: Layout, *, num_machines: int) -> tu
 class _MeasuredSpeed:
     """Seconds of a pass over the text: guessed, and scaled by a measurement of the largest run."""
 
-    def __init__(self, size: TextSize, plan: Layout, *, is_measured: bool) -> None:
-        self._size, self._plan, self._is_measured = size, plan, is_measured
+    def __init__(self, size: TextSize, plan: Layout, progress: Progress, *, is_measured: bool) -> None:
+        self._size, self._plan, self._progress, self._is_measured = size, plan, progress, is_measured
         self._known: dict[str, RunSeconds] = {}
 
     def __call__(self, configs: Sequence[RunConfig]) -> RunSeconds:
@@ -274,6 +275,7 @@ class _MeasuredSpeed:
         """Return the measured seconds of a run with the cores that a trial has; one measurement for each encoder."""
         key = config.encoder.model_dump_json()
         if key not in self._known:
+            self._progress("measuring the speed of training", len(self._known) + 1, None)
             threads = torch.get_num_threads()
             torch.set_num_threads(self._plan.cpus_per_worker)
             try:
