@@ -28,6 +28,7 @@ from raysent.training.loop import fit
 from raysent.training.plan import open_stream
 from raysent.training.students import within_time
 from raysent.training.targets import _directions, find_teacher
+from raysent.training.validation.metrics import held_out_targets
 from raysent.training.workers import Workers
 
 OBJECTIVE = {"type": "distillation", "dim": 16}
@@ -142,6 +143,15 @@ def test_targets_are_the_members_joined_unit_vectors(folder):
     np.testing.assert_allclose(data.teacher_targets.vectors, joined - mean, atol=2e-3)
     batch = open_stream(config, data, Workers()).batch(3)
     np.testing.assert_array_equal(batch.vectors, data.teacher_targets.vectors[batch.positions].astype(np.float32))
+
+
+def test_held_out_sentences_have_their_own_targets(folder):
+    """Those of the validation split, which follows the training split."""
+    data = open_training_data(student(folder))
+    text, targets, batches = data.text.validation, data.teacher_targets, []
+    held_out_targets(text, targets, num_sentences=50).scores(lambda batch: batches.append(batch) or {})
+    found = np.concatenate([batch.vectors for batch in batches])
+    np.testing.assert_array_equal(found, targets.vectors[text.first : text.first + 50])
 
 
 def test_targets_are_computed_once(folder, monkeypatch):
