@@ -21,7 +21,7 @@ from rich.console import Console
 from tiny_run import tiny_run, write_corpus
 
 import raysent
-from raysent import live, pipeline
+from raysent import live
 from raysent.config import parse_yaml
 from raysent.evaluation.members import expand
 from raysent.evaluation.tasks import senteval
@@ -421,7 +421,7 @@ def test_encode_normalize_gives_every_vector_length_one(raysent_, place):
 
 def test_encode_in_processes_writes_the_same_file(raysent_, place, monkeypatch):
     """The number of processes is not seen in the file."""
-    monkeypatch.setattr(pipeline, "BLOCK_SENTENCES", 3)
+    monkeypatch.setattr("raysent.pipeline.vectors.BLOCK_SENTENCES", 3)
     text = "".join(f"Line {number}\n" for number in range(10)).encode()
     assert raysent_("encode", "hash:16", "-o", "a.npy", "--processes", "2", stdin=text).code == 0
     assert raysent_("encode", "hash:16", "-o", "b.npy", "--processes", "1", stdin=text).code == 0

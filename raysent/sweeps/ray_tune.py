@@ -244,7 +244,7 @@ def run_trials(
     cost_tracker: CostTracker,
     callbacks: Sequence[tune.Callback] = (),
 ) -> bool:
-    """Train until the conductor has no more trials, time or money is over, or the user interrupts.
+    """Train until the controller has no more trials, time or money is over, or the user interrupts.
 
     Args:
         controller: Decides everything.

@@ -26,9 +26,9 @@ import raysent.simulation.estimate
 import raysent.storage.files
 import raysent.sweeps
 from chaos.moments import MOMENTS, Sight
-from raysent import pipeline
 from raysent.analysis.reported import reported_tables
 from raysent.evaluation.tasks import senteval
+from raysent.pipeline import sweeps
 from raysent.storage import Lines
 from raysent.storage import files as artifact_files
 from raysent.sweeps.cost_tracker import CostTracker
@@ -79,7 +79,7 @@ def play(order: Order) -> None:
         machines.install(order.stage, watch)
     for name in ("MR/rt-polarity.pos", "MR/rt-polarity.neg"):
         senteval.NUM_ROWS[name] = order.num_rows
-    pipeline.estimate_locally = lambda *_, **__: None  # nothing here hangs on the estimate
+    sweeps.estimate_locally = lambda *_, **__: None  # nothing here hangs on the estimate
     sys.argv = ["raysent", *order.arguments]
     raysent.cli.main()
 

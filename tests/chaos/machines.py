@@ -118,8 +118,11 @@ class Cluster:
                 found.append({**facts, "Alive": True})
         return found
 
-    def run_trials(self, controller: Any, plan: Any, *, describe: Any, is_over: Any, cost_tracker: Any) -> bool:
+    def run_trials(  # noqa: PLR0913 - as the original
+        self, controller: Any, plan: Any, *, describe: Any, is_over: Any, cost_tracker: Any, callbacks: Any = ()
+    ) -> bool:
         """Train all trials in turn; has the form of `ray_tune.run_trials`."""
+        assert not callbacks
         cost_tracker.num_slots = plan.concurrent
         failures = ray_tune.StorageFailures()
         search = ray_tune._Search(controller, describe, is_over, cost_tracker, failures)
