@@ -268,7 +268,7 @@ def _sweep(
     make_fleet: MakeFleet,
     callbacks: Sequence[Any],
 ) -> SweepResult:
-    """Rebuild the conductor from the journal, and train until nothing is left."""
+    """Rebuild the controller from the journal, and train until nothing is left."""
     space = record.space
     budget, prices = _budget(record), Prices(space.cost, spot=spot)
     trackers = make_trackers(space, folder)

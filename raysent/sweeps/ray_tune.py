@@ -1,6 +1,6 @@
-"""The conductor on Ray Tune: thin adapters that carry its decisions to Tune's search, scheduler and stopper.
+"""The controller on Ray Tune: thin adapters that carry its decisions to Tune's search, scheduler and stopper.
 
-Tune starts the actors, moves the messages and notices the dead; every decision is the conductor's. Tune's own state
+Tune starts the actors, moves the messages and notices the dead; every decision is the controller's. Tune's own state
 and pickles are never read back.
 """
 

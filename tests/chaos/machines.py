@@ -118,7 +118,7 @@ class Cluster:
                 found.append({**facts, "Alive": True})
         return found
 
-    def run_trials(  # noqa: PLR0913 - as the original
+    def run_trials(
         self, controller: Any, plan: Any, *, describe: Any, is_over: Any, cost_tracker: Any, callbacks: Any = ()
     ) -> bool:
         """Train all trials in turn; has the form of `ray_tune.run_trials`."""
