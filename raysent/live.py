@@ -141,7 +141,8 @@ def size_line(space: SearchSpace, facts: Mapping[str, Any], *, address: str | No
         return size
     edges = list(itertools.islice(space.edges(), _NUM_EDGES)) or [{}]
     guesses = [space.cost.trial_s or guess_trial_s(space.config(params), corpus) for params in edges]
-    seconds = part_trained(space) * space.limits.trials * sum(guesses) / len(guesses) / _num_at_once(space)
+    at_once = _num_at_once(space)
+    seconds = part_trained(space, at_once=at_once) * space.limits.trials * sum(guesses) / len(guesses) / at_once
     low, high = format_duration(seconds / 2), format_duration(2 * seconds)
     return f"{size}; training takes roughly {low} to {high} in all, once it runs"
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
-import ray
+import ray.tune
 import torch
 from command import CommandLine, write_task
 from tiny_run import tiny_run, write_corpus
@@ -404,6 +404,16 @@ def test_track_passes_every_event_on(swept, tmp_path):
     """TensorBoard has a folder for each trial that reported."""
     assert raysent.track(swept[0].folder, f"tensorboard:{tmp_path}") == len(list(read_events(swept[0].folder)))
     assert len(list(tmp_path.glob("*/events*"))) == len(swept[0].trials)
+
+
+def test_a_corpus_is_encoded_into_a_folder_that_is_indexed(tmp_path):
+    """Each file has its Parquet file, and the index has every row."""
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.txt").write_text("A sentence.\nAnother one.\n")
+    done = raysent.encode_corpus("hash:8", str(tmp_path / "*.txt"), tmp_path / "vectors", progress=False)
+    assert (done.num_files, done.num_rows, done.width) == (2, 4, 8)
+    pytest.importorskip("faiss")
+    assert raysent.index_vectors(tmp_path / "vectors", tmp_path / "index", progress=False).num_rows == 4
 
 
 def test_public_names_have_docstrings_and_types():

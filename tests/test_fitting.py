@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tiny_run import write_corpus
 
 from raysent import pipeline
 from raysent.config import Override, get_dotted, parse_yaml
@@ -12,11 +13,10 @@ from raysent.errors import ConfigError
 from raysent.live import fitted_lines
 from raysent.reproduction import read_paper
 from raysent.sweeps import SweepRecord, load_record
-from raysent.sweeps.fitting import RunSeconds, Situation, fit_space, fit_to_machine, fitted_settings
+from raysent.sweeps.fitting import RunSeconds, Situation, fit_space, fit_to_machine, fitted_settings, part_trained
 from raysent.sweeps.record import save_record
 from raysent.sweeps.space import find_space, parse_space, read_space
 from raysent.training.run import RunConfig
-from tests.tiny_run import write_corpus
 
 NOVELS = Situation(num_train=97_000, num_words=16_000)
 BOOKS = Situation(num_train=70_000_000, num_words=900_000, has_gpu=True)
@@ -105,6 +105,15 @@ def test_fit_space_keeps_the_size_of_word_vectors_that_a_file_has():
     """The size of vectors in a file is not chosen."""
     space = fitted("quick_thoughts", Situation(2_000, 200), set=("encoder.embedding.vectors=glove.txt",))
     assert space.config({}).encoder.embedding.dim == 300
+
+
+@pytest.mark.parametrize(
+    ("trials", "scheduler", "part"), [(4, "asha", 1.0), (5, "asha", 0.6), (24, "asha", 0.6), (24, "none", 1.0)]
+)
+def test_part_trained_counts_on_early_stopping_among_many_trials_alone(trials, scheduler, part):
+    """Two rounds of trials, or all without early stopping, are planned to end."""
+    limits = (f"limits.trials={trials}", f"limits.scheduler={{type: {scheduler}}}")
+    assert part_trained(read_space(find_space("quick_thoughts"), overrides=list(limits)), at_once=2) == part
 
 
 @pytest.mark.parametrize("name", FITTED)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,8 +35,10 @@ from raysent.training.data import TextSize, open_training_data, text_size
 from raysent.training.duration import guess_epoch_s, measure_run_s
 from raysent.training.run import RunConfig
 
-# The part of a trial that is trained in the mean where poor trials are stopped early.
+# The part of a trial that is trained in the mean if poor trials are stopped early. Of few trials few are stopped, and
+# one that the time cuts ranks behind those that finished: up to so many rounds of them are planned to end.
 _PART_TRAINED = 0.6
+_FEW_ROUNDS = 2
 # Ray and the processes of the first trials start in about this time; the rest of the time is planned with, less a
 # margin for validation and for speed that differs from the measured one.
 _START_S = 30.0
@@ -155,9 +158,10 @@ def _written(value: Any) -> str:
     return " or ".join(map(str, values)) if form == "choice" else " to ".join(map(str, values[:2]))
 
 
-def part_trained(space: SearchSpace) -> float:
-    """Return the part of a trial that is trained in the mean."""
-    return 1.0 if space.limits.scheduler.type == "none" else _PART_TRAINED
+def part_trained(space: SearchSpace, *, at_once: int) -> float:
+    """Return the part of a trial that is trained in the mean, with so many trials at the same time."""
+    is_whole = space.limits.scheduler.type == "none" or space.limits.trials <= _FEW_ROUNDS * at_once
+    return 1.0 if is_whole else _PART_TRAINED
 
 
 def fit_space(space: SearchSpace, situation: Situation, *, speed: Speed) -> SearchSpace:
@@ -240,8 +244,11 @@ def _trial_seconds(space: SearchSpace, plan: Layout, *, num_machines: int) -> tu
     budget = space.cost.for_sweep(now)
     ends = {"time": space.limits.time_s, "deadline": budget.deadline_s}
     limits = {name: max(1.0, seconds - _START_S) for name, seconds in ends.items() if seconds is not None}
-    trials, at_once = space.limits.trials * part_trained(space), plan.concurrent
-    found = {name: min(seconds * at_once / trials, _MOST_OF_TIME * seconds) for name, seconds in limits.items()}
+    at_once = plan.concurrent
+    part = part_trained(space, at_once=at_once)
+    trials = space.limits.trials * part
+    rounds = math.ceil(space.limits.trials / at_once) if part == 1 else trials / at_once
+    found = {name: min(seconds / rounds, _MOST_OF_TIME * seconds) for name, seconds in limits.items()}
     usd_per_hour = space.cost.usd_per_hour or min(space.cost.machines.values(), default=0.0)
     if budget.training_usd is not None and budget.limit_usd is not None and usd_per_hour:
         machine_s = max(1.0, budget.training_usd / usd_per_hour * 3600 - _START_S * num_machines)
