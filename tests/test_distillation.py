@@ -328,3 +328,9 @@ def test_command_prints_the_front(folder, monkeypatch, capsys):
     assert refused.err.startswith("error: --set objective.max_loss=-100: ")
     both = command(*typed, "--time", "1m", "--hours", "1")
     assert (both.code, both.err) == (2, "error: --time and --hours: must not both be given\n")
+
+
+def test_a_teacher_that_is_not_there_is_named(tmp_path):
+    """The teacher is the mistake, not the text that it does not record."""
+    with pytest.raises(ArtifactError, match="nothing: no such run or model"):
+        raysent.distill(tmp_path / "nothing", into="bag", progress=False)

@@ -15,6 +15,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from ray import tune
 
+import raysent
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.storage.layout import TENSORBOARD_FOLDER
@@ -142,6 +143,13 @@ def test_tracking_thread_passes_events_and_drops_a_tracker_that_fails(recording,
         f"--track x:fails: OSError: no space left; the sweep continues; 'raysent track {tmp_path}/run --to x:fails' "
         "sends what is missing"
     ]
+
+
+def test_sweep_refuses_a_wrong_target_before_it_measures(monkeypatch, tmp_path):
+    """The speed of the machine takes a minute to measure."""
+    monkeypatch.setattr("raysent.pipeline.sweeps.fit_to_machine", None)
+    with pytest.raises(ConfigError, match="--track foo:bar: unknown tracker"):
+        raysent.sweep("quickstart", run=tmp_path / "run", track=["foo:bar"], progress=False)
 
 
 def test_tracking_thread_waits_for_no_tracker(recording, tmp_path):

@@ -104,7 +104,7 @@ def model_key(path: str) -> str:
         return scheme.key(rest)
     folder = model_folder(Path(path))
     if folder is None:
-        return content_key([model_key(member) for member in _part_paths(Path(path))])
+        return content_key([model_key(member) for member in part_paths(Path(path))])
     return content_key(*(_digest(folder / name) for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)))
 
 
@@ -124,7 +124,7 @@ def is_model(name: str) -> bool:
     )
 
 
-def _part_paths(folder: Path) -> list[str]:
+def part_paths(folder: Path) -> list[str]:
     """Return the paths of the models that a composition or an ensemble is made of."""
     if (folder / COMPOSITION_FILE).is_file():
         return [str(path) for path in member_folders(folder).values()]
@@ -269,7 +269,7 @@ def costs_of(path: Path) -> Costs:
         known = next((value for value in hours if value is not None), None)
         return Costs(_num_parameters(folder / TENSORS_FILE), _num_bytes(folder), known)
     if (path / ENSEMBLE_FILE).is_file() or (path / COMPOSITION_FILE).is_file():
-        return sum((costs_of(Path(member)) for member in _part_paths(path)), Costs(0, 0, 0.0))
+        return sum((costs_of(Path(member)) for member in part_paths(path)), Costs(0, 0, 0.0))
     return Costs()
 
 

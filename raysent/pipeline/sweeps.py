@@ -35,7 +35,7 @@ from raysent.sweeps.journal_replay import replay as replay_sweep
 from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ranking import select_members
 from raysent.sweeps.space import SearchSpace, with_absolute_paths
-from raysent.sweeps.trackers import TrackingThread
+from raysent.sweeps.trackers import TrackingThread, check_targets
 from raysent.sweeps.trackers import track as track_events
 from raysent.sweeps.trial import ENDED
 
@@ -161,6 +161,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     if address is not None and not is_submitted():
         # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
         checked = with_absolute_paths(checked)
+    check_targets(track)  # before the speed is measured
     chosen = tasks_of(checked, tasks, data, progress=progress)
     folder = run_folder_of(run, checked.name)
     options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}

@@ -13,11 +13,11 @@ from typing import Any
 from raysent import config as configuration
 from raysent.config import Document, KeyPath, Override, set_dotted
 from raysent.errors import ConfigError
-from raysent.evaluation.members import ensemble_members, model_folder
-from raysent.models import member_folders
+from raysent.evaluation.members import model_folder, part_paths
+from raysent.models.loading import missing_model
 from raysent.models.schemes import is_scheme_name
 from raysent.storage import open_folder
-from raysent.storage.layout import COMPOSITION_FILE, ENSEMBLE_FILE, RUN_FILE
+from raysent.storage.layout import RUN_FILE
 from raysent.training.data import TrainingData
 from raysent.training.loop import seconds_of_steps
 from raysent.training.plan import open_stream
@@ -29,16 +29,17 @@ def teacher_members(teacher: str) -> list[str]:
     """Return the models that a teacher joins, as `load` takes them; a single model is its own member.
 
     Raises:
-        ArtifactError: If a file of an ensemble or a composition is missing or of another kind.
+        ArtifactError: If there is no such folder, or a file of an ensemble or a composition is missing or of another
+            kind.
     """
     if is_scheme_name(teacher):
         return [teacher]
     folder = open_folder(teacher)
     if model_folder(folder) is not None:
         return [str(folder)]
-    if (folder / COMPOSITION_FILE).is_file():
-        return [str(place) for place in member_folders(folder).values()]
-    return ensemble_members(folder) if (folder / ENSEMBLE_FILE).is_file() else [str(folder)]
+    if not folder.exists():
+        raise missing_model(folder, "no such run or model")
+    return part_paths(folder)
 
 
 def student_config(

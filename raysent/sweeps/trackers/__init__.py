@@ -209,17 +209,31 @@ def track(folder: Path, target: str, *, follow: bool = False, poll_s: float = _P
     return num_events
 
 
+def check_targets(targets: Iterable[str]) -> None:
+    """Check what `--track` names, before anything starts.
+
+    Raises:
+        ConfigError: If there is no such tracker, or where it writes is not named.
+    """
+    for target in targets:
+        _kind(target, option="--track")
+
+
 def _make(target: str, space: SearchSpace, folder: Path, *, option: str) -> Tracker:
     """Return the tracker that a target names."""
+    kind, config = _kind(target, option=option)
+    made: Tracker = kind(space, config, folder=folder)
+    return made
+
+
+def _kind(target: str, *, option: str) -> tuple[Any, Any]:
+    """Return the class of the tracker that a target names, and its settings."""
     name, _, place = target.partition(":")
     kind = TRACKERS.find(name, where=f"{option} {target}")
     setting = getattr(kind, "TARGET", None)
     if setting is None or not place:
         raise ConfigError(f"{option} {target}: must be a tracker and where it writes; such as tensorboard:DIR")
-    made: Tracker = kind(
-        space, validate(kind.Config, Document({setting: place}, source=f"{option} {target}")), folder=folder
-    )
-    return made
+    return kind, validate(kind.Config, Document({setting: place}, source=f"{option} {target}"))
 
 
 def _until(events: Iterable[Event], last: Event) -> Iterator[Event]:
