@@ -89,9 +89,9 @@ def test_combine_scores_baselines_and_what_is_gained_over_the_best(tmp_path):
     assert over.best_member.value == pytest.approx(scores[result.best_member].test - scores[over.baseline].test)
     assert over.ensemble.value == pytest.approx(scores["ensemble"].test - scores[over.baseline].test)
     assert over.best_member.value < 0  # two random numbers a word against the words themselves
-    assert f"training ({result.best_member}) loses {over.best_member.value:+.2f} points" in over.sentence(
-        result.best_member
-    )
+    low, high = over.best_member.interval
+    lost = f"loses {-over.best_member.value:.2f} points [{-high:.2f}, {-low:.2f}]"
+    assert f"training ({result.best_member}) {lost}" in over.sentence(result.best_member)
     assert load_ensemble(tmp_path).result.mean.over_baseline == over
 
 

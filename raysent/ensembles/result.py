@@ -135,8 +135,11 @@ class OverBaseline(StrictModel):
 
 
 def _gain(estimate: IntervalEstimate) -> str:
+    """Return a difference in words; a loss has no sign, as the word says it."""
     low, high = estimate.interval
-    verb = "gains" if low > 0 else "loses" if high < 0 else "buys nothing that the interval shows,"
+    if high < 0:
+        return f"loses {-estimate.value:.2f} points [{-high:.2f}, {-low:.2f}]"
+    verb = "gains" if low > 0 else "buys nothing that the interval shows,"
     return f"{verb} {estimate.value:+.2f} points [{low:+.2f}, {high:+.2f}]"
 
 
