@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ from raysent.errors import ArtifactError, ConfigError, did_you_mean
 if TYPE_CHECKING:
     from raysent.cluster import Quote
     from raysent.cost import Budget
-    from raysent.simulation import CapCheck, Estimate
+    from raysent.simulation import Band, CapCheck, Estimate, Forecast
 
 cost_app = typer.Typer(help="Prices, bills, and simulated sweeps.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -67,9 +68,11 @@ def cost_prices(
 def cost_report(run: RunArgument, as_json: JsonOption = False) -> None:
     """Print what a sweep has cost.
 
-    By trial, with the cost outside trials, and the estimate beside the bill.
+    By trial, with the cost outside trials, and the estimate beside the bill; the forecast of the score, if one was
+    made, beside the score.
     """
     from raysent.cost import bill_values
+    from raysent.pipeline import Sweep
     from raysent.simulation import compare_estimate
     from raysent.storage import address_of
     from raysent.sweeps import LEDGER_FILE, load_record, read_events, read_ledger
@@ -84,6 +87,7 @@ def cost_report(run: RunArgument, as_json: JsonOption = False) -> None:
     closings = [event for event in read_events(run) if event["event"] in ("refused", "halted")]
     found |= {"budget_usd": limit, "closed": closings[-1]["reason"] if closings else ""}
     found["estimate"] = compare_estimate(run, spent_usd=found["spent_usd"])
+    found["forecast"] = [{**asdict(one), "verdict": one.sentence} for one in Sweep(run).scored_forecast]
     if as_json:
         print_json(found)
     else:
@@ -158,6 +162,7 @@ def _print_costs(found: dict[str, Any], limit: float | None) -> None:
         else "",
         f"no more training: {found['closed']}" if found["closed"] else "",
         found["estimate"].get("verdict", ""),
+        *(one["verdict"] for one in found["forecast"]),
         "not included: disks, storage, traffic",
     ):
         if line and not line.startswith("assumed 0.00"):
@@ -176,6 +181,38 @@ def print_estimate(found: Estimate) -> None:
     results.print(f"trials: {rungs}", soft_wrap=True)
     for line in found.assumptions:
         results.print(f"- {line}", soft_wrap=True)
+
+
+def print_forecast(found: Forecast) -> None:
+    """Print what a sweep is expected to score within several limits, the planned ones first."""
+    has_both = any(cell.ensemble is not None for cell in found.cells)
+    heads = [*(["ensemble"] if has_both else []), f"best {found.metric}"]
+    rows = [
+        (
+            DASH if cell.budget_usd is None else usd(cell.budget_usd),
+            DASH if cell.deadline_s is None else format_duration(cell.deadline_s),
+            str(cell.machines),
+            str(cell.trials),
+            f"{cell.hours:.2f}",
+            usd(cell.usd),
+            *(_band_text(cell.ensemble) if has_both else ()),
+            *_band_text(cell.best),
+        )
+        for cell in found.cells
+    ]
+    bands = [text for head in heads for text in (f"{head} P10", "expected", "P90")]
+    results.print()
+    print_table(["budget", "deadline", "machines", "trials", "hours", "usd", *bands], rows)
+    results.print(f"\n{found.sentence}", soft_wrap=True)
+    for line in found.assumptions:
+        results.print(f"- {line}", soft_wrap=True)
+
+
+def _band_text(band: Band | None) -> tuple[str, str, str]:
+    if band is None:
+        return (DASH, DASH, DASH)
+    low, expected, high = (f"{value:.4g}" for value in band)
+    return low, expected, high
 
 
 def _print_cap_check(found: CapCheck, budget: Budget) -> None:

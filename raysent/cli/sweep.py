@@ -1,4 +1,4 @@
-"""CLI of `raysent sweep`, `resume`, `replay`, `train` and `space`."""
+"""CLI of `raysent plan`, `sweep`, `resume`, `replay`, `train` and `space`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import typer
 import raysent
 from raysent.cli import console
 from raysent.cli.console import address_of, format_duration, format_value, messages, print_json, print_table, results
-from raysent.cli.cost import print_estimate
+from raysent.cli.cost import print_estimate, print_forecast
 from raysent.cli.evaluate import BaselinesOption, LabelsOption, ensemble_values, print_curves, print_ensemble
 from raysent.cli.options import (
     AddressOption,
@@ -169,6 +169,95 @@ def sweep(
         progress=not as_json,
     )
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
+
+
+@sweep_app.command()
+def plan(
+    space: SpaceArgument,
+    corpus: CorpusOption = None,
+    column: ColumnOption = None,
+    run: RunOption = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget",
+            metavar="10usd,20usd",
+            help="Budgets to forecast; the first is the sweep's. Of a single one also half and twice as much.",
+        ),
+    ] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option("--deadline", metavar="1h,4h", help="Deadlines to forecast, as --budget."),
+    ] = None,
+    machines: Annotated[
+        str, typer.Option("--machines", metavar="1,4", help="Numbers of machines like this one to forecast.")
+    ] = "1",
+    pilot_time: Annotated[
+        str, typer.Option("--pilot-time", metavar="5m", help="Time for pilots and their evaluation on this machine.")
+    ] = "5m",
+    trials: TrialsOption = None,
+    concurrent: ConcurrentOption = None,
+    time: TimeOption = None,
+    seed: SeedOption = None,
+    overrides: SetOption = None,
+    data: DataOption = None,
+    tasks: TasksOption = None,
+    scale: ScaleOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Forecast the score of a sweep within budgets and deadlines.
+
+    Trains pilots, which are a few trials up to a part of their steps, and simulates sweeps of such trials. Prints the
+    plan and the expected score with its 10th and 90th percentile, and writes both into the run folder with a plot. A
+    sweep with that --run and the same limits shows the forecast beside its score.
+    """
+    from raysent.report import REPORT_FILE
+
+    budgets, deadlines = _listed(budget), _listed(deadline)
+    options = {
+        "--trials": ("limits.trials", trials),
+        "--concurrent": ("limits.concurrent", concurrent),
+        "--time": ("limits.time", time),
+        "--budget": ("cost.budget", next(iter(budgets), None)),
+        "--deadline": ("cost.deadline", next(iter(deadlines), None)),
+        "--corpus": ("corpus.path", corpus),
+        "--column": ("corpus.text_field", column),
+    }
+    given = console.collect_overrides(options, overrides or [])
+    planned = raysent.plan(
+        _read_space(space, _with_scale(space, given, scale, data)),
+        run=run,
+        data=data,
+        tasks=split_names(tasks),
+        pilot_time=pilot_time,
+        budgets=budgets[1:],
+        deadlines=deadlines[1:],
+        machines=_counts(machines),
+        seed=seed or 0,
+        progress=not as_json,
+    )
+    if as_json:
+        print_json(planned.values())
+    else:
+        _print_plan(planned)
+        results.print(f"\nreport: {address_of(planned.folder / REPORT_FILE)}", soft_wrap=True)
+
+
+def _listed(text: str | None) -> list[str]:
+    """Return the values of an option that takes several, divided by commas."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _counts(text: str) -> list[int]:
+    """Return the numbers that `--machines` lists.
+
+    Raises:
+        ConfigError: If one is no number.
+    """
+    try:
+        return [int(part) for part in _listed(text)]
+    except ValueError:
+        raise ConfigError(f"--machines {text}: must be whole numbers, such as 1,4") from None
 
 
 @sweep_app.command()
@@ -476,8 +565,10 @@ def _print_plan(plan: SweepPlan) -> None:
         print_table(["searched", "among"], rows, num_text=2)
     if plan.estimate is not None:
         print_estimate(plan.estimate)
-    else:
+    elif plan.forecast is None:
         results.print("\ncost: this machine counts as free; set cost.usd_per_hour to its price", soft_wrap=True)
+    if plan.forecast is not None:
+        print_forecast(plan.forecast)
 
 
 def _domain_text(entry: dict[str, Any]) -> str:
@@ -514,6 +605,8 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
             results.print()
             print_ensemble(evaluation.result)
             print_curves(evaluation.curves)
+        for one in ended.scored_forecast:
+            results.print(one.sentence, soft_wrap=True)
         results.print(f"\nreport: {address_of(evaluation.report)}", soft_wrap=True)
     if not any(trial.reports for trial in trials):
         why = ended.closed or "every trial failed before its first report"

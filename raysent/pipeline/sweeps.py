@@ -55,6 +55,7 @@ from raysent.pipeline.arguments import (
     tasks_of,
     view_of,
 )
+from raysent.pipeline.forecasts import check_unforecast, forecast_space, limits_grid, parse_pilot_time
 from raysent.pipeline.results import RunHealth, Sweep, SweepEvaluation, SweepPlan, write_report
 
 
@@ -70,9 +71,16 @@ def plan(  # noqa: PLR0913 - the options of the command
     scale: SpaceScale = "auto",
     address: str | None = None,
     progress: bool = True,
+    pilot_time: str | None = None,
+    budgets: Sequence[str] = (),
+    deadlines: Sequence[str] = (),
+    machines: Sequence[int] = (),
+    seed: int = 0,
     **limits: Any,
 ) -> SweepPlan:
-    """Check everything that a sweep needs, and return what it would do; nothing is trained.
+    """Check everything that a sweep needs, and return what it would do and, after pilots, what it should score.
+
+    Nothing is trained without `pilot_time`.
 
     Args:
         space: As for `sweep`, like the other arguments.
@@ -85,20 +93,48 @@ def plan(  # noqa: PLR0913 - the options of the command
         scale: As for `sweep`.
         address: A running Ray cluster, for which settings are chosen; by default this machine.
         progress: Whether to show progress.
+        pilot_time: Time for pilots on this machine, such as ``5m``: some trials that are trained in part and evaluated.
+            From them the plan gets its `forecast`, which is also written to the run folder. A sweep that is started in
+            that folder shows it beside its result.
+        budgets: Budgets to forecast beside the space's own, such as ``["10usd", "20usd"]``; by default half of it and
+            twice as much.
+        deadlines: Deadlines to forecast, such as ``["1h", "4h"]``; by default half of the space's deadline or time and
+            twice as much.
+        machines: Numbers of machines like this one to forecast.
+        seed: Seed of the pilots.
         limits: `trials`, `time`, `budget` and the like.
 
     Raises:
-        RaysentError: As for `sweep`.
+        RaysentError: As for `sweep`; also if no pilot reports twice in its time.
     """
     checked = space_of(space, corpus=corpus, set=set, metric=metric, data=data, scale=scale, **limits)
     chosen = tasks_of(checked, tasks, data, progress=progress)
+    folder = run_folder_of(run, checked.name)
+    pilot_s = None if pilot_time is None else parse_pilot_time(pilot_time)
+    grid = [] if pilot_s is None else limits_grid(checked, budgets=budgets, deadlines=deadlines, machines=machines)
+    if pilot_s is not None:
+        check_free(folder)
+        check_unforecast(folder)
     with ProgressLines(is_quiet=not progress) as bar:
         checked = fit_to_machine(checked, address=address, progress=bar)
         facts = prepare_space(checked, progress=bar, is_local=True)
     if progress:
         print_notes(checked.config(checked.first_params()))
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1)
-    return SweepPlan(checked, run_folder_of(run, checked.name), tuple(task.name for task in chosen), facts, estimate)
+    made = None
+    if pilot_s is not None:
+        made = forecast_space(
+            checked,
+            folder,
+            tasks=chosen,
+            data=None if data is None else Path(data),
+            pilot_s=pilot_s,
+            limits=grid,
+            chance=facts["pool"].get("chance_accuracy") if checked.metric == "context_accuracy" else None,
+            seed=seed,
+            progress=progress,
+        )
+    return SweepPlan(checked, folder, tuple(task.name for task in chosen), facts, estimate, made)
 
 
 def sweep(  # noqa: PLR0913 - the options of the command

@@ -17,11 +17,13 @@ from raysent.analysis.neighbours import Comparison, read_comparison
 from raysent.cost import Bill, bill_of
 from raysent.ensembles import EnsembleResult, read_result
 from raysent.ensembles.label_curves import LabelCurve, read_curves
+from raysent.ensembles.result import ENSEMBLE
 from raysent.errors import ArtifactError
 from raysent.evaluation.members import Costs, costs_of
 from raysent.evaluation.records import AnyScore, read_scores
 from raysent.report.blocks import number
 from raysent.simulation.estimate import Estimate, read_estimate
+from raysent.simulation.forecast import Forecast, ScoredBand, read_forecast, score_forecast
 from raysent.storage import address_of
 from raysent.storage.layout import (
     ANALYSES_FOLDER,
@@ -63,6 +65,7 @@ class Run:
         costs: Trial -> the costs of its model.
         bill: The sums of the ledger; None if nothing was spent.
         estimate: What the sweep was expected to cost; None if there is no estimate.
+        forecast: What the sweep was expected to score; None if there is no forecast.
     """
 
     folder: Path
@@ -83,13 +86,16 @@ class Run:
     costs: Mapping[str, Costs] = field(default_factory=dict)
     bill: Bill | None = None
     estimate: Estimate | None = None
+    forecast: Forecast | None = None
 
     @property
     def kind(self) -> str:
         """What the folder holds, as the page says it."""
         if self.sweep is not None:
             return "sweep"
-        return "training" if self.training is not None else "evaluation"
+        if self.training is not None:
+            return "training"
+        return "evaluation" if self.scores or self.analyses or self.ensemble or not self.forecast else "plan"
 
     @property
     def ranked(self) -> list[Trial]:
@@ -154,6 +160,15 @@ class Run:
         known = (score.costs for score in self.scores if score.model == name and score.costs != Costs())
         return self.costs.get(name) or next(known, Costs())
 
+    @cached_property
+    def scored_forecast(self) -> list[ScoredBand]:
+        """The forecast beside what came: of the ensemble, then of the best trial; empty while nothing came."""
+        if self.forecast is None or self.sweep is None:
+            return []
+        best = None if self.best is None else self.value(self.best)
+        ensemble = None if self.ensemble is None else self.ensemble.mean.scores[ENSEMBLE].test
+        return score_forecast(self.forecast, self.sweep.space, best=best, ensemble=ensemble)
+
     def analyses_of(self, kind: type[AnyAnalysis]) -> list[AnyAnalysis]:
         """Return the analyses of a kind, by name."""
         return [found for found in self.analyses if isinstance(found, kind)]
@@ -171,6 +186,7 @@ def read_run(folder: Path) -> Run:
         "ensemble": read_result(folder) if (folder / ENSEMBLE_FILE).is_file() else None,
         "neighbours": read_comparison(folder),
         "analyses": read_analyses(folder),
+        "forecast": read_forecast(folder),
     }
     if (folder / SWEEP_FILE).is_file():
         return _of_sweep(read_sweep(folder), found)

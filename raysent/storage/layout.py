@@ -4,6 +4,7 @@ a training   run.json reports.jsonl outcome.json model.json model.safetensors vo
 several seeds  seed-0/ seed-1/ ...   (each a training)
 a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trials/0000/ ... estimate.json tensorboard/
              trials/0006-retrained/ ...   (trials that were trained on)
+             forecast.json pilots/0000/ ...   (made before the sweep)
 an ensemble  ensemble.json evaluation/ members/a/ ...   (a sweep's own is in its folder)
 any of them  evaluation/ analyses/ neighbours.json report.html
 a code       code.json code.safetensors
@@ -34,6 +35,9 @@ TRIALS_FOLDER = "trials"
 # After the name of a trial: the folder of its training on, beside it.
 RETRAINED_SUFFIX = "-retrained"
 ESTIMATE_FILE = "estimate.json"
+# What a sweep was expected to score, made before its start, and the trainings of a few minutes that it was made of.
+FORECAST_FILE = "forecast.json"
+PILOTS_FOLDER = "pilots"
 LOCK_FILE = ".lock"
 TENSORBOARD_FOLDER = "tensorboard"
 # In the local folder of a sweep that runs on a cluster: the address of the cluster's folder.

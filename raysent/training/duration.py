@@ -32,7 +32,12 @@ def guess_trial_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
         config: The run.
         facts: Sizes of its text, as `TrainingData.facts` returns them.
     """
-    return count_steps(config.training, steps_per_epoch=_steps_per_epoch(config, facts)) * _guess_step_s(config, facts)
+    return guess_steps(config, facts) * _guess_step_s(config, facts)
+
+
+def guess_steps(config: RunConfig, facts: Mapping[str, Any]) -> int:
+    """Return about how many steps a run has, as `guess_trial_s`."""
+    return count_steps(config.training, steps_per_epoch=_steps_per_epoch(config, facts))
 
 
 def guess_epoch_s(config: RunConfig, facts: Mapping[str, Any]) -> float:

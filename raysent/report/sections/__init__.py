@@ -10,10 +10,21 @@ from collections.abc import Callable
 
 from raysent.report.blocks import Section
 from raysent.report.run import Run
-from raysent.report.sections import analyses, costs, ensemble, evaluation, importance, labels, summary, trials
+from raysent.report.sections import (
+    analyses,
+    costs,
+    ensemble,
+    evaluation,
+    forecast,
+    importance,
+    labels,
+    summary,
+    trials,
+)
 
 SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     summary.summary,
+    forecast.expected_score,
     trials.leaderboard,
     trials.trained_on,
     trials.learning_curves,
