@@ -99,11 +99,25 @@ def test_batch_is_a_function_of_the_step(split, candidates):
 
 @pytest.mark.parametrize("candidates", POOLS)
 def test_workers_share_one_global_batch(split, candidates):
-    """The blocks of two workers, concatenated, are the batch of one worker with twice the batch size."""
-    whole = stream(split, candidates, batch_size=200).batch(1)
-    parts = [stream(split, candidates, rank=rank, world_size=2).batch(1) for rank in range(2)]
+    """The blocks of three workers, concatenated, are the batch of one; all know its words."""
+    whole = stream(split, candidates).batch(1)
+    streams = [stream(split, candidates, rank=rank, world_size=3) for rank in range(3)]
+    parts = [one.batch(1) for one in streams]
+    assert [len(part) for part in parts] == [34, 33, 33]
     assert np.array_equal(np.concatenate([part.positions for part in parts]), whole.positions)
     assert np.array_equal(np.concatenate([part.sentences.ids for part in parts]), whole.sentences.ids)
+    assert all(np.array_equal(one.words(1), np.unique(whole.sentences.ids)) for one in streams)
+
+
+@pytest.mark.parametrize("candidates", POOLS)
+def test_worker_that_gathers_knows_the_places_of_all(split, candidates):
+    """Positions and documents are those of the whole batch; its rows say which sentences are its own."""
+    whole = stream(split, candidates).batch(1)
+    part = stream(split, candidates, rank=1, world_size=3, gathers=True).batch(1)
+    assert np.array_equal(part.positions, whole.positions)
+    assert np.array_equal(part.documents, whole.documents)
+    assert (part.rows, len(part)) == (slice(34, 67), 33)
+    assert stream(split, candidates, gathers=True).batch(1).rows is None
 
 
 @pytest.mark.parametrize("candidates", POOLS)
@@ -114,7 +128,7 @@ def test_too_small_corpus_names_the_largest_batch(split, candidates):
     most = int(str(caught.value).split("at most ")[1].split()[0])
     assert stream(split, candidates, batch_size=most).num_batches == 1
     with pytest.raises(DataError, match="given 1000"):
-        stream(split, candidates, batch_size=500, world_size=2)
+        stream(split, candidates, batch_size=1000, world_size=2)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ every operation that needs a value fails.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from tiny_run import tiny_run
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from raysent.kernels import compiled
 from raysent.kernels.devices import set_matmul_precision, to_device
@@ -53,13 +56,21 @@ def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
 
-    def train(**changes: Any) -> None:
+    def train(workers: Workers = Workers(), **changes: Any) -> None:  # noqa: B008 - frozen
         config = tiny_run(tmp_path, **changes)
-        training = _Training(config, open_training_data(config), device=_META, workers=Workers())
+        training = _Training(config, open_training_data(config), device=_META, workers=workers)
         for _ in range(2):
             training._step()
 
     return train
+
+
+@pytest.fixture
+def one_of_three() -> Iterator[Workers]:
+    """Return the second of three workers in a group that sends nothing."""
+    dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=3)
+    yield Workers.of_group()
+    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("name", _ENCODERS)
@@ -72,6 +83,12 @@ def test_step_of_an_encoder_does_not_synchronize(step: Any, name: str) -> None:
 def test_step_of_an_objective_does_not_synchronize(step: Any, name: str) -> None:
     """Every objective over text, with its default configuration."""
     step(objective={"type": name}, **_OBJECTIVES[name])
+
+
+@pytest.mark.parametrize("name", ["context_prediction", *_OBJECTIVES])
+def test_step_of_several_workers_does_not_synchronize(step: Any, one_of_three: Workers, name: str) -> None:
+    """No rank waits for what another one has, also where the batch does not divide among them."""
+    step(one_of_three, objective={"type": name}, training__batch_size=25, **_OBJECTIVES.get(name, {}))
 
 
 def test_to_device_keeps_shape_and_values() -> None:

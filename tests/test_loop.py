@@ -16,7 +16,7 @@ import torch.distributed as dist
 from machines import free_ports
 from tiny_run import tiny_run
 
-from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.errors import ArtifactError, ConfigError, DataError, TrainingError
 from raysent.models import SentenceModel, load
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
@@ -196,10 +196,10 @@ def test_fit_on_too_little_text_raises_one_clear_error(tmp_path: Path) -> None:
         fit(tiny_run(tmp_path, training__batch_size=4000), tmp_path / "run")
 
 
-def test_fit_refuses_a_batch_that_does_not_divide(tmp_path: Path) -> None:
-    """Gathered candidates need equal blocks."""
-    with pytest.raises(ConfigError, match=r"batch_size: must be a multiple of the 5 workers; given 24; nearest 20"):
-        fit(tiny_run(tmp_path), tmp_path / "run", workers=Workers(rank=0, world_size=5))
+def test_fit_refuses_a_batch_without_a_sentence_for_each_worker(tmp_path: Path) -> None:
+    """No worker can have an empty block."""
+    with pytest.raises(ConfigError, match=r"batch_size: must be at least the 25 workers; given 24; raise it"):
+        fit(tiny_run(tmp_path), tmp_path / "run", workers=Workers(rank=0, world_size=25))
 
 
 def test_row_exact_adam_equals_dense_adam(tmp_path: Path) -> None:
@@ -258,14 +258,35 @@ def test_report_index_skips_reports_without_a_step() -> None:
     assert [report_index(step, num_steps=3, num_reports=10) for step in (1, 2, 3)] == [3, 6, 10]
 
 
-def _worker(rank: int, port: int, runs: list[tuple[str, str]]) -> None:
-    """Run every run in one of two processes of a gloo group."""
+def _worker(rank: int, ports: dict[int, int], runs: list[tuple[int, str, str]]) -> None:
+    """Run every run in one process of a gloo group: first those of all three processes, then those of two."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    for config_json, folder in runs:
-        outcome = fit(RunConfig.model_validate_json(config_json), Path(folder), workers=Workers.of_group())
-        Path(f"{folder}-outcome-{rank}.json").write_text(json.dumps(dataclasses.asdict(outcome)))
-    dist.destroy_process_group()
+    for size, port in ports.items():
+        if rank >= size:
+            continue
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
+        for world_size, config_json, folder in runs:
+            if world_size == size:
+                _fit_on_rank(rank, RunConfig.model_validate_json(config_json), Path(folder))
+        dist.destroy_process_group()
+
+
+def _fit_on_rank(rank: int, config: RunConfig, folder: Path) -> None:
+    """Train a run; its second worker's weights change by themselves where the folder says so."""
+    step = Optimizer.step
+
+    def disturbed(self: Optimizer, number: int) -> None:
+        step(self, number)
+        self.parameters[0].data.view(-1)[0] += 1e-6
+
+    if folder.name == "disturbed" and rank == 1:
+        Optimizer.step = disturbed  # type: ignore[method-assign]
+    try:
+        said = dataclasses.asdict(fit(config, folder, workers=Workers.of_group()))
+    except TrainingError as error:
+        said = {"error": str(error)}
+    Optimizer.step = step  # type: ignore[method-assign]
+    Path(f"{folder}-outcome-{rank}.json").write_text(json.dumps(said))
 
 
 _RUNS: dict[str, dict[str, Any]] = {
@@ -300,7 +321,11 @@ _RUNS: dict[str, dict[str, Any]] = {
         "encoder": {"type": "cnn", "num_filters": 4, "embedding": {"dim": 6}},
     },
     "local": {"training__max_steps": 2, "training__gather_candidates": False},
+    "ragged": {"training__max_steps": 5, "training__batch_size": 25},
+    "self": {"training__max_steps": 5, "objective": {"type": "self_agreement", "context_size": 1}},
+    "disturbed": {"training__max_steps": 2, "training__num_reports": 1},
 }
+_BY_THREE = ("ragged", "skip", "margin", "views", "self")
 
 
 def named_run(folder: Path, name: str) -> RunConfig:
@@ -319,25 +344,47 @@ def named_run(folder: Path, name: str) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def by_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train all runs in two processes, which are started once; a folder for each run."""
-    folder = tmp_path_factory.mktemp("two")
-    runs = [(named_run(folder, name).model_dump_json(), str(folder / name)) for name in _RUNS]
-    [port] = free_ports(1)
-    torch.multiprocessing.spawn(_worker, args=(port, runs), nprocs=2)
+def by_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train the runs in three and in two processes, which are started once; a folder for each number and run."""
+    folder = tmp_path_factory.mktemp("workers")
+    plan = [(3, name) for name in _BY_THREE] + [(2, name) for name in _RUNS if name != "ragged"]
+    for size in (2, 3):
+        (folder / str(size)).mkdir()
+    runs = [(size, named_run(folder, name).model_dump_json(), str(folder / str(size) / name)) for size, name in plan]
+    ports = dict(zip((3, 2), free_ports(2), strict=True))
+    torch.multiprocessing.spawn(_worker, args=(ports, runs), nprocs=3)
     return folder
 
 
-@pytest.mark.parametrize("name", ["gru", "bi", "bag", "concat", "skip", "views"])
-def test_two_workers_equal_one_on_the_same_sentences(tmp_path: Path, by_two_workers: Path, name: str) -> None:
-    """With gathered candidates the number of processes does not change the result."""
+@pytest.mark.parametrize(
+    ("size", "name"),
+    [
+        *((2, name) for name in ("gru", "bi", "bag", "concat", "skip", "views", "margin", "self")),
+        *((3, name) for name in _BY_THREE),
+    ],
+)
+def test_several_workers_equal_one_on_the_same_sentences(
+    tmp_path: Path, by_workers: Path, size: int, name: str
+) -> None:
+    """The number of processes does not change the result, also where the batch does not divide among them."""
     fit(named_run(tmp_path, name), tmp_path / "one")
-    one, two = weights(tmp_path / "one"), weights(by_two_workers / name)
+    one, several = weights(tmp_path / "one"), weights(by_workers / str(size) / name)
     for name_of_value, value in one.items():
         # Adam divides what rounding leaves of a gradient of zero by itself.
-        torch.testing.assert_close(two[name_of_value], value, atol=3e-6, rtol=0)
-    outcomes = [json.loads((by_two_workers / f"{name}-outcome-{rank}.json").read_text()) for rank in (0, 1)]
-    assert outcomes[0] == outcomes[1]
+        torch.testing.assert_close(several[name_of_value], value, atol=3e-6, rtol=0)
+    outcomes = [
+        json.loads((by_workers / str(size) / f"{name}-outcome-{rank}.json").read_text()) for rank in range(size)
+    ]
+    assert all(outcome == outcomes[0] for outcome in outcomes)
+
+
+def test_different_weights_end_the_run_with_one_clear_error(by_workers: Path) -> None:
+    """Every worker raises it at the next report."""
+    for rank in (0, 1):
+        error = json.loads((by_workers / "2" / f"disturbed-outcome-{rank}.json").read_text())["error"]
+        assert error.startswith(
+            "workers: must have the same weights as worker 0 after step 2; given others on worker 1"
+        )
 
 
 def test_second_encoder_of_another_kind_trains_and_encodes(tmp_path: Path) -> None:
@@ -375,9 +422,9 @@ def test_pairs_with_scores_add_a_correlation(tmp_path: Path) -> None:
     assert outcome.metrics["pearson"] == pytest.approx(expected, abs=1e-5)
 
 
-def test_two_workers_without_gathering_average_their_gradients(by_two_workers: Path) -> None:
+def test_two_workers_without_gathering_average_their_gradients(by_workers: Path) -> None:
     """Local candidates train too, with twice the sentences of one worker."""
-    outcome = json.loads((by_two_workers / "local-outcome-1.json").read_text())
+    outcome = json.loads((by_workers / "2" / "local-outcome-1.json").read_text())
     assert (outcome["status"], outcome["sentences"]) == ("finished", 2 * 2 * 24)
 
 

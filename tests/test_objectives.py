@@ -1,5 +1,6 @@
 """Objectives: contracts over all that the registry finds, and context prediction against its restatement."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -89,7 +90,34 @@ def test_objective_computes_the_metrics_that_it_declares(config):
 
 def test_objective_gathers_no_triplets(config):
     """Workers gather contexts and pairs only."""
-    assert config.across_workers != "gather" or not isinstance(config.batches, TripletBatches)
+    assert config.across_workers != "rows" or not isinstance(config.batches, TripletBatches)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, config in known_objectives().items() if config().across_workers == "rows"]
+)
+def test_losses_of_rows_add_up_to_the_whole(name):
+    """The rows of three workers against the vectors of all have the loss and the gradients of one worker."""
+    config = known_objectives()[name]()
+    objective, read = build_objective(config, build_context()), ToyRead(config.num_towers)
+    objective.before_step(0.9)
+    batch, parameters = toy_batch(type(config.batches), size=11), [*read.parameters(), *objective.parameters()]
+    losses, gradients = [], []
+    for parts in ([None], [slice(0, 4), slice(4, 8), slice(8, 11)]):
+        read.zero_grad()
+        objective.zero_grad()
+        of_rows = [objective(read, dataclasses.replace(batch, rows=rows), generator=_generator()) for rows in parts]
+        losses.append(torch.stack(of_rows).sum())
+        losses[-1].backward()
+        gradients.append([parameter.grad.clone() for parameter in parameters if parameter.grad is not None])
+    torch.testing.assert_close(losses[1], losses[0])
+    for several, one in zip(*reversed(gradients), strict=True):
+        torch.testing.assert_close(several, one, atol=1e-6, rtol=1e-4)
+
+
+def _generator():
+    """The generator that all workers draw from alike."""
+    return torch.Generator().manual_seed(3)
 
 
 def test_objective_needs_more_memory_for_a_larger_step(config):

@@ -5,14 +5,14 @@
 - `PairStream` yields `Pairs`: two columns of sentences with an optional label or score
 - `TargetStream` yields `TargetBatch`: sentences of a corpus with what a teacher returned for each
 
-A global batch is divided among the workers: the blocks of all ranks, concatenated, are the batch that one worker would
-read.
+A batch is divided among the workers: the blocks of all ranks, concatenated, are the batch that one worker would read.
+Every worker knows the words of the whole batch, so that none has to send them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -38,6 +38,8 @@ __all__ = [
     "TargetStream",
     "TripletStream",
     "Triplets",
+    "block_of",
+    "distinct_words",
     "group_nearest_windows",
 ]
 
@@ -51,17 +53,20 @@ _MIN_PAIRS = 2  # per worker
 
 @dataclass(frozen=True)
 class Batch:
-    """The sentences of one step.
+    """The sentences of one step that one worker encodes, and the places of all that it compares them with.
 
     Attributes:
-        sentences: Ragged ids of the batch.
-        positions: Global index of each sentence, int64 [batch]; neighbours in the text differ by 1.
-        documents: Document of each sentence, int64 [batch]; all 0 if windows may cross documents.
+        sentences: Ragged ids of this worker's sentences [batch].
+        positions: Global index of each candidate, int64 [candidates]; neighbours in the text differ by 1. Candidates
+            are the sentences, or those of all workers where `rows` is given.
+        documents: Document of each candidate, int64 [candidates]; all 0 if windows may cross documents.
+        rows: The sentences' rows among the candidates; None where they are the same.
     """
 
     sentences: Sentences
     positions: np.ndarray
     documents: np.ndarray
+    rows: slice | None = field(default=None, kw_only=True)
 
     @property
     def parts(self) -> tuple[Sentences, ...]:
@@ -69,18 +74,18 @@ class Batch:
         return (self.sentences,)
 
     def __len__(self) -> int:
-        return len(self.positions)
+        return len(self.sentences.lengths)
 
 
 class BatchStream:
     """An infinite stream of batches of a corpus; the same arguments give the same batches.
 
-    A global batch has ``batch_size * world_size`` sentences; each worker reads a contiguous block of it. An epoch has
-    `num_batches` steps; sentences that do not fill a last batch are left out.
+    Each worker reads a contiguous block of a batch. An epoch has `num_batches` steps; sentences that do not fill a last
+    batch are left out.
 
     Args:
         split: The sentences.
-        batch_size: Sentences of this worker's block.
+        batch_size: Sentences of a step, over all workers.
         candidates: ``contiguous``: consecutive sentences in text order, the same in every epoch. ``random``: windows of
             consecutive sentences from random places, each once per epoch, redrawn in every epoch. ``nearest``: a random
             window and the windows with the most similar words (`group_nearest_windows`), the same in every epoch.
@@ -88,9 +93,10 @@ class BatchStream:
         seed: Seed of the places of windows.
         rank: Rank of this worker, from 0.
         world_size: Number of workers.
+        gathers: Whether the candidates of a batch are the sentences of all workers.
 
     Raises:
-        DataError: If the split does not fill one global batch.
+        DataError: If the split does not fill one batch.
     """
 
     def __init__(
@@ -103,30 +109,54 @@ class BatchStream:
         seed: int,
         rank: int = 0,
         world_size: int = 1,
+        gathers: bool = False,
     ) -> None:
         self._split = split
         self._batch_size = batch_size
-        self._first = rank * batch_size
-        self._world_size = world_size
-        self._order = _orders(split, batch_size * world_size, candidates, 2 * context_size + 1, seed)
+        self._rows = block_of(batch_size, rank=rank, world_size=world_size)
+        self._gathers = gathers and world_size > 1
+        self._order = _orders(split, batch_size, candidates, 2 * context_size + 1, seed)
         self.num_batches = self._order.num_batches
 
     def size(self, step: int) -> int:
         """Return the number of sentences of a step over all workers."""
         del step  # the same for all steps
-        return self._batch_size * self._world_size
+        return self._batch_size
+
+    def words(self, step: int) -> np.ndarray:
+        """Return the distinct words of a step over all workers, int32 [words], ascending."""
+        return distinct_words(self._sentences(self._order.positions(step)))
 
     def batch(self, step: int) -> Batch:
         """Return this worker's block of the batch of a step, counted from 0 over all epochs."""
-        start, stop = self._first, self._first + self._batch_size
-        positions = self._order.positions(step)[start:stop]
+        everyone = self._order.positions(step)
+        own = everyone[self._rows]
+        candidates = everyone if self._gathers else own
         split = self._split
-        if isinstance(self._order, _Contiguous):
-            first = int(positions[0])
-            sentences = split.sentences(first, first + self._batch_size)
-        else:
-            sentences = split.sentences_at(positions)
-        return Batch(sentences, split.first + positions, split.documents_at(positions))
+        return Batch(
+            self._sentences(own),
+            split.first + candidates,
+            split.documents_at(candidates),
+            rows=self._rows if self._gathers else None,
+        )
+
+    def _sentences(self, positions: np.ndarray) -> Sentences:
+        """Return the sentences at positions of the split."""
+        if not isinstance(self._order, _Contiguous):
+            return self._split.sentences_at(positions)
+        return self._split.sentences(int(positions[0]), int(positions[-1]) + 1)
+
+
+def block_of(count: int, *, rank: int, world_size: int) -> slice:
+    """Return a worker's rows of `count` rows; the blocks of all workers differ by at most one row."""
+    size, rest = divmod(count, world_size)
+    start = rank * size + min(rank, rest)
+    return slice(start, start + size + (rank < rest))
+
+
+def distinct_words(*parts: Sentences) -> np.ndarray:
+    """Return the distinct words of sentences, int32 [words], ascending."""
+    return np.unique(np.concatenate([part.ids for part in parts]))
 
 
 def _orders(split: CorpusSplit, size: int, candidates: Candidates, window: int, seed: int) -> _Contiguous | _Windows:
@@ -309,9 +339,17 @@ class TripletStream:
         """Return the number of triplets of a step over all workers."""
         return len(self._rows(step))
 
+    def words(self, step: int) -> np.ndarray:
+        """Return the distinct words of a step over all workers, int32 [words], ascending."""
+        return distinct_words(*self._triplets(self._rows(step)).parts)
+
     def batch(self, step: int) -> Triplets:
         """Return this worker's block of the batch of a step, counted from 0 over all epochs."""
-        chosen = np.array_split(self._rows(step), self._world_size)[self._rank]
+        rows = self._rows(step)
+        return self._triplets(rows[block_of(len(rows), rank=self._rank, world_size=self._world_size)])
+
+    def _triplets(self, chosen: np.ndarray) -> Triplets:
+        """Return the triplets around the sentences at positions of the split."""
         split = self._split
         return Triplets(
             sentences=split.sentences_at(chosen),
@@ -381,12 +419,15 @@ class Pairs:
         second: Ragged ids of the second sentences.
         labels: Class of each pair, int64 [batch], or None if the file has no labels.
         scores: Similarity of each pair, float64 [batch], or None if the file has no scores.
+        rows: The pairs' rows among those of all workers, where a loss compares them with these; None where the batch is
+            all there is.
     """
 
     first: Sentences
     second: Sentences
     labels: np.ndarray | None = None
     scores: np.ndarray | None = None
+    rows: slice | None = None
 
     @property
     def parts(self) -> tuple[Sentences, ...]:
@@ -409,15 +450,26 @@ class PairStream:
         seed: Seed of the order.
         rank: Rank of this worker, from 0.
         world_size: Number of workers.
+        gathers: Whether a loss compares the pairs of all workers.
 
     Raises:
         DataError: If there are too few pairs for one batch.
     """
 
-    def __init__(self, pairs: EncodedPairs, *, batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(
+        self,
+        pairs: EncodedPairs,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        gathers: bool = False,
+    ) -> None:
         self._pairs = pairs
         self._batch_size = batch_size
         self._seed, self._rank, self._world_size = seed, rank, world_size
+        self._gathers = gathers and world_size > 1
         whole, rest = divmod(len(pairs), batch_size)
         min_size = _MIN_PAIRS * world_size
         self.num_batches = whole + (rest >= min_size)
@@ -432,16 +484,20 @@ class PairStream:
         """Return the number of pairs of a step over all workers."""
         return len(self._rows(step))
 
+    def words(self, step: int) -> np.ndarray:
+        """Return the distinct words of a step over all workers, int32 [words], ascending."""
+        return distinct_words(*pairs_at(self._pairs, self._rows(step)).parts)
+
     def batch(self, step: int) -> Pairs:
         """Return this worker's block of the batch of a step, counted from 0 over all epochs."""
-        return pairs_at(self._pairs, np.array_split(self._rows(step), self._world_size)[self._rank])
+        everyone = self._rows(step)
+        own = block_of(len(everyone), rank=self._rank, world_size=self._world_size)
+        return replace(pairs_at(self._pairs, everyone[own]), rows=own if self._gathers else None)
 
     def _rows(self, step: int) -> np.ndarray:
         """Return the indices of a step's pairs, int64 [batch]."""
         epoch, index = divmod(step, self.num_batches)
-        rows = self._order(epoch)[index * self._batch_size : (index + 1) * self._batch_size]
-        # Equal blocks: pairs that do not divide among the workers are left out.
-        return rows[: len(rows) - len(rows) % self._world_size]
+        return self._order(epoch)[index * self._batch_size : (index + 1) * self._batch_size]
 
     def _make_order(self, epoch: int) -> np.ndarray:
         """Return the pairs in the order of an epoch, int64 [pairs]."""
@@ -531,6 +587,10 @@ class TargetStream:
     def size(self, step: int) -> int:
         """Return the number of sentences of a step over all workers."""
         return self._stream.size(step)
+
+    def words(self, step: int) -> np.ndarray:
+        """Return the distinct words of a step over all workers, int32 [words], ascending."""
+        return self._stream.words(step)
 
     def batch(self, step: int) -> TargetBatch:
         """Return this worker's block of the batch of a step, counted from 0 over all epochs."""

@@ -76,7 +76,7 @@ class StepReader:
         self._known: dict[tuple[int, bool], tuple[Sentences, tuple[Tensor, ...]]] = {}
 
     def add(self, sentences: Sentences, vectors: tuple[Tensor, ...], *, is_training: bool = True) -> None:
-        """Store vectors that were computed elsewhere, for instance gathered from several workers."""
+        """Store vectors that were computed elsewhere."""
         self._known[(id(sentences), is_training)] = (sentences, vectors)
 
     def block(self, index: int) -> Read:
@@ -356,16 +356,28 @@ class SentenceModel(nn.Module, SentenceEncoder):
             second = self.config.second_encoder.dropout_masks(batch, generator=generator)[1]
         return (first, second)[: len(self.towers)]
 
-    def step_reader(self, generator: torch.Generator | None = None) -> StepReader:
-        """Return what the objectives read sentences with in one step."""
+    def step_reader(
+        self,
+        generator: torch.Generator | None = None,
+        *,
+        gather: Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]] | None = None,
+    ) -> StepReader:
+        """Return what the objectives read sentences with in one step.
+
+        Args:
+            generator: Source of dropout masks in training; None is torch's global one.
+            gather: Each tower's vectors [batch, dim] -> those of all workers' sentences [candidates, dim]; None where
+                there are no others.
+        """
 
         def encode(sentences: Sentences, is_training: bool) -> tuple[Tensor, ...]:
             if is_training or not self.training:
-                return self.vectors(sentences, generator=generator)
-            self.eval()
-            vectors = self.vectors(sentences)
-            self.train()
-            return vectors
+                vectors = self.vectors(sentences, generator=generator)
+            else:
+                self.eval()
+                vectors = self.vectors(sentences)
+                self.train()
+            return vectors if gather is None else gather(vectors)
 
         has_dropout = self.training and any(tower.has_dropout for tower in self.config.towers)
         return StepReader(encode, dims=self._loss_dims, has_dropout=has_dropout)

@@ -69,9 +69,10 @@ def fit(
         How the run ended; the same on every worker.
 
     Raises:
-        ConfigError: If the batch does not divide among the workers.
+        ConfigError: If the batch has less than one sentence for each worker.
         DataError: If the corpus cannot be read, or is smaller than one batch.
         ArtifactError: If the folder cannot be written, or holds another run's files.
+        TrainingError: If the workers' weights differ at a report.
     """
     limit_primitive_cache()
     set_matmul_precision()
@@ -117,7 +118,9 @@ class _Training:
         self._optimizer = Optimizer(
             self._model, config.training, num_steps=self._num_steps, steps_per_epoch=self._stream.num_batches
         )
-        self._loss = SharedLoss(config, self._model, self._optimizer, workers=workers, device=device)
+        self._loss = SharedLoss(
+            config, self._model, self._optimizer, stream=self._stream, workers=workers, device=device
+        )
         self._use_bfloat16 = config.training.precision == "bfloat16" or (
             config.training.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
         )
@@ -221,14 +224,13 @@ class _Training:
     def _step(self) -> None:
         """Take one batch, one gradient and one step of Adam."""
         step = self._progress.step
-        batch = self._stream.batch(step)
         # Dropout is a function of seed, step and rank, so that a resumed run draws the same masks.
         generator = dropout_generator(self._config.seed, step, self._workers.rank)
         self._model.train()
         self._model.before_step(step / self._num_steps)
         self._optimizer.zero_grad()
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._use_bfloat16):
-            loss = self._loss(batch, step=step, generator=generator)
+            loss = self._loss(step, generator=generator)
         loss.backward()  # type: ignore[no-untyped-call]
         loss = self._loss.combine(loss.detach())
         self._optimizer.step(step)
@@ -250,6 +252,9 @@ class _Training:
 
     def _report(self, index: int, folder: Path, report: OnReport, monitor: InterruptionMonitor) -> Status:
         """Validate, save and report; `finished` means that the run continues."""
+        # On all workers, so that the rows of their word tables are updated alike.
+        self._optimizer.flush()
+        self._workers.check_weights(self._optimizer.parameters, step=self._progress.step)
         own = {"seconds": monitor.seconds, **self._metrics()} if self._workers.is_first else {}
         metrics = self._workers.share(own, self._device)
         seconds = metrics.pop("seconds")

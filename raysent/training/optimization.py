@@ -26,6 +26,7 @@ class Optimizer:
 
     Attributes:
         parameters: All trained parameters in a fixed order.
+        tables: The word tables among them that are updated by rows.
         num_drops: Reports so far after which the learning rate has `drop_decay`; the training loop counts them.
     """
 
@@ -47,7 +48,7 @@ class Optimizer:
         by_rows = config.row_exact_adam and config.optimizer == "adam"
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._clip_groups = member_groups(model) if config.clip_per == "member" else [self.parameters]
-        tables = [table.weight for table in model.tables] if by_rows else []
+        self.tables = tables = [table.weight for table in model.tables] if by_rows else []
         model.use_sparse_gradients(by_rows)
         by_row = {id(weight) for weight in tables}
         self._row_adams = [RowAdam(weight, learning_rate=config.learning_rate) for weight in tables]

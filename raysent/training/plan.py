@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from raysent.data.batches import AnyStream, BatchStream, PairStream, TargetStream, TripletStream
-from raysent.data.corpus import Corpus, corpus_word_vectors
+from raysent.data.corpus import corpus_word_vectors
 from raysent.data.vocabulary import Vocabulary, read_word_vectors
 from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel, encoder_tensors
@@ -30,7 +31,7 @@ from raysent.training.validation.metrics import (
     held_out_targets,
     held_out_triplets,
 )
-from raysent.training.workers import Workers
+from raysent.training.workers import Workers, gathers_candidates
 
 # Vectors counted from the corpus do not depend on the trial's seed, so that all trials share them.
 _VECTORS_SEED = 0
@@ -78,46 +79,36 @@ def open_stream(config: RunConfig, training_data: TrainingData, workers: Workers
     """Return this worker's batches, of the kind that the objective reads.
 
     Raises:
-        ConfigError: If the batch does not divide among the workers.
+        ConfigError: If the batch has less than one sentence for each worker.
         DataError: If there is less text than one step needs.
     """
+    gathers = gathers_candidates(config, workers)
     batch_size = config.training.batch_size * (1 if config.training.gather_candidates else workers.world_size)
-    share = {"batch_size": batch_size, "seed": config.seed, "rank": workers.rank, "world_size": workers.world_size}
+    if batch_size < workers.world_size:
+        raise ConfigError(
+            f"training.batch_size: must be at least the {workers.world_size} workers; given {batch_size}; raise it"
+        )
+    share: dict[str, Any] = {
+        "batch_size": batch_size,
+        "seed": config.seed,
+        "rank": workers.rank,
+        "world_size": workers.world_size,
+    }
     match config.objective.batches:
         case PairBatches():
             pairs = training_data.pair_corpus.train.encode(
                 training_data.vocabulary, max_length=training_data.max_length
             )
-            return PairStream(pairs, **share)
+            return PairStream(pairs, gathers=gathers, **share)
         case TripletBatches(max_length):
             max_length = max_length or training_data.max_length
             return TripletStream(training_data.text.train, max_length=max_length, **share)
-        case ContextBatches() as batches:
-            return _open_contexts(config, batches, training_data.text, workers)
+        case ContextBatches(context_size, candidates):
+            contexts: dict[str, Any] = {"context_size": context_size, "candidates": candidates, "gathers": gathers}
+            return BatchStream(training_data.text.train, **contexts, **share)
         case TargetBatches():
-            sentences = ContextBatches(context_size=0, candidates="random")
-            return TargetStream(
-                _open_contexts(config, sentences, training_data.text, workers), training_data.teacher_targets
-            )
-
-
-def _open_contexts(config: RunConfig, batches: ContextBatches, corpus: Corpus, workers: Workers) -> BatchStream:
-    """Return this worker's windows."""
-    batch_size, gathers = config.training.batch_size, config.training.gather_candidates
-    if gathers and batch_size % workers.world_size:
-        raise ConfigError(
-            f"training.batch_size: must be a multiple of the {workers.world_size} workers; given {batch_size}; "
-            f"nearest {max(1, batch_size // workers.world_size) * workers.world_size}"
-        )
-    return BatchStream(
-        corpus.train,
-        batch_size=batch_size // workers.world_size if gathers else batch_size,
-        candidates=batches.candidates,
-        context_size=batches.context_size,
-        seed=config.seed,
-        rank=workers.rank,
-        world_size=workers.world_size,
-    )
+            sentences = BatchStream(training_data.text.train, context_size=0, candidates="random", **share)
+            return TargetStream(sentences, training_data.teacher_targets)
 
 
 def open_validator(config: RunConfig, training_data: TrainingData) -> Validator:

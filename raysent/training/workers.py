@@ -1,27 +1,45 @@
 """Several processes that train one model: `Workers` communicates, `SharedLoss` computes the loss of one step.
 
-Every rank holds the whole model and a contiguous block of the step's sentences. With gathered candidates, each rank
-computes the loss over all sentences, but only the vectors of its own block carry gradient; the sum of the ranks'
-parameter gradients is then exactly the gradient of that loss, as one process would compute it. Otherwise each rank has
-the loss of its own sentences, and gradients are averaged or summed. More than one rank requires a torch.distributed
-group.
+Every rank holds the whole model and encodes a block of the step's sentences; `Exchange` is what ranks send each other
+for it. Losses are divided so that they add up to the loss that one process computes, and so do the gradients:
+
+1. forward    all ranks' vectors are gathered where a loss compares them, and each rank has the loss of its own rows
+2. backward   the gradients of the gathered vectors are summed and return to the rank that encoded them; the gradients
+              of parameters are summed in buckets while backward still computes others
+3. step       every rank has the same gradients, and makes the same step
+
+A step never waits for the device: the places, the words and the number of sentences of all ranks follow from the step.
+More than one rank requires a torch.distributed group.
+
+Source: Li et al., 2020, "PyTorch Distributed", section 3.2, for buckets in a fixed order that overlap backward.
+Differs: a word table's gradient is summed over the rows of the step's words, instead of over the whole table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.autograd.graph import get_gradient_edge
 
-from raysent.data.batches import AnyBatch, Batch, Pairs, Sentences
+from raysent.data.batches import AnyBatch, AnyStream, Batch, block_of, distinct_words
+from raysent.errors import ConfigError, TrainingError
 from raysent.kernels.devices import to_device
 from raysent.models import SentenceModel
 from raysent.training.optimization import Optimizer
 from raysent.training.run import RunConfig
+
+# Large enough that a sum is not mostly latency, small enough that the first one starts early in backward.
+_BUCKET_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -48,108 +66,31 @@ class Workers:
         """Whether this process validates, saves and reports."""
         return self.rank == 0
 
-    def gather_vectors(self, vectors: Tensor) -> Tensor:
-        """Return all ranks' vectors in rank order; only this rank's rows carry gradient.
+    def check_weights(self, parameters: Sequence[nn.Parameter], *, step: int) -> None:
+        """Compare a hash of the weights over the ranks.
 
         Args:
-            vectors: This rank's vectors [batch, dim]; batches have the same size on every rank.
+            parameters: All trained parameters, up to date and in the same order on every rank.
+            step: Steps so far, for the message.
 
-        Returns:
-            [batch * world_size, dim].
+        Raises:
+            TrainingError: On every rank, if a rank has other weights.
         """
         if self.world_size == 1:
-            return vectors
-        own = vectors.detach().contiguous()
-        blocks = [torch.empty_like(own) for _ in range(self.world_size)]
-        dist.all_gather(blocks, own)
-        blocks[self.rank] = vectors
-        return torch.cat(blocks)
-
-    def gather_batch(self, batch: Batch, device: torch.device) -> Batch:
-        """Return the batch of all ranks: positions and documents, without words."""
-        if self.world_size == 1:
-            return batch
-        places = to_device(np.stack([batch.positions, batch.documents, batch.sentences.lengths]), device)
-        blocks = [torch.empty_like(places) for _ in range(self.world_size)]
-        dist.all_gather(blocks, places)
-        positions, documents, lengths = torch.cat(blocks, dim=1).cpu().numpy()
-        sentences = Sentences(ids=np.zeros(0, dtype=np.int32), lengths=lengths)
-        return Batch(sentences=sentences, positions=positions, documents=documents)
-
-    def gather_pairs(self, pairs: Pairs) -> Pairs:
-        """Return as many pairs as all ranks have together, without words, labels or scores."""
-        nothing = np.zeros(0, dtype=np.int32)
-        first, second = (Sentences(nothing, np.tile(side.lengths, self.world_size)) for side in pairs.parts)
-        return Pairs(first, second)
-
-    def gather_words(self, words: Tensor) -> Tensor:
-        """Return the distinct words of all ranks' sentences, ascending, int64 [words]."""
-        return words if self.world_size == 1 else torch.unique(self._gather_ragged(words))
-
-    def combine(self, parameters: Iterable[nn.Parameter], loss: Tensor, *, mean: bool) -> Tensor:
-        """Sum or average the gradients over the ranks, in place.
-
-        Dense gradients are sent as one flat buffer, sparse gradients of word tables as the rows in use.
-
-        Args:
-            parameters: All trained parameters, in the same order on every rank.
-            loss: This rank's loss, a scalar.
-            mean: Whether gradients are averaged or summed.
-
-        Returns:
-            The mean of the ranks' losses, a scalar, equal on all ranks.
-        """
-        if self.world_size == 1:
-            return loss
-        scale = 1.0 / self.world_size if mean else 1.0
-        trained = list(parameters)
-        for parameter in trained:
-            if parameter.grad is None:  # a part that this rank's sentences did not reach
-                parameter.grad = torch.zeros_like(parameter)
-        has_rows = self._any([_is_sparse(parameter) for parameter in trained], loss.device)
-        for parameter, sparse in zip(trained, has_rows, strict=True):
-            if sparse:
-                parameter.grad = self._sum_rows(parameter, scale)
-        dense = [p.grad for p, sparse in zip(trained, has_rows, strict=True) if not sparse and p.grad is not None]
-        return self._sum_dense(dense, loss, scale)
-
-    def _sum_dense(self, gradients: list[Tensor], loss: Tensor, scale: float) -> Tensor:
-        """Sum dense gradients and the loss over the ranks in one flat buffer; returns the mean loss."""
-        parts = [*(gradient.reshape(-1) for gradient in gradients), loss.detach().float().reshape(1)]
-        flat = torch.cat(parts)
-        dist.all_reduce(flat)
-        start = 0
-        for gradient in gradients:
-            stop = start + gradient.numel()
-            gradient.copy_(flat[start:stop].view_as(gradient)).mul_(scale)
-            start = stop
-        return flat[-1] / self.world_size
-
-    def _sum_rows(self, parameter: nn.Parameter, scale: float) -> Tensor:
-        """Return the sum of the ranks' row gradients, sparse and coalesced."""
-        rows, values = _rows_of(parameter)
-        index, value = self._gather_ragged(rows), self._gather_ragged(values)
-        return torch.sparse_coo_tensor(
-            index[None], value * scale, parameter.shape, check_invariants=False, is_coalesced=False
-        ).coalesce()
-
-    def _gather_ragged(self, rows: Tensor) -> Tensor:
-        """Return all ranks' rows in rank order; ranks may have different numbers of rows."""
-        counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(self.world_size)]
-        dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
-        # all_gather requires equal shapes: pad to the longest, and cut afterwards.
-        longest = max(int(count) for count in counts)
-        padded = rows.new_zeros(longest, *rows.shape[1:])
-        padded[: len(rows)] = rows
-        blocks = [torch.empty_like(padded) for _ in counts]
-        dist.all_gather(blocks, padded)
-        return torch.cat([block[: int(count)] for block, count in zip(blocks, counts, strict=True)])
-
-    def _any(self, flags: list[bool], device: torch.device) -> list[bool]:
-        """Return for each flag whether it is set on any rank."""
-        seen = torch.tensor(flags, dtype=torch.int32, device=device)
-        dist.all_reduce(seen, op=dist.ReduceOp.MAX)
-        return [bool(flag) for flag in seen.tolist()]
+            return
+        digest = hashlib.sha256()
+        for parameter in parameters:
+            digest.update(memoryview(parameter.detach().cpu().contiguous().numpy()))
+        own = torch.from_numpy(np.frombuffer(digest.digest(), dtype=np.int64).copy()).to(parameters[0].device)
+        everyone = [torch.empty_like(own) for _ in range(self.world_size)]
+        dist.all_gather(everyone, own)
+        first, *others = (values.tolist() for values in everyone)
+        different = [str(rank) for rank, values in enumerate(others, start=1) if values != first]
+        if different:
+            raise TrainingError(
+                f"workers: must have the same weights as worker 0 after step {step}; given others on worker "
+                f"{', '.join(different)}; use machines of one kind with the same versions, and resume"
+            )
 
     def share(self, values: dict[str, float], device: torch.device) -> dict[str, float]:
         """Return rank 0's values on every rank."""
@@ -168,18 +109,187 @@ class Workers:
         return int(shared)
 
 
-def _is_sparse(parameter: nn.Parameter) -> bool:
-    return parameter.grad is not None and parameter.grad.is_sparse
+class Exchange:
+    """What the ranks send each other in one step: vectors, the gradients of these, and the gradients of parameters.
+
+    Call order in a step: `gather` in forward; `begin` before backward, `finish` after it. All ranks send in the same
+    order: buckets start in a fixed order, and only after the gradients of the gathered vectors.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], tables: Sequence[nn.Parameter], *, workers: Workers) -> None:
+        """Divide the parameters into buckets, in about the order in which backward finishes them.
+
+        Args:
+            parameters: All trained parameters, in the same order on every rank.
+            tables: Those of them whose gradients hold only the rows of the step's words.
+            workers: This process's rank; there is more than one.
+        """
+        self._workers = workers
+        self._tables = {id(table) for table in tables}
+        self._buckets = _buckets(parameters, self._tables)
+        self._num_gathered = 0  # whose gradients have not been sent back yet
+        self._words, self._loss = torch.empty(0), torch.empty(0)
+        self._num_missing: list[int] = []
+        self._sums: list[tuple[Tensor, Any]] = []
+        # The nodes exist as long as they are referred to. Their hooks run once a backward, when a gradient is complete,
+        # also that of a table, which is not assigned by autograd.
+        self._nodes = [[get_gradient_edge(parameter).node for parameter in bucket] for bucket in self._buckets]
+        for number, nodes in enumerate(self._nodes):
+            for node in nodes:
+                node.register_hook(partial(_mark_complete, weakref.ref(self), number))
+
+    def gather(self, vectors: tuple[Tensor, ...], *, count: int) -> tuple[Tensor, ...]:
+        """Return all ranks' vectors in rank order; their gradients return to the ranks.
+
+        Args:
+            vectors: Each tower's vectors of this rank's block [batch, dim].
+            count: Sentences of all ranks, divided by `block_of`.
+
+        Returns:
+            [count, dim] each.
+        """
+        dims = [tower.shape[1] for tower in vectors]
+        own = torch.cat(vectors, dim=1)
+        self._num_gathered += torch.is_grad_enabled() and own.requires_grad
+        everyone: Tensor = _Gather.apply(own, count, self)  # type: ignore[no-untyped-call]
+        return torch.split(everyone, dims, dim=1)
+
+    def begin(self, words: Tensor, loss: Tensor) -> None:
+        """Start to sum what backward completes.
+
+        Args:
+            words: The distinct words of all ranks' sentences, ascending, int64 [words].
+            loss: This rank's part of the loss, a scalar.
+        """
+        self._words = words
+        self._num_missing = [len(bucket) for bucket in self._buckets]
+        self._sums = []
+        self._loss = loss.detach().clone()
+        self._loss_work = dist.all_reduce(self._loss, async_op=True)
+
+    def complete(self, number: int) -> None:
+        """Note that one more gradient of a bucket is complete, and start the sums that are due."""
+        self._num_missing[number] -= 1
+        while not self._num_gathered and len(self._sums) < len(self._buckets):
+            if self._num_missing[len(self._sums)]:
+                return
+            self._start()
+
+    @torch.no_grad()
+    def finish(self) -> Tensor:
+        """Set the gradients to their sums over the ranks; returns the sum of the losses, a scalar.
+
+        A parameter that no sentence of this rank reached has a gradient of zero.
+        """
+        while len(self._sums) < len(self._buckets):
+            self._start()
+        self._loss_work.wait()
+        for bucket, (values, work) in zip(self._buckets, self._sums, strict=True):
+            work.wait()
+            self._assign(bucket, values)
+        self._num_missing, self._sums, self._num_gathered = [], [], 0
+        return self._loss
+
+    @torch.no_grad()
+    def _start(self) -> None:
+        """Start the sum of the next bucket."""
+        bucket = self._buckets[len(self._sums)]
+        if self._holds_rows(bucket[0]):
+            values = self._rows(bucket[0])
+        else:
+            gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in bucket]
+            is_whole = len(bucket) == 1 and gradients[0].is_contiguous()
+            values = gradients[0] if is_whole else torch.cat([gradient.reshape(-1) for gradient in gradients])
+        self._sums.append((values, dist.all_reduce(values, async_op=True)))
+
+    def _holds_rows(self, parameter: nn.Parameter) -> bool:
+        """Return whether a gradient has rows only; a penalty on all word vectors makes that of a table dense."""
+        is_dense = parameter.grad is not None and not parameter.grad.is_sparse
+        return id(parameter) in self._tables and not is_dense
+
+    def _rows(self, table: nn.Parameter) -> Tensor:
+        """Return the gradient of the rows of the step's words [words, dim]."""
+        values = table.new_zeros(len(self._words), table.shape[1])
+        if table.grad is not None:
+            rows = torch.searchsorted(self._words, table.grad._indices()[0])
+            values.index_add_(0, rows, table.grad._values())
+        return values
+
+    def _assign(self, bucket: list[nn.Parameter], values: Tensor) -> None:
+        """Set the gradients of a bucket from their sums."""
+        if self._holds_rows(bucket[0]):
+            bucket[0].grad = torch.sparse_coo_tensor(
+                self._words[None], values, bucket[0].shape, is_coalesced=True, check_invariants=False
+            )
+            return
+        for parameter, part in zip(
+            bucket, torch.split(values.reshape(-1), [one.numel() for one in bucket]), strict=True
+        ):
+            parameter.grad = part.view_as(parameter)
+
+    def all_gather(self, own: Tensor, count: int) -> Tensor:
+        """Return all ranks' rows [count, dim] of this rank's [batch, dim]."""
+        sizes = self._sizes(count)
+        padded = own.new_zeros(max(sizes), own.shape[1])
+        padded[: len(own)] = own
+        blocks = padded.new_empty(len(sizes), *padded.shape)
+        dist.all_gather(list(blocks.unbind()), padded)
+        if min(sizes) == max(sizes):
+            return blocks.flatten(0, 1)
+        return torch.cat([block[:size] for block, size in zip(blocks, sizes, strict=True)])
+
+    def reduce_scatter(self, everyone: Tensor) -> Tensor:
+        """Return the sum over the ranks of this rank's rows [batch, dim] of all ranks' [count, dim]."""
+        sizes = self._sizes(len(everyone))
+        most = max(sizes)
+        blocks = [block.contiguous() for block in torch.split(everyone, sizes)]
+        if min(sizes) < most:
+            blocks = [nn.functional.pad(block, (0, 0, 0, most - len(block))) for block in blocks]
+        own = torch.empty_like(blocks[0])
+        dist.reduce_scatter(own, blocks)
+        self._num_gathered -= 1
+        return own[: sizes[self._workers.rank]]
+
+    def _sizes(self, count: int) -> list[int]:
+        """Return the number of sentences of each rank."""
+        world_size = self._workers.world_size
+        blocks = (block_of(count, rank=rank, world_size=world_size) for rank in range(world_size))
+        return [block.stop - block.start for block in blocks]
 
 
-def _rows_of(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
-    """Return the rows with gradient, and their gradients; both are empty without a gradient."""
-    gradient = parameter.grad
-    if gradient is None or not gradient.is_sparse:
-        empty = torch.zeros(0, dtype=torch.int64, device=parameter.device)
-        return empty, parameter.detach().new_zeros(0, parameter.shape[1])
-    gradient = gradient.coalesce()
-    return gradient.indices()[0], gradient.values()
+def _mark_complete(exchange: weakref.ref[Exchange], number: int, *_: object) -> None:
+    """Report a complete gradient to an exchange that still exists."""
+    found = exchange()
+    if found is not None:
+        found.complete(number)
+
+
+def _buckets(parameters: Sequence[nn.Parameter], tables: set[int]) -> list[list[nn.Parameter]]:
+    """Return the parameters in groups of about `_BUCKET_BYTES`, the last ones first; a table is a group of its own."""
+    buckets: list[list[nn.Parameter]] = []
+    size = _BUCKET_BYTES
+    for parameter in reversed(parameters):
+        is_table = id(parameter) in tables
+        if is_table or size >= _BUCKET_BYTES:
+            buckets.append([])
+            size = 0
+        buckets[-1].append(parameter)
+        size = _BUCKET_BYTES if is_table else size + parameter.numel() * parameter.element_size()
+    return buckets
+
+
+class _Gather(torch.autograd.Function):
+    """All ranks' vectors; the gradient of this rank's is the sum over the ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, count: int, exchange: Exchange) -> Tensor:
+        ctx.exchange = exchange
+        return exchange.all_gather(own, count)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.exchange.reduce_scatter(gradient), None, None
 
 
 def dropout_generator(seed: int, step: int, rank: int) -> torch.Generator:
@@ -188,15 +298,24 @@ def dropout_generator(seed: int, step: int, rank: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(mixed >> np.uint64(1)))
 
 
-class SharedLoss:
-    """The loss of one step, and the gradients that several workers combine to.
+def gathers_candidates(config: RunConfig, workers: Workers) -> bool:
+    """Return whether a loss compares the sentences of all workers."""
+    is_compared = config.objective.across_workers == "rows" and config.training.gather_candidates
+    return is_compared and workers.world_size > 1
 
-    Attributes:
-        gathers: Whether every worker computes the whole loss, from the vectors of all.
-    """
+
+class SharedLoss:
+    """The loss of one step, and the gradients that several workers combine to."""
 
     def __init__(
-        self, config: RunConfig, model: SentenceModel, optimizer: Optimizer, *, workers: Workers, device: torch.device
+        self,
+        config: RunConfig,
+        model: SentenceModel,
+        optimizer: Optimizer,
+        *,
+        stream: AnyStream,
+        workers: Workers,
+        device: torch.device,
     ) -> None:
         """Prepare the loss of a run's steps.
 
@@ -204,82 +323,78 @@ class SharedLoss:
             config: The run.
             model: The model to train.
             optimizer: Updates the word vectors of a step before they are read.
+            stream: The batches.
             workers: This process's rank among several.
             device: Where to compute.
-        """
-        rule = config.objective.across_workers
-        self.gathers = rule == "gather" and config.training.gather_candidates and workers.world_size > 1
-        self._is_sum = rule == "sum"
-        self._seed = config.seed
-        self._model, self._optimizer = model, optimizer
-        self._workers, self._device = workers, device
 
-    def __call__(self, batch: AnyBatch, *, step: int, generator: torch.Generator) -> Tensor:
-        """Return the loss of a step's sentences, a scalar with gradient.
+        Raises:
+            ConfigError: If the objective's `across_workers` is unknown.
+        """
+        self._rule = config.objective.across_workers
+        if self._rule not in ("rows", "mean", "sum"):
+            raise ConfigError(
+                f"objective {config.objective.type}: across_workers must be rows, mean or sum; given {self._rule!r}"
+            )
+        self._gathers = gathers_candidates(config, workers)
+        self._seed = config.seed
+        self._model, self._optimizer, self._stream = model, optimizer, stream
+        self._workers, self._device = workers, device
+        self._exchange: Exchange | None = None
+        if workers.world_size > 1:
+            self._exchange = Exchange(optimizer.parameters, optimizer.tables, workers=workers)
+
+    def __call__(self, step: int, *, generator: torch.Generator) -> Tensor:
+        """Return this worker's part of the loss of a step, a scalar with gradient.
 
         Args:
-            batch: This worker's part of the batch.
-            step: Number of the step, which seeds the negatives that all workers draw alike.
+            step: Number of the step, which also seeds the negatives that all workers draw alike.
             generator: Source of this worker's randomness.
         """
+        batch = self._model.prepare(self._stream.batch(step), generator=generator)
+        if self._exchange is None:
+            return self._of_one(batch, generator)
+        return self._of_part(batch, step, generator, self._exchange)
+
+    def _of_one(self, batch: AnyBatch, generator: torch.Generator) -> Tensor:
+        """Return the loss of a batch that no other worker shares."""
+        reader = self._model.step_reader(generator)
         if isinstance(batch, Batch):
-            return self._of_contexts(batch, generator)
-        batch = self._model.prepare(batch, generator=generator)
-        words = np.unique(np.concatenate([part.ids for part in batch.parts]))
+            packed = self._model.pack(batch.sentences)
+            self._optimizer.catch_up(packed.words)
+            reader.add(batch.sentences, self._model.vectors(packed, generator=generator))
+        else:
+            self._optimizer.catch_up(to_device(distinct_words(*batch.parts), self._device))
+        return self._model.loss(batch, generator=generator, reader=reader)
+
+    def _of_part(self, batch: AnyBatch, step: int, generator: torch.Generator, exchange: Exchange) -> Tensor:
+        """Return this worker's part of the loss; the parts of all add up to it."""
+        words, count = self._stream.words(step), self._stream.size(step)
+        if not np.isin(distinct_words(*batch.parts), words, assume_unique=True).all():
+            raise ConfigError("objective: prepare must add no words to a batch that several workers share; given some")
+        rows = to_device(words, self._device)
         # All workers' words on all workers, so that their word tables stay bit-identical.
-        self._optimizer.catch_up(self._workers.gather_words(to_device(words, self._device)))
-        if self.gathers and isinstance(batch, Pairs):
-            return self._of_all_pairs(batch, step=step, generator=generator)
-        return self._model.loss(batch, generator=generator)
-
-    def _of_contexts(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the loss of a batch of running text, or of all workers' batches together."""
-        packed = self._model.pack(batch.sentences)
-        self._optimizer.catch_up(self._workers.gather_words(packed.words))
-        vectors = self._model.vectors(packed, generator=generator)
-        if self.gathers:
-            vectors = tuple(map(self._workers.gather_vectors, vectors))
-            batch = self._workers.gather_batch(batch, self._device)
+        self._optimizer.catch_up(rows)
+        common = generator
         reader = self._model.step_reader(generator)
-        reader.add(batch.sentences, vectors)
-        return self._model.loss(batch, generator=generator, reader=reader, penalty_weight=self._penalty_weight)
-
-    def _of_all_pairs(self, pairs: Pairs, *, step: int, generator: torch.Generator) -> Tensor:
-        """Return the loss over all workers' pairs; only this worker's vectors carry gradient."""
-        gathered = self._workers.gather_pairs(pairs)
-        reader = self._model.step_reader(generator)
-        for own, everyones in zip(pairs.parts, gathered.parts, strict=True):
-            packed = self._model.pack(own)
-            vectors = self._model.vectors(packed, generator=generator)
-            reader.add(everyones, tuple(map(self._workers.gather_vectors, vectors)))
-            with torch.no_grad():
-                self._model.eval()
-                plain = self._model.vectors(packed)
-                self._model.train()
-            reader.add(everyones, tuple(map(self._workers.gather_vectors, plain)), is_training=False)
-        # All workers draw the same negatives.
-        common = dropout_generator(self._seed, step, 0)
-        return self._model.loss(gathered, generator=common, reader=reader, penalty_weight=self._penalty_weight)
-
-    @property
-    def _penalty_weight(self) -> float:
-        """Weight of the penalty on parameters, which every worker adds where the workers' losses are one."""
-        return 1 / self._workers.world_size if self.gathers else 1.0
+        if self._gathers:
+            reader = self._model.step_reader(generator, gather=partial(exchange.gather, count=count))
+            # All workers draw the same negatives.
+            common = dropout_generator(self._seed, step, 0)
+        is_mean = self._rule == "mean" or not (self._gathers or self._rule == "sum")
+        penalty_weight = 1.0 if is_mean else 1 / self._workers.world_size
+        loss = self._model.loss(batch, generator=common, reader=reader, penalty_weight=penalty_weight)
+        if is_mean:
+            loss = loss * (len(batch) / count)
+        exchange.begin(rows, loss)
+        return loss
 
     def combine(self, loss: Tensor) -> Tensor:
-        """Combine the workers' gradients in place, as the objective's `across_workers` says.
+        """Set the gradients to those of the whole step, after backward.
 
         Args:
-            loss: This worker's loss, a scalar without gradient.
+            loss: This worker's part of the loss, a scalar without gradient.
 
         Returns:
             The loss of the whole step, a scalar, equal on all workers.
         """
-        if self.gathers:
-            # Every worker has the whole loss, so the objective's own parameters have the whole gradient on each.
-            for parameter in self._model.objectives.parameters():
-                if parameter.grad is not None:
-                    parameter.grad /= self._workers.world_size
-        is_mean = not (self.gathers or self._is_sum)
-        loss = self._workers.combine(self._optimizer.parameters, loss, mean=is_mean)
-        return loss * self._workers.world_size if self._is_sum else loss
+        return loss if self._exchange is None else self._exchange.finish()

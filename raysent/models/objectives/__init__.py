@@ -121,9 +121,10 @@ class ObjectiveConfig(StrictModel):
 
     Attributes:
         num_towers: Encoders that are trained: f, or f and g.
-        across_workers: How several workers share a step. `gather`: each computes the loss over the vectors of all, for
-            a loss of contexts or pairs in which a sentence depends on the others of the batch. `mean` and `sum`: each
-            computes the loss of its own sentences, and gradients are averaged or added.
+        across_workers: How several workers share a step, so that their losses add up to that of one. `rows`: a loss of
+            contexts or pairs compares a sentence with the others of the batch; `read` returns the vectors of all
+            workers' sentences, and `forward` the part of the loss that the batch's `rows` contribute. `mean` and `sum`:
+            each computes the mean or the sum over its own sentences.
         in_saved_model: What a saved model holds of the objective. `kept`: its parameters. `rebuilt`: nothing, as it has
             no state of its own. `absent`: nothing, although it has state, which only checkpoints hold; a loaded model
             has no objective.
@@ -133,7 +134,7 @@ class ObjectiveConfig(StrictModel):
     """
 
     num_towers: ClassVar[Literal[1, 2]] = 2
-    across_workers: ClassVar[Literal["gather", "mean", "sum"]] = "mean"
+    across_workers: ClassVar[Literal["rows", "mean", "sum"]] = "mean"
     in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "rebuilt"
     trains_code: ClassVar[bool] = False
 
@@ -217,7 +218,7 @@ class ContextConfig(ObjectiveConfig):
         candidates: Which sentences form a batch: `contiguous` ones, `random` blocks, or each block's `nearest` ones.
     """
 
-    across_workers: ClassVar[Literal["gather", "mean", "sum"]] = "gather"
+    across_workers: ClassVar[Literal["rows", "mean", "sum"]] = "rows"
 
     context_size: int = pydantic.Field(default=1, ge=1)
     candidates: Candidates = "contiguous"
@@ -264,6 +265,8 @@ class Read(Protocol):
 
     def __call__(self, sentences: Sentences, *, is_training: bool = True) -> tuple[Tensor, ...]:
         """Return the vectors of each tower, [batch, dim] each; the same sentences object is encoded once.
+
+        With a batch that has `rows`, the vectors are those of all workers' sentences [candidates, dim].
 
         Args:
             sentences: Ids and lengths.
@@ -336,15 +339,32 @@ class ObjectiveModule(Protocol):
 class ContextObjective(Objective):
     """An objective over the sentences of a block; workers gather their vectors for it."""
 
+    def __init__(self, config: ContextConfig, build_context: BuildContext | None = None) -> None:
+        """Make an objective without parameters."""
+        super().__init__()
+        del build_context
+        self._context_size = config.context_size
+
     def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
-        """Return the loss of one block."""
+        """Return the loss of one block, or what the rows of this worker contribute to it."""
         del generator
         f, g = read(batch.sentences)
         positions = to_device(batch.positions, f.device)
         documents = to_device(batch.documents, f.device)
         # Scores are a thousandth of a step's work, so they stay in float32 under mixed precision.
         with torch.autocast(f.device.type, enabled=False):
-            return self.compare(f, g, positions=positions, documents=documents)
+            if batch.rows is None:
+                return self.compare(f, g, positions=positions, documents=documents)
+            is_source = has_neighbour(positions, documents, context_size=self._context_size)
+            loss = self.compare(
+                f[batch.rows],
+                g,
+                positions=positions[batch.rows],
+                documents=documents[batch.rows],
+                candidate_positions=positions,
+                candidate_documents=documents,
+            )
+            return loss * share_of_rows(is_source, batch.rows)
 
     @abstractmethod
     def compare(
@@ -357,7 +377,7 @@ class ContextObjective(Objective):
         candidate_positions: Tensor | None = None,
         candidate_documents: Tensor | None = None,
     ) -> Tensor:
-        """Return the loss, a scalar.
+        """Return the mean over the source sentences that have a neighbour, a scalar.
 
         Args:
             f: Vectors of the source sentences [batch, dim].
@@ -371,12 +391,6 @@ class ContextObjective(Objective):
 
 class ScoredContext(ContextObjective):
     """An objective over contexts that depends only on the scores f . g and on which sentences are neighbours."""
-
-    def __init__(self, config: ContextConfig, build_context: BuildContext | None = None) -> None:
-        """Make an objective without parameters."""
-        super().__init__()
-        del build_context
-        self._context_size = config.context_size
 
     def compare(
         self,
@@ -432,6 +446,26 @@ def neighbour_masks(
     distance = (places[:, None] - candidates[None, :]).abs_()
     others, itself = distance > context_size, distance == 0
     return (others | itself).logical_not_(), others
+
+
+def has_neighbour(positions: Tensor, documents: Tensor, *, context_size: int) -> Tensor:
+    """Return which sentences have a neighbour among the others, bool [batch], without comparing all pairs.
+
+    Args:
+        positions: Position of each sentence in the corpus [batch]; no two are the same.
+        documents: Its document [batch].
+        context_size: Sentences on each side that count as neighbours.
+    """
+    places, order = (positions + (documents << 36)).sort()
+    is_near = places.diff() <= context_size
+    no = is_near.new_zeros(1)
+    found = torch.cat([is_near, no]) | torch.cat([no, is_near])
+    return torch.empty_like(found).index_copy_(0, order, found)
+
+
+def share_of_rows(is_counted: Tensor, rows: slice) -> Tensor:
+    """Return the share of the counted sentences [candidates] that are among some rows, a scalar; 0 where none is."""
+    return is_counted[rows].sum() / is_counted.sum().clamp(min=1)
 
 
 def build_objective(config: ObjectiveConfig, build_context: BuildContext | None = None) -> Objective:

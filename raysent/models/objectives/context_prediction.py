@@ -47,9 +47,7 @@ class Objective(ContextObjective):
     """The loss of one batch; no parameters of its own."""
 
     def __init__(self, config: Config, build_context: BuildContext | None = None) -> None:
-        super().__init__()
-        del build_context
-        self._context_size = config.context_size
+        super().__init__(config, build_context)
         self._excludes_itself = config.resolved_diagonal == "exclude"
         self._shares_target = config.resolved_target == "mean"
 

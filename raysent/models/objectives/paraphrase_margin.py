@@ -49,7 +49,7 @@ class Config(ObjectiveConfig):
     """
 
     num_towers: ClassVar[Literal[1, 2]] = 1
-    across_workers: ClassVar[Literal["gather", "mean", "sum"]] = "gather"
+    across_workers: ClassVar[Literal["rows", "mean", "sum"]] = "rows"
     in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
 
     type: Literal["paraphrase_margin"] = "paraphrase_margin"
@@ -110,16 +110,18 @@ class Objective(BaseObjective):
         return replace(batch, first=first, second=second)
 
     def forward(self, read: Read, batch: Pairs, *, generator: torch.Generator | None = None) -> Tensor:
-        """Return the mean over the pairs."""
+        """Return the mean over the pairs, or what the rows of this worker contribute to it."""
         first, second = batch.parts
         choosing = torch.cat([unit(read(side, is_training=False)[0]) for side in (first, second)])
-        chosen = choose_negatives(choosing, self._negatives, generator=generator)
+        chosen = choose_negatives(choosing, self._negatives, generator=generator, rows=batch.rows)
         vectors = unit(torch.cat([read(first)[0], read(second)[0]]))
-        partners = (vectors * vectors.roll(len(batch), dims=0)).sum(dim=1)
+        num_pairs = len(vectors) // 2
+        partners = (vectors * vectors.roll(num_pairs, dims=0)).sum(dim=1)
+        own = _of_rows(vectors, batch.rows)
         hinges = functional.relu(
-            self._config.margin - partners + (vectors * vectors.index_select(0, chosen)).sum(dim=1)
+            self._config.margin - _of_rows(partners, batch.rows) + (own * vectors.index_select(0, chosen)).sum(dim=1)
         )
-        return hinges.sum() / len(batch)
+        return hinges.sum() / num_pairs
 
     def penalty(self) -> Tensor:
         """Return the penalties on the word vectors and on the other parameters."""
@@ -132,28 +134,43 @@ def unit(vectors: Tensor) -> Tensor:
     return functional.normalize(vectors.float(), dim=1, eps=_LEAST_NORM)
 
 
-def choose_negatives(vectors: Tensor, kind: Negatives, *, generator: torch.Generator | None = None) -> Tensor:
+def _of_rows(values: Tensor, rows: slice | None) -> Tensor:
+    """Return the values [2 * pairs, ...] of the first and the second sentences of some pairs; of all for None."""
+    return values if rows is None else torch.cat([side[rows] for side in values.chunk(2)])
+
+
+def choose_negatives(
+    vectors: Tensor, kind: Negatives, *, generator: torch.Generator | None = None, rows: slice | None = None
+) -> Tensor:
     """Return the negative of each sentence, int64 [2 * pairs]: the row of another pair's sentence.
 
     Args:
         vectors: Unit vectors of the first sentences, then of the second ones [2 * pairs, dim].
         kind: See `Config.negatives`.
         generator: Source of random negatives and of the choice between both kinds.
+        rows: The pairs whose negatives are returned, as they are for all; None for all.
     """
     count = len(vectors)
-    similarity = vectors.detach() @ vectors.detach().T
-    place = torch.arange(count, device=vectors.device)
-    is_own = (place[:, None] - place[None, :]) % (count // 2) == 0
+    similarity = _of_rows(vectors.detach(), rows) @ vectors.detach().T
+    everyone = torch.arange(count, device=vectors.device)
+    place = _of_rows(everyone, rows)
+    is_own = (place[:, None] - everyone[None, :]) % (count // 2) == 0
     nearest = similarity.masked_fill(is_own, -torch.inf).argmax(dim=1)
     if kind == "max":
         return nearest
     # Another pair, at a random distance from the own one, and either side of it.
-    shift = torch.randint(1, max(2, count // 2), (count,), generator=generator).to(place.device)
-    side = torch.randint(0, 2, (count,), generator=generator).to(place.device)
+    shift = _drawn(1, max(2, count // 2), like=everyone, rows=rows, generator=generator)
+    side = _drawn(0, 2, like=everyone, rows=rows, generator=generator)
     drawn = (place + shift) % (count // 2) + side * (count // 2)
     if kind == "random":
         return drawn
-    return torch.where(torch.rand(count, generator=generator).to(place.device) < 0.5, nearest, drawn)
+    is_nearest = _of_rows(torch.rand(count, generator=generator).to(place.device) < 0.5, rows)
+    return torch.where(is_nearest, nearest, drawn)
+
+
+def _drawn(low: int, high: int, *, like: Tensor, rows: slice | None, generator: torch.Generator | None) -> Tensor:
+    """Return whole numbers drawn for all sentences, of which those of some pairs are kept."""
+    return _of_rows(torch.randint(low, high, like.shape, generator=generator).to(like.device), rows)
 
 
 def scrambled(batch: Pairs, fraction: float, *, generator: torch.Generator | None) -> tuple[Sentences, Sentences]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from raysent.data.batches import Batch
 from raysent.kernels.devices import to_device
-from raysent.models.objectives import BuildContext, Read, neighbour_masks
+from raysent.models.objectives import BuildContext, Read, has_neighbour, neighbour_masks, share_of_rows
 from raysent.models.objectives import Objective as BaseObjective
 from raysent.models.objectives.view_agreement import Agreement, AgreementConfig
 
@@ -36,12 +36,18 @@ class Objective(BaseObjective):
         self.agreement = Agreement(config, build_context)
 
     def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
-        """Return the mean over the sentences that have a neighbour, in nats."""
+        """Return the mean over the sentences that have a neighbour, in nats, or what this worker's rows add to it."""
         del generator
         (f,) = read(batch.sentences)
         positions = to_device(batch.positions, f.device)
         documents = to_device(batch.documents, f.device)
         with torch.autocast(f.device.type, enabled=False):
-            neighbours, others = neighbour_masks(positions, documents, context_size=self._config.context_size)
+            rows, size = batch.rows or slice(None), self._config.context_size
+            neighbours, others = neighbour_masks(
+                positions[rows], documents[rows], positions, documents, context_size=size
+            )
             vectors = self.agreement.unit(f)
-            return self.agreement.loss(vectors @ vectors.T, neighbours, is_candidate=neighbours | others)
+            loss = self.agreement.loss(vectors[rows] @ vectors.T, neighbours, is_candidate=neighbours | others)
+            if batch.rows is None:
+                return loss
+            return loss * share_of_rows(has_neighbour(positions, documents, context_size=size), rows)

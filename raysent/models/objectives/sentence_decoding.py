@@ -61,7 +61,7 @@ class Config(ObjectiveConfig):
     """
 
     num_towers: ClassVar[Literal[1, 2]] = 1
-    across_workers: ClassVar[Literal["gather", "mean", "sum"]] = "sum"
+    across_workers: ClassVar[Literal["rows", "mean", "sum"]] = "sum"
     in_saved_model: ClassVar[Literal["kept", "rebuilt", "absent"]] = "absent"
 
     type: Literal["sentence_decoding"] = "sentence_decoding"

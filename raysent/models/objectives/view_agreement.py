@@ -22,7 +22,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raysent.models.objectives import BuildContext, ContextConfig, ContextObjective, neighbour_masks
+from raysent.data.batches import Batch
+from raysent.kernels.devices import to_device
+from raysent.models.objectives import (
+    BuildContext,
+    ContextConfig,
+    Read,
+    has_neighbour,
+    neighbour_masks,
+    share_of_rows,
+)
+from raysent.models.objectives import Objective as BaseObjective
 from raysent.models.postprocessing import first_singular_vector, without
 
 
@@ -87,8 +97,8 @@ class Agreement(nn.Module):
         """Return the mean over the sentences that have a target of their sums over targets.
 
         Args:
-            scores: a_ij [batch, batch].
-            targets: Which candidates are correct, bool [batch, batch].
+            scores: a_ij [batch, candidates].
+            targets: Which candidates are correct, bool [batch, candidates].
             is_candidate: Which sentences are candidates; None for all.
         """
         scaled = scores / self.log_temperature.exp()
@@ -99,7 +109,7 @@ class Agreement(nn.Module):
         return -log_probabilities.sum() / num_sentences
 
 
-class Objective(ContextObjective):
+class Objective(BaseObjective):
     """The loss of one batch."""
 
     def __init__(self, config: Config, build_context: BuildContext) -> None:
@@ -107,22 +117,30 @@ class Objective(ContextObjective):
         self._config = config
         self.agreement = Agreement(config, build_context)
 
-    def compare(
-        self,
-        f: Tensor,
-        g: Tensor,
-        *,
-        positions: Tensor,
-        documents: Tensor,
-        candidate_positions: Tensor | None = None,
-        candidate_documents: Tensor | None = None,
-    ) -> Tensor:
-        """Return the mean over the sentences, in nats; the candidates are the sentences themselves."""
-        if candidate_positions is not None or candidate_documents is not None:
-            raise ValueError("view agreement compares the sentences of a batch only with each other")
-        neighbours, _ = neighbour_masks(positions, documents, context_size=self._config.context_size)
+    def forward(self, read: Read, batch: Batch, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the mean over the sentences, in nats, or what the rows of this worker contribute to it."""
+        del generator
+        f, g = read(batch.sentences)
+        places = to_device(batch.positions, f.device), to_device(batch.documents, f.device)
+        with torch.autocast(f.device.type, enabled=False):
+            one, other = self.agreement.unit(f), self.agreement.unit(g)
+            if batch.rows is None:
+                scores = one @ other.T
+                return self.agreement.loss(scores + scores.T, self._targets(places, places))
+            rows = batch.rows
+            scores = one[rows] @ other.T + other[rows] @ one.T
+            loss = self.agreement.loss(scores, self._targets((places[0][rows], places[1][rows]), places))
+            return loss * share_of_rows(self._is_source(*places), rows)
+
+    def _targets(self, sources: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the correct candidates of each source, bool [batch, candidates]; both as positions and documents."""
+        neighbours, _ = neighbour_masks(*sources, *candidates, context_size=self._config.context_size)
         if self._config.includes_itself:
-            neighbours = neighbours | (positions[:, None] == positions[None, :])
-        one, other = self.agreement.unit(f), self.agreement.unit(g)
-        scores = one @ other.T
-        return self.agreement.loss(scores + scores.T, neighbours)
+            neighbours = neighbours | (sources[0][:, None] == candidates[0][None, :])
+        return neighbours
+
+    def _is_source(self, positions: Tensor, documents: Tensor) -> Tensor:
+        """Return which sentences have a correct candidate, bool [candidates]."""
+        if self._config.includes_itself:
+            return torch.ones_like(positions, dtype=torch.bool)
+        return has_neighbour(positions, documents, context_size=self._config.context_size)
