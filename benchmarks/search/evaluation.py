@@ -1,0 +1,270 @@
+"""What is measured of a model at each report: every metric, its cost, and log-probabilities.
+
+In: a model in training. Out: metric -> value, metric -> processor seconds, and arrays of log-probabilities. Texts and
+rows are the same for all trials of a corpus.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from raysent.data.corpus import Corpus, CorpusConfig
+from raysent.data.corpus.preparation import sentence_texts
+from raysent.evaluation.probes.features import task_features
+from raysent.evaluation.probes.results import spearman
+from raysent.evaluation.protocols import fit_probe
+from raysent.evaluation.similarity import pair_similarities
+from raysent.evaluation.task import TaskData
+from raysent.evaluation.tasks import load_task
+from raysent.models import SentenceModel
+
+TASKS = ("MR", "SUBJ", "TREC", "MPQA", "SST2")
+# Rows that train a probe, that validate it, and that test it.
+TRAIN, VALIDATION, TEST = 2000, 800, 1200
+SAMPLES = (200, 500, 2000)
+# Candidates of a pool -> its blocks; every sentence of a block with a neighbour is a source, of the largest the first.
+POOLS = {"200": (200, 10), "1000": (1000, 4), "4000": (4000, 1), "10000": (10_000, 1), "1000_one": (1000, 1)}
+MAX_SOURCES = 4000
+NUM_RANK_SENTENCES = 1000
+NUM_DOCUMENTS = 10
+CHUNK = 512
+
+
+@dataclass
+class Found:
+    """What one report shows.
+
+    Attributes:
+        metrics: Name -> value.
+        costs: Name -> processor seconds, from the trained model to the value.
+        arrays: Name -> log-probabilities, float16 [rows, classes].
+    """
+
+    metrics: dict[str, float]
+    costs: dict[str, float]
+    arrays: dict[str, np.ndarray]
+
+
+def task_rows(data: TaskData, *, seed: int = 0) -> TaskData:
+    """Return a task with fixed rows that train, validate and test, in random order in each part.
+
+    A task without given splits is divided at random. Where the test split is small, held-out training rows join it.
+    """
+    random = np.random.default_rng(seed)
+    train = random.permutation(np.arange(len(data)) if data.split == "nested" else data.train)
+    validation, test = random.permutation(data.validation), random.permutation(data.test)
+    if not len(validation):
+        train, validation = train[VALIDATION:], train[:VALIDATION]
+    missing = TEST - len(test)
+    if missing > 200:
+        train, test = train[missing:], np.concatenate([test, train[:missing]])
+    parts = [train[:TRAIN], validation[:VALIDATION], test[:TEST]]
+    ends = np.cumsum([0, *map(len, parts)])
+    places = [np.arange(start, stop) for start, stop in pairwise(ends)]
+    small = data.select(np.concatenate(parts))
+    return replace(small, split="train-validation-test", train=places[0], validation=places[1], test=places[2])
+
+
+def sample_of(data: TaskData, num_rows: int) -> TaskData:
+    """Return a task without its test rows and with so many training and validation rows at most."""
+    train, validation = data.train[:num_rows], data.validation[:num_rows]
+    small = data.select(np.concatenate([train, validation]))
+    places = np.arange(len(small))
+    # A probe needs test rows; predictions for these are not read.
+    held_out = places[len(train) :]
+    return replace(small, split="train-validation-test", train=places[: len(train)], validation=held_out, test=held_out)
+
+
+def document_task(corpus: Corpus, config: CorpusConfig) -> TaskData:
+    """Return a task that needs no labels: from which of the largest training documents is a sentence?"""
+    documents = corpus.train.documents(0, len(corpus.train))
+    largest = [document for document, _ in Counter(documents.tolist()).most_common(NUM_DOCUMENTS)]
+    random = np.random.default_rng(0)
+    each = 2 * SAMPLES[1] // NUM_DOCUMENTS
+    found = [np.flatnonzero(documents == document) for document in largest]
+    rows = [random.permutation(one)[:each] for one in found]
+    places = random.permutation(np.concatenate(rows))
+    number = {document: label for label, document in enumerate(largest)}
+    texts = sentence_texts(config).texts(corpus.train.first + places)
+    num_train = len(places) // 2
+    rows_of = np.arange(len(places))
+    return TaskData(
+        task="document",
+        kind="sentence",
+        split="train-validation-test",
+        label_names=tuple(map(str, largest)),
+        sentences=(texts,),
+        labels=np.array([number[document] for document in documents[places].tolist()], dtype=np.int64),
+        train=rows_of[:num_train],
+        validation=rows_of[num_train:],
+    )
+
+
+def similarity_pairs(path: Path) -> tuple[list[str], list[str], np.ndarray]:
+    """Return the sentences and the scores of a split of the STS benchmark."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
+    return [row[5] for row in rows], [row[6] for row in rows], np.array([float(row[4]) for row in rows])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How much of the texts and rows a report is measured on.
+
+    Attributes:
+        num_sentences: Held-out sentences of the pools.
+        samples: Numbers of rows that train the probes; a single one leaves out the other metrics.
+        has_test: Whether the test rows are predicted.
+    """
+
+    num_sentences: int
+    samples: tuple[int, ...]
+    has_test: bool = False
+
+
+class Measurement:
+    """Everything that a corpus' trials are measured on."""
+
+    def __init__(self, corpus: Corpus, config: CorpusConfig, *, data: Path, name: str) -> None:
+        """Read tasks and texts.
+
+        Args:
+            corpus: The prepared corpus.
+            config: How it was read.
+            data: Folder in SentEval's layout.
+            name: Of the corpus; `docs` has a labelled task of its own.
+        """
+        self.tasks = {task: task_rows(load_task(task, data)) for task in TASKS}
+        self.own = {"document": document_task(corpus, config)}
+        if name == "docs":
+            self.own["library"] = task_rows(load_task("docs-library"))
+        self._pairs = similarity_pairs(data / "STS" / "STSBenchmark" / "sts-dev.csv")
+
+    def __call__(self, model: SentenceModel, corpus: Corpus, reading: Reading) -> Found:
+        """Measure a model that is not in training mode; its words are those of the corpus."""
+        found = Found({}, {}, {})
+        with torch.no_grad():
+            self._contexts(model, corpus, found, num_sentences=reading.num_sentences)
+        self._probes(model, found, self.tasks, reading.samples, has_test=reading.has_test)
+        if len(reading.samples) > 1:
+            self._rank(model, corpus, found)
+            self._similarity(model, found)
+            self._probes(model, found, self.own, (SAMPLES[1],), has_test=False)
+        return found
+
+    def _contexts(self, model: SentenceModel, corpus: Corpus, found: Found, *, num_sentences: int) -> None:
+        """Pick neighbours among the candidates of pools of several sizes; all pools share the encoded sentences."""
+        started, parts = time.process_time(), []
+        for start in range(0, num_sentences, CHUNK):
+            sentences = corpus.validation.sentences(start, min(start + CHUNK, num_sentences))
+            towers = model.comparable_vectors(sentences)
+            if len(towers) == 1:  # trained for other things than inner products
+                towers = (functional.normalize(towers[0].float(), dim=1),)
+            parts.append((towers[0], towers[-1]))
+        f, g = (torch.cat(part).float() for part in zip(*parts, strict=True))
+        encoding = (time.process_time() - started) / len(f)
+        documents = corpus.validation.documents(0, len(f))
+        for name, (size, num_blocks) in POOLS.items():
+            if size > len(f):
+                continue
+            started, blocks = time.process_time(), min(num_blocks, len(f) // size)
+            parts = [
+                pool_scores(f[block][:MAX_SOURCES], g[block], documents[block])
+                for block in (slice(start, start + size) for start in range(0, size * blocks, size))
+            ]
+            correct, nll = (torch.cat(part).mean() for part in zip(*parts, strict=True))
+            cost = time.process_time() - started + encoding * size * blocks
+            found.metrics |= {f"context_accuracy_{name}": float(correct), f"context_nll_{name}": float(nll)}
+            found.costs |= {f"context_accuracy_{name}": cost, f"context_nll_{name}": cost}
+
+    def _rank(self, model: SentenceModel, corpus: Corpus, found: Found) -> None:
+        """Measure the effective rank of the vectors of held-out text, without labels or neighbours.
+
+        Source: Roy and Vetterli, 2007, "The effective rank"; Garrido et al., 2023 (RankMe).
+        """
+        started = time.process_time()
+        chunks = corpus.validation.sentences(0, NUM_RANK_SENTENCES).split(CHUNK)
+        vectors = torch.cat([model.encode_ids(chunk) for chunk in chunks])
+        values = torch.linalg.svdvals(vectors).double()
+        shares = values / values.sum()
+        entropy = -(shares * torch.log(shares.clamp(min=1e-12))).sum()
+        found.metrics["effective_rank"] = float(entropy.exp())
+        found.costs["effective_rank"] = time.process_time() - started
+
+    def _similarity(self, model: SentenceModel, found: Found) -> None:
+        """Correlate cosines with the human ratings of the STS benchmark's development pairs."""
+        started = time.process_time()
+        first, second, scores = self._pairs
+        found.metrics["sts"] = 100 * spearman(pair_similarities(model, first, second), scores)
+        found.costs["sts"] = time.process_time() - started
+
+    def _probes(
+        self, model: SentenceModel, found: Found, tasks: dict[str, TaskData], sizes: tuple[int, ...], *, has_test: bool
+    ) -> None:
+        """Fit the probe `fast` on samples of each task; the features are computed once."""
+        scores: dict[str, list[float]] = {}
+        costs: dict[str, float] = {}
+        for task, data in tasks.items():
+            is_read = data if has_test else sample_of(data, sizes[-1])
+            started = time.process_time()
+            features = task_features(model, is_read)
+            encoding = (time.process_time() - started) / len(is_read)
+            for size in sizes:
+                sample = is_read if size == sizes[-1] else sample_of(data, size)
+                rows = np.concatenate([is_read.train[:size], is_read.validation[:size]])
+                started = time.process_time()
+                result = fit_probe(features if sample is is_read else features[rows], sample)
+                cost = time.process_time() - started + encoding * len(rows)
+                name = f"probe_{size}" if tasks is self.tasks else f"{task}_{size}"
+                scores.setdefault(name, []).append(result.validation)
+                costs[name] = costs.get(name, 0.0) + cost
+                if tasks is self.tasks:
+                    found.metrics[f"valid_{task}_{size}"] = result.validation
+                if sample is is_read and tasks is self.tasks:
+                    (fold,) = result.folds
+                    found.arrays[f"valid_{task}"] = fold.validation_log_probabilities.astype(np.float16)
+                    if has_test:
+                        found.metrics[f"test_{task}"] = result.test
+                        found.arrays[f"test_{task}"] = fold.test_log_probabilities.astype(np.float16)
+        found.metrics |= {name: float(np.mean(values)) for name, values in scores.items()}
+        found.costs |= costs
+
+
+def pool_scores(f: Tensor, g: Tensor, documents: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Return whether each sentence of a block picks a neighbour, and its negative log-likelihood.
+
+    The same as `block_scores` of `raysent.training.validation.pool`, by sentence and in float32, which is faster; a
+    neighbour is the sentence before or after in the same document.
+
+    Args:
+        f: Vectors of the first sentences as sources [sources, dim].
+        g: Vectors of all sentences as candidates [candidates, dim].
+        documents: Their documents [candidates].
+
+    Returns:
+        1 for a correct answer, less where it is tied, and nats, float32 [sentences with a neighbour] each.
+    """
+    candidates = len(g)
+    near = torch.from_numpy(np.concatenate([[False], documents[1:] == documents[:-1], [False]]))
+    places = torch.arange(len(f))
+    has = torch.stack([near[places], near[places + 1]], dim=1)
+    is_source = has.any(dim=1)
+    places, has = places[is_source], has[is_source].float()
+    similarity = f[places] @ g.T
+    similarity[torch.arange(len(places)), places] = -torch.inf
+    columns = torch.stack([(places - 1).clamp(min=0), (places + 1).clamp(max=candidates - 1)], dim=1)
+    of_neighbours = similarity.gather(1, columns)
+    top = similarity.amax(dim=1, keepdim=True)
+    correct = ((of_neighbours == top) * has).sum(dim=1) / (similarity == top).sum(dim=1)
+    nll = similarity.logsumexp(dim=1) - torch.where(has > 0, of_neighbours, 0.0).sum(dim=1) / has.sum(dim=1)
+    return correct, nll
