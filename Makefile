@@ -17,8 +17,8 @@ setup: $(READY)  ## Make .venv and install raysent into it
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"raysent needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}; try make PYTHON=python3.12 setup")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt uv torch
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev,docs]'
 	@touch $(READY)
 
 quickstart: setup  ## A sweep, an ensemble and a report from text that is already on this machine
