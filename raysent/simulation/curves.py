@@ -44,7 +44,8 @@ class CurvePrior:
         exponent: Mean exponent of the power law.
         exponent_sigma: Its standard deviation over sweeps.
         own_gain: Weight of a pilot's own gain against the mean of all pilots, 0 to 1.
-        residual: Standard deviation of what a trial gains after the pilot's end, as a fraction of the mean gain.
+        residual: Standard deviation of what a trial gains after the pilot's end, as a fraction of the mean gain and of
+            the spread of the pilots' gains together.
         width: Noise of the smoothed bootstrap, as a fraction of the standard deviation within families.
     """
 
@@ -55,9 +56,34 @@ class CurvePrior:
     width: float
 
 
+@dataclass(frozen=True)
+class Priors:
+    """What finished sweeps say, before a pilot is seen.
+
+    Attributes:
+        metric: Of the curves of the ranking metric.
+        score: Of the curves of the mean test score.
+        gain: Points by which an ensemble is better than its best member.
+        gain_sigma: The standard deviation of that over sweeps.
+        gain_weight: How many measured gains `gain` is worth.
+        noise_correlation: Correlation of the smoothing noises of a trial's metric and score, 0 to 1.
+    """
+
+    metric: CurvePrior
+    score: CurvePrior
+    gain: float
+    gain_sigma: float
+    gain_weight: float = 1.0
+    noise_correlation: float = 0.5
+
+
 # Fitted to the finished trials of one corpus; see `benchmarks/results/forecast.md`.
-METRIC_PRIOR = CurvePrior(exponent=0.5, exponent_sigma=0.5, own_gain=0.5, residual=0.4, width=0.7)
-SCORE_PRIOR = CurvePrior(exponent=0.5, exponent_sigma=0.5, own_gain=0.2, residual=0.4, width=0.7)
+PRIORS = Priors(
+    metric=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.25, residual=0.5, width=0.4),
+    score=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.25, residual=0.25, width=0.4),
+    gain=1.9,
+    gain_sigma=0.9,
+)
 
 
 def octave_gain(curve: Curve) -> float | None:
@@ -118,6 +144,7 @@ class CurveModel:
         known = [gain for gain in own if gain is not None]
         mean = sum(known) / len(known) if known else 0.0
         self._gains = [mean + prior.own_gain * ((mean if one is None else one) - mean) for one in own]
+        self._gain_spread = float(np.std(known, ddof=1)) if len(known) > 1 else abs(mean)
         self._gain_error = float(np.std(known, ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else abs(mean)
         finals = [
             level + gain * gain_after(part, prior.exponent)
@@ -126,12 +153,12 @@ class CurveModel:
         self._means = {family: _mean_of(family, finals, families) for family in families}
         self._deviations = [final - self._means[family] for final, family in zip(finals, families, strict=True)]
         # Without two pilots of one family, families vary as much as pilots.
-        self._free = len(finals) - len(self._means)
-        is_pooled = self._free >= 1
-        spread = self._deviations if is_pooled else [final - sum(finals) / len(finals) for final in finals]
-        self._free = self._free if is_pooled else max(1, len(finals) - 1)
+        self._overall = [final - sum(finals) / len(finals) for final in finals]
+        is_pooled = len(finals) > len(self._means)
+        self._free = len(finals) - len(self._means) if is_pooled else max(1, len(finals) - 1)
+        spread = self._deviations if is_pooled else self._overall
         self._within = math.sqrt(sum(value**2 for value in spread) / self._free)
-        self._between = float(np.std(finals)) if len(self._means) > 1 else self._within
+        self._between = math.sqrt(sum(value**2 for value in self._overall) / max(1, len(finals) - 1))
 
     def sweep(self, generator: np.random.Generator) -> Callable[..., DrawnCurve]:
         """Return a function that draws trials of one simulated sweep.
@@ -146,7 +173,8 @@ class CurveModel:
         exponent = max(_LEAST_EXPONENT, generator.normal(prior.exponent, prior.exponent_sigma))
         shift = generator.normal(0.0, self._gain_error)
         after = [gain_after(part, exponent) for part in self._parts]
-        typical = abs(float(np.mean([(g + shift) * times for g, times in zip(self._gains, after, strict=True)])))
+        mean_gain = float(np.mean([(g + shift) * times for g, times in zip(self._gains, after, strict=True)]))
+        residual = prior.residual * math.hypot(mean_gain, self._gain_spread)
         # Few pilots: the spread itself is uncertain.
         times_spread = min(_MOST_SPREAD, math.sqrt(self._free / generator.chisquare(self._free)))
         kept = 1 / math.sqrt(1 + prior.width**2)
@@ -154,11 +182,10 @@ class CurveModel:
         def draw(pilot: int, *, is_other_family: bool, noise: float) -> DrawnCurve:
             gain = self._gains[pilot] + shift
             final = self._levels[pilot] + gain * after[pilot]
-            final += (times_spread * kept - 1) * self._deviations[pilot]
-            final += times_spread * kept * prior.width * self._within * noise
-            final += prior.residual * typical * generator.normal()
-            if is_other_family:
-                final += (self._between + self._within) * generator.normal()
+            deviation = self._overall[pilot] if is_other_family else self._deviations[pilot]
+            width = prior.width * (self._between if is_other_family else self._within)
+            final += (times_spread * kept - 1) * deviation + times_spread * kept * width * noise
+            final += residual * generator.normal()
             return DrawnCurve(final, gain, self._parts[pilot], exponent)
 
         return draw

@@ -25,7 +25,7 @@ import numpy as np
 
 from raysent.cost import Budget
 from raysent.errors import ArtifactError
-from raysent.simulation.curves import METRIC_PRIOR, SCORE_PRIOR, CurveModel, DrawnCurve
+from raysent.simulation.curves import PRIORS, CurveModel, DrawnCurve, Priors
 from raysent.simulation.estimate import budget_of
 from raysent.simulation.simulator import SimulatedSweep, Simulator
 from raysent.simulation.workload import MarketChoice, Scenario, SimulatedTrial, scenario_for
@@ -39,10 +39,6 @@ from raysent.sweeps.space import SearchSpace
 NUM_SWEEPS = 100
 # Error of the measured time of a trial, the same for all trials of a sweep, and spread around it (of the logarithm).
 _SPEED_SIGMA, _TRIAL_SIGMA = 0.2, 0.1
-# Points by which an ensemble is better than its best member; standard deviation; how many measured gains it is worth.
-_GAIN, _GAIN_SIGMA, _GAIN_WEIGHT = 1.5, 0.8, 1.0
-# Correlation of the smoothing noises of a trial's metric and score.
-_NOISE_CORRELATION = 0.5
 # Deadlines that differ by this fraction count as the same: one that is a time of day comes nearer.
 _SAME = 0.05
 
@@ -293,29 +289,33 @@ def band_of(values: Iterable[float | None]) -> Band | None:
 class TrialModel:
     """The trials of a space: curves of metric and score, and times, fitted to pilots."""
 
-    def __init__(self, pilots: Sequence[Pilot], *, mode: str, ensemble_gain: float | None = None) -> None:
+    def __init__(
+        self, pilots: Sequence[Pilot], *, mode: str, ensemble_gain: float | None = None, priors: Priors = PRIORS
+    ) -> None:
         """Fit the model.
 
         Args:
             pilots: The pilots, at least one.
             mode: Whether a greater (`max`) or a smaller (`min`) value of the metric is better.
             ensemble_gain: As for `forecast_cells`.
+            priors: What finished sweeps say.
         """
+        self.priors = priors
         self.pilots = list(pilots)
         families = [pilot.family for pilot in pilots]
         self.of_family = {
             family: [place for place, one in enumerate(families) if one == family] for family in dict.fromkeys(families)
         }
-        self.metric = CurveModel([pilot.metric for pilot in pilots], families, METRIC_PRIOR)
+        self.metric = CurveModel([pilot.metric for pilot in pilots], families, priors.metric)
         self.scored = [place for place, pilot in enumerate(pilots) if pilot.score]
         self.score = (
-            CurveModel([pilots[one].score for one in self.scored], [families[one] for one in self.scored], SCORE_PRIOR)
+            CurveModel([pilots[one].score for one in self.scored], [families[one] for one in self.scored], priors.score)
             if self.scored
             else None
         )
         self.sign = 1.0 if mode == "max" else -1.0
-        weight = 0.0 if ensemble_gain is None else 1.0
-        self.gain = (_GAIN_WEIGHT * _GAIN + weight * (ensemble_gain or 0.0)) / (_GAIN_WEIGHT + weight)
+        weight = priors.gain_weight
+        self.gain = priors.gain if ensemble_gain is None else (weight * priors.gain + ensemble_gain) / (weight + 1)
 
     def sweep(self, seed: int) -> DrawnSweep:
         """Return a source of the trials of one simulated sweep."""
@@ -331,7 +331,7 @@ class DrawnSweep:
         self._metric = model.metric.sweep(generator)
         self._score = None if model.score is None else model.score.sweep(generator)
         self._speed = math.exp(generator.normal(0, _SPEED_SIGMA))
-        self._gain = generator.normal(model.gain, _GAIN_SIGMA)
+        self._gain = generator.normal(model.gain, model.priors.gain_sigma)
         self._scores: dict[str, DrawnCurve] = {}
 
     def trial(self, name: str, family: str, *, num_reports: int) -> SimulatedTrial:
@@ -350,15 +350,15 @@ class DrawnSweep:
                 one for one in model.scored if one in (known or ())
             ]
             of = model.scored.index(self._choose(alike or model.scored))
-            rho = model.sign * _NOISE_CORRELATION
+            rho = model.sign * model.priors.noise_correlation
             noise = rho * noises[0] + math.sqrt(1 - rho * rho) * noises[1]
             self._scores[name] = self._score(of, is_other_family=not alike, noise=noise)
         seconds = model.pilots[pilot].trial_s * self._speed * math.exp(self._random.normal(0, _TRIAL_SIGMA))
         return metric, seconds
 
     def _choose(self, places: Sequence[int]) -> int:
-        weights = self._weights[list(places)]
-        return int(places[int(self._random.choice(len(weights), p=weights / weights.sum()))])
+        ends = np.cumsum(self._weights[list(places)])
+        return int(places[min(len(places) - 1, int(np.searchsorted(ends, self._random.random() * ends[-1])))])
 
     def ensemble(self, members: Sequence[tuple[str, float]]) -> float | None:
         """Return the score of an ensemble; None if scores are unknown or there is no member.
