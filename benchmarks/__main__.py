@@ -24,6 +24,7 @@ BY_NAME = {
     "ensembles",
     "every_space",
     "exports",
+    "forecast",
     "mutants",
     "server",
     "pooling",

@@ -33,6 +33,7 @@ from raysent.training.outcome import Report
 from raysent.training.run import RunConfig, load_run
 
 COMMANDS = [
+    "plan",
     "sweep",
     "resume",
     "attach",

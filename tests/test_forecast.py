@@ -223,9 +223,11 @@ def place(tmp_path, monkeypatch) -> Path:
 def test_plan_json_is_one_object_with_the_forecast(raysent_, place):
     """Pilots are trained and evaluated; the forecast, its report and its file are in the run folder."""
     given = ["space.yaml", "--data", "data", "--tasks", "MR", "--time", "2h", "--machines", "1,2", "--run", "out"]
+    given += ["--set", "cost.usd_per_hour=0.5"]
     ran = raysent_("plan", *given, "--pilot-time", "2s", "--json")
     assert (ran.code, ran.err) == (0, "")
-    made = json.loads(ran.out)["forecast"]
+    made, estimate = (json.loads(ran.out)[name] for name in ("forecast", "estimate"))
+    assert estimate["hours"]["p90"] < 1.0  # the time of a trial is that of the pilots, not the assumed half hour
     assert (made["metric"], made["tasks"]) == ("context_accuracy", ["MR"])
     assert {(cell["deadline_s"], cell["machines"]) for cell in made["cells"]} == {
         (seconds, number) for seconds in (3600.0, 7200.0, 14400.0) for number in (1, 2)

@@ -154,7 +154,7 @@ def forecast_space(  # noqa: PLR0913 - what it needs of `plan`
         with ProgressLines(prefix="evaluating pilots ", is_quiet=not progress) as bar:
             evaluation = _PilotEvaluation(folder / PILOTS_FOLDER, tasks, data, progress=bar)
             pilots, gain = evaluation.run(pilots, end=end)
-    trial_s = sum(pilot.trial_s for pilot in pilots) / len(pilots)
+    trial_s = fmean(pilot.trial_s for pilot in pilots)
     at_once = layout(
         space.limits, Machines(os.cpu_count() or 1, float(torch.cuda.device_count())), num_trials=space.limits.trials
     ).concurrent

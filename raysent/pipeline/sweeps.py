@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raysent.config import Override
 from raysent.ensembles import EnsembleResult, combine, label_curve, read_curves, write_curves
 from raysent.errors import BudgetError
 from raysent.evaluation.baselines import baselines_of
@@ -21,6 +22,7 @@ from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
 from raysent.live import fitted_lines, is_submitted, plan_lines, size_line, untrained_line
 from raysent.progress import ProgressLines, messages
 from raysent.simulation.estimate import Estimate, estimate_locally
+from raysent.simulation.forecast import Forecast
 from raysent.storage import address_of, open_folder, write_json
 from raysent.storage.layout import ESTIMATE_FILE, SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps import CheckBudget, Event, Listener, RecordedSweep, SweepRecord, read_sweep
@@ -34,7 +36,7 @@ from raysent.sweeps.journal_replay import Replayed
 from raysent.sweeps.journal_replay import replay as replay_sweep
 from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ranking import select_members
-from raysent.sweeps.space import SearchSpace, with_absolute_paths
+from raysent.sweeps.space import SearchSpace, with_absolute_paths, with_overrides
 from raysent.sweeps.trackers import TrackingThread, check_targets
 from raysent.sweeps.trackers import track as track_events
 from raysent.sweeps.trial import ENDED
@@ -120,7 +122,6 @@ def plan(  # noqa: PLR0913 - the options of the command
         facts = prepare_space(checked, progress=bar, is_local=True)
     if progress:
         print_notes(checked.config(checked.first_params()))
-    estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1)
     made = None
     if pilot_s is not None:
         made = forecast_space(
@@ -134,7 +135,15 @@ def plan(  # noqa: PLR0913 - the options of the command
             seed=seed,
             progress=progress,
         )
+    estimate = estimate_locally(_timed(checked, made), num_concurrent=os.cpu_count() or 1)
     return SweepPlan(checked, folder, tuple(task.name for task in chosen), facts, estimate, made)
+
+
+def _timed(space: SearchSpace, made: Forecast | None) -> SearchSpace:
+    """Return a space with the time of a trial that pilots took, unless it has its own."""
+    if made is None or space.cost.trial is not None:
+        return space
+    return with_overrides(space, [Override("cost.trial", f"{max(1.0, made.trial_s):.0f}s", "--pilot-time")])
 
 
 def sweep(  # noqa: PLR0913 - the options of the command

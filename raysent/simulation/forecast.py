@@ -112,6 +112,11 @@ class Forecast:
         return {**asdict(self), "cells": [_cell_values(cell) for cell in self.cells], "sentence": self.sentence}
 
     @property
+    def trial_s(self) -> float:
+        """Mean seconds of a whole trial, as the pilots show."""
+        return fmean(pilot.trial_s for pilot in self.pilots)
+
+    @property
     def what(self) -> str:
         """What is forecast, in words."""
         if any(cell.ensemble is not None for cell in self.cells):
