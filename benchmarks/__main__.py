@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-READS_TEXT = {"corpus", "decoding_step", "encoding", "peers", "precision", "training_step"}
+READS_TEXT = {"corpus", "data_parallel", "decoding_step", "encoding", "peers", "precision", "training_step"}
 # These take long and need other data; run them by name.
 BY_NAME = {
     "claims",
@@ -25,6 +25,7 @@ BY_NAME = {
     "every_space",
     "exports",
     "forecast",
+    "gpu",
     "mutants",
     "server",
     "pooling",
@@ -36,6 +37,7 @@ BY_NAME = {
 # Sizes that take at most a minute.
 SMALL = {
     "cost": ["--sweeps", "4"],
+    "data_parallel": ["--sizes", "S", "--rounds", "2", "--steps", "2"],
     "decoding_step": ["--sizes", "S", "--steps", "2"],
     "encoding": ["--sentences", "1024", "--rounds", "3"],
     "growth": ["--steps", "1"],

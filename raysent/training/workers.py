@@ -80,7 +80,7 @@ class Workers:
             return
         digest = hashlib.sha256()
         for parameter in parameters:
-            digest.update(memoryview(parameter.detach().cpu().contiguous().numpy()))
+            digest.update(parameter.detach().cpu().contiguous().numpy().data)
         own = torch.from_numpy(np.frombuffer(digest.digest(), dtype=np.int64).copy()).to(parameters[0].device)
         everyone = [torch.empty_like(own) for _ in range(self.world_size)]
         dist.all_gather(everyone, own)

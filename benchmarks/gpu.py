@@ -1,0 +1,271 @@
+"""Every check that a GPU needs, as one table; without a GPU what a CPU can check of it, and what is left.
+
+| check | on a GPU | on a CPU |
+|---|---|---|
+| equality | the loss of the same steps on the CPU, to 1e-3 of it | the same weights twice, bit for bit |
+| bfloat16 | the loss after the steps, to 5 % of float32's | the same |
+| no wait | `torch.cuda.set_sync_debug_mode("error")` | no read of a tensor's value in a step |
+| workers | two processes by NCCL, where there are two GPUs, against one | two processes by gloo against one |
+| memory | `max_memory_allocated` is at most raysent's own estimate | the same for the peak of a process |
+| epoch | 74 million sentences by MC-QT, against the products at the device's measured peak | the same |
+
+An epoch of the paper's text is computed from the time of a step. Only `--size paper` has the paper's sizes.
+
+    python -m benchmarks.gpu [--device cuda|cpu] [--size paper|M|S|XS] [--corpus PATH] [--steps 8] [--only NAME,NAME]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.data_parallel import in_processes, num_waits, write_result
+from benchmarks.decoding_step import largest_memory_mib
+from benchmarks.training_step import PEAK_SIZE, SIZES, Size, useful_flops
+from raysent.data.batches import Batch
+from raysent.kernels.devices import default_device, set_matmul_precision
+from raysent.training.data import open_training_data
+from raysent.training.loop import _Training
+from raysent.training.memory import PROCESS_BYTES, estimate_bytes, show_bytes
+from raysent.training.run import RunConfig
+from raysent.training.workers import Workers
+
+# The sentences of the paper's text, and the size of one member of its model.
+PAPER_SENTENCES = 74_000_000
+PAPER = Size(50_000, 300, 1200, 400)
+_WARM_UP = 3
+_LOSS_TOLERANCE = 1e-3
+_BFLOAT16_TOLERANCE = 0.05
+# Adam divides what rounding leaves of a gradient of zero by itself.
+_WEIGHT_TOLERANCE = 1e-4
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is checked, and where.
+
+    Attributes:
+        device: Where to compute.
+        size: Vocabulary, word vectors, vectors of a tower and sentences of a step.
+        corpus: The text.
+        steps: Steps of each check.
+    """
+
+    device: torch.device
+    size: Size
+    corpus: str
+    steps: int
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device.type == "cuda"
+
+
+Found = tuple[str, bool]
+"""What was measured, and whether it is as it must be."""
+
+
+def run_config(setting: Setting, *, precision: str = "float32", channels: bool = False) -> RunConfig:
+    """Return a run of Quick-Thoughts with one encoder, or with the two channels of MC-QT."""
+    size = setting.size
+    gru = {"type": "gru", "hidden_size": size.dim // 2, "bidirectional": True}
+    words = {"dim": size.word_dim}
+    encoder: dict[str, Any] = {**gru, "embedding": words}
+    if channels:
+        fixed = {**words, "vectors": "ppmi", "trained": False}
+        encoder = {"type": "concat", "members": {"fixed": {**gru, "embedding": fixed}, "trained": encoder}}
+    return RunConfig.model_validate(
+        {
+            "corpus": {"path": setting.corpus, "max_length": 30},
+            "vocabulary": {"size": size.vocabulary},
+            "encoder": encoder,
+            "objective": {"type": "context_prediction"},
+            "training": {"batch_size": size.batch_size, "precision": precision, "epochs": 100.0},
+            "validation": {"num_candidates": 20, "num_sentences": 40},
+        }
+    )
+
+
+def trained(config: RunConfig, device: torch.device, steps: int, workers: Workers | None = None) -> _Training:
+    """Return a run after some steps."""
+    training = _Training(config, open_training_data(config), device=device, workers=workers or Workers())
+    for _ in range(steps):
+        training._step()
+    training._optimizer.flush()
+    return training
+
+
+def mean_loss(training: _Training) -> float:
+    """Return the mean loss of the steps so far."""
+    return float(training._loss_sum) / training._num_losses
+
+
+def equality(setting: Setting) -> Found:
+    """Compare with the CPU, or a CPU with itself."""
+    config = run_config(setting)
+    one, other = trained(config, setting.device, setting.steps), trained(config, _CPU, setting.steps)
+    if setting.is_gpu:
+        error = abs(mean_loss(one) / mean_loss(other) - 1)
+        far = largest_difference(one._model.tensors(), other._model.tensors())
+        return f"loss differs by {error:.1e} of it, weights by up to {far:.1e}", error <= _LOSS_TOLERANCE
+    pairs = zip(one._model.tensors().values(), other._model.tensors().values(), strict=True)
+    is_equal = all(torch.equal(*pair) for pair in pairs)
+    return f"two runs have {'the same' if is_equal else 'different'} weights", is_equal
+
+
+def largest_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """Return the largest difference of two models' weights."""
+    return max(float((value.cpu() - other[name].cpu()).abs().max()) for name, value in one.items())
+
+
+def bfloat16(setting: Setting) -> Found:
+    """Compare the losses of both precisions."""
+    whole, half = (
+        mean_loss(trained(run_config(setting, precision=precision), setting.device, setting.steps))
+        for precision in ("float32", "bfloat16")
+    )
+    return f"loss {half:.4f}, in float32 {whole:.4f}", abs(half / whole - 1) <= _BFLOAT16_TOLERANCE
+
+
+def no_wait(setting: Setting) -> Found:
+    """Take steps that must not wait for the device."""
+    training = trained(run_config(setting), setting.device, _WARM_UP)
+    if not setting.is_gpu:
+        with profile(activities=[ProfilerActivity.CPU]) as found:
+            training._step()
+        waits = num_waits(found.events() or [])
+        return f"{waits} reads of a value in a step", waits == 0
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(setting.steps):
+            training._step()
+    except RuntimeError as error:
+        return f"a step waits: {str(error).splitlines()[0]}", False
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return f"no wait in {setting.steps} steps", True
+
+
+def several_workers(setting: Setting) -> Found:
+    """Compare the weights of two processes with those of one."""
+    is_nccl = setting.is_gpu and torch.cuda.device_count() > 1
+    backend = "nccl" if is_nccl else "gloo"
+    far = in_processes(_difference_from_one, 2, setting, is_nccl, backend=backend)["far"]
+    note = "; NCCL needs two GPUs" if setting.is_gpu and not is_nccl else ""
+    return f"by {backend}: weights differ by up to {far:.1e} from one process{note}", far <= _WEIGHT_TOLERANCE
+
+
+def _difference_from_one(workers: Workers, file: Path, setting: Setting, is_nccl: bool) -> None:
+    """Write how far the weights of all workers are from those of one, which the first worker trains too."""
+    device = torch.device("cuda", workers.rank) if is_nccl else _CPU
+    config = run_config(setting)
+    several = trained(config, device, setting.steps, workers)
+    workers.check_weights(several._optimizer.parameters, step=setting.steps)
+    if workers.is_first:
+        one = trained(config, device, setting.steps)
+        write_result(file, {"far": largest_difference(several._model.tensors(), one._model.tensors())})
+
+
+def memory(setting: Setting) -> Found:
+    """Compare the peak of memory with the estimate that refuses runs and shares GPUs."""
+    need = estimate_bytes(run_config(setting))
+    if setting.is_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        trained(run_config(setting), setting.device, setting.steps)._metrics()
+        peak = torch.cuda.max_memory_allocated() - before
+    else:
+        need += PROCESS_BYTES
+        peak = in_processes(_peak_of_process, 1, setting)["peak"]
+    return f"peak {show_bytes(peak)}, estimate {show_bytes(need)}", peak <= need
+
+
+def _peak_of_process(workers: Workers, file: Path, setting: Setting) -> None:
+    """Write the peak of memory of a process that trains and validates."""
+    trained(run_config(setting), setting.device, setting.steps, workers)._metrics()
+    write_result(file, {"peak": int(largest_memory_mib() * 2**20)})
+
+
+def epoch(setting: Setting) -> Found:
+    """Compare a step of MC-QT with its products at the peak of the device."""
+    precision = "bfloat16" if setting.is_gpu else "float32"
+    training = trained(run_config(setting, precision=precision, channels=True), setting.device, _WARM_UP)
+    batches = [training._stream.batch(step) for step in range(_WARM_UP, _WARM_UP + setting.steps)]
+    flops = 2 * useful_flops("bigru", setting.size, [batch for batch in batches if isinstance(batch, Batch)])
+    seconds = _seconds(training._step, setting.device, count=setting.steps)
+    peak = _peak_flops(setting.device, torch.bfloat16 if setting.is_gpu else torch.float32)
+    hours, floor = (PAPER_SENTENCES / setting.size.batch_size * one / 3600 for one in (seconds, flops / peak))
+    return f"{hours:,.3g} h, floor {floor:,.3g} h ({100 * floor / hours:.0f} % of the peak)", floor <= hours
+
+
+def _seconds(call: Callable[[], object], device: torch.device, *, count: int) -> float:
+    """Return the mean seconds of a call: by the clock on a GPU, and of processor time on a CPU."""
+    clock = time.perf_counter if device.type == "cuda" else time.process_time
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    started = clock()
+    for _ in range(count):
+        call()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return (clock() - started) / count
+
+
+def _peak_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """Return the floating-point operations a second of a product of square matrices."""
+    side = 8 * PEAK_SIZE if device.type == "cuda" else PEAK_SIZE
+    one, other = torch.randn(2, side, side, device=device, dtype=dtype)
+    _seconds(lambda: one @ other, device, count=2)
+    return float(2 * side**3 / _seconds(lambda: one @ other, device, count=5))
+
+
+CHECKS: dict[str, Callable[[Setting], Found]] = {
+    "equality": equality,
+    "bfloat16": bfloat16,
+    "no wait": no_wait,
+    "workers": several_workers,
+    "memory": memory,
+    "epoch": epoch,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Take the checks, print the table and return the number of failures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cuda", "cpu"], help="where to compute; by default a GPU if there is one")
+    parser.add_argument("--size", choices=["paper", *SIZES], help="by default paper on a GPU, and XS on a CPU")
+    parser.add_argument("--corpus", default="docs", help="text to draw batches from")
+    parser.add_argument("--steps", type=int, default=8, help="steps of each check")
+    parser.add_argument("--only", help="names of checks, separated by commas")
+    options = parser.parse_args(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device: must be cpu on a machine without a GPU; given cuda")
+    device = _CPU if options.device == "cpu" else default_device()
+    name = options.size or ("paper" if device.type == "cuda" else "XS")
+    setting = Setting(device, PAPER if name == "paper" else SIZES[name], options.corpus, options.steps)
+    set_matmul_precision()
+    failed = 0
+    print(f"| check, size {name} | on | measured | |\n|---|---|---|---|", flush=True)
+    for check in CHECKS if options.only is None else options.only.split(","):
+        measured, is_right = CHECKS[check](setting)
+        failed += not is_right
+        print(f"| {check} | {device.type} | {measured} | {'right' if is_right else 'WRONG'} |", flush=True)
+        if not setting.is_gpu:
+            print(f"| {check} | cuda | not measured: needs a GPU | |", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
