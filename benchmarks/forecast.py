@@ -219,9 +219,9 @@ def evaluate(sweeps: Sequence[TableSweep], fitted: Fitted) -> dict[str, Any]:
 
 # What is fitted, in this order, and the values that are tried. The gain's mean and spread are those of the sweeps.
 GRID: tuple[tuple[str, tuple[float, ...]], ...] = (
-    ("exponent", (0.0, 0.5, 1.0, 2.0)),
-    ("residual", (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)),
-    ("width", (0.4, 0.7, 1.0, 1.5)),
+    ("width", (0.1, 0.2, 0.4, 0.7)),
+    ("residual", (0.0, 0.25, 0.5, 1.0)),
+    ("exponent", (0.5, 1.0, 2.0)),
     ("own_gain", (0.0, 0.25, 0.5)),
     ("exponent_sigma", (0.25, 0.5, 1.0)),
 )

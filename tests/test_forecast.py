@@ -19,7 +19,7 @@ from raysent.evaluation.tasks import senteval
 from raysent.report.run import read_run
 from raysent.report.sections.forecast import expected_score
 from raysent.simulation import Band, Forecast, ForecastCell
-from raysent.simulation.curves import CurveModel, CurvePrior, gain_after, octave_gain
+from raysent.simulation.curves import PRIORS, CurveModel, CurvePrior, gain_after, octave_gain
 from raysent.simulation.forecast import (
     Limits,
     TrialModel,
@@ -33,6 +33,7 @@ from raysent.sweeps.pilots import Pilot, draw_pilots, family_of
 from raysent.sweeps.space import parse_space
 
 EXACT = CurvePrior(exponent=0.5, exponent_sigma=0.0, own_gain=1.0, residual=0.0, width=0.0)
+WIDE = replace(PRIORS, metric=CurvePrior(exponent=0.5, exponent_sigma=0.5, own_gain=0.5, residual=0.4, width=0.7))
 SIMULATED = """
 base: {encoder: {type: gru}, objective: {type: context_prediction}, training: {num_reports: 4}}
 search:
@@ -81,7 +82,7 @@ def test_octave_gain_is_interpolated_between_reports():
 
 
 def test_curve_model_continues_an_exact_power_law():
-    """With the right exponent and no noise, the drawn curve is the trial's own, before the pilot's end and after."""
+    """With the right exponent and no noise, a drawn curve is the trial's own, before the pilot's end and after."""
     curve = power_law(0.7, 0.05, 0.5, [0.0625, 0.125, 0.25])
     drawn = CurveModel([curve], [""], replace(EXACT)).sweep(np.random.default_rng(0))
     one = drawn(0, is_other_family=False, noise=0.0)
@@ -101,7 +102,7 @@ def test_trial_model_bands_hold_in_known_sweeps():
         exponent = truth.normal(0.5, 0.3)
         curves = [power_law(truth.normal(0.6, 0.03), 0.03, exponent, [0.0625, 0.125, 0.25, 1.0]) for _ in range(8 + 12)]
         pilots = [Pilot(f"{place}", "", curve[:-1], 1.0) for place, curve in enumerate(curves[:8])]
-        model = TrialModel(pilots, mode="max")
+        model = TrialModel(pilots, mode="max", priors=WIDE)
         best = [
             max(sweep.curve(str(trial), "")[0].final for trial in range(12)) for sweep in map(model.sweep, range(40))
         ]

@@ -160,6 +160,9 @@ def forecast_space(  # noqa: PLR0913 - what it needs of `plan`
     ).concurrent
     setups = [make_setup(space, one, trial_s=trial_s, at_once=at_once) for one in limits]
     cells = forecast_cells(space, pilots, setups, ensemble_gain=gain, seed=seed)
+    is_at_chance = chance is not None and max(pilot.metric[-1][1] for pilot in pilots) < _FAR_FROM_CHANCE * chance
+    if is_at_chance:
+        cells = tuple(replace(cell, best=None) for cell in cells)
     made = Forecast(
         metric=space.metric,
         mode=space.mode,
@@ -168,22 +171,17 @@ def forecast_space(  # noqa: PLR0913 - what it needs of `plan`
         pilots=tuple(pilots),
         pilot_s=round(time.monotonic() - started, 1),
         ensemble_gain=gain,
-        assumptions=_assumptions(pilots, trial_s=trial_s, at_once=at_once, chance=chance),
+        assumptions=_assumptions(pilots, trial_s=trial_s, at_once=at_once, is_at_chance=is_at_chance),
     )
     write_forecast(folder, made)
     write_report(folder)
     return made
 
 
-def _assumptions(pilots: Sequence[Pilot], *, trial_s: float, at_once: int, chance: float | None) -> tuple[str, ...]:
+def _assumptions(pilots: Sequence[Pilot], *, trial_s: float, at_once: int, is_at_chance: bool) -> tuple[str, ...]:
     """Return what a forecast assumes, in words."""
     parts = [pilot.metric[-1][0] for pilot in pilots]
-    highest = max(pilot.metric[-1][1] for pilot in pilots)
-    is_at_chance = chance is not None and highest < _FAR_FROM_CHANCE * chance
-    at_chance = (
-        f"no pilot is far above chance ({highest:.3g} against {chance:.3g}), so this is hardly more than a guess: give "
-        "more --pilot-time",
-    )
+    at_chance = ("no pilot is far above chance, so their metric cannot be forecast: give more --pilot-time",)
     return (
         *(at_chance if is_at_chance else ()),
         f"{len(pilots)} pilots, trained for {100 * min(parts):.2g} to {100 * max(parts):.2g} % of a trial's steps; a "

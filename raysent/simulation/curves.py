@@ -10,7 +10,7 @@ octave, from half of its steps to all of them, and ``t0`` the part that the pilo
 Gains are shrunk towards the mean of all pilots. The exponent ``c`` cannot be read from a pilot: each simulated sweep
 draws it from a distribution that was fitted to finished trials (`benchmarks/forecast.py`). A new trial is a pilot of
 its family, drawn with the weights of a Bayesian bootstrap, plus noise, shrunk to the family's mean so that the noise
-adds no variance: a smoothed bootstrap over configurations. How wide families are is drawn for each simulated sweep too.
+adds no variance: a smoothed bootstrap over configurations.
 
 Source: T. Domhan, J. T. Springenberg and F. Hutter, "Speeding up automatic hyperparameter optimization of deep neural
 networks by extrapolation of learning curves", IJCAI 2015, table 1 (``pow3``); D. B. Rubin, "The Bayesian bootstrap",
@@ -32,8 +32,6 @@ from raysent.sweeps.pilots import Curve
 
 _ALMOST_ZERO = 1e-6
 _LEAST_EXPONENT = -1.0
-# Most times that the spread of trials may be wider than that of the pilots.
-_MOST_SPREAD = 3.0
 
 
 @dataclass(frozen=True)
@@ -155,9 +153,9 @@ class CurveModel:
         # Without two pilots of one family, families vary as much as pilots.
         self._overall = [final - sum(finals) / len(finals) for final in finals]
         is_pooled = len(finals) > len(self._means)
-        self._free = len(finals) - len(self._means) if is_pooled else max(1, len(finals) - 1)
+        free = len(finals) - len(self._means) if is_pooled else max(1, len(finals) - 1)
         spread = self._deviations if is_pooled else self._overall
-        self._within = math.sqrt(sum(value**2 for value in spread) / self._free)
+        self._within = math.sqrt(sum(value**2 for value in spread) / free)
         self._between = math.sqrt(sum(value**2 for value in self._overall) / max(1, len(finals) - 1))
 
     def sweep(self, generator: np.random.Generator) -> Callable[..., DrawnCurve]:
@@ -175,8 +173,6 @@ class CurveModel:
         after = [gain_after(part, exponent) for part in self._parts]
         mean_gain = float(np.mean([(g + shift) * times for g, times in zip(self._gains, after, strict=True)]))
         residual = prior.residual * math.hypot(mean_gain, self._gain_spread)
-        # Few pilots: the spread itself is uncertain.
-        times_spread = min(_MOST_SPREAD, math.sqrt(self._free / generator.chisquare(self._free)))
         kept = 1 / math.sqrt(1 + prior.width**2)
 
         def draw(pilot: int, *, is_other_family: bool, noise: float) -> DrawnCurve:
@@ -184,7 +180,7 @@ class CurveModel:
             final = self._levels[pilot] + gain * after[pilot]
             deviation = self._overall[pilot] if is_other_family else self._deviations[pilot]
             width = prior.width * (self._between if is_other_family else self._within)
-            final += (times_spread * kept - 1) * deviation + times_spread * kept * width * noise
+            final += (kept - 1) * deviation + kept * width * noise
             final += residual * generator.normal()
             return DrawnCurve(final, gain, self._parts[pilot], exponent)
 

@@ -62,7 +62,7 @@ class ForecastCell:
         trials: Median number of trials that report.
         hours: Mean duration.
         usd: Mean bill.
-        best: Metric of the best trial; None if fewer than half of the sweeps have one.
+        best: Metric of the best trial; None if fewer than half of the sweeps have one, or the pilots are at chance.
         ensemble: Mean test score of the ensemble over tasks, in percent; None without tasks.
     """
 
@@ -127,6 +127,8 @@ class Forecast:
     def sentence(self) -> str:
         """The planned sweep's forecast in plain words."""
         own = self.cells[0]
+        if own.score is None and own.trials:
+            return "The score cannot be forecast: the pilots' curves have not begun to rise."
         if own.score is None:
             return "No trial is expected to report in this time: raise the budget or the deadline."
         low, expected, high = (show(value) for value in own.score)
