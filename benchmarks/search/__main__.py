@@ -30,6 +30,7 @@ def main() -> None:
     search = commands.add_parser("policies", help="replay of searches on the table")
     search.add_argument("--output", type=Path, required=True, help="folder of the trials")
     search.add_argument("--orders", type=int, default=100, help="replays of each policy")
+    search.add_argument("--choice-orders", type=int, default=50, help="replays of each setting; 0 for none")
     search.add_argument("--svg", type=Path, help="file of the plot")
     search.set_defaults(command=policies.main)
     chosen = commands.add_parser("members", help="members chosen greedily and by rank; stopping by gain")

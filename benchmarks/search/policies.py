@@ -30,12 +30,14 @@ from benchmarks.search.replay import (
 )
 
 BUDGETS = (0.1, 0.2, 0.4)
-PLOTTED_BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8)
+ALL_BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8)
 MEMBERS = 6
 PART = 0.99
 NUM_RESAMPLES = 2000
 METRIC = "probe_200"
 OLD_METRIC = "context_accuracy_1000"
+# Reduction and the first rung, of eight reports: rungs at 1, 2, 4; 1, 3; 1, 4; 2, 6.
+RUNGS = ((2, 1), (3, 1), (4, 1), (3, 2))
 PLAIN_ASHA = {"scheduler": {"type": "tune", "name": "ASHAScheduler"}}
 BASELINE = "Tune + Optuna + ASHA"
 
@@ -62,7 +64,7 @@ def policies(metric: str = METRIC) -> list[Policy]:
 def variants(metric: str = METRIC) -> list[Policy]:
     """Return the settings that defaults are chosen among."""
     found = []
-    for sampler, stratified, reduction, grace in product(("tpe", "random"), (True, False), (2, 3, 4), (1, 2)):
+    for sampler, stratified, (reduction, grace) in product(("tpe", "random"), (True, False), RUNGS):
         name = f"{sampler}, {'stratified' if stratified else 'plain'}, factor {reduction}, grace {grace}"
         found.append(Policy(name, metric, {"sampler": sampler, **asha(reduction, grace)}, stratified=stratified))
     return found
@@ -73,7 +75,7 @@ class Outcome:
     """What one replay reached.
 
     Attributes:
-        scores: Final rule -> test score at each budget, [budgets].
+        scores: Final rule -> test score at each of `ALL_BUDGETS`.
         cost_to: Final rule -> share of the whole table's cost after which 99 % of its score is reached; 1 where the
             search ends before, since the rest has to be trained then.
         has_reached: Final rule -> whether the search reached it.
@@ -81,7 +83,7 @@ class Outcome:
         num_trials: Trials begun.
     """
 
-    scores: Mapping[str, np.ndarray]
+    scores: Mapping[str, Sequence[float]]
     cost_to: Mapping[str, float]
     has_reached: Mapping[str, bool]
     seconds: float
@@ -98,7 +100,7 @@ class Study:
         self.trials = read_replayed(folder, corpus)
         self.pools = Pools(self.trials, labels_of(folder))
         self.orders = range(orders)
-        self._known: dict[tuple[str, str, tuple[float, ...]], list[Outcome]] = {}
+        self._known: dict[tuple[str, str, int], Outcome] = {}
 
     def table(self, order: int) -> list[int]:
         """Return the places of an order's trials, one of each configuration."""
@@ -112,19 +114,28 @@ class Study:
         """Return the processor seconds of training of all trials of an order's table."""
         return float(sum(self.trials[place].seconds[-1] for place in self.table(order)))
 
-    def outcomes(self, policy: Policy, budgets: Sequence[float] = BUDGETS) -> list[Outcome]:
-        """Return the outcome of each order."""
-        key = (policy.name, policy.metric, tuple(budgets))
+    def outcomes(self, policy: Policy, *, orders: int | None = None) -> list[Outcome]:
+        """Return the outcome of each order, or of the first ones."""
+        return [self.outcome(policy, order) for order in self.orders[:orders]]
+
+    def scores(self, policy: Policy, rule: str, *, orders: int | None = None) -> np.ndarray:
+        """Return the test scores at each of `BUDGETS`, [orders, budgets]."""
+        places = [ALL_BUDGETS.index(budget) for budget in BUDGETS]
+        return np.array([one.scores[rule] for one in self.outcomes(policy, orders=orders)])[:, places]
+
+    def outcome(self, policy: Policy, order: int) -> Outcome:
+        """Return the outcome of an order; it is computed once."""
+        key = (policy.name, policy.metric, order)
         if key not in self._known:
-            self._known[key] = [self._outcome(policy, order, budgets) for order in self.orders]
+            self._known[key] = self._outcome(policy, order)
         return self._known[key]
 
-    def _outcome(self, policy: Policy, order: int, budgets: Sequence[float]) -> Outcome:
+    def _outcome(self, policy: Policy, order: int) -> Outcome:
         cost, pools = self.cost(order), self.pools
         found = replay(self.trials, policy, order=order, places=self.table(order))
         scores, cost_to, has_reached = {}, {}, {}
         for rule in RULES:
-            scores[rule] = np.array([score_at(pools, found, rule, policy.metric, share * cost) for share in budgets])
+            scores[rule] = [score_at(pools, found, rule, policy.metric, share * cost) for share in ALL_BUDGETS]
             goal = PART * self.whole(order, rule)
             seconds = seconds_to(pools, found, rule, policy.metric, goal)
             has_reached[rule] = seconds <= found.seconds
@@ -183,12 +194,11 @@ def lines_of(study: Study, rule: str) -> list[str]:
         f"| search | {heads} | {differences} | cost to 99 % | reached | cost over {BASELINE}'s | whole search |",
         f"|{'---|' * (2 * len(BUDGETS) + 5)}",
     ]
-    base = study.outcomes(next(policy for policy in policies() if policy.name == BASELINE))
-    base_scores = np.array([one.scores[rule] for one in base])
-    base_cost = np.array([one.cost_to[rule] for one in base])
+    baseline = next(policy for policy in policies() if policy.name == BASELINE)
+    base_scores = study.scores(baseline, rule)
+    base_cost = np.array([one.cost_to[rule] for one in study.outcomes(baseline)])
     for policy in policies():
-        found = study.outcomes(policy)
-        scores = np.array([one.scores[rule] for one in found])
+        found, scores = study.outcomes(policy), study.scores(policy, rule)
         cost = np.array([one.cost_to[rule] for one in found])
         is_base = policy.name == BASELINE
         cells = [f"{value:.2f}" for value in scores.mean(axis=0)]
@@ -204,28 +214,31 @@ def lines_of(study: Study, rule: str) -> list[str]:
     return lines
 
 
-def choice(studies: Mapping[str, Study], rule: str) -> list[str]:
-    """Return the settings that are best on one corpus, evaluated on the other."""
+def choice(studies: Mapping[str, Study], rule: str, *, orders: int) -> list[str]:
+    """Return the settings that are best on one corpus, evaluated on the other with other orders."""
     lines = [
-        f"| chosen on | evaluated on | setting | 20 % | 40 % | − raysent's, 20 % | 40 % | cost over {BASELINE}'s |",
-        f"|{'---|' * 8}",
+        f"| chosen on | tried on | setting | 20 % | 40 % | − raysent's, 20 % | 40 % | − {BASELINE}'s, 20 % | 40 % |",
+        f"|{'---|' * 9}",
     ]
+    named = {policy.name: policy for policy in policies()}
     for chosen_on, evaluated_on in ((a, b) for a in studies for b in studies if a != b):
-        best = max(variants(), key=lambda policy: _mean(studies[chosen_on].outcomes(policy), rule))
+        best = max(variants(), key=lambda policy: studies[chosen_on].scores(policy, rule, orders=orders)[:, 1:].mean())
         study = studies[evaluated_on]
-        now = next(policy for policy in policies() if policy.name == "raysent")
-        base = next(policy for policy in policies() if policy.name == BASELINE)
-        ours, theirs = (np.array([one.scores[rule] for one in study.outcomes(policy)]) for policy in (best, now))
-        cost, other = (np.array([one.cost_to[rule] for one in study.outcomes(policy)]) for policy in (best, base))
-        cells = [chosen_on, evaluated_on, best.name, *(f"{ours[:, place].mean():.2f}" for place in (1, 2))]
-        cells += [shown(interval(ours[:, place] - theirs[:, place])) for place in (1, 2)]
-        lines.append(f"| {' | '.join([*cells, shown(ratio(cost, other), sign=False)])} |")
+        ours, now, base = (study.scores(policy, rule) for policy in (best, named["raysent"], named[BASELINE]))
+        cells = [chosen_on, evaluated_on, best.name, *(f"{value:.2f}" for value in ours.mean(axis=0)[1:])]
+        cells += [shown(interval((ours - other)[:, place])) for other in (now, base) for place in (1, 2)]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def _mean(outcomes: Sequence[Outcome], rule: str) -> float:
-    """Return the mean test score at 20 and 40 % of the cost."""
-    return float(np.mean([one.scores[rule][1:] for one in outcomes]))
+def variant_lines(studies: Mapping[str, Study], rule: str, *, orders: int) -> list[str]:
+    """Return the scores of every setting that is chosen among."""
+    heads = " | ".join(f"{corpus}, {100 * budget:g} %" for corpus in studies for budget in BUDGETS)
+    lines = [f"| setting | {heads} |", f"|{'---|' * (1 + len(studies) * len(BUDGETS))}"]
+    for policy in variants():
+        means = [study.scores(policy, rule, orders=orders).mean(axis=0) for study in studies.values()]
+        lines.append(f"| {policy.name} | {' | '.join(f'{value:.2f}' for value in np.concatenate(means))} |")
+    return lines
 
 
 def plot(studies: Mapping[str, Study], rule: str) -> str:
@@ -234,9 +247,9 @@ def plot(studies: Mapping[str, Study], rule: str) -> str:
     for corpus, study in studies.items():
         lines = []
         for policy in policies():
-            scores = np.array([one.scores[rule] for one in study.outcomes(policy, PLOTTED_BUDGETS)])
-            found = [interval(scores[:, place]) for place in range(len(PLOTTED_BUDGETS))]
-            x = [100 * budget for budget in PLOTTED_BUDGETS]
+            scores = np.array([one.scores[rule] for one in study.outcomes(policy)])
+            found = [interval(scores[:, place]) for place in range(len(ALL_BUDGETS))]
+            x = [100 * budget for budget in ALL_BUDGETS]
             lines.append(Line(policy.name, x, [one[0] for one in found], [one[1:] for one in found]))
         panels.append((f"{corpus}, {rule}", lines))
     return curves(panels, x="% of the whole table's cost", y="mean test accuracy")
@@ -251,6 +264,9 @@ def main(options: argparse.Namespace) -> None:
             sizes = f"{len(study.trials)} trials of {len(study.table(0))} configurations"
             print(f"\n### {corpus}, {rule}: {sizes}, whole table {whole:.2f}\n", flush=True)
             print("\n".join(lines_of(study, rule)), flush=True)
-    print("\n### Settings chosen on one corpus\n\n" + "\n".join(choice(studies, "top 6")), flush=True)
+    if options.choice_orders:
+        rule, orders = "top 6", options.choice_orders
+        print("\n### Settings\n\n" + "\n".join(variant_lines(studies, rule, orders=orders)), flush=True)
+        print("\n" + "\n".join(choice(studies, rule, orders=orders)), flush=True)
     if options.svg is not None:
         options.svg.write_text(plot(studies, "top 6"))

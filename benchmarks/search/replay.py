@@ -14,7 +14,6 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,14 @@ import numpy as np
 
 from benchmarks.search.evaluation import TASKS
 from benchmarks.search.metrics import LESS_IS_BETTER
-from benchmarks.search.trials import NUM_REPORTS, SPACE
+from benchmarks.search.trials import NUM_REPORTS, table_space
 from raysent.storage import load_arrays
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.named_classes import NamedClass
 from raysent.sweeps.random_draws import RandomSampler
 from raysent.sweeps.samplers import Sampler
 from raysent.sweeps.samplers.optuna_samplers import AnyOptunaSampler
-from raysent.sweeps.space import Choice, Domain, Params, SearchSpace, read_space
+from raysent.sweeps.space import Choice, Domain, EvaluationConfig, Limits, Params, SearchSpace
 from raysent.sweeps.trial import Status
 
 # Another family is farther than anything within one.
@@ -172,11 +171,11 @@ class InTurn(RandomSampler):
         return None
 
 
-@lru_cache(maxsize=64)
-def _space(limits: str, stratified: bool, trials: int) -> SearchSpace:
-    overrides = [f"limits.{name}={json.dumps(value)}" for name, value in json.loads(limits).items()]
-    stratify = "family" if stratified else "null"
-    return read_space(SPACE, overrides=[*overrides, f"limits.trials={trials}", f"evaluation.stratify_by={stratify}"])
+def space_of(policy: Policy, *, trials: int) -> SearchSpace:
+    """Return the table's space with the limits of a policy."""
+    limits = Limits.model_validate({**policy.limits, "trials": trials})
+    evaluation = EvaluationConfig(stratify_by="family" if policy.stratified else None)
+    return replace(table_space(), limits=limits, evaluation=evaluation)
 
 
 def shuffled(space: SearchSpace, *, seed: int) -> SearchSpace:
@@ -224,7 +223,7 @@ def replay(
         scheduler: Takes the place of the space's scheduler; `place(name, trial)` passes on what a name stands for.
     """
     unseen = list(range(len(trials)) if places is None else places)
-    space = shuffled(_space(json.dumps(dict(policy.limits)), policy.stratified, len(unseen)), seed=order)
+    space = shuffled(space_of(policy, trials=len(unseen)), seed=order)
     sampler = None if policy.sampler is None else policy.sampler(space, order)
     controller = SweepController(space, seed=order, write=lambda *_, **__: None, sampler=sampler)
     if scheduler is not None:

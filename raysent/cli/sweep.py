@@ -533,7 +533,7 @@ def _read_space(name: str, overrides: Sequence[Override]) -> SearchSpace:
 
 def _print_plan(plan: SweepPlan) -> None:
     """Print what a sweep would do."""
-    from raysent.live import fitted_lines
+    from raysent.live import fitted_lines, trust_line
     from raysent.training import describe, show_bytes
 
     values, space = plan.values(), plan.space
@@ -543,6 +543,7 @@ def _print_plan(plan: SweepPlan) -> None:
     chance = values["chance_accuracy"]
     for line in (
         f"{space.name}: {space.limits.trials} trials{limit}, ranked by {space.metric}, into {values['run']}",
+        trust_line(space.metric, plan.tasks),
         f"corpus {values['corpus']}: {values['num_train']:,} {unit} for training, {values['num_validation']:,} for "
         f"validation",
         plan.untrained or ("" if chance is None else f"context_accuracy of chance: {chance:.3g}"),
