@@ -28,6 +28,7 @@ from benchmarks.search.replay import (
 )
 from benchmarks.search.table import as_rows, read_table
 from raysent.evaluation.task import TaskData
+from raysent.live import CORRELATIONS
 from raysent.training.validation.pool import block_scores, neighbours
 
 METRIC = policies.METRIC
@@ -270,6 +271,19 @@ def test_correlations_of_known_tables(tmp_path) -> None:
     assert metrics.other_seed(table) == pytest.approx(1.0)
     assert "16 trials of 8 configurations in 2 families" in metrics.summary(table)
     assert any(line.startswith("| `probe_200` |") for line in metrics.lines_of(table))
+
+
+@pytest.mark.parametrize(
+    ("metric", "column"),
+    [("context_accuracy", "context_accuracy_1000"), ("downstream", "probe_500"), ("pearson", "sts")],
+)
+def test_plan_has_the_correlations_of_the_shipped_table(metric: str, column: str) -> None:
+    """What the plan says of a metric is what the table says."""
+    table = read_table()
+    for corpus, value in zip(("novels", "docs"), CORRELATIONS[metric], strict=True):
+        found = metrics.correlation(metrics.pairs_of(table[table.corpus == corpus], column, 1.0))
+        assert found is not None
+        assert value == pytest.approx(found.value, abs=0.005)
 
 
 def test_seed_noise_is_the_ratio_of_standard_deviations() -> None:

@@ -543,7 +543,7 @@ def _print_plan(plan: SweepPlan) -> None:
     chance = values["chance_accuracy"]
     for line in (
         f"{space.name}: {space.limits.trials} trials{limit}, ranked by {space.metric}, into {values['run']}",
-        trust_line(space.metric, plan.tasks),
+        trust_line(space.metric),
         f"corpus {values['corpus']}: {values['num_train']:,} {unit} for training, {values['num_validation']:,} for "
         f"validation",
         plan.untrained or ("" if chance is None else f"context_accuracy of chance: {chance:.3g}"),
