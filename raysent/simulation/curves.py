@@ -75,12 +75,12 @@ class Priors:
     noise_correlation: float = 0.5
 
 
-# Fitted to the finished trials of one corpus; see `benchmarks/results/forecast.md`.
+# Between what two corpora of finished trials say; see `benchmarks/results/forecast.md`.
 PRIORS = Priors(
-    metric=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.25, residual=0.5, width=0.4),
-    score=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.25, residual=0.25, width=0.4),
-    gain=1.9,
-    gain_sigma=0.9,
+    metric=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.5, residual=0.5, width=0.2),
+    score=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.5, residual=0.5, width=0.1),
+    gain=1.6,
+    gain_sigma=0.6,
 )
 
 
