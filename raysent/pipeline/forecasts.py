@@ -181,7 +181,10 @@ def forecast_space(  # noqa: PLR0913 - what it needs of `plan`
 def _assumptions(pilots: Sequence[Pilot], *, trial_s: float, at_once: int, is_at_chance: bool) -> tuple[str, ...]:
     """Return what a forecast assumes, in words."""
     parts = [pilot.metric[-1][0] for pilot in pilots]
-    at_chance = ("no pilot is far above chance, so their metric cannot be forecast: give more --pilot-time",)
+    at_chance = (
+        "no pilot is far above chance, so their metric cannot be forecast, and scores on tasks may be forecast too low: "
+        "give more --pilot-time",
+    )
     return (
         *(at_chance if is_at_chance else ()),
         f"{len(pilots)} pilots, trained for {100 * min(parts):.2g} to {100 * max(parts):.2g} % of a trial's steps; a "
