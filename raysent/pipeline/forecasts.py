@@ -182,7 +182,7 @@ def _assumptions(pilots: Sequence[Pilot], *, trial_s: float, at_once: int, is_at
     """Return what a forecast assumes, in words."""
     parts = [pilot.metric[-1][0] for pilot in pilots]
     at_chance = (
-        "no pilot is far above chance, so their metric cannot be forecast, and scores on tasks may be forecast too low: "
+        "no pilot is far above chance, so their metric cannot be forecast, and scores on tasks may come out higher: "
         "give more --pilot-time",
     )
     return (
