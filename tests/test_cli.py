@@ -333,7 +333,7 @@ def test_evaluate_prints_a_table_and_names_what_is_absent(raysent_, place):
     ran = raysent_("evaluate", "hash:16", "--data", "data")
     assert ran.code == 0
     assert [line.split()[0] for line in ran.out.splitlines()] == ["test,", "hash:16", "tfidf", "tfidf:chars"]
-    assert ran.err.startswith("not in data: CR, SUBJ, MPQA, SST-2, TREC, SST-5, MRPC, SICK-E, SICK-R, STS-B, STS12")
+    assert "not in data: CR, SUBJ, MPQA, SST-2, TREC, SST-5, MRPC, SICK-E, SICK-R, STS-B, STS12" in ran.err
 
 
 def test_ensemble_json_is_one_object_and_the_ensemble_encodes(raysent_, place):

@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 
 from raysent.ensembles import label_curve, parse_sizes, read_curves, write_curves
-from raysent.ensembles.label_curves import _draws
+from raysent.ensembles.label_curves import _draws, _pool_and_test
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of
-from raysent.evaluation.members import expand
+from raysent.evaluation.members import Member, expand
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.task_files import OwnTask
+from raysent.models.schemes.hash import HashEncoder
 
 
 def rows(number: int = 240) -> TaskData:
@@ -57,6 +58,31 @@ def test_label_curve_scores_members_baselines_and_their_ensembles(tmp_path):
     assert curve.sentence.startswith("own: best is ")
     write_curves(tmp_path, [curve])
     assert read_curves(tmp_path) == [curve]
+
+
+class Counting(HashEncoder):
+    """Random word vectors, and the sentences that were encoded."""
+
+    def __init__(self) -> None:
+        super().__init__(40)
+        self.seen: set[str] = set()
+
+    def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> np.ndarray:
+        """Return the vectors of the base class."""
+        self.seen.update(sentences)
+        return super().encode_texts(sentences, batch_size=batch_size)
+
+
+def test_label_curve_encodes_only_the_rows_that_it_needs():
+    """The draws and the test rows; the scores are those of an encoder that is loaded by name."""
+    data, encoder = rows(600), Counting()
+    curve = label_curve(data, [Member("own", "own", "key", encoder)], [], sizes=[16, 32])
+    pool, test = _pool_and_test(data)
+    needed = {data.sentences[0][row] for draw in _draws(data.labels, pool, 32) for row in draw}
+    assert encoder.seen == needed | {data.sentences[0][row] for row in test}
+    assert len(encoder.seen) < 400
+    [same] = expand(["hash:40"])
+    assert curve.curves["own"] == label_curve(data, [same], [], sizes=[16, 32]).curves["hash:40"]
 
 
 @pytest.mark.parametrize("text", ["", "32,x", "4"])

@@ -173,6 +173,16 @@ TrackOption = Annotated[
         "Repeatable.",
     ),
 ]
+SweepLabelsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--labels",
+        metavar="32,100,all|none",
+        help="At the end, also score the best trials, their ensemble and baselines with so many labels, on tasks with "
+        "classes.  [default: 32,100,300,1000, with baselines]",
+        show_default=False,
+    ),
+]
 RetrainOption = Annotated[
     int | None,
     typer.Option(

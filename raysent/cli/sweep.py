@@ -17,7 +17,7 @@ import raysent
 from raysent.cli import console
 from raysent.cli.console import address_of, format_duration, format_value, messages, print_json, print_table, results
 from raysent.cli.cost import print_estimate, print_forecast
-from raysent.cli.evaluate import BaselinesOption, LabelsOption, ensemble_values, print_curves, print_ensemble
+from raysent.cli.evaluate import BaselinesOption, ensemble_values, print_ensemble
 from raysent.cli.options import (
     AddressOption,
     BudgetOption,
@@ -43,6 +43,7 @@ from raysent.cli.options import (
     SeedOption,
     SetOption,
     SpaceArgument,
+    SweepLabelsOption,
     TasksOption,
     TimeOption,
     TrackOption,
@@ -98,7 +99,7 @@ def sweep(
             help="Rank trials by this metric, or by validation on this task: a name or an own table.",
         ),
     ] = None,
-    labels: LabelsOption = None,
+    labels: SweepLabelsOption = None,
     scale: ScaleOption = "auto",
     baselines: BaselinesOption = None,
     retrain: RetrainOption = None,
@@ -163,7 +164,7 @@ def sweep(
         seed=seed or 0,
         data=data,
         tasks=names,
-        labels=[] if labels is None else _sizes(labels),
+        labels=None if labels is None else _sizes(labels),
         address=address,
         track=track or (),
         progress=not as_json,
@@ -501,10 +502,10 @@ def _refuse_on_cluster(track: list[str] | None) -> None:
 
 
 def _sizes(labels: str) -> list[int | str]:
-    """Return the numbers of labels that `--labels` lists."""
+    """Return the numbers of labels that `--labels` lists; for `none`, an empty list."""
     from raysent.ensembles import parse_sizes
 
-    return parse_sizes(labels)
+    return [] if labels == "none" else parse_sizes(labels)
 
 
 def _metric_settings(metric: str | None, data: Path | None) -> list[str]:
@@ -605,7 +606,8 @@ def _print_sweep(ended: Sweep, *, as_json: bool) -> int:
         else:
             results.print()
             print_ensemble(evaluation.result)
-            print_curves(evaluation.curves)
+            for curve in evaluation.curves:
+                results.print(curve.sentence, soft_wrap=True)
         for one in ended.scored_forecast:
             results.print(one.sentence, soft_wrap=True)
         results.print(f"\nreport: {address_of(evaluation.report)}", soft_wrap=True)

@@ -27,7 +27,7 @@ from raysent.ensembles.methods import fit
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.baselines import CHANCE
 from raysent.evaluation.members import Member
-from raysent.evaluation.probes.features import task_features
+from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import STRENGTHS as LEXICAL_STRENGTHS
 from raysent.evaluation.probes.lexical import fit_classifier, full_probe
 from raysent.evaluation.probes.logistic import Fits
@@ -162,13 +162,15 @@ def label_curve(
     if not counts:
         raise ConfigError(f"--labels: {data.task} has {len(pool)} rows to train on; name fewer labels")
     draws = {count: _draws(data.labels, pool, count) for count in counts}
+    needed = np.unique(np.concatenate([test, *(draw for of_size in draws.values() for draw in of_size)]))
     found: dict[str, dict[int, list[_Fitted]]] = {}
     models = [*members, *baselines]
     for place, model in enumerate(models):
         if progress is not None:
             progress(f"{model.name}: {data.task}, by number of labels", place, len(models))
         encoder = load(model.path) if model.encoder is None else model.encoder
-        fitter = _Lexical(encoder, data, test) if isinstance(encoder, LexicalModel) else _Dense(encoder, data, test)
+        is_lexical = isinstance(encoder, LexicalModel)
+        fitter = _Lexical(encoder, data, test) if is_lexical else _Dense(encoder, data, test, needed)
         found[model.name] = {count: fitter.fit(draws[count]) for count in counts}
     kinds: dict[str, Kind] = {one.name: "member" for one in members}
     kinds.update({one.name: "baseline" for one in baselines})
@@ -258,8 +260,11 @@ def _folds(labels: np.ndarray) -> np.ndarray:
 class _Dense:
     """Fits probes on vectors: all draws of a size at once."""
 
-    def __init__(self, encoder: SentenceEncoder, data: TaskData, test: np.ndarray) -> None:
-        self.features, self.data, self.test = task_features(encoder, data), data, test
+    def __init__(self, encoder: SentenceEncoder, data: TaskData, test: np.ndarray, needed: np.ndarray) -> None:
+        """Encode the needed rows alone; they are sorted, and contain the test rows and all draws."""
+        columns = tuple([column[row] for row in needed] for column in data.sentences)
+        self.features, self.needed = features_of(encoder, columns, kind=data.kind), needed
+        self.data, self.test = data, test
 
     def fit(self, draws: Sequence[np.ndarray]) -> list[_Fitted]:
         """Return the fits of draws of one size."""
@@ -269,7 +274,7 @@ class _Dense:
         classes = torch.arange(1, 2) if num_classes == 2 else torch.arange(num_classes)
         targets = (labels[:, None] == classes).to(torch.float32)
         fits = Fits(
-            self.features[np.concatenate([union, self.test])],
+            self.features[np.searchsorted(self.needed, np.concatenate([union, self.test]))],
             targets,
             trainable=np.arange(len(union)),
             strengths=STRENGTHS,

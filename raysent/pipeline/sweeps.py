@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raysent.config import Override
-from raysent.ensembles import EnsembleResult, combine, label_curve, read_curves, write_curves
-from raysent.errors import BudgetError
+from raysent.ensembles import DEFAULT_SIZES, EnsembleResult, combine, label_curve, read_curves, write_curves
+from raysent.errors import BudgetError, ConfigError
 from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.task import TaskData
@@ -156,7 +156,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     data: str | Path | None = None,
     tasks: Sequence[str | Task] | None = None,
     metric: str | Task | None = None,
-    labels: Sequence[int | str] = (),
+    labels: Sequence[int | str] | None = None,
     scale: SpaceScale = "auto",
     address: str | None = None,
     progress: bool = True,
@@ -178,7 +178,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
             are there.
         metric: What to rank trials by: a metric, or a task, which means the mean validation score of probes on it; by
             default the space's.
-        labels: Numbers of labels at which the best trials, their ensemble and baselines are also scored at the end.
+        labels: Numbers of labels at which the best trials, their ensemble and baselines are also scored at the end; by
+            default 32, 100, 300 and 1,000 where baselines are scored; an empty list for none.
         scale: `auto` chooses the settings that the space lists under `fit` for the text, the machine and the time;
             `paper` uses the settings that the space's paper published.
         address: A running Ray cluster; by default this machine.
@@ -211,6 +212,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
     folder = run_folder_of(run, checked.name)
     options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
     options["tasks"] = [task.spec for task in chosen]
+    if labels is None and checked.evaluation.baselines:
+        labels = DEFAULT_SIZES
     if labels:
         options["labels"] = list(labels)
     shows_plan = progress and not is_submitted()
@@ -510,6 +513,10 @@ def _write_label_curves(
     curves = []
     for task in resolve_tasks(options.get("tasks"), data, scorings=PROBED, default={"accuracy"}):
         rows = task.load(data)
-        if isinstance(rows, TaskData) and not rows.is_scored:
+        if not isinstance(rows, TaskData) or rows.is_scored:
+            continue
+        try:
             curves.append(label_curve(rows, members, others, sizes=sizes, progress=progress))
+        except ConfigError as error:  # fewer rows than the smallest size: nothing else is lost
+            messages.print(str(error), soft_wrap=True)
     write_curves(ended.folder, curves)
