@@ -593,8 +593,8 @@ def test_trust_line_offers_probes_on_tasks():
     """A metric that was not measured has no line."""
     line = live.trust_line("context_accuracy")
     assert line.startswith("how far context_accuracy can be trusted: ")
-    assert line.endswith("--set 'validation.downstream={tasks: [NAME or FILE], max_rows: 500}'")
-    assert "--set" not in live.trust_line("downstream")
+    assert line.endswith(": --metric NAME or FILE; without labels: --metric document_accuracy")
+    assert "--metric" not in live.trust_line("downstream") + live.trust_line("document_accuracy")
     assert live.trust_line("nll") == ""
     assert live.plan_lines(TOY, run="runs/toy", address=None, tasks=["MR"])[3] == line
 

@@ -14,15 +14,20 @@ from torch import Tensor
 from raysent.data.batches import Sentences
 from raysent.data.corpus import prepare
 from raysent.errors import DataError
+from raysent.models import SentenceModel
 from raysent.training.data import open_training_data
+from raysent.training.loop import fit
 from raysent.training.validation import (
     ValidationConfig,
     ValidationPool,
+    Validator,
     baseline_accuracies,
     block_scores,
     block_starts,
+    metrics_of,
     neighbours,
 )
+from raysent.training.validation.metrics import Documents
 
 
 def test_block_starts_do_not_overlap_and_depend_on_the_seed_only() -> None:
@@ -157,3 +162,50 @@ def test_pool_without_neighbours_raises_one_clear_error(tmp_path: Path) -> None:
     config = tiny_run(tmp_path)
     with pytest.raises(DataError, match="holds no two neighbouring sentences"):
         ValidationPool(prepare(config.corpus, config.vocabulary), config.validation)
+
+
+def _write_novels(folder: Path, *, num_documents: int = 14, num_sentences: int = 120) -> None:
+    """Write documents whose sentences begin with a word of their own."""
+    documents = [
+        "\n".join(f"novel{number} w{line % 9} w{line % 7} end" for line in range(num_sentences))
+        for number in range(num_documents)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+
+
+def test_document_accuracy_is_that_of_a_probe_on_sentences_of_documents(tmp_path: Path) -> None:
+    """A vector that shows the document is right always; one that is the same for all is right by chance."""
+    _write_novels(tmp_path)
+    config = tiny_run(tmp_path, validation__documents=10)
+    data = open_training_data(config)
+    found = Documents(data.text, 10)
+
+    def first_word(sentences: Sentences) -> Tensor:
+        first = np.cumsum(np.concatenate([[0], sentences.lengths[:-1]]))
+        return torch.eye(len(data.vocabulary))[torch.from_numpy(sentences.ids[first].astype(np.int64))]
+
+    assert found.scores(first_word) == {"document_accuracy": 100.0}
+    same = found.scores(lambda sentences: torch.ones(len(sentences.lengths), 3))
+    assert same["document_accuracy"] == pytest.approx(10.0)
+    assert found.hash == Documents(data.text, 10).hash != Documents(data.text, 9).hash
+    assert metrics_of(config.objective, config.validation) == ("context_accuracy", "context_nll", "document_accuracy")
+
+
+def test_run_reports_document_accuracy(tmp_path: Path) -> None:
+    """The last report has that of the saved model."""
+    _write_novels(tmp_path)
+    config = tiny_run(tmp_path, validation__documents=10, training__max_steps=2, training__num_reports=1)
+    outcome = fit(config, tmp_path / "run")
+    model = SentenceModel.load(tmp_path / "run")
+    again = Documents(open_training_data(config).text, 10).scores(model.encode_ids)
+    assert outcome.metrics["document_accuracy"] == pytest.approx(again["document_accuracy"], abs=0.5)
+
+
+def test_documents_must_be_large_enough(tmp_path: Path) -> None:
+    """One line says how many there are; a run on pairs has none."""
+    _write_novels(tmp_path, num_sentences=90)
+    corpus = open_training_data(tiny_run(tmp_path)).text
+    with pytest.raises(DataError, match="^validation.documents: must be at most 0, the documents .* 100 sentences"):
+        Documents(corpus, 10)
+    with pytest.raises(DataError, match="^validation.documents: needs running text"):
+        Validator(["document_accuracy"], ValidationConfig(documents=10), vocabulary=corpus.vocabulary)

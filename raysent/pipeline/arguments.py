@@ -96,6 +96,8 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 # The parts of a run that a paper publishes; its text is the user's.
+# Of the metric `document_accuracy`, as it was measured.
+_NUM_DOCUMENTS = 10
 _PUBLISHED = ("vocabulary", "encoder", "second_encoder", "objective", "postprocessing", "code", "training")
 # Argument -> the name of the space that it sets.
 _LIMITS = {
@@ -161,12 +163,14 @@ def metric_values(metric: str | Task, data: str | Path | None = None) -> dict[st
     """Return the values of a space that ranks trials by a metric, or by the validation score of probes on a task.
 
     Args:
-        metric: A metric, or a task: its name, its file, or a `Task`.
+        metric: A metric, or a task: its name, its file, or a `Task`. With `document_accuracy`, trials report it.
         data: Folder of task files.
 
     Raises:
         RaysentError: If it is neither, or the task's files are missing or wrong.
     """
+    if metric == "document_accuracy":
+        return {"metric": metric, "validation.documents": _NUM_DOCUMENTS}
     if metric in METRICS:
         return {"metric": metric}
     folder = None if data is None else Path(data)

@@ -1,7 +1,8 @@
-"""Three sources of validation metrics, each fixed once and scored for any model.
+"""Four sources of validation metrics, each fixed once and scored for any model.
 
     HeldOut      batches of held-out text -> the objective's own metrics, each a mean over its cases
     Similarity   pairs with human ratings -> `pearson`, the mean over sets of the correlation of cosines with scores
+    Documents    sentences of some documents -> `document_accuracy` of a probe that says which one a sentence is from
     Downstream   tasks -> `downstream`, the mean validation score of probes on the model's vectors, in percent
 
 `downstream` is the metric that encoders of every family share. Test rows are never read, and a fixed sample of the rows
@@ -21,7 +22,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from raysent.data.batches import AnyBatch, Batch, Pairs, SentenceTargets, Triplets, TripletStream, pairs_at
-from raysent.data.corpus import CorpusSplit
+from raysent.data.corpus import Corpus, CorpusSplit
 from raysent.data.pairs import PairTexts, read_pairs, read_sts
 from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import DataError
@@ -189,6 +190,56 @@ def _encode(sentences: Sentences, encode: EncodeUnit) -> npt.NDArray[np.float32]
 
 
 _SEED = 0
+_DOCUMENT_ROWS = 1000
+
+
+class Documents:
+    """Sentences of the largest training documents; half of each document's train a probe, half are its validation.
+
+    Attributes:
+        hash: Equal for equal sentences.
+    """
+
+    def __init__(self, corpus: Corpus, num_documents: int) -> None:
+        """Draw the sentences.
+
+        Raises:
+            DataError: If the text has too few documents with enough sentences.
+        """
+        each = _DOCUMENT_ROWS // num_documents
+        split = corpus.train
+        bounds = np.clip(corpus.document_starts - split.first, 0, len(split))
+        lengths = np.diff(bounds)
+        if (num_large := int((lengths >= each).sum())) < num_documents:
+            raise DataError(
+                f"validation.documents: must be at most {num_large}, the documents of the text with {each} sentences "
+                f"for training; given {num_documents}"
+            )
+        largest = np.argsort(-lengths, kind="stable")[:num_documents]
+        generator = np.random.default_rng(_SEED)
+        # [documents, sentences]
+        drawn = np.stack([bounds[one] + generator.permutation(lengths[one])[:each] for one in largest])
+        train, validation = np.array_split(drawn, 2, axis=1)
+        places = np.concatenate([train.ravel(), validation.ravel()])
+        labels = np.concatenate([np.arange(num_documents).repeat(part.shape[1]) for part in (train, validation)])
+        self._sentences = split.sentences_at(places)
+        self._rows = _probed_rows(labels, num_train=train.size)
+        self.hash = content_key(corpus.text_key, places.tolist())
+
+    def scores(self, encode: EncodeUnit) -> dict[str, float]:
+        """Return `document_accuracy`, in percent."""
+        return {"document_accuracy": fit_probe(_encode(self._sentences, encode), self._rows).validation}
+
+
+def _probed_rows(labels: np.ndarray, *, num_train: int) -> TaskData:
+    """Return the rows of a task of which only the classes are known; the first ones train."""
+    places = np.arange(len(labels))
+    # A probe needs test rows; its predictions for them are not read.
+    train, validation = places[:num_train], places[num_train:]
+    names = tuple(map(str, range(int(labels.max()) + 1)))
+    return TaskData(
+        "document", "sentence", "train-validation-test", names, ([],), labels, train, validation, validation
+    )
 
 
 class Downstream:

@@ -8,11 +8,12 @@ from typing import Any
 
 from raysent.data.corpus import Corpus
 from raysent.data.vocabulary import Vocabulary
+from raysent.errors import DataError
 from raysent.models import SentenceModel
 from raysent.models.objectives import CONTEXT_METRICS, PREDICTION_METRICS
 from raysent.storage import content_key
 from raysent.training.validation.config import ValidationConfig
-from raysent.training.validation.metrics import Downstream, HeldOut, Similarity
+from raysent.training.validation.metrics import Documents, Downstream, HeldOut, Similarity
 from raysent.training.validation.pool import ValidationPool
 
 
@@ -22,6 +23,7 @@ class Validator:
     Attributes:
         pool: Contexts; None where no metric needs them.
         similarity: Pairs with scores; None where the settings name none.
+        documents: Sentences of documents that a probe distinguishes; None where the settings give no number of them.
         downstream: Tasks; None where the settings name none.
         held_out: Batches for the objective's own metrics; None where it has none.
     """
@@ -53,6 +55,10 @@ class Validator:
         has_pool = corpus is not None and set(CONTEXT_METRICS) <= set(metrics)
         self.pool = ValidationPool(corpus, config) if corpus is not None and has_pool else None
         self.similarity = Similarity(config) if "pearson" in metrics else None
+        num_documents = config.documents if "document_accuracy" in metrics else None
+        if num_documents is not None and corpus is None:
+            raise DataError("validation.documents: needs running text, and a run on pairs has none; leave it out")
+        self.documents = None if num_documents is None or corpus is None else Documents(corpus, num_documents)
         self.downstream = None if config.downstream is None else Downstream(config.downstream)
         self.held_out = held_out
         self._predicts = set(PREDICTION_METRICS) <= set(metrics)
@@ -67,6 +73,8 @@ class Validator:
         if self.held_out is not None:
             found |= self.held_out.scores(model.scores)
             found |= self.held_out.prediction_scores(model.predictions) if self._predicts else {}
+        if self.documents is not None:
+            found |= self.documents.scores(model.encode_ids)
         if self.downstream is not None:
             found |= self.downstream.scores(model)
         return found
@@ -75,6 +83,7 @@ class Validator:
         """Return the hash of the data behind a metric; values can be compared where the hashes are equal."""
         parts: dict[str, Any] = {
             "pearson": self.similarity,
+            "document_accuracy": self.documents,
             "downstream": self.downstream,
             **dict.fromkeys(CONTEXT_METRICS, self.pool and self.pool.record),
         }
@@ -84,6 +93,6 @@ class Validator:
     def as_json(self) -> dict[str, Any]:
         """Return what is recorded beside the metrics: the hash of all data, and the pool's sizes and chance levels."""
         pool = None if self.pool is None else self.pool.record
-        parts = [part for part in (pool, self.similarity, self.held_out, self.downstream) if part]
+        parts = [part for part in (pool, self.similarity, self.held_out, self.documents, self.downstream) if part]
         about: dict[str, Any] = {} if pool is None else asdict(pool)
         return about if parts == [pool] else {**about, "hash": content_key([part.hash for part in parts])}
