@@ -162,7 +162,9 @@ def expected(swept: TableSweep, fitted: Fitted, *, seed: int) -> tuple[Band, Ban
         points = tuple((report / LAST_REPORT, trial.metric[report]) for report in PILOT_REPORTS)
         score = tuple((part, value + fitted.offset) for part, value in points)
         pilots.append(Pilot(trial.name, trial.family, points, trial.seconds, score))
-    model = TrialModel(pilots, mode="max", ensemble_gain=swept.pilot_gain, priors=fitted.priors)
+    # Without log-probabilities the outcome is the best member's.
+    priors = fitted.priors if swept.pilot_gain is not None else replace(fitted.priors, gain=0.0, gain_sigma=0.0)
+    model = TrialModel(pilots, mode="max", ensemble_gain=swept.pilot_gain, priors=priors)
     outcomes = [_outcome(model, swept, seed=1000 * seed + number) for number in range(DRAWS)]
     bands = [band_of(values) for values in zip(*outcomes, strict=True)]
     assert bands[0] is not None
