@@ -21,7 +21,7 @@ from raysent.sweeps.schedulers import CONTINUE, Decision
 from raysent.sweeps.trial import Trial
 
 SIZES = (4, 6, 8)
-DRAWS = 50
+DRAWS = 40
 RUNGS = (1, 3)
 REDUCTION = 3
 BUDGETS = (0.2, 0.4)

@@ -8,8 +8,9 @@ contain the choice of the table's configurations. Defaults are chosen on one cor
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from benchmarks.search.replay import (
     replay,
     top_members,
 )
+from raysent.storage import append_json_line, content_key
 
 BUDGETS = (0.1, 0.2, 0.4)
 ALL_BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8)
@@ -83,7 +85,7 @@ class Outcome:
         num_trials: Trials begun.
     """
 
-    scores: Mapping[str, Sequence[float]]
+    scores: Mapping[str, Sequence[float | None]]
     cost_to: Mapping[str, float]
     has_reached: Mapping[str, bool]
     seconds: float
@@ -91,6 +93,8 @@ class Outcome:
 
 
 RULES = ("top 6", "top 6, weighted", "greedy")
+# Greedy selection takes most of a replay's time, so its score is read at these budgets alone.
+GREEDY_BUDGETS = (0.2, 0.4)
 
 
 class Study:
@@ -100,7 +104,11 @@ class Study:
         self.trials = read_replayed(folder, corpus)
         self.pools = Pools(self.trials, labels_of(folder))
         self.orders = range(orders)
-        self._known: dict[tuple[str, str, int], Outcome] = {}
+        # Replays are kept, so that more orders continue.
+        size = "-".join(str(trial.number) for trial in self.trials)
+        self._file = folder / f"replays-{corpus}-{content_key(size)}.jsonl"
+        lines = self._file.read_text().splitlines() if self._file.exists() else []
+        self._known = {tuple(key): Outcome(**values) for key, values in map(json.loads, lines)}
 
     def table(self, order: int) -> list[int]:
         """Return the places of an order's trials, one of each configuration."""
@@ -121,13 +129,15 @@ class Study:
     def scores(self, policy: Policy, rule: str, *, orders: int | None = None) -> np.ndarray:
         """Return the test scores at each of `BUDGETS`, [orders, budgets]."""
         places = [ALL_BUDGETS.index(budget) for budget in BUDGETS]
-        return np.array([one.scores[rule] for one in self.outcomes(policy, orders=orders)])[:, places]
+        found = [one.scores[rule] for one in self.outcomes(policy, orders=orders)]
+        return np.array(found, dtype=float)[:, places]
 
     def outcome(self, policy: Policy, order: int) -> Outcome:
         """Return the outcome of an order; it is computed once."""
-        key = (policy.name, policy.metric, order)
+        key = (policy.name, policy.metric, str(policy.limits), order)
         if key not in self._known:
             self._known[key] = self._outcome(policy, order)
+            append_json_line(self._file, [key, asdict(self._known[key])])
         return self._known[key]
 
     def _outcome(self, policy: Policy, order: int) -> Outcome:
@@ -135,7 +145,13 @@ class Study:
         found = replay(self.trials, policy, order=order, places=self.table(order))
         scores, cost_to, has_reached = {}, {}, {}
         for rule in RULES:
-            scores[rule] = [score_at(pools, found, rule, policy.metric, share * cost) for share in ALL_BUDGETS]
+            is_read = [rule != "greedy" or share in GREEDY_BUDGETS for share in ALL_BUDGETS]
+            scores[rule] = [
+                score_at(pools, found, rule, policy.metric, share * cost) if reads else None
+                for share, reads in zip(ALL_BUDGETS, is_read, strict=True)
+            ]
+            if rule == "greedy":
+                continue
             goal = PART * self.whole(order, rule)
             seconds = seconds_to(pools, found, rule, policy.metric, goal)
             has_reached[rule] = seconds <= found.seconds
@@ -202,14 +218,24 @@ def lines_of(study: Study, rule: str) -> list[str]:
         cost = np.array([one.cost_to[rule] for one in found])
         is_base = policy.name == BASELINE
         cells = [f"{value:.2f}" for value in scores.mean(axis=0)]
-        cells += [
-            "" if is_base else shown(interval(scores[:, place] - base_scores[:, place]))
-            for place in range(len(BUDGETS))
-        ]
+        cells += ["" if is_base else shown(interval(column)) for column in (scores - base_scores).T]
         reached = np.mean([one.has_reached[rule] for one in found])
         cells += [f"{100 * cost.mean():.0f} %", f"{100 * reached:.0f} %"]
         cells += ["" if is_base else shown(ratio(cost, base_cost), sign=False)]
         cells += [f"{100 * np.mean([one.seconds for one in found]):.0f} %"]
+        lines.append(f"| {policy.name} | {' | '.join(cells)} |")
+    return lines
+
+
+def greedy_lines(study: Study) -> list[str]:
+    """Return the scores of members chosen greedily, beside those of the best six, at `GREEDY_BUDGETS`."""
+    heads = [f"{name}, {100 * budget:g} %" for budget in GREEDY_BUDGETS for name in ("greedy", "greedy − top 6")]
+    lines = [f"| search | {' | '.join(heads)} |", f"|{'---|' * (1 + len(heads))}"]
+    places = [BUDGETS.index(budget) for budget in GREEDY_BUDGETS]
+    for policy in policies():
+        greedy, top = (study.scores(policy, rule)[:, places] for rule in ("greedy", "top 6"))
+        columns = zip(greedy.T, (greedy - top).T, strict=True)
+        cells = [f"{values.mean():.2f} | {shown(interval(difference))}" for values, difference in columns]
         lines.append(f"| {policy.name} | {' | '.join(cells)} |")
     return lines
 
@@ -259,11 +285,12 @@ def main(options: argparse.Namespace) -> None:
     """Print the tables, and write the plot."""
     studies = {corpus: Study(options.output, corpus, orders=options.orders) for corpus in ("novels", "docs")}
     for corpus, study in studies.items():
-        for rule in RULES:
+        for rule in RULES[:2]:
             whole = np.mean([study.whole(order, rule) for order in study.orders])
             sizes = f"{len(study.trials)} trials of {len(study.table(0))} configurations"
             print(f"\n### {corpus}, {rule}: {sizes}, whole table {whole:.2f}\n", flush=True)
             print("\n".join(lines_of(study, rule)), flush=True)
+        print("\n" + "\n".join(greedy_lines(study)), flush=True)
     if options.choice_orders:
         rule, orders = "top 6", options.choice_orders
         print("\n### Settings\n\n" + "\n".join(variant_lines(studies, rule, orders=orders)), flush=True)
