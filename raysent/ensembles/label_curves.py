@@ -169,8 +169,11 @@ def label_curve(
         if progress is not None:
             progress(f"{model.name}: {data.task}, by number of labels", place, len(models))
         encoder = load(model.path) if model.encoder is None else model.encoder
-        is_lexical = isinstance(encoder, LexicalModel)
-        fitter = _Lexical(encoder, data, test) if is_lexical else _Dense(encoder, data, test, needed)
+        fitter: _Lexical | _Dense
+        if isinstance(encoder, LexicalModel):
+            fitter = _Lexical(encoder, data, test)
+        else:
+            fitter = _Dense(encoder, data, test, needed)
         found[model.name] = {count: fitter.fit(draws[count]) for count in counts}
     kinds: dict[str, Kind] = {one.name: "member" for one in members}
     kinds.update({one.name: "baseline" for one in baselines})
