@@ -1,8 +1,8 @@
-"""One result on real text: members of five kinds, their ensemble and a student, against plain and trained baselines.
+"""One result on real text: members of four kinds, their ensemble and a student, against plain and trained baselines.
 
 Everything is trained on the novels alone, on one thread, for about two core-hours in all:
 
-- members: Quick-Thoughts as bag of words, CNN, bi- and unidirectional GRU, and multichannel;
+- members: Quick-Thoughts as bag of words, bi- and unidirectional GRU, and multichannel;
 - untrained: TF-IDF, and the mean of the word vectors that the members start from, plain and as SIF (words weighted by
   a / (a + p), first component removed);
 - peers, on the same sentences from the same word vectors: gensim's doc2vec, and two encoders of sentence-transformers,
@@ -71,7 +71,6 @@ GRU: dict[str, Any] = {"type": "gru", "hidden_size": 300, "embedding": WORDS}
 # Encoder, and passes over the text.
 MEMBERS: dict[str, tuple[dict[str, Any], float]] = {
     "bag": ({"type": "bag", "embedding": {"dim": 600, "vectors": "ppmi"}}, 1.5),
-    "cnn": ({"type": "cnn", "num_filters": 300, "embedding": WORDS}, 1.0),
     "bi": ({**GRU, "bidirectional": True}, 0.7),
     "uni": (GRU, 0.6),
     "multichannel": (
@@ -319,7 +318,7 @@ def results(output: Path, data: Path, models: Mapping[str, Sequence[Member]]) ->
     """Return the tables."""
     evaluator = Evaluator(output / "evaluation", data)
     everything = [one for kind in models.values() for one in kind]
-    records = {one.name: found for one, found in evaluator.records(everything, resolve_tasks(CLASS_TASKS)).items()}
+    records = {one.name: found for one, found in evaluator.records(everything, resolve_tasks(CLASS_TASKS, data)).items()}
     members = [one.name for one in models["member"]]
     tests = {name: [score_model(one).test for one in found] for name, found in records.items()}
     for name, parts in {ENSEMBLE: members, f"{ENSEMBLE} + tfidf": [*members, "tfidf"]}.items():
