@@ -318,7 +318,9 @@ def results(output: Path, data: Path, models: Mapping[str, Sequence[Member]]) ->
     """Return the tables."""
     evaluator = Evaluator(output / "evaluation", data)
     everything = [one for kind in models.values() for one in kind]
-    records = {one.name: found for one, found in evaluator.records(everything, resolve_tasks(CLASS_TASKS, data)).items()}
+    records = {
+        one.name: found for one, found in evaluator.records(everything, resolve_tasks(CLASS_TASKS, data)).items()
+    }
     members = [one.name for one in models["member"]]
     tests = {name: [score_model(one).test for one in found] for name, found in records.items()}
     for name, parts in {ENSEMBLE: members, f"{ENSEMBLE} + tfidf": [*members, "tfidf"]}.items():
