@@ -34,6 +34,7 @@ _ADDED = {
     "training": ("optimizer", "epoch_decay", "drop_decay"),
     "corpus": ("document_field",),
     "postprocessing": ("whitening",),
+    "validation": ("documents",),
 }
 _PACKAGES = ("raysent", "torch", "numpy", "ray", "optuna")
 
