@@ -74,6 +74,7 @@ def test_run_of_an_earlier_version_is_read_and_keeps_its_key(tmp_path: Path) -> 
         "training": {"optimizer", "epoch_decay", "drop_decay"},
         "corpus": {"cache_dir", "document_field"},
         "postprocessing": {"whitening"},
+        "validation": {"documents"},
     }
     values = config.model_dump(mode="json", exclude=added)
     for new, old in (("num_levels", "num_marks"), ("penalty_center", "anchor")):
