@@ -1,19 +1,18 @@
-"""One result on real text: members of five kinds, their ensemble and a student, against plain and trained baselines.
+"""One result on real text: members of four kinds, their ensemble and a student, against plain and trained baselines.
 
-Everything is trained on the novels alone, on one thread, for about two core-hours in all:
+Everything is trained on the novels alone, on one thread, for about an hour and a half of a core in all:
 
-- members: Quick-Thoughts as bag of words, bi- and unidirectional GRU, multichannel, and a GRU with averaged states;
+- members: Quick-Thoughts as bag of words, bi- and unidirectional GRU, and multichannel;
 - untrained: TF-IDF, and the mean of the word vectors that the members start from, plain and as SIF (words weighted by
   a / (a + p), first component removed);
-- peers, on the same sentences from the same word vectors: gensim's doc2vec, and two encoders of sentence-transformers,
-  an LSTM and a mean of words, with the loss of unsupervised SimCSE (a sentence's positive is itself under another
-  dropout mask);
-- the student: a bag of words of one tower that learns the joined vectors of the first four members.
+- peers, on the same sentences: gensim's doc2vec, and sentence-transformers' mean of words, from the same word vectors
+  as the members, with the loss of unsupervised SimCSE (a sentence's positive is itself under another dropout mask);
+- the student: a bag of words of one tower that learns the members' joined vectors.
 
 Each step continues from what the output folder has; `results` reads it and prints the tables. A reference, such as a
 pretrained model on disk, may stand beside them.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.novels members|untrained|peers|student|evaluate|labels|ensemble|results
+    OMP_NUM_THREADS=1 python -m benchmarks.novels members|untrained|peers|student|evaluate|labels|results
         --books FOLDER --data DIR --output FOLDER [--only NAME,…] [--reference st:PATH]
 
 Source: Gao, Yao and Chen, 2021 (unsupervised SimCSE); Arora et al., 2017 (SIF); Le and Mikolov, 2014 (doc2vec).
@@ -23,8 +22,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -33,11 +34,12 @@ import numpy as np
 import torch
 
 from benchmarks.distillation import difference, encode_ms
+from benchmarks.search import plots
 from raysent.data.corpus import Corpus, corpus_word_vectors, prepare
 from raysent.data.vocabulary import UNK_ID, WordVectors
-from raysent.ensembles.label_curves import ENSEMBLE, label_curve, read_curves, write_curves
+from raysent.ensembles.label_curves import ENSEMBLE, LabelCurve, label_curve, read_curves, write_curves
 from raysent.ensembles.measures import BootstrapEstimate, mean_estimate
-from raysent.ensembles.task_ensemble import score_model, task_ensemble
+from raysent.ensembles.task_ensemble import score_methods, score_model
 from raysent.evaluation.baselines import CHANCE, LEXICAL
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member, expand, model_key
@@ -60,10 +62,10 @@ SIMILARITY_TASKS = ("STS12", "STS13", "STS14", "STS15", "STS-B-similarity", "SIC
 SIZES = (32, 100, 300, 1000)
 SEED, BATCH_SIZE, CHUNK = 1, 400, 100_000
 SECONDS_FILE = "processor_seconds.json"
-WITH_TFIDF = f"{ENSEMBLE} + tfidf"
+WITH_TFIDF, STUDENT = f"{ENSEMBLE} + tfidf", "student"
 
-PEERS = ("simcse-static", "simcse-lstm", "doc2vec")
-SIMCSE_STEPS = {"static": 2000, "lstm": 1000}
+PEERS = ("simcse", "doc2vec")
+SIMCSE_STEPS = 2000
 DOC2VEC_EPOCHS = 10
 STUDENT_SENTENCES, STUDENT_EPOCHS = 200_000, 10.0
 
@@ -84,9 +86,7 @@ MEMBERS: dict[str, tuple[dict[str, Any], float]] = {
         },
         0.4,
     ),
-    "bi-mean": ({**GRU, "bidirectional": True, "pooling": "mean"}, 0.5),
 }
-TEACHERS = ("bag", "bi", "uni", "multichannel")
 
 
 # -- training ---------------------------------------------------------------------------------------------------------
@@ -158,9 +158,9 @@ def make_untrained(books: str, output: Path) -> None:
 
 def train_student(books: str, output: Path) -> None:
     """Train a student on what the members return for part of the text."""
-    teacher, place = output / "teacher", output / "student"
+    teacher, place = output / "teacher", output / STUDENT
     if not teacher.exists():
-        compose([str(output / "members" / name) for name in TEACHERS], output=teacher)
+        compose([str(output / "members" / name) for name in MEMBERS], output=teacher)
     config = run_config(
         {"type": "bag", "embedding": {"dim": 1024}},
         books,
@@ -220,8 +220,8 @@ def train_doc2vec(corpus: Corpus, place: Path) -> None:
     model.save(str(place / "doc2vec.model"))
 
 
-def train_simcse(kind: str, corpus: Corpus, place: Path) -> None:
-    """Train an encoder of sentence-transformers with the loss of unsupervised SimCSE for so many pairs."""
+def train_simcse(corpus: Corpus, place: Path) -> None:
+    """Train sentence-transformers' mean of word vectors with the loss of unsupervised SimCSE."""
     library = importlib.import_module("sentence_transformers")
     modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
     tokenizers = importlib.import_module("sentence_transformers.sentence_transformer.modules.tokenizer")
@@ -232,18 +232,15 @@ def train_simcse(kind: str, corpus: Corpus, place: Path) -> None:
     tokenizer = tokenizers.WhitespaceTokenizer(vocab=names, stop_words=[], do_lower_case=True)
     words = modules.WordEmbeddings(tokenizer, vectors, update_embeddings=True)
     layers = [words, modules.Pooling(WORDS["dim"], pooling_mode="mean"), modules.Dropout(0.1)]
-    if kind == "lstm":
-        lstm = modules.LSTM(WORDS["dim"], hidden_dim=300, bidirectional=True)
-        layers = [words, lstm, modules.Pooling(600, pooling_mode="mean"), modules.Dropout(0.1)]
     model = library.SentenceTransformer(modules=layers, device="cpu")
-    steps = SIMCSE_STEPS[kind]
     texts = [" ".join(found) for found in sentences_of(corpus, len(corpus.train))]
-    chosen = np.random.default_rng(SEED).permutation(len(texts))[: steps * BATCH_SIZE]
+    chosen = np.random.default_rng(SEED).permutation(len(texts))[: SIMCSE_STEPS * BATCH_SIZE]
     texts = [texts[row] for row in chosen]
     pairs = importlib.import_module("datasets").Dataset.from_dict({"anchor": texts, "positive": texts})
     options = library.SentenceTransformerTrainingArguments(
-        output_dir=str(place / "trainer"), max_steps=steps, per_device_train_batch_size=BATCH_SIZE, learning_rate=1e-3,
-        bf16=True, use_cpu=True, save_strategy="no", report_to=[], disable_tqdm=True, logging_steps=200, seed=SEED,
+        output_dir=str(place / "trainer"), max_steps=SIMCSE_STEPS, per_device_train_batch_size=BATCH_SIZE,
+        learning_rate=1e-3, bf16=True, use_cpu=True, save_strategy="no", report_to=[], disable_tqdm=True,
+        logging_steps=200, seed=SEED,
     )  # fmt: skip
     loss = losses.MultipleNegativesRankingLoss(model)
     library.SentenceTransformerTrainer(model=model, args=options, train_dataset=pairs, loss=loss).train()
@@ -255,12 +252,11 @@ def train_peers(books: str, output: Path, names: Sequence[str]) -> None:
     corpus = corpus_of(books)
     trainings: dict[str, Callable[[Path], None]] = {
         "doc2vec": lambda place: train_doc2vec(corpus, place),
-        "simcse-static": lambda place: train_simcse("static", corpus, place),
-        "simcse-lstm": lambda place: train_simcse("lstm", corpus, place),
+        "simcse": lambda place: train_simcse(corpus, place),
     }
     for name in names:
         place = output / "peers" / name
-        if not (place / SECONDS_FILE).exists():
+        if not any((place / file).exists() for file in ("model", "doc2vec.model")):
             seconds = timed(place, lambda train=trainings[name], place=place: train(place))  # type: ignore[misc]
             print(f"{name}: {seconds:.0f} s of processor time", flush=True)
 
@@ -286,7 +282,7 @@ def models_of(output: Path, reference: str | None) -> dict[str, list[Member]]:
         peers.append(Member("doc2vec", "doc2vec", file_sha256(file), Doc2Vec(file)))
     return {
         "member": folders([f"members/{name}" for name in MEMBERS]),
-        "student": folders(["student"]),
+        STUDENT: folders([STUDENT]),
         "untrained": [*expand(["tfidf"]), *(expand(untrained) if Path(untrained[-1]).exists() else [])],
         "peer": peers,
         "reference": [] if reference is None else expand([reference]),
@@ -308,7 +304,7 @@ def evaluate(output: Path, data: Path, models: Mapping[str, Sequence[Member]]) -
 
 def score_labels(output: Path, data: Path, models: Mapping[str, Sequence[Member]]) -> None:
     """Score all models against the number of labels."""
-    others = [one for kind in ("student", "untrained", "peer", "reference") for one in models[kind]]
+    others = [one for kind in (STUDENT, "untrained", "peer", "reference") for one in models[kind]]
     for task in resolve_tasks(LABEL_TASKS, data):
         rows = task.load(data)
         assert isinstance(rows, TaskData)
@@ -353,7 +349,7 @@ def results(output: Path, data: Path, models: Mapping[str, Sequence[Member]]) ->
         (ENSEMBLE, best), (ENSEMBLE, baseline), (best, baseline), (WITH_TFIDF, "tfidf"), (WITH_TFIDF, ENSEMBLE),
         (f"{WITH_TFIDF}, pool", "tfidf"), (ENSEMBLE, "tfidf"), (best, "tfidf"), (best, "mean"), (best, "sif"),
         *((ENSEMBLE, one.name) for kind in ("peer", "reference") for one in models[kind]),
-        *((one.name, other) for one in models["student"] for other in (best, ENSEMBLE)),
+        *((one.name, other) for one in models[STUDENT] for other in (best, ENSEMBLE)),
     ]  # fmt: skip
     for one, other in dict.fromkeys(pairs):
         if one != other:
@@ -367,7 +363,7 @@ def ensemble_tests(
 ) -> list[BootstrapEstimate]:
     """Return the test scores of an ensemble, one for each task."""
     of_tasks = zip(*(records[name] for name in names), strict=True)
-    return [task_ensemble(list(one), method=method).ensemble.test for one in of_tasks]
+    return [score_methods(list(one), [method])[method].test for one in of_tasks]
 
 
 def seconds_of(output: Path, name: str) -> float | None:
@@ -400,30 +396,65 @@ def similarity_table(evaluator: Evaluator, models: Mapping[str, Sequence[Member]
     return [*lines, ""]
 
 
+@dataclass(frozen=True)
+class Mean:
+    """A mean over tasks, and half the width of its 95 % interval."""
+
+    value: float
+    half: float
+
+    def minus(self, other: Mean) -> str:
+        """Return a difference with an interval, as if the two were independent, which is too wide for paired ones."""
+        half = math.hypot(self.half, other.half)
+        value = self.value - other.value
+        return f"{value:+.2f} [{value - half:+.2f}, {value + half:+.2f}]"
+
+
+def label_means(curves: Sequence[LabelCurve], name: str) -> list[Mean]:
+    """Return a model's mean scores over tasks, one for each number of labels."""
+    found = []
+    for place in range(len(SIZES)):
+        points = [curve.curves[name].points[place] for curve in curves]
+        halves = [(point.interval[1] - point.interval[0]) / 2 for point in points]
+        found.append(Mean(mean(point.value for point in points), math.hypot(*halves) / len(points)))
+    return found
+
+
 def label_table(output: Path, models: Sequence[Member]) -> list[str]:
-    """Return mean scores against the number of labels, and the best choice of each task."""
+    """Return mean scores against the number of labels, and differences."""
     curves = read_curves(output)
     if not curves:
         return []
-    lines = [
-        "## Few labels", "",
-        f"Means over {', '.join(curve.task for curve in curves)}.", "",
-        f"| model | {' | '.join(f'{size} labels' for size in SIZES)} |", f"|---|{'---|' * len(SIZES)}",
-    ]  # fmt: skip
-    for name in [*(one.name for one in models), ENSEMBLE, WITH_TFIDF, CHANCE]:
-        values = [[curve.curves[name].points[place].value for curve in curves] for place in range(len(SIZES))]
-        lines.append(f"| {name} | {' | '.join(f'{mean(column):.2f}' for column in values)} |")
-    lines += [
-        "",
-        "| task | labels | best of members and ensembles | best other | difference |",
-        "|---|---|---|---|---|",
-    ]
-    for curve in curves:
-        for one in curve.comparisons:
-            low, high = one.difference.interval
-            cells = [curve.task, str(one.size), one.model, one.baseline]
-            lines.append(f"| {' | '.join(cells)} | {one.difference.value:+.1f} [{low:+.1f}, {high:+.1f}] |")
+    names = [*(one.name for one in models), ENSEMBLE, WITH_TFIDF, CHANCE]
+    means = {name: label_means(curves, name) for name in names if name in curves[0].curves}
+    columns, rule = " | ".join(f"{size} labels" for size in SIZES), "---|" * len(SIZES)
+    lines = ["## Few labels", "", f"Means over {', '.join(curve.task for curve in curves)}.", ""]
+    lines += [f"| model | {columns} |", f"|---|{rule}"]
+    lines += [f"| {name} | {' | '.join(f'{one.value:.2f}' for one in found)} |" for name, found in means.items()]
+    lines += ["", f"| difference | {columns} |", f"|---|{rule}"]
+    for one, other in (
+        (ENSEMBLE, "tfidf"),
+        (WITH_TFIDF, "tfidf"),
+        (ENSEMBLE, "mean"),
+        (STUDENT, "tfidf"),
+        (STUDENT, "mean"),
+    ):
+        cells = [left.minus(right) for left, right in zip(means[one], means[other], strict=True)]
+        lines.append(f"| {one} - {other} | {' | '.join(cells)} |")
     return [*lines, ""]
+
+
+def label_plot(output: Path) -> str:
+    """Return a plot of the mean scores against the number of labels, as SVG."""
+    curves, places = read_curves(output), range(len(SIZES))
+    lines = []
+    for name in (WITH_TFIDF, ENSEMBLE, STUDENT, "multichannel", "doc2vec", "mean", "tfidf"):
+        found = label_means(curves, name)
+        bands = [(one.value - one.half, one.value + one.half) for one in found]
+        lines.append(plots.Line(name, list(places), [one.value for one in found], bands))
+    title = f"mean accuracy on {', '.join(curve.task for curve in curves)}"
+    ticks = {float(place): f"{size:,}" for place, size in zip(places, SIZES, strict=True)}
+    return plots.curves([(title, lines)], x="labels", y="accuracy, %", ticks=ticks)
 
 
 def cost_table(
@@ -450,6 +481,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder in SentEval's layout")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--only", metavar="NAME,…", help="only these members or peers")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="of `results`: where the plot of few labels goes")
     parser.add_argument("--reference", metavar="MODEL", help="a further model to evaluate, such as st:PATH")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -472,6 +504,8 @@ def main() -> None:
             score_labels(output, options.data, models)
         else:
             print(results(output, options.data, models))
+            if options.svg is not None:
+                options.svg.write_text(label_plot(output))
 
 
 if __name__ == "__main__":

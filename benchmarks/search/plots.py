@@ -65,8 +65,10 @@ def scatter(panels: Sequence[tuple[str, Sequence[Mark]]], *, x: str, y: str) -> 
     return _document(drawn)
 
 
-def curves(panels: Sequence[tuple[str, Sequence[Line]]], *, x: str, y: str) -> str:
-    """Return lines with bands, and a legend below the top of each panel."""
+def curves(
+    panels: Sequence[tuple[str, Sequence[Line]]], *, x: str, y: str, ticks: Mapping[float, str] | None = None
+) -> str:
+    """Return lines with bands, and a legend in each panel; `ticks` are places with texts, by default the points."""
     drawn = []
     for name, lines in panels:
         lows = [low for line in lines for low, _ in line.intervals]
@@ -78,9 +80,8 @@ def curves(panels: Sequence[tuple[str, Sequence[Line]]], *, x: str, y: str) -> s
             return _across((value - first) / (last - first))
 
         parts = [_frame(name, x, y, _ticks(min(lows), max(highs)), up)]
-        parts += [
-            _text(across(tick), HEIGHT - BOTTOM + 14, f"{tick:g}", anchor="middle") for tick in sorted(set(lines[0].x))
-        ]
+        texts = ticks or {tick: f"{tick:g}" for tick in sorted(set(lines[0].x))}
+        parts += [_text(across(at), HEIGHT - BOTTOM + 14, text, anchor="middle") for at, text in texts.items()]
         for number, line in enumerate(lines):
             colour = COLOURS[number % len(COLOURS)]
             upper = [f"{across(at):.1f},{up(one[1]):.1f}" for at, one in zip(line.x, line.intervals, strict=True)]
