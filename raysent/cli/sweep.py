@@ -133,6 +133,7 @@ def sweep(
         "--column": ("corpus.text_field", column),
     }
     given = console.collect_overrides(options, [*_metric_settings(metric, data), *(overrides or [])])
+    sizes = None if labels is None else _sizes(labels)
     if cluster is not None:
         if address is not None or dry_run:
             raise ConfigError("--cluster: must not stand beside --address or --dry-run")
@@ -164,7 +165,7 @@ def sweep(
         seed=seed or 0,
         data=data,
         tasks=names,
-        labels=None if labels is None else _sizes(labels),
+        labels=sizes,
         address=address,
         track=track or (),
         progress=not as_json,
