@@ -39,10 +39,10 @@ def test_fit_of_files_equals_fit_of_arrays(files, method, monkeypatch):
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"stack"}))
 def test_fit_holds_one_block_in_memory(files, method, monkeypatch):
-    """All members are 1.5 MiB in float64; a fit that reads 1/16 MiB at once never holds half of that."""
+    """All members are 1.5 MiB in float64; a fit that reads 1/8 MiB at once never holds half of that."""
     paths, labels = files
     monkeypatch.setattr(convex_pool, "STRENGTHS", (0.01,))
-    monkeypatch.setattr(predictions, "BLOCK_BYTES", MIB // 16)
+    monkeypatch.setattr(predictions, "BLOCK_BYTES", MIB // 8)
     tracemalloc.start()
     try:
         fit(MemberPredictions(paths), labels, method=method)

@@ -63,11 +63,5 @@ RAY_CELLS = [
     for fault in ("driver", *_NODE_FAULTS, "storage errors", "storage gone")
     for moment in ("start", "training", "rung")
 ]
-# The cells that run with every test: kills of the driver, and one of each other kind that needs no Ray.
-QUICK = {
-    ("driver", "training"), ("driver", "ensemble"),
-    ("node", "training"),
-    ("storage errors", "rung"), ("partial upload", "training"),
-    ("disk full", "rung"),
-    ("clock jump", "rung"),
-}  # fmt: skip
+# The cells that run with every test: one of each kind that no other test has, and that needs no Ray.
+QUICK = {("driver", "training"), ("node", "training"), ("storage errors", "rung"), ("disk full", "rung")}
