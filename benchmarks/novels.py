@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks import plots
 from benchmarks.distillation import difference, encode_ms
-from benchmarks.search import plots
 from raysent.data.corpus import Corpus, corpus_word_vectors, prepare
 from raysent.data.vocabulary import UNK_ID, WordVectors
 from raysent.ensembles.label_curves import ENSEMBLE, LabelCurve, label_curve, read_curves, write_curves

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_run import write_corpus
 
 from raysent.cli import main
+from raysent.evaluation.tasks import senteval
 
 SPACE = """
 base:
@@ -61,3 +63,15 @@ def write_task(folder: Path, *, num_rows: int = 40) -> None:
     for suffix, words in (("pos", "good fine great"), ("neg", "bad dull poor")):
         rows = [" ".join(generator.choice([*words.split(), "film", "the"], size=6)) for _ in range(num_rows)]
         (folder / "MR" / f"rt-polarity.{suffix}").write_text("\n".join(rows) + "\n")
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a folder with a search space, its text and a task of forty rows a class the working folder; returns it."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("RAYSENT_CACHE", str(folder / "cache"))
+    (folder / "space.yaml").write_text(SPACE)
+    write_corpus(folder)
+    write_task(folder / "data")
+    for name in ("MR/rt-polarity.pos", "MR/rt-polarity.neg"):
+        monkeypatch.setitem(senteval.NUM_ROWS, name, 40)
+    return folder

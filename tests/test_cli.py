@@ -16,15 +16,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from command import SPACE, CommandLine, write_task
+from command import SPACE, CommandLine, stand_in
 from rich.console import Console
-from tiny_run import tiny_run, write_corpus
+from tiny_run import tiny_run
 
 import raysent
 from raysent import live
 from raysent.config import parse_yaml
 from raysent.evaluation.members import expand
-from raysent.evaluation.tasks import senteval
 from raysent.sweeps import trial_folder
 from raysent.sweeps.space import parse_space
 from raysent.training.checkpoint import Heartbeat, LiveProgress, Progress
@@ -60,14 +59,7 @@ def raysent_(monkeypatch, capsys) -> CommandLine:
 @pytest.fixture
 def place(tmp_path, monkeypatch) -> Path:
     """A folder to stand in, with a search space, its text, and a task of forty rows a class."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "space.yaml").write_text(SPACE)
-    write_corpus(tmp_path)
-    write_task(tmp_path / "data")
-    for name in ("MR/rt-polarity.pos", "MR/rt-polarity.neg"):
-        monkeypatch.setitem(senteval.NUM_ROWS, name, 40)
-    return tmp_path
+    return stand_in(tmp_path, monkeypatch)
 
 
 def _train_here(config: RunConfig, folder: Path, **_: object):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import SPACE, CommandLine, write_task
+from command import CommandLine, stand_in
 from run_folders import write_evaluation, write_sweep
-from tiny_run import write_corpus
 
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError
-from raysent.evaluation.tasks import senteval
+from raysent.pipeline.forecasts import _PilotEvaluation
+from raysent.progress import ProgressLines
 from raysent.report.run import read_run
 from raysent.report.sections.forecast import expected_score
 from raysent.simulation import Band, Forecast, ForecastCell
@@ -196,6 +196,23 @@ def test_report_shows_forecast_beside_outcome(tmp_path):
     assert len(section.blocks[3].rows) == 1
 
 
+def test_pilot_that_ended_at_its_half_is_scored_once(tmp_path, monkeypatch):
+    """A slow pilot has two reports: its half is its end, and a curve has no two points at one place."""
+    monkeypatch.setattr(_PilotEvaluation, "_score", lambda _, name: 40.0 if name.endswith("half") else 50.0)
+    monkeypatch.setattr(_PilotEvaluation, "_gain", lambda *_: None)
+    pilots = [
+        Pilot("0000", "uni", ((0.01, 0.1), (0.02, 0.2)), 60.0),
+        Pilot("0001", "uni", ((0.01, 0.1), (0.02, 0.2), (0.03, 0.3)), 60.0),
+    ]
+    for pilot in pilots:
+        (tmp_path / f"{pilot.name}-half").mkdir()
+    with ProgressLines(is_quiet=True) as bar:
+        (short, long), _ = _PilotEvaluation(tmp_path, [], None, progress=bar).run(pilots, end=math.inf)
+    assert short.score == ((0.02, 50.0),)
+    assert long.score == ((0.02, 40.0), (0.03, 50.0))
+    assert octave_gain(short.score) is None
+
+
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -208,13 +225,7 @@ def raysent_(monkeypatch, capsys) -> CommandLine:
 @pytest.fixture
 def place(tmp_path, monkeypatch) -> Path:
     """A folder to stand in, with a search space, its text and a task."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "space.yaml").write_text(SPACE)
-    write_corpus(tmp_path)
-    write_task(tmp_path / "data")
-    for name in ("MR/rt-polarity.pos", "MR/rt-polarity.neg"):
-        monkeypatch.setitem(senteval.NUM_ROWS, name, 40)
+    stand_in(tmp_path, monkeypatch)
     monkeypatch.setattr("raysent.simulation.forecast.NUM_SWEEPS", 20)
     monkeypatch.setattr("raysent.training.loop._TIMED_S", 0.0)
     monkeypatch.setattr("raysent.sweeps.pilots._MAX_PILOTS", 4)

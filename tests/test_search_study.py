@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 import torch
 
+from benchmarks.plots import Line, Mark, curves, scatter
 from benchmarks.search import metrics, policies, trials
 from benchmarks.search.evaluation import pool_scores, task_rows
 from benchmarks.search.members import GainASHA
-from benchmarks.search.plots import Line, Mark, curves, scatter
 from benchmarks.search.replay import (
     Pools,
     TableTrial,

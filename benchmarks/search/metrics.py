@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from benchmarks.search.plots import Mark, scatter
+from benchmarks.plots import Mark, scatter
 from benchmarks.search.table import read_table
 from raysent.evaluation.probes.results import spearman
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.search.plots import Line, curves
+from benchmarks.plots import Line, curves
 from benchmarks.search.replay import (
     InTurn,
     PlainOptuna,

@@ -95,9 +95,9 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{name}", value
 
 
-# The parts of a run that a paper publishes; its text is the user's.
 # Of the metric `document_accuracy`, as it was measured.
 _NUM_DOCUMENTS = 10
+# The parts of a run that a paper publishes; its text is the user's.
 _PUBLISHED = ("vocabulary", "encoder", "second_encoder", "objective", "postprocessing", "code", "training")
 # Argument -> the name of the space that it sets.
 _LIMITS = {

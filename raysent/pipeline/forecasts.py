@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-
-import torch
 
 from raysent.cost import parse_duration, parse_money
 from raysent.ensembles import combine
@@ -31,7 +28,7 @@ from raysent.simulation.forecast import (
 )
 from raysent.storage import address_of
 from raysent.storage.layout import EVALUATION_FOLDER, FORECAST_FILE, PILOTS_FOLDER
-from raysent.sweeps.machines import Machines, layout
+from raysent.sweeps.machines import layout, this_machine
 from raysent.sweeps.pilots import HALF_REPORT, HALF_SUFFIX, Pilot, run_pilots
 from raysent.sweeps.space import SearchSpace
 
@@ -155,9 +152,7 @@ def forecast_space(  # noqa: PLR0913 - what it needs of `plan`
             evaluation = _PilotEvaluation(folder / PILOTS_FOLDER, tasks, data, progress=bar)
             pilots, gain = evaluation.run(pilots, end=end)
     trial_s = fmean(pilot.trial_s for pilot in pilots)
-    at_once = layout(
-        space.limits, Machines(os.cpu_count() or 1, float(torch.cuda.device_count())), num_trials=space.limits.trials
-    ).concurrent
+    at_once = layout(space.limits, this_machine(), num_trials=space.limits.trials).concurrent
     setups = [make_setup(space, one, trial_s=trial_s, at_once=at_once) for one in limits]
     cells = forecast_cells(space, pilots, setups, ensemble_gain=gain, seed=seed)
     is_at_chance = chance is not None and max(pilot.metric[-1][1] for pilot in pilots) < _FAR_FROM_CHANCE * chance
@@ -212,9 +207,11 @@ class _PilotEvaluation:
         for pilot in pilots:
             if len(ends) < _MIN_SCORED or time.monotonic() < end:
                 ends[pilot.name] = self._score(pilot.name)
+        # A slow pilot may have ended at the report of its half.
+        longer = [pilot.name for pilot in pilots if pilot.name in ends and len(pilot.metric) > HALF_REPORT]
         halves = {
             name: self._score(name + HALF_SUFFIX)
-            for name in ends
+            for name in longer
             if time.monotonic() < end and (self._folder / (name + HALF_SUFFIX)).is_dir()
         }
         return [self._scored(pilot, ends, halves) for pilot in pilots], self._gain(list(ends))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import datetime
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +25,7 @@ from raysent.errors import RaysentError
 from raysent.kernels.devices import default_device, multiplies_in_bfloat16
 from raysent.models.embeddings import CORPUS_VECTORS
 from raysent.progress import format_duration
-from raysent.sweeps.machines import Layout, Machines, layout, workers_to_come
+from raysent.sweeps.machines import Layout, Machines, layout, this_machine, workers_to_come
 from raysent.sweeps.preparation import Progress
 from raysent.sweeps.random_draws import RandomSampler
 from raysent.sweeps.space import SearchSpace, parse_space
@@ -222,7 +221,7 @@ def _machines() -> Machines:
     come = workers_to_come()
     if come is not None:
         return Machines(come.num * come.CPU, come.num * come.GPU, come.CPU, num_nodes=come.num)
-    return Machines(os.cpu_count() or 1, float(torch.cuda.device_count()))
+    return this_machine()
 
 
 def _situation(space: SearchSpace, size: TextSize, machines: Machines, plan: Layout, *, is_local: bool) -> Situation:

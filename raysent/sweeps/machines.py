@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.cost import Budget, Prices, num_affordable
@@ -86,6 +87,11 @@ class Layout:
     cpus_per_worker: int
     gpus_per_worker: float
     is_nested: bool
+
+
+def this_machine() -> Machines:
+    """Return the cores and GPUs of this machine."""
+    return Machines(os.cpu_count() or 1, float(torch.cuda.device_count()))
 
 
 def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:

@@ -9,7 +9,6 @@ this process, with the cores that a trial of the sweep has.
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ import torch
 
 from raysent.errors import TrainingError
 from raysent.storage.layout import CHECKPOINT_FOLDER, PILOTS_FOLDER
-from raysent.sweeps.machines import Machines, layout
+from raysent.sweeps.machines import layout, this_machine
 from raysent.sweeps.preparation import Progress
 from raysent.sweeps.random_draws import RandomSampler
 from raysent.sweeps.space import Choice, Params, SearchSpace
@@ -136,9 +135,8 @@ def run_pilots(
     """
     end = time.monotonic() + seconds
     drawn = draw_pilots(space, seed=seed)
-    machines = Machines(os.cpu_count() or 1, float(torch.cuda.device_count()))
     threads = torch.get_num_threads()
-    torch.set_num_threads(layout(space.limits, machines, num_trials=space.limits.trials).cpus_per_worker)
+    torch.set_num_threads(layout(space.limits, this_machine(), num_trials=space.limits.trials).cpus_per_worker)
     speed, found = _Speed(), list[Pilot]()
     try:
         wanted = _num_pilots(space, drawn, seconds=seconds, speed=speed)
