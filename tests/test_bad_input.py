@@ -175,6 +175,7 @@ CORPORA = [
     Case("batch larger than the corpus", f"{SWEEP} --set training.batch_size=5000", r"--set training.batch_size=5000: must be at most 270 for the 270 train sentences .*; lower it or add text"),
     Case("edge larger than the corpus", SWEEP, r"space.yaml:11: training.batch_size: must be at most 270 .*; given 480; lower it or add text", ("[24, 48]", "[24, 480]")),
     Case("batch below the workers", f"{SWEEP} --workers-per-trial 25", r"space.yaml:11: training.batch_size: must be at least the 25 workers; given 24; raise it"),
+    Case("misspelt metric", f"{SWEEP} --metric document_acuracy", r"--metric document_acuracy: unknown metric or task; did you mean 'document_accuracy'\?"),
     Case("no number of labels", f"{SWEEP} --labels many", r"--labels many: must be numbers of at least 8, or all; given 'many'"),
     Case("cache on a file", f"{SWEEP} --set corpus.cache_dir=text.txt", r".*text.txt: a file exists where a folder is needed, or the reverse"),
     Case("training on a missing corpus", f"{TRAIN} --corpus no.txt", r"--corpus no.txt: no.txt: no such file or folder"),

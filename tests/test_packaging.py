@@ -27,6 +27,7 @@ TINY = [
     "--trials=1",
     "--tasks=docs-neighbours",
     "--no-baselines",
+    "--labels=32",
     "--set=corpus.max_sentences=3000",
     "--set=vocabulary.size=500",
     "--set=encoder={type: gru, hidden_size: 8, embedding: {dim: 8}}",
@@ -200,8 +201,10 @@ def test_installed_example_adds_an_encoder(installed):
 
 @pytest.mark.cluster
 def test_installed_sweep_makes_a_report(installed):
-    """A sweep of `quickstart` with almost nothing to train: trials, evaluation, ensemble and report."""
+    """A sweep of `quickstart` with almost nothing to train: trials, evaluation, few labels, ensemble and report."""
     # The text is extracted from what is installed: for minutes, and the same for all tests.
     installed("sweep", "quickstart", "--run=first", "--yes", "--json", *TINY, RAYSENT_CACHE=os.environ["RAYSENT_CACHE"])
     assert (installed.folder / "first" / "report.html").stat().st_size > 10_000
+    curves = json.loads((installed.folder / "first" / "label_curves" / "docs-neighbours.json").read_text())["curves"]
+    assert list(curves) == ["0000", "chance"]  # without baselines
     assert [path.name for path in installed.folder.iterdir()] == ["first"]

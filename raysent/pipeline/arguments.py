@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -174,7 +175,13 @@ def metric_values(metric: str | Task, data: str | Path | None = None) -> dict[st
     if metric in METRICS:
         return {"metric": metric}
     folder = None if data is None else Path(data)
-    tasks = resolve_tasks([metric], folder, scorings=PROBED, option="--metric ")
+    try:
+        tasks = resolve_tasks([metric], folder, scorings=PROBED, option="--metric ")
+    except ConfigError:
+        near = get_close_matches(str(metric), METRICS, n=1)
+        if not near or Path(str(metric)).suffix:
+            raise
+        raise ConfigError(f"--metric {metric}: unknown metric or task; did you mean '{near[0]}'?") from None
     specs = [task.spec for task in tasks]
     values: dict[str, Any] = {"metric": "downstream", "validation.downstream.tasks": specs}
     if any(task.files for task in tasks):

@@ -509,7 +509,7 @@ def _write_label_curves(
     sizes = options["labels"]
     folders = (ended.folder / TRIALS_FOLDER / name for name in result.members)
     members = expand_names([folder for folder in folders if folder.is_dir()])
-    others = baselines_of(members)
+    others = baselines_of(members) if ended.space.evaluation.baselines else []
     curves = []
     for task in resolve_tasks(options.get("tasks"), data, scorings=PROBED, default={"accuracy"}):
         rows = task.load(data)
