@@ -76,19 +76,21 @@ class MemberPredictions:
         Do not change a block: one that holds all rows is cached.
         """
         size = max(1, BLOCK_BYTES // (8 * len(self._sources) * self._num_classes))
-        if size >= self._num_rows:
-            if self._whole is None:
-                self._whole = self._stacked(slice(0, self._num_rows))
+        if self._whole is not None:
             yield slice(0, self._num_rows), self._whole
             return
+        opened = [_opened(source) for source in self._sources]
         for start in range(0, self._num_rows, size):
             rows = slice(start, min(start + size, self._num_rows))
-            yield rows, self._stacked(rows)
+            block = np.stack([self._read(array, rows) for array in opened])
+            if size >= self._num_rows:
+                self._whole = block
+            yield rows, block
 
     def members(self) -> Iterator[Float64]:
         """Yield each member's log-probabilities in turn, float64 [rows, classes]."""
         for source in self._sources:
-            yield self._read(source, slice(0, self._num_rows))
+            yield self._read(_opened(source), slice(0, self._num_rows))
 
     def of_labels(self, labels: np.ndarray) -> Float64:
         """Return the log-probability that each member gives the right class, float64 [members, rows]."""
@@ -104,12 +106,8 @@ class MemberPredictions:
         other._num_classes = self._num_classes
         return other
 
-    def _stacked(self, rows: slice) -> Float64:
-        return np.stack([self._read(source, rows) for source in self._sources])
-
-    def _read(self, source: Source, rows: slice) -> Float64:
-        chosen = rows if self._rows is None else self._rows[rows]
-        read: Float64 = _opened(source)[chosen].astype(np.float64)
+    def _read(self, opened: np.ndarray, rows: slice) -> Float64:
+        read: Float64 = opened[rows if self._rows is None else self._rows[rows]].astype(np.float64)
         return read
 
 
