@@ -38,6 +38,7 @@ from raysent.training.checkpoint import LiveProgress, read_progress
 from raysent.training.duration import guess_trial_s
 from raysent.training.memory import show_bytes
 from raysent.training.outcome import Report
+from raysent.training.validation import BASELINES, chance_of
 
 # Trials in the live table, and in a line of text about those that run.
 NUM_SHOWN = 12
@@ -84,12 +85,17 @@ def plan_lines(space: SearchSpace, *, run: str, address: str | None, tasks: Sequ
     limited = ", ".join(f"{name} {value}" for name, value in ends.items() if value is not None)
     free = "" if cost.is_priced else "this machine counts as free"
     source = base.source.path if isinstance(base.source.path, str) else ", ".join(base.source.path)
-    lines = [
+    return [
         f"{space.name}: {limits.trials} trials, {where}, into {run}",
-        f"text: {source}; trials are ranked by {space.metric}{trained_on}{after if tasks else ''}",
+        f"text: {source}{trained_on}{after if tasks else ''}",
         f"{limited or 'no limit on money or time'}{'; ' if free else ''}{free}",
     ]
-    return [*lines, trust] if (trust := trust_line(space.metric)) else lines
+
+
+def ranking_lines(space: SearchSpace) -> list[str]:
+    """Return what trials are ranked by, and how far that was seen to rank them for tasks."""
+    trust = trust_line(space.metric)
+    return [f"trials are ranked by {space.metric}", *([trust] if trust else [])]
 
 
 # Rank correlation, at the end of training, of a metric with test accuracy on five tasks: on novels, on documentation.
@@ -131,25 +137,24 @@ def fitted_lines(space: SearchSpace) -> list[str]:
     return ["settings chosen here; --set NAME=VALUE sets another value:", *lines]
 
 
-def untrained_line(pool: Mapping[str, Any], *, best: float | None = None) -> str:
-    """Return which `context_accuracy` needs no training; empty if trials are not ranked by it.
+def untrained_line(metric: str, pool: Mapping[str, Any], *, best: float | None = None) -> str:
+    """Return what a metric is without training; empty where that is unknown.
 
     Args:
+        metric: What trials are ranked by.
         pool: What is known of the validation pool, as `sweep.json` has it.
         best: The best trial's, to compare with.
     """
     known = pool.get("baselines")
-    if not known:
+    chance = chance_of(metric, pool)
+    if not known or chance is None or metric not in BASELINES:
         return ""
-    chance = pool["chance_accuracy"]
-    untrained = (
-        f"without training: chance {chance:.3g}, cosine of TF-IDF {known['tfidf']:.3g}, of mean random word vectors "
-        f"{known['random']:.3g}"
-    )
+    values = [f"{what} {known[name]:.3g}" for name, what in BASELINES[metric].items()]
+    untrained = f"without training: {', '.join([f'chance {chance:.3g}', *values])}"
     if best is None:
-        return f"context_accuracy {untrained}"
+        return f"{metric} {untrained}"
     place = ("below both", "between the two", "above both")[sum(best > value for value in known.values())]
-    return f"context_accuracy {best:.3g}, {best / chance:.0f} times chance; {untrained}: the best trial is {place}"
+    return f"{metric} {best:.3g}, {best / chance:.0f} times chance; {untrained}: the best trial is {place}"
 
 
 def size_line(space: SearchSpace, facts: Mapping[str, Any], *, address: str | None) -> str:

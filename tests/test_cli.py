@@ -572,7 +572,7 @@ def test_plan_lines_say_what_will_run(place):
     facts = {"corpus": {"num_train": 1000, "num_validation": 50, "num_sentences": 1050, "num_tokens": 10_500}}
     lines = live.plan_lines(TOY, run="runs/toy", address=None, tasks=["MR"])
     assert re.match(r"toy: \d+ trials, \d+ at a time on the \d+ cores of this machine, into runs/toy$", lines[0])
-    assert lines[1].endswith("ranked by context_accuracy; then the best 6 are evaluated on MR and combined")
+    assert lines[1].endswith("; then the best 6 are evaluated on MR and combined")
     assert lines[2] == "no limit on money or time; this machine counts as free"
     size = live.size_line(TOY, facts, address=None)
     assert re.match(
@@ -588,18 +588,21 @@ def test_trust_line_offers_probes_on_tasks():
     assert line.endswith(": --metric NAME or FILE; without labels: --metric document_accuracy")
     assert "--metric" not in live.trust_line("downstream") + live.trust_line("document_accuracy")
     assert live.trust_line("nll") == ""
-    assert live.plan_lines(TOY, run="runs/toy", address=None, tasks=["MR"])[3] == line
+    assert live.ranking_lines(TOY) == ["trials are ranked by context_accuracy", line]
 
 
 @pytest.mark.parametrize(("best", "place"), [(0.01, "below both"), (0.1, "between the two"), (0.2, "above both")])
 def test_untrained_line_compares_the_best_trial_with_word_statistics(best, place):
     """Chance, TF-IDF and random word vectors stand beside it; there is no line where they are unknown."""
     pool = {"chance_accuracy": 0.005, "baselines": {"tfidf": 0.14, "random": 0.0877}}
-    rest = "without training: chance 0.005, cosine of TF-IDF 0.14, of mean random word vectors 0.0877"
-    assert live.untrained_line(pool) == f"context_accuracy {rest}"
+    rest = "without training: chance 0.005, cosine of TF-IDF 0.14, cosine of mean random word vectors 0.0877"
+    assert live.untrained_line("context_accuracy", pool) == f"context_accuracy {rest}"
     expected = f"context_accuracy {best:g}, {200 * best:.0f} times chance; {rest}: the best trial is {place}"
-    assert live.untrained_line(pool, best=best) == expected
-    assert live.untrained_line({"chance_accuracy": 0.005}) == ""
+    assert live.untrained_line("context_accuracy", pool, best=best) == expected
+    assert live.untrained_line("context_accuracy", {"chance_accuracy": 0.005}) == ""
+    documents = {"chance_accuracy": 0.005, "chance_document": 10.0, "baselines": {"tfidf": 54.8, "random": 36.8}}
+    line = live.untrained_line("document_accuracy", documents, best=100 * best + 40)
+    assert "times chance; without training: chance 10, probe on TF-IDF 54.8, probe on mean" in line
 
 
 def test_print_table_is_never_squeezed(raysent_, place, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,16 @@ from tiny_run import write_corpus
 from raysent import pipeline
 from raysent.config import Override, get_dotted, parse_yaml
 from raysent.errors import ConfigError
+from raysent.evaluation.tasks import PROBED, resolve_tasks
 from raysent.live import fitted_lines
+from raysent.pipeline import arguments
 from raysent.reproduction import read_paper
 from raysent.sweeps import SweepRecord, load_record
 from raysent.sweeps.fitting import RunSeconds, Situation, fit_space, fit_to_machine, fitted_settings, part_trained
 from raysent.sweeps.record import save_record
 from raysent.sweeps.space import find_space, parse_space, read_space
 from raysent.training.run import RunConfig
+from raysent.training.validation import DownstreamConfig
 
 NOVELS = Situation(num_train=97_000, num_words=16_000)
 BOOKS = Situation(num_train=70_000_000, num_words=900_000, has_gpu=True)
@@ -145,6 +149,71 @@ def test_a_given_value_is_not_fitted(text, name):
     assert get_dotted(base, name) == get_dotted(base_written, name)
 
 
+DOCUMENTS = replace(NOVELS, num_documents=12)
+TASKS = DownstreamConfig(tasks=["MR", "TREC"], max_rows=1000)
+
+
+@pytest.mark.parametrize(
+    ("situation", "metric", "validation", "why"),
+    [
+        (NOVELS, "context_accuracy", {}, "no tasks are named, and the text has 0 of the 10 documents of 100 sentences"),
+        (DOCUMENTS, "document_accuracy", {"documents": 10}, "no tasks are named; a probe says which of the 10 largest"),
+        (
+            replace(DOCUMENTS, tasks=TASKS),
+            "downstream",
+            {"downstream": {"tasks": ["MR", "TREC"], "max_rows": 1000}},
+            "probes on the tasks that are named: MR, TREC",
+        ),
+    ],
+)
+def test_fit_space_ranks_by_named_tasks_then_documents_then_the_metric_of_the_file(situation, metric, validation, why):
+    """The reason is recorded, and a space that is read again has the metric as a plain value."""
+    space = fitted("quick_thoughts", situation)
+    assert space.metric == metric
+    assert metric in space.config({}).metrics
+    assert space.document.values["base"].get("validation", {}) == validation
+    assert space.fitted["metric"].startswith(why)
+    assert fitted_lines(space)[1].split()[:2] == ["metric", metric]
+    assert fitted_settings(space)[0].values == (metric,)
+
+
+@pytest.mark.parametrize(
+    ("set", "tasks", "metric"),
+    [
+        (("metric=context_nll",), TASKS, "context_nll"),
+        (("validation.downstream.tasks=[SUBJ]",), TASKS, "downstream"),
+        (("validation.documents=5",), None, "document_accuracy"),
+    ],
+)
+def test_a_metric_or_what_it_is_measured_on_that_is_set_decides(set, tasks, metric):
+    """A user's metric is kept, and so are the user's own tasks and number of documents."""
+    space = fitted("quick_thoughts", replace(DOCUMENTS, tasks=tasks), set=set)
+    assert space.metric == metric
+    assert ("metric" in space.fitted) == (metric != "context_nll")
+    validation = space.config({}).validation
+    assert (validation.documents, validation.downstream and validation.downstream.tasks) == (
+        5 if metric == "document_accuracy" else None,
+        ["SUBJ"] if metric == "downstream" else None,
+    )
+
+
+def test_published_settings_leave_the_metric_to_be_chosen():
+    """A paper publishes no metric of a sweep."""
+    space = arguments.space_of("quick_thoughts", scale="paper")
+    assert space.fit in ([], ["metric"])
+    assert fit_space(space, DOCUMENTS, speed=None).metric == "document_accuracy"
+
+
+def test_ranking_tasks_are_those_that_are_named():
+    """Tasks that are merely there do not count; many tasks share the rows."""
+    space = read_space(find_space("quickstart"))
+    tasks = resolve_tasks(["docs-library", "docs-neighbours"], None, scorings=PROBED)
+    assert arguments.ranking_tasks(space, tasks, None, are_given=False) is None
+    assert arguments.ranking_tasks(space, [], None, are_given=True) is None
+    named = arguments.ranking_tasks(space, tasks, None, are_given=True)
+    assert named == DownstreamConfig(tasks=["docs-library", "docs-neighbours"], max_rows=1000)
+
+
 def test_fit_of_an_empty_list_uses_the_values_as_written():
     """`--set fit=[]` turns it off."""
     space = read_space(find_space("quick_thoughts"), overrides=["fit=[]"])
@@ -194,7 +263,7 @@ def test_scale_paper_has_the_settings_of_the_reproduction(name):
     for part in ("vocabulary", "encoder", "second_encoder", "objective", "postprocessing", "code", "training"):
         if part in values and part not in {name.split(".")[0] for name in space.domains}:
             assert getattr(mine, part) == getattr(theirs, part), part
-    assert not space.fit
+    assert space.fit in ([], ["metric"])
     assert not {"training.learning_rate", "training.batch_size", "encoder.hidden_size"} & set(space.domains)
 
 

@@ -21,9 +21,10 @@ from raysent.training.validation import (
     ValidationConfig,
     ValidationPool,
     Validator,
-    baseline_accuracies,
+    baseline_scores,
     block_scores,
     block_starts,
+    chance_of,
     metrics_of,
     neighbours,
 )
@@ -76,7 +77,8 @@ def test_baselines_equal_their_restatement(tmp_path: Path) -> None:
     config = tiny_run(tmp_path, vocabulary__size=8, validation__num_candidates=6, validation__num_sentences=24)
     data = open_training_data(config)
     pool = ValidationPool(data.text, config.validation)
-    found = baseline_accuracies(pool, data.sample(500), num_words=len(data.vocabulary))
+    validator = Validator(config.metrics, config.validation, vocabulary=data.vocabulary, corpus=data.text)
+    found = baseline_scores("context_accuracy", validator, data.sample(500), num_words=len(data.vocabulary))
     random = np.random.default_rng(0).standard_normal((len(data.vocabulary), 300), dtype=np.float32)
     sample = _rows(data.sample(500))
     expected = {"tfidf": 0.0, "random": 0.0}
@@ -189,6 +191,18 @@ def test_document_accuracy_is_that_of_a_probe_on_sentences_of_documents(tmp_path
     assert same["document_accuracy"] == pytest.approx(10.0)
     assert found.hash == Documents(data.text, 10).hash != Documents(data.text, 9).hash
     assert metrics_of(config.objective, config.validation) == ("context_accuracy", "context_nll", "document_accuracy")
+
+
+def test_baselines_of_document_accuracy_are_probes_on_words(tmp_path: Path) -> None:
+    """Documents that have a word of their own are found by words, not by chance."""
+    _write_novels(tmp_path)
+    config = tiny_run(tmp_path, vocabulary__size=50, validation__documents=10)
+    data = open_training_data(config)
+    validator = Validator(config.metrics, config.validation, vocabulary=data.vocabulary, corpus=data.text)
+    found = baseline_scores("document_accuracy", validator, data.sample(500), num_words=len(data.vocabulary))
+    assert found["tfidf"] == 100.0
+    assert found["random"] > 90.0
+    assert chance_of("document_accuracy", validator.as_json()) == 10.0
 
 
 def test_run_reports_document_accuracy(tmp_path: Path) -> None:

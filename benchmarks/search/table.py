@@ -113,6 +113,7 @@ class Bench:
             "config": chosen.number,
             "seed": seed,
             "family": chosen.family,
+            "length": chosen.length,
             "params": chosen.params,
             "status": status,
             "steps": config.training.max_steps,

@@ -1,7 +1,8 @@
 """The configurations of the table, and the runs that train them.
 
 In: `space.yaml`, a configuration's number, a seed and a corpus. Out: a `RunConfig`. Configuration `n` belongs to the
-family at place `n % 12` of the file and is the same on every machine.
+family at place `n % 12` of the file and is the same on every machine. The first 24 configurations are the short part of
+the table; those after them, the long part, are trained for four times as many steps.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ SENTENCES = {
     "view_agreement": 12_000,
     "view_generation": 11_000,
 }
+# Configurations of the short part of the table, and how many times longer the others are trained.
+NUM_SHORT = 24
+LONG = 4
 # The share of a corpus' sentences that validates.
 VALIDATION_FRACTION = 0.12
 
@@ -55,6 +59,11 @@ class Configuration:
     def family(self) -> str:
         """The family's name."""
         return str(self.params["family"])
+
+    @property
+    def length(self) -> int:
+        """How many times longer than the short part of the table it is trained."""
+        return 1 if self.number < NUM_SHORT else LONG
 
 
 @lru_cache(maxsize=1)
@@ -100,7 +109,7 @@ def run_config(chosen: Configuration, *, seed: int, paths: str | list[str], pair
     batch_size = int(values["training"]["batch_size"])
     values["corpus"] = corpus_config(paths).model_dump()
     values["seed"] = seed
-    values["training"] |= {"max_steps": max(NUM_REPORTS, SENTENCES[chosen.family] // batch_size)}
+    values["training"] |= {"max_steps": max(NUM_REPORTS, chosen.length * SENTENCES[chosen.family] // batch_size)}
     values["validation"] = {"num_candidates": 128, "num_sentences": 256}
     if "pairs" in values:
         values["pairs"]["path"] = str(pairs)

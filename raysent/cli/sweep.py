@@ -548,7 +548,7 @@ def _print_plan(plan: SweepPlan) -> None:
         trust_line(space.metric),
         f"corpus {values['corpus']}: {values['num_train']:,} {unit} for training, {values['num_validation']:,} for "
         f"validation",
-        plan.untrained or ("" if chance is None else f"context_accuracy of chance: {chance:.3g}"),
+        plan.untrained or ("" if chance is None else f"{space.metric} of chance: {chance:.3g}"),
         f"memory of the largest trial: about {show_bytes(plan.facts['memory_bytes'])}",
         f"then the best {values['retrain']} are trained on from their weights" if values["retrain"] else "",
         f"tasks: {', '.join(plan.tasks) or 'none'}",

@@ -18,7 +18,7 @@ from raysent.reproduction import read_paper
 from raysent.storage import open_folder
 from raysent.sweeps.space import SearchSpace, find_space, parse_space, read_space, with_overrides
 from raysent.training.run import RunConfig
-from raysent.training.validation import METRICS
+from raysent.training.validation import METRICS, NUM_DOCUMENTS, DownstreamConfig
 
 # A search space by its file, its bare name, its values, or as it was read.
 Space = str | Path | Mapping[str, Any] | SearchSpace
@@ -79,7 +79,7 @@ def scale_overrides(space: SearchSpace, scale: SpaceScale, *, data: str | Path |
     parts = {name: value for name, value in run.items() if name in _PUBLISHED}
     why = f"published: {paper.paper}, '{space.published.model}' of 'raysent reproduce {space.published.paper}'"
     return [
-        Override("fit", [], option),
+        Override("fit", [name for name in space.fit if name == "metric"], option),
         Override("fitted", dict.fromkeys(parts, why), option),
         *(Override(name, value, option) for name, value in parts.items()),
         # Each value again, which ends the search over its name.
@@ -96,8 +96,8 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{name}", value
 
 
-# Of the metric `document_accuracy`, as it was measured.
-_NUM_DOCUMENTS = 10
+# Rows of all named tasks together that a probe trains on at each report, and of one task at least.
+_RANKING_ROWS, _FEWEST_ROWS = 2000, 500
 # The parts of a run that a paper publishes; its text is the user's.
 _PUBLISHED = ("vocabulary", "encoder", "second_encoder", "objective", "postprocessing", "code", "training")
 # Argument -> the name of the space that it sets.
@@ -145,6 +145,27 @@ def tasks_of(
     return chosen
 
 
+def ranking_tasks(
+    space: SearchSpace, tasks: Sequence[Task], data: str | Path | None, *, are_given: bool
+) -> DownstreamConfig | None:
+    """Return the tasks that trials are ranked by where the metric is chosen; None if none are named.
+
+    Args:
+        space: The space, which may name tasks too.
+        tasks: The tasks that the best trials are evaluated on.
+        data: Folder of task files.
+        are_given: Whether the caller named them.
+    """
+    if not tasks or not (are_given or space.evaluation.tasks is not None):
+        return None
+    has_files = data is not None and any(task.files for task in tasks)
+    return DownstreamConfig(
+        tasks=[task.spec for task in tasks],
+        data=str(Path(data).resolve()) if data is not None and has_files else None,
+        max_rows=max(_FEWEST_ROWS, _RANKING_ROWS // len(tasks)),
+    )
+
+
 def print_remarks(tasks: Iterable[Task]) -> None:
     """Print what was guessed of tasks' files, and what may make their scores misleading."""
     for task in tasks:
@@ -171,7 +192,7 @@ def metric_values(metric: str | Task, data: str | Path | None = None) -> dict[st
         RaysentError: If it is neither, or the task's files are missing or wrong.
     """
     if metric == "document_accuracy":
-        return {"metric": metric, "validation.documents": _NUM_DOCUMENTS}
+        return {"metric": metric, "validation.documents": NUM_DOCUMENTS}
     if metric in METRICS:
         return {"metric": metric}
     folder = None if data is None else Path(data)

@@ -32,6 +32,7 @@ from raysent.sweeps.ranking import median_values
 from raysent.sweeps.retraining import retrained_folder
 from raysent.sweeps.space import SearchSpace
 from raysent.training.outcome import Outcome
+from raysent.training.validation import chance_of
 
 if TYPE_CHECKING:
     import optuna
@@ -76,8 +77,8 @@ class SweepPlan:
 
     @property
     def untrained(self) -> str:
-        """Which `context_accuracy` needs no training; empty if trials are not ranked by it."""
-        return untrained_line(self.facts["pool"])
+        """What the metric is without training; empty where that is unknown."""
+        return untrained_line(self.space.metric, self.facts["pool"])
 
     def values(self) -> dict[str, Any]:
         """Return the plan as plain values."""
@@ -93,7 +94,7 @@ class SweepPlan:
             "corpus": corpus["path"],
             "num_train": corpus["num_train"],
             "num_validation": corpus["num_validation"],
-            "chance_accuracy": pool.get("chance_accuracy"),
+            "chance_accuracy": chance_of(self.space.metric, pool),
             "baseline_accuracies": pool.get("baselines", {}),
             "tasks": list(self.tasks),
             "retrain": self.space.evaluation.retrain,
@@ -236,10 +237,10 @@ class Sweep:
 
     @property
     def over_untrained(self) -> str:
-        """The best trial's `context_accuracy` beside chance and plain word statistics; empty if unknown."""
+        """The best trial's metric beside chance and plain word statistics; empty where these are unknown."""
         best = self.recorded.best
         pool = self.recorded.record.facts.get("pool", {})
-        return "" if best is None else untrained_line(pool, best=self._value(best))
+        return "" if best is None else untrained_line(self.metric, pool, best=self._value(best))
 
     @property
     def shown_metrics(self) -> list[str]:

@@ -19,7 +19,7 @@ from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
-from raysent.live import fitted_lines, is_submitted, plan_lines, size_line, untrained_line
+from raysent.live import fitted_lines, is_submitted, plan_lines, ranking_lines, size_line, untrained_line
 from raysent.progress import ProgressLines, messages
 from raysent.simulation.estimate import Estimate, estimate_locally
 from raysent.simulation.forecast import Forecast
@@ -40,6 +40,7 @@ from raysent.sweeps.space import SearchSpace, with_absolute_paths, with_override
 from raysent.sweeps.trackers import TrackingThread, check_targets
 from raysent.sweeps.trackers import track as track_events
 from raysent.sweeps.trial import ENDED
+from raysent.training.validation import chance_of
 
 if TYPE_CHECKING:
     from raysent.cost.prices import SpotUsd
@@ -52,6 +53,7 @@ from raysent.pipeline.arguments import (
     print_lines,
     print_notes,
     print_warning,
+    ranking_tasks,
     run_folder_of,
     space_of,
     tasks_of,
@@ -118,7 +120,8 @@ def plan(  # noqa: PLR0913 - the options of the command
         check_free(folder)
         check_unforecast(folder)
     with ProgressLines(is_quiet=not progress) as bar:
-        checked = fit_to_machine(checked, address=address, progress=bar)
+        named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
+        checked = fit_to_machine(checked, tasks=named, address=address, progress=bar)
         facts = prepare_space(checked, progress=bar, is_local=True)
     if progress:
         print_notes(checked.config(checked.first_params()))
@@ -131,7 +134,7 @@ def plan(  # noqa: PLR0913 - the options of the command
             data=None if data is None else Path(data),
             pilot_s=pilot_s,
             limits=grid,
-            chance=facts["pool"].get("chance_accuracy") if checked.metric == "context_accuracy" else None,
+            chance=chance_of(checked.metric, facts["pool"]),
             seed=seed,
             progress=progress,
         )
@@ -177,7 +180,8 @@ def sweep(  # noqa: PLR0913 - the options of the command
         tasks: Tasks to evaluate on: names, own tables and task files, or `raysent.Task`; by default all whose files
             are there.
         metric: What to rank trials by: a metric, or a task, which means the mean validation score of probes on it; by
-            default the space's.
+            default the space's. Where the space lists `metric` under `fit`, as shipped ones do, that is the score of
+            probes on `tasks`, else `document_accuracy` where the text has the documents for it.
         labels: Numbers of labels at which the best trials, their ensemble and baselines are also scored at the end; by
             default 32, 100, 300 and 1,000 where baselines are scored; an empty list for none.
         scale: `auto` chooses the settings that the space lists under `fit` for the text, the machine and the time;
@@ -204,9 +208,6 @@ def sweep(  # noqa: PLR0913 - the options of the command
         ArtifactError: If the run folder is in use.
     """
     checked = space_of(space, corpus=corpus, set=set, metric=metric, data=data, scale=scale, **limits)
-    if address is not None and not is_submitted():
-        # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
-        checked = with_absolute_paths(checked)
     check_targets(track)  # before the speed is measured
     chosen = tasks_of(checked, tasks, data, progress=progress)
     folder = run_folder_of(run, checked.name)
@@ -224,7 +225,11 @@ def sweep(  # noqa: PLR0913 - the options of the command
         print_lines(lines)
     check_free(folder)
     with ProgressLines(is_quiet=not progress) as bar:
-        checked = fit_to_machine(checked, address=address, progress=bar)
+        named = ranking_tasks(checked, chosen, data, are_given=tasks is not None)
+        checked = fit_to_machine(checked, tasks=named, address=address, progress=bar)
+    if address is not None and not is_submitted():
+        # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
+        checked = with_absolute_paths(checked)
     record = SweepRecord(checked, seed, ["raysent", *sys.argv[1:]], address, options)
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1) if address is None else None
 
@@ -234,9 +239,10 @@ def sweep(  # noqa: PLR0913 - the options of the command
             print_notes(checked.config(checked.first_params()))
             print_lines(
                 [
+                    *ranking_lines(checked),
                     *fitted_lines(checked),
                     size_line(checked, facts, address=address),
-                    untrained_line(facts["pool"]),
+                    untrained_line(checked.metric, facts["pool"]),
                     "starting Ray and the processes of the first trials",
                 ]
             )

@@ -37,7 +37,7 @@ from raysent.sweeps import RecordedSweep, Trial, TrialReport, read_ledger, read_
 from raysent.sweeps.ranking import Mode
 from raysent.sweeps.trial import BROKEN
 from raysent.training.outcome import RecordedTraining, Report, read_training
-from raysent.training.validation import METRICS
+from raysent.training.validation import BASELINES, METRICS, chance_of
 
 AnyAnalysis = TypeVar("AnyAnalysis", bound=Analysis)
 
@@ -117,14 +117,13 @@ class Run:
     @property
     def chance(self) -> float | None:
         """The metric's value if all candidates are equally likely; None if unknown."""
-        return number(self.pool.get(self.metric.replace("context_", "chance_")))
+        return number(chance_of(self.metric, self.pool))
 
     @property
     def untrained(self) -> dict[str, float]:
         """The metric's value without training, by what reaches it; empty if unknown."""
-        names = {"tfidf": "cosine of TF-IDF", "random": "cosine of mean random word vectors"}
-        found = self.pool.get("baselines", {}) if self.metric == "context_accuracy" else {}
-        values = {text: number(found.get(name)) for name, text in names.items()}
+        found = self.pool.get("baselines", {})
+        values = {text: number(found.get(name)) for name, text in BASELINES.get(self.metric, {}).items()}
         return {text: value for text, value in values.items() if value is not None}
 
     @cached_property

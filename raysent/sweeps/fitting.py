@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from raysent.config import get_dotted
+from raysent.config import get_dotted, set_dotted
 from raysent.errors import RaysentError
 from raysent.kernels.devices import default_device, multiplies_in_bfloat16
 from raysent.models.embeddings import CORPUS_VECTORS
@@ -33,6 +33,7 @@ from raysent.sweeps.space.space import FORMS
 from raysent.training.data import TextSize, open_training_data, text_size
 from raysent.training.duration import guess_epoch_s, measure_run_s
 from raysent.training.run import RunConfig
+from raysent.training.validation import NUM_DOCUMENTS, DownstreamConfig, count_documents, sentences_of_document
 
 # The part of a trial that is trained in the mean if poor trials are stopped early. Of few trials few are stopped, and
 # one that the time cuts ranks behind those that finished: up to so many rounds of them are planned to end.
@@ -98,6 +99,8 @@ class Situation:
         has_bfloat16: Whether the processor multiplies in bfloat16 fast; `auto` is right for a GPU.
         trial_s: Seconds that a trial may train if it is not stopped early; None for no limit.
         limit: Where `trial_s` comes from, in words.
+        num_documents: Documents of the text that are large enough for the metric `document_accuracy`.
+        tasks: The tasks that the user names; None where there are none.
     """
 
     num_train: int
@@ -106,6 +109,8 @@ class Situation:
     has_bfloat16: bool = False
     trial_s: float | None = None
     limit: str = ""
+    num_documents: int = 0
+    tasks: DownstreamConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -133,8 +138,12 @@ def fitted_settings(space: SearchSpace) -> list[FittedSetting]:
     values = space.document.values
     settings = []
     for name, why in space.fitted.items():
-        whole = "." not in name  # a part of a run, such as the encoder
-        found = [values["base"].get(name)] if whole else [place[key] for place, key in _places(values, name)]
+        if name == "metric":
+            found = [space.metric]
+        elif "." in name:
+            found = [place[key] for place, key in _places(values, name)]
+        else:  # a part of a run, such as the encoder
+            found = [values["base"].get(name)]
         searched = [value for value in found if isinstance(value, dict)]
         distinct = {repr(value): value for value in searched or found}
         settings.append(FittedSetting(name, tuple(distinct.values()), why))
@@ -185,7 +194,12 @@ def fit_space(space: SearchSpace, situation: Situation, *, speed: Speed) -> Sear
 
 
 def fit_to_machine(
-    space: SearchSpace, *, address: str | None = None, is_sweep: bool = True, progress: Progress | None = None
+    space: SearchSpace,
+    *,
+    tasks: DownstreamConfig | None = None,
+    address: str | None = None,
+    is_sweep: bool = True,
+    progress: Progress | None = None,
 ) -> SearchSpace:
     """Return a space whose `fit` names have values for its text, for this machine or a cluster, and for its time.
 
@@ -193,6 +207,7 @@ def fit_to_machine(
 
     Args:
         space: The space.
+        tasks: The tasks that the user names, which a metric to fit then is of; None where there are none.
         address: The Ray cluster; None for this machine.
         is_sweep: Whether trials share the time; a single training has no limit on it.
         progress: Called with the progress of reading the text.
@@ -200,6 +215,8 @@ def fit_to_machine(
     Raises:
         RaysentError: With the place in the search space of the value at fault, where there is one.
     """
+    if not is_sweep:  # nothing is ranked
+        space = replace(space, fit=[name for name in space.fit if name != "metric"])
     if not space.fit:
         return space
     params = space.first_params()
@@ -210,7 +227,7 @@ def fit_to_machine(
         is_here = address is None or (machines.gpus > 0) == (default_device().type == "cuda")
         situation = _situation(space, size, machines, plan, is_local=address is None)
         speed = _MeasuredSpeed(size, plan, progress or (lambda *_: None), is_measured=is_here)
-        situation = situation if is_sweep else replace(situation, trial_s=None)
+        situation = replace(situation, tasks=tasks) if is_sweep else replace(situation, trial_s=None)
         return fit_space(space, situation, speed=speed)
     except RaysentError as error:
         raise space.located(error, params) from None
@@ -235,6 +252,7 @@ def _situation(space: SearchSpace, size: TextSize, machines: Machines, plan: Lay
         has_bfloat16=is_local and not has_gpu and multiplies_in_bfloat16(),
         trial_s=trial_s,
         limit=limit,
+        num_documents=count_documents(size.documents),
     )
 
 
@@ -334,11 +352,23 @@ class _Fitting:
         place[key] = value
         self.change(name, lambda *_: value, why)
 
+    def put_metric(self, metric: str, settings: Mapping[str, Any], why: str) -> None:
+        """Rank by a metric, with the settings of the validation that it needs."""
+        self._values["metric"] = metric
+        for name, value in settings.items():
+            set_dotted(self._values, f"base.validation.{name}", value)
+        self._reasons["metric"] = why
+
     def put_rates(self, name: str, why: str) -> None:
         """Set a learning rate in `base`, and the interval of a searched one, to those of few steps."""
         for place, key in list(_places(self._values, name)):
             place[key] = {"loguniform": list(_RATES)} if isinstance(place[key], dict) else _RATE
         self._reasons[name] = why
+
+    @property
+    def metric(self) -> str:
+        """The metric as it is written."""
+        return self._space.metric
 
     def written(self, name: str) -> Any:
         """Return the value of a name in `base`; None where it has none."""
@@ -417,6 +447,29 @@ def _numbers(written: Any) -> list[Any]:
 
 
 # -- the rules: how one name is chosen ------------------------------------------------------------------------------
+
+
+def _fit_metric(fitting: _Fitting, _: str) -> None:
+    """Rank by probes on the tasks that are named, else on the documents of the text, else by the metric as written."""
+    tasks, num_documents = fitting.now.tasks, fitting.now.num_documents
+    of_validation = {name: fitting.written(f"validation.{name}") for name in ("downstream", "documents")}
+    if of_validation["downstream"] is not None:
+        fitting.put_metric("downstream", {}, "probes on the tasks that validation.downstream names")
+    elif tasks is not None:
+        why = f"probes on the tasks that are named: {', '.join(tasks.tasks or ())}"
+        fitting.put_metric("downstream", {"downstream": tasks.model_dump(exclude_none=True)}, why)
+    elif of_validation["documents"] is not None:
+        fitting.put_metric("document_accuracy", {}, "validation.documents is set")
+    elif num_documents >= NUM_DOCUMENTS:
+        why = f"no tasks are named; a probe says which of the {NUM_DOCUMENTS} largest documents a sentence is from"
+        fitting.put_metric("document_accuracy", {"documents": NUM_DOCUMENTS}, why)
+    else:
+        fitting.put_metric(
+            fitting.metric,
+            {},
+            f"no tasks are named, and the text has {num_documents} of the {NUM_DOCUMENTS} documents of "
+            f"{sentences_of_document()} sentences that document_accuracy needs",
+        )
 
 
 def _fit_vocabulary(fitting: _Fitting, name: str) -> None:
@@ -532,6 +585,7 @@ def _rounded(passes: float) -> float:
 
 # Last part of a name -> its rule, in the order in which they depend on each other.
 _RULES: dict[str, Callable[[_Fitting, str], None]] = {
+    "metric": _fit_metric,
     "size": _fit_vocabulary,
     "dim": _fit_dim,
     "precision": _fit_precision,

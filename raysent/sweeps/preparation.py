@@ -12,7 +12,7 @@ from raysent.training.data import TrainingData, open_training_data, source_key
 from raysent.training.memory import PROCESS_BYTES, check_memory, estimate_bytes, machine_bytes
 from raysent.training.plan import check_run
 from raysent.training.run import RunConfig
-from raysent.training.validation import Validator, baseline_accuracies
+from raysent.training.validation import BASELINES, Validator, baseline_scores
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -59,11 +59,11 @@ def prepare_space(space: SearchSpace, *, progress: Progress | None = None, is_lo
 
 
 def _facts(space: SearchSpace, config: RunConfig, data: TrainingData, validator: Validator) -> dict[str, Any]:
-    """Return what is known of a run's text and of its validation set, with baselines of the contextual metric."""
+    """Return what is known of a run's text and of its validation set, with the metric's baselines if it has any."""
     pool = validator.as_json()
-    if validator.pool is not None and space.metric == "context_accuracy":
+    if space.metric in BASELINES:
         sample = data.sample(_NUM_SAMPLED)
-        pool["baselines"] = baseline_accuracies(validator.pool, sample, num_words=len(data.vocabulary))
+        pool["baselines"] = baseline_scores(space.metric, validator, sample, num_words=len(data.vocabulary))
     return {"corpus": {"path": _path(config), **data.facts()}, "pool": pool}
 
 

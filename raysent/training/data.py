@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysent.data.batches import SentenceTargets
-from raysent.data.corpus import Corpus, count_words, prepare
+from raysent.data.corpus import Corpus, count_text, prepare
 from raysent.data.pairs import PairCorpus, PairsConfig
 from raysent.data.vocabulary import Sentences, SubwordVocabulary, Vocabulary
 from raysent.errors import ConfigError
@@ -111,16 +111,18 @@ class TextSize:
     """How much text a run reads, before a vocabulary is chosen.
 
     Attributes:
-        num_train: Sentences or pairs that are trained on, about.
+        num_train: Sentences or pairs that are trained on.
         num_sentences: Sentences in all.
         num_tokens: Words of all sentences.
         word_counts: How often each distinct word occurs, int64 [words].
+        documents: Sentences for training of each document, int64 [documents]; empty for pairs.
     """
 
     num_train: int
     num_sentences: int
     num_tokens: int
     word_counts: npt.NDArray[np.int64]
+    documents: npt.NDArray[np.int64]
 
     def num_words(self, *, min_count: int) -> int:
         """Return how many distinct words occur at least `min_count` times."""
@@ -145,10 +147,11 @@ def text_size(config: RunConfig, *, progress: Progress | None = None) -> TextSiz
             np.concatenate([vocabulary.ids(side, max_length=config.source.max_length).ids for side in sides]),
             minlength=len(vocabulary),
         )
-        return TextSize(len(pairs.train), 2 * len(pairs.train), int(counts.sum()), counts)
-    num_sentences, counts = count_words(config.corpus, progress=progress)
-    num_train = round(num_sentences * (1 - config.corpus.validation_fraction))
-    return TextSize(num_train, num_sentences, int(counts.sum()), counts)
+        return TextSize(len(pairs.train), 2 * len(pairs.train), int(counts.sum()), counts, np.empty(0, dtype=np.int64))
+    text = count_text(config.corpus, progress=progress)
+    return TextSize(
+        int(text.train_documents.sum()), text.num_sentences, int(text.words.sum()), text.words, text.train_documents
+    )
 
 
 def source_key(config: RunConfig) -> str:

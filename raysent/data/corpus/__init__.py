@@ -17,7 +17,7 @@ cache.py         folders of the cache
 
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.data.corpus.embedded import DocsDocument, docs_documents
-from raysent.data.corpus.preparation import SentenceTexts, corpus_notes, count_words, prepare, sentence_texts
+from raysent.data.corpus.preparation import SentenceTexts, corpus_notes, count_text, prepare, sentence_texts
 from raysent.data.corpus.sources import CorpusConfig
 from raysent.data.corpus.store import Corpus, CorpusSplit, Progress
 from raysent.data.corpus.word_vectors import corpus_word_vectors
@@ -33,7 +33,7 @@ __all__ = [
     "cache_folder",
     "corpus_notes",
     "corpus_word_vectors",
-    "count_words",
+    "count_text",
     "distinct_sentences",
     "docs_documents",
     "prepare",

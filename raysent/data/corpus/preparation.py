@@ -111,8 +111,22 @@ def sentence_texts(config: CorpusConfig, *, progress: Progress | None = None) ->
     return SentenceTexts(text, np.concatenate(ranges))
 
 
-def count_words(config: CorpusConfig, *, progress: Progress | None = None) -> tuple[int, np.ndarray]:
-    """Return the number of sentences of a text, and how often each distinct word occurs, int64 [words].
+class TextCounts(NamedTuple):
+    """What a text holds.
+
+    Attributes:
+        num_sentences: Sentences of the text.
+        words: How often each distinct word occurs, int64 [words].
+        train_documents: Sentences for training of each document, int64 [documents].
+    """
+
+    num_sentences: int
+    words: np.ndarray
+    train_documents: np.ndarray
+
+
+def count_text(config: CorpusConfig, *, progress: Progress | None = None) -> TextCounts:
+    """Return how many sentences, words and documents a text has.
 
     The text is read if the cache does not have it; the corpus that `prepare` makes of it later does not read it again.
 
@@ -121,12 +135,13 @@ def count_words(config: CorpusConfig, *, progress: Progress | None = None) -> tu
         progress: As for `prepare`.
 
     Raises:
-        DataError: If the text cannot be read.
+        DataError: If the text cannot be read or has too few sentences for two splits.
         ArtifactError: If the cache cannot be written.
     """
     _, open_text = _find_text(config, cache_folder(config.cache_dir), progress)
     text = open_text()
-    return len(text.offsets) - 1, text.counts
+    sizes = [size for one in _splits(text, config).train for size in one.document_sizes]
+    return TextCounts(len(text.offsets) - 1, text.counts, np.array(sizes, dtype=np.int64))
 
 
 def corpus_notes(config: CorpusConfig) -> list[str]:

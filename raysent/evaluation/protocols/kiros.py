@@ -33,10 +33,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
-from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold
-from sklearn.multiclass import OneVsRestClassifier
 
 from raysent.evaluation.probes.early_stopping import single_thread
 from raysent.evaluation.probes.relatedness import Predictions, SoftmaxLayer, cross_entropy, scored_result
@@ -143,6 +139,9 @@ class _Task:
 
     def fit(self, train: np.ndarray, strength: float) -> _Classifier:
         """Return the classifier for training rows and a C."""
+        from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - seconds that `fast` does without
+        from sklearn.multiclass import OneVsRestClassifier  # noqa: PLC0415 - as above
+
         inputs: Any = self.features
         if self.has_ratios:
             inputs = sparse.hstack([sparse.csr_matrix(inputs), self.words.features(train, self.labels)], format="csr")
@@ -249,6 +248,8 @@ def _shuffled(rows: np.ndarray) -> np.ndarray:
 
 def _folds(rows: np.ndarray, *, shuffle: bool = False) -> list[Fold]:
     """Return the training and the held-out rows of every fold, contiguous or random."""
+    from sklearn.model_selection import KFold  # noqa: PLC0415 - as above
+
     folds = KFold(NUM_FOLDS, shuffle=shuffle, random_state=SEED if shuffle else None)
     return [(rows[train], rows[held_out]) for train, held_out in folds.split(rows)]
 
@@ -293,6 +294,8 @@ class NaiveBayes:
 
     def __init__(self, sentences: Sequence[str]) -> None:
         """Count words and pairs of neighboring words in sentences [rows]."""
+        from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415 - as above
+
         counter = CountVectorizer(ngram_range=(1, 2), tokenizer=str.split, token_pattern=None, lowercase=False)
         self.counts = counter.fit_transform(sentences).tocsr().astype(np.float64)
         self.present = (self.counts > 0).astype(np.float64)

@@ -25,7 +25,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
-from sklearn.model_selection import StratifiedKFold
 
 from raysent.evaluation.probes.early_stopping import Fit, Recipe, Rows, single_thread, train_together
 from raysent.evaluation.probes.relatedness import Predictions, SoftmaxLayer, scored_result, squared_error
@@ -109,6 +108,8 @@ class _Task:
 
     def folds(self, rows: np.ndarray, *, seed: int) -> list[Fold]:
         """Return the training and the held-out rows of every stratified fold of rows."""
+        from sklearn.model_selection import StratifiedKFold  # noqa: PLC0415 - seconds that `fast` does without
+
         folds = StratifiedKFold(self.recipe.num_folds, shuffle=True, random_state=seed)
         labels = self.data.labels[rows]
         return [(rows[train], rows[held_out]) for train, held_out in folds.split(np.zeros(len(rows)), labels)]

@@ -251,8 +251,9 @@ def _pool(run: Run) -> list[tuple[str, str]]:
     if not run.pool:
         return []
     found = [("validation set", text_of(run.pool.get("hash")))]
-    sources, candidates = number(run.pool.get("num_sources")), number(run.pool.get("num_candidates"))
+    names = ("num_sources", "num_candidates", "chance_accuracy")
+    sources, candidates, chance = (number(run.pool.get(name)) for name in names)
     if sources is not None and candidates is not None:
-        size = f"{whole(sources)} sentences, {whole(candidates)} candidates for each; chance {significant(run.chance)}"
+        size = f"{whole(sources)} sentences, {whole(candidates)} candidates for each; chance {significant(chance)}"
         found.append(("validation size", size))
     return found

@@ -127,6 +127,7 @@ class Limits(StrictModel):
 
 
 FittedName = Literal[
+    "metric",
     "vocabulary.size",
     "encoder.hidden_size",
     "encoder.embedding.dim",

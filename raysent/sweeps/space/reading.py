@@ -52,7 +52,8 @@ class SpaceFile(StrictModel):
     Attributes:
         name: What the sweep is called; by default the name of the file.
         description: For readers of the file and of the report.
-        metric: What trials are ranked by, measured on the validation set that all trials share.
+        metric: What trials are ranked by, measured on the validation set that all trials share. Where `fit` names it,
+            the metric of the tasks that are named, else `document_accuracy` where the text has the documents for it.
         base: A complete run; see below.
         search: Dotted name of the run -> `choice`, `uniform`, `loguniform`, `randint` or `quniform`.
         when: Searched name -> other searched names and the values under which it is searched.
@@ -130,7 +131,8 @@ def parse_space(document: Document, *, name: str, context: str | None = None) ->
         raise document.error(("evaluation", "stratify_by"), message)
     if space.limits.rung_unit == "usd" and not space.cost.is_priced:
         raise document.error(("limits", "rung_unit"), "usd needs a price; set cost.usd_per_hour")
-    if _WHITENING in space.domains and space.metric not in FINISHED_METRICS:
+    is_ranked = "metric" not in space.fit  # else this is checked when the metric is chosen
+    if is_ranked and _WHITENING in space.domains and space.metric not in FINISHED_METRICS:
         raise document.error(
             ("search", _WHITENING),
             f"needs a metric of whitened vectors, {' or '.join(FINISHED_METRICS)}; given {space.metric}; "
@@ -279,7 +281,7 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
         options[tuple(name.split("."))] = override.option
         if name.startswith("base."):
             _end_searches(values, name.removeprefix("base."), override.value)
-            _end_fitting(values, name.removeprefix("base."))
+        _end_fitting(values, name.removeprefix("base."))
     _check_not_lost(values.get("search"), options)
     return Document(values=values, source=document.source, lines=document.lines, options=options)
 

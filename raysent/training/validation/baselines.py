@@ -1,9 +1,10 @@
-"""What an encoder should beat on the contextual metric: cosines of plain word statistics, on the same pool.
+"""What an encoder should beat without labels: plain word statistics, on the same validation set.
 
     tfidf   vectors of the run's words, weighted by TF-IDF; document frequencies are of sentences of the training text
     random  the mean of random word vectors
 
-Without training both find neighbours, because sentences that follow each other share words.
+Their cosines find neighbours without training, because sentences that follow each other share words; a probe on them
+finds the document of a sentence, because documents have words of their own.
 """
 
 from __future__ import annotations
@@ -15,32 +16,62 @@ import numpy as np
 import torch
 
 from raysent.data.vocabulary import UNK_ID, Sentences
+from raysent.training.validation.metrics import Documents
 from raysent.training.validation.pool import ValidationPool, similarity_scores
+from raysent.training.validation.validator import Validator
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+BASELINES = {
+    "context_accuracy": {"tfidf": "cosine of TF-IDF", "random": "cosine of mean random word vectors"},
+    "document_accuracy": {"tfidf": "probe on TF-IDF", "random": "probe on mean random word vectors"},
+}
+"""Metric -> name of a baseline -> what it is, in words."""
+
 _DIM = 300
+# Dimensions of less variance than this, of the largest, are rounding.
+_LEAST_VARIANCE = 1e-6
 
 Similarity = Callable[[Sentences], np.ndarray]
 """Sentences -> the cosine of each with each, [sentences, sentences]."""
 
 
-def baseline_accuracies(pool: ValidationPool, sample: Sentences, *, num_words: int) -> dict[str, float]:
-    """Return `context_accuracy` on a pool, a fraction, of the cosine of `tfidf` vectors and of `random` word vectors.
+def baseline_scores(metric: str, validator: Validator, sample: Sentences, *, num_words: int) -> dict[str, float]:
+    """Return a metric of `BASELINES` for the vectors of `tfidf` and `random`.
 
     Args:
-        pool: The pool of a run.
+        metric: The metric.
+        validator: The validation set of a run, which has what the metric reads.
         sample: Sentences of the training text, which decide how rare a word is.
         num_words: Words of the vocabulary.
     """
     baselines: dict[str, Similarity] = {"tfidf": _tfidf(sample, num_words), "random": _random_words(num_words)}
+    if metric == "context_accuracy":
+        assert validator.pool is not None
+        return _context_accuracies(validator.pool, baselines)
+    assert validator.documents is not None
+    return {name: _document_accuracy(validator.documents, similarity) for name, similarity in baselines.items()}
+
+
+def _context_accuracies(pool: ValidationPool, baselines: dict[str, Similarity]) -> dict[str, float]:
+    """Return the fraction of source sentences whose most similar candidate is a neighbour."""
     correct = dict.fromkeys(baselines, 0.0)
     for sentences, in_context in pool.blocks():
         for name, similarity in baselines.items():
             found = torch.from_numpy(similarity(sentences))
             correct[name] += similarity_scores(found, torch.from_numpy(in_context))[0]
     return {name: total / pool.record.num_sources for name, total in correct.items()}
+
+
+def _document_accuracy(documents: Documents, similarity: Similarity) -> float:
+    """Return the accuracy, in percent, of a probe on vectors that are known by their cosines.
+
+    A probe's fit depends on inner products alone, so vectors of as many dimensions as there are sentences will do.
+    """
+    values, vectors = np.linalg.eigh(similarity(documents.sentences).astype(np.float64))
+    varies = values > _LEAST_VARIANCE * values[-1]
+    return documents.accuracy((vectors[:, varies] * np.sqrt(values[varies])).astype(np.float32))
 
 
 def _tfidf(sample: Sentences, num_words: int) -> Similarity:

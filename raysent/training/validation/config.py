@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import pydantic
 
@@ -44,6 +45,9 @@ METRICS: dict[str, Literal["max", "min"]] = {
     "downstream": "max",
 }
 """The metrics that a sweep can be ranked by, and whether higher or lower values are better."""
+
+NUM_DOCUMENTS = 10
+"""Documents that `document_accuracy` distinguishes by default."""
 
 FINISHED_METRICS = ("pearson", "document_accuracy", "downstream", "related_auc")
 """The metrics that compare finished vectors, after postprocessing; the others compare what the objective trains."""
@@ -92,6 +96,17 @@ class ValidationConfig(StrictModel):
     def pool_settings(self) -> dict[str, int]:
         """The settings that determine the pool."""
         return {name: getattr(self, name) for name in ("num_candidates", "num_sentences", "context_size", "seed")}
+
+
+def chance_of(metric: str, pool: Mapping[str, Any]) -> float | None:
+    """Return a metric's value if all answers are equally likely; None if it is unknown.
+
+    Args:
+        metric: The metric.
+        pool: What is recorded of the validation set, as `Validator.as_json` returns it.
+    """
+    names = {"context_accuracy": "chance_accuracy", "context_nll": "chance_nll", "document_accuracy": "chance_document"}
+    return pool.get(names.get(metric, ""))
 
 
 def metrics_of(objective: ObjectiveConfig, validation: ValidationConfig) -> tuple[str, ...]:

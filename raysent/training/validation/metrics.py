@@ -31,7 +31,7 @@ from raysent.evaluation.protocols import fit_probe
 from raysent.evaluation.task import PROBED, Task, TaskData
 from raysent.evaluation.tasks import load_task, resolve_tasks
 from raysent.storage import content_key
-from raysent.training.validation.config import DownstreamConfig, ValidationConfig
+from raysent.training.validation.config import NUM_DOCUMENTS, DownstreamConfig, ValidationConfig
 
 Score = Callable[[AnyBatch], dict[str, tuple[float, int]]]
 """A batch -> the sum and the number of cases of each metric."""
@@ -193,11 +193,28 @@ _SEED = 0
 _DOCUMENT_ROWS = 1000
 
 
+def count_documents(sizes: npt.NDArray[np.int64], num_documents: int = NUM_DOCUMENTS) -> int:
+    """Return how many documents have enough sentences to be one of so many that a probe distinguishes.
+
+    Args:
+        sizes: Sentences for training of each document [documents].
+        num_documents: Documents that the probe distinguishes.
+    """
+    return int((sizes >= sentences_of_document(num_documents)).sum())
+
+
+def sentences_of_document(num_documents: int = NUM_DOCUMENTS) -> int:
+    """Return how many sentences are drawn of each of so many documents."""
+    return _DOCUMENT_ROWS // num_documents
+
+
 class Documents:
     """Sentences of the largest training documents; half of each document's train a probe, half are its validation.
 
     Attributes:
         hash: Equal for equal sentences.
+        sentences: The sentences, those that train the probe first.
+        chance: `document_accuracy` of a guess, in percent.
     """
 
     def __init__(self, corpus: Corpus, num_documents: int) -> None:
@@ -206,11 +223,11 @@ class Documents:
         Raises:
             DataError: If the text has too few documents with enough sentences.
         """
-        each = _DOCUMENT_ROWS // num_documents
+        each = sentences_of_document(num_documents)
         split = corpus.train
         bounds = np.clip(corpus.document_starts - split.first, 0, len(split))
         lengths = np.diff(bounds)
-        if (num_large := int((lengths >= each).sum())) < num_documents:
+        if (num_large := count_documents(lengths, num_documents)) < num_documents:
             raise DataError(
                 f"validation.documents: must be at most {num_large}, the documents of the text with {each} sentences "
                 f"for training; given {num_documents}"
@@ -222,13 +239,18 @@ class Documents:
         train, validation = np.array_split(drawn, 2, axis=1)
         places = np.concatenate([train.ravel(), validation.ravel()])
         labels = np.concatenate([np.arange(num_documents).repeat(part.shape[1]) for part in (train, validation)])
-        self._sentences = split.sentences_at(places)
+        self.sentences = split.sentences_at(places)
+        self.chance = 100.0 / num_documents
         self._rows = _probed_rows(labels, num_train=train.size)
         self.hash = content_key(corpus.text_key, places.tolist())
 
     def scores(self, encode: EncodeUnit) -> dict[str, float]:
         """Return `document_accuracy`, in percent."""
-        return {"document_accuracy": fit_probe(_encode(self._sentences, encode), self._rows).validation}
+        return {"document_accuracy": self.accuracy(_encode(self.sentences, encode))}
+
+    def accuracy(self, features: npt.NDArray[np.float32]) -> float:
+        """Return the validation score, in percent, of a probe on features of the sentences [sentences, dim]."""
+        return fit_probe(features, self._rows).validation
 
 
 def _probed_rows(labels: np.ndarray, *, num_train: int) -> TaskData:

@@ -91,8 +91,9 @@ class Validator:
         return "" if part is None else str(part.hash)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what is recorded beside the metrics: the hash of all data, and the pool's sizes and chance levels."""
+        """Return what is recorded beside the metrics: the hash of all data, the pool's sizes, and levels of chance."""
         pool = None if self.pool is None else self.pool.record
         parts = [part for part in (pool, self.similarity, self.held_out, self.documents, self.downstream) if part]
         about: dict[str, Any] = {} if pool is None else asdict(pool)
+        about |= {} if self.documents is None else {"chance_document": self.documents.chance}
         return about if parts == [pool] else {**about, "hash": content_key([part.hash for part in parts])}
