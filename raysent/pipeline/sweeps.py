@@ -40,7 +40,6 @@ from raysent.sweeps.space import SearchSpace, with_absolute_paths, with_override
 from raysent.sweeps.trackers import TrackingThread, check_targets
 from raysent.sweeps.trackers import track as track_events
 from raysent.sweeps.trial import ENDED
-from raysent.training.validation import chance_of
 
 if TYPE_CHECKING:
     from raysent.cost.prices import SpotUsd
@@ -134,7 +133,7 @@ def plan(  # noqa: PLR0913 - the options of the command
             data=None if data is None else Path(data),
             pilot_s=pilot_s,
             limits=grid,
-            chance=chance_of(checked.metric, facts["pool"]),
+            chance=facts["pool"].get("chance_accuracy") if checked.metric == "context_accuracy" else None,
             seed=seed,
             progress=progress,
         )

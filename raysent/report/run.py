@@ -116,7 +116,7 @@ class Run:
 
     @property
     def chance(self) -> float | None:
-        """The metric's value if all candidates are equally likely; None if unknown."""
+        """The metric's value if all answers are equally likely; None if unknown."""
         return number(chance_of(self.metric, self.pool))
 
     @property

@@ -105,7 +105,7 @@ def _optional_columns(run: Run) -> list[tuple[Column, Mapping[str, Cell]]]:
     sizes = {trial.name: run.cost(trial.name).num_parameters for trial in run.trials}
     found: list[tuple[Column, Mapping[str, Cell]]] = []
     if any(ratio is not None for ratio in ratios.values()):
-        column = Column("× chance", "number", f"{run.metric} divided by its value if all candidates are equally likely")
+        column = Column("× chance", "number", f"{run.metric} divided by its value if all answers are equally likely")
         found.append((column, {name: Cell(fixed(ratio, 1), ratio) for name, ratio in ratios.items()}))
     if run.metric == "context_accuracy":
         cells = {name: Cell(significant(loss), loss) for name, loss in losses.items()}
