@@ -81,6 +81,16 @@ def test_controller_ends_with_every_trial_and_stops_the_poor():
     assert set(statuses) == {"finished", "stopped"}
     assert controller.is_complete
     assert controller.best.status == "finished"
+    assert not controller.why_ended
+
+
+def test_controller_names_the_end_of_a_small_space():
+    """Two times three configurations are fewer than the eight trials asked for."""
+    space = _space(search="  training.learning_rate: {choice: [0.001]}")
+    controller = SweepController(space, seed=1, write=lambda event, **values: None)
+    _train(controller)
+    assert controller.is_complete
+    assert controller.why_ended == "the space has no other trial than these 6"
 
 
 @settings(max_examples=15, deadline=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, stdev
@@ -56,6 +56,8 @@ from raysent.cli.submit import resume_on_cluster, sweep_on_cluster
 from raysent.errors import ConfigError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from raysent.config import Override
     from raysent.pipeline import SpaceScale, Sweep, SweepPlan, TrainedRun
     from raysent.sweeps.space import SearchSpace
@@ -649,7 +651,7 @@ def _print_leaderboard(ended: Sweep) -> None:
             *(format_value(row.get(metric)) for metric in metrics),
             format_duration(row["seconds"]),
         )
-        for name, row in ended.trials.iterrows()
+        for name, row in _rows(ended.trials)
     ]
     headings = ["trial", "status", *(name.split(".")[-1] for name in names), *metrics, "time"]
     print_table([heading.replace("median_", "median ") for heading in headings], rows, num_text=2 + len(names))
@@ -660,7 +662,7 @@ def _print_leaderboard(ended: Sweep) -> None:
         rows = [
             (str(name), row["status"], format_value(row["before"]), format_value(row.get(ended.metric)),
              format_duration(row["seconds"]))
-            for name, row in ended.retrained.iterrows()
+            for name, row in _rows(ended.retrained)
         ]  # fmt: skip
         print_table(["trained on", "status", f"{ended.metric} before", "after", "time"], rows, num_text=2)
     for trial in ended.recorded.trials:
@@ -669,3 +671,8 @@ def _print_leaderboard(ended: Sweep) -> None:
     for one in ended.recorded.retrained.values():
         if one.error:
             messages.print(f"{one.name} {one.status}: {one.error}", style="red", soft_wrap=True)
+
+
+def _rows(frame: pd.DataFrame) -> Iterable[tuple[Any, pd.Series[Any]]]:
+    """Return the names and rows of a table; what a trial does not have is None, not NaN."""
+    return frame.astype(object).where(frame.notna(), None).iterrows()

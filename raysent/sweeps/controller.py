@@ -73,6 +73,13 @@ class SweepController:
             self.trials[name].status = "waiting"
 
     @property
+    def why_ended(self) -> str:
+        """Why the sweep ended before `limits.trials` were started; empty if it did not."""
+        if self.closed or not self.exhausted:
+            return self.closed
+        return f"the space has no other trial than these {len(self.trials)}"
+
+    @property
     def is_complete(self) -> bool:
         """Whether no trial is left to start or to end."""
         all_drawn = self.exhausted or bool(self.closed) or len(self.trials) >= self.space.limits.trials

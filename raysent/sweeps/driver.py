@@ -293,7 +293,7 @@ def _sweep(
                     if not interrupted:
                         interrupted = _retrain(space, folder, controller, cost_tracker)
                 # After the last line of the ledger, so that the journal has seen all of it.
-                journal.write("interrupted" if interrupted else "completed", reason=controller.closed)
+                journal.write("interrupted" if interrupted else "completed", reason=controller.why_ended)
         note_written(folder)
         for trial in controller.trials.values():
             if trial.status == "stopped":
@@ -301,7 +301,7 @@ def _sweep(
                 drop_checkpoints(trial_folder(folder, trial.number))
         write_trials_table(folder, space, controller.trials.values())
         trials = list(controller.trials.values())
-        return SweepResult(folder, trials, controller.best, interrupted, controller.closed, spent_usd(folder))
+        return SweepResult(folder, trials, controller.best, interrupted, controller.why_ended, spent_usd(folder))
     finally:
         trackers.close()
         journal.close()

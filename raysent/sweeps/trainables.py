@@ -130,14 +130,15 @@ class ReusedActor(tune.Trainable):
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """End the trial at hand and start another one in this process.
 
-        If the process holds more memory than it may, it ends instead. Tune then starts the new trial in another one, as
-        it does after any process that is lost.
+        If the process holds more memory than it may, its next step fails. Tune then starts the new trial in another
+        process, as it does after any process that is lost; a process that ended here would cost the trial instead.
         """
         self.cleanup()
-        limit = new_config.get("memory_bytes")
-        if limit is not None and resident_bytes() > limit:
-            ray.actor.exit_actor()
-        self.setup(new_config)
+        limit, held = new_config.get("memory_bytes"), resident_bytes()
+        if limit is None or held <= limit:
+            self.setup(new_config)
+        else:
+            self._error = MemoryError(f"the process holds {held} bytes; limits.memory is {limit}")
         return True
 
     def cleanup(self) -> None:

@@ -53,6 +53,7 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
 
     Raises:
         ConfigError: If no cluster answers at the address, or it requires another token.
+        TrainingError: If Ray cannot start on this machine.
     """
     set_ray_environment()
     import ray  # noqa: PLC0415 - late, because it takes seconds that no other command should wait
@@ -76,6 +77,8 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
                     f"--address {address}: requires its token, and none or another was given; set RAY_AUTH_MODE=token "
                     f"and RAY_AUTH_TOKEN_PATH to the token's file"
                 ) from None
+            if address is None:
+                raise _not_started(error) from None
             reason = " ".join(str(error).split())
             raise ConfigError(f"--address {address}: no Ray cluster answers there ({reason})") from None
     try:
@@ -88,7 +91,7 @@ def _init(**options: Any) -> None:
     """Call `ray.init`, again where a busy machine took longer than the 30 s that Ray waits.
 
     Raises:
-        TrainingError: If no attempt was fast enough.
+        TrainingError: If no attempt was fast enough, or Ray cannot start on this machine.
     """
     import ray  # noqa: PLC0415 - late, as above
 
@@ -96,11 +99,15 @@ def _init(**options: Any) -> None:
         try:
             ray.init(**options)
             return
-        except Exception as error:  # Ray raises nothing more specific
+        except RuntimeError as error:  # Ray raises nothing more specific
             if _TOO_SLOW not in str(error):
-                raise
+                raise _not_started(error) from None
             ray.shutdown()
     raise TrainingError(f"Ray did not start in {_MAX_STARTS} attempts; the machine is too busy; try again later")
+
+
+def _not_started(error: Exception) -> TrainingError:
+    return TrainingError(f"Ray cannot start on this machine: {' '.join(str(error).split())}")
 
 
 @contextlib.contextmanager
