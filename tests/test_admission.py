@@ -389,6 +389,36 @@ def test_fleet_writes_permit_and_limits_and_replaces_a_refused_type(tmp_path, mo
     assert (_most(tmp_path), record.permit()["until"]) == ({"g6": 0, "g5": 0}, 0.0)
 
 
+def test_fleet_keeps_the_cheapest_workers_that_evaluations_need(tmp_path, monkeypatch):
+    """Without a list nothing is changed; machines that end are not replaced; after the end a late poll changes nothing."""
+    monkeypatch.setattr(fleet_module, "joined_instances", set)
+    provider = _Listed()
+    settings = _settings(tmp_path)
+    layout = Layout(1, 1, 1, 0.0, is_nested=False)
+    config = CostConfig(machines={"g6.xlarge": 0.8, "g5.xlarge": 1.0})
+    fleet = Fleet(settings, config, Budget(), Prices(config), layout, provider=provider, clock=lambda: provider.now)
+    record = Record(tmp_path / "fleet")
+    provider.is_down = True
+    fleet.machines()
+    fleet.keep()
+    assert _most(tmp_path) == {"g6": 8, "g5": 8}
+    provider.is_down = False
+    types = ["g6", "g6", "g5", "g5"]
+    provider.listed = [Instance(f"i-{place}", name, TYPES[name]["labels"], 0.0) for place, name in enumerate(types)]
+    fleet.machines()
+    fleet.keep()
+    assert (_most(tmp_path), record.permit()["until"]) == ({"g6": 2, "g5": 2}, 0.0)
+    fleet.keep(9)  # four cores on each machine
+    assert _most(tmp_path) == {"g6": 2, "g5": 1}
+    del provider.listed[0]
+    fleet.machines()
+    fleet.keep()
+    assert _most(tmp_path) == {"g6": 1, "g5": 1}
+    fleet.close()
+    fleet.keep()
+    assert _most(tmp_path) == {"g6": 0, "g5": 0}
+
+
 def test_end_of_the_cluster_terminates_workers_and_shortens_the_lease(tmp_path):
     """The head itself stays for those who follow the sweep; a cloud that does not answer is no error."""
     provider, folder = _Listed(), tmp_path / "fleet"

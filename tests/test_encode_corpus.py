@@ -18,6 +18,7 @@ from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 import raysent
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError, DataError, WorkerError
+from raysent.evaluation.members import load_shared
 from raysent.exports import corpus as module
 from raysent.exports.corpus import Limits, encode_corpus
 from raysent.models import ModelConfig, SentenceModel
@@ -160,7 +161,7 @@ def test_encode_corpus_on_a_cluster_writes_the_same_bits(texts, model, tmp_path,
 
     monkeypatch.setattr(module, "map_on_ray", map_on_ray)
     monkeypatch.setattr(module, "ray_session", lambda _: module.contextlib.nullcontext())
-    module._loaded.cache_clear()
+    load_shared.cache_clear()
     found = encode_corpus(model, texts, tmp_path / "there", address="head:6379", workers=2)
     assert (found.num_files, found.num_rows, seen) == (4, 177, [("head:6379", 2)])
     assert digests(tmp_path / "there") == digests(tmp_path / "here")

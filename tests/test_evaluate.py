@@ -1,19 +1,24 @@
 """Evaluation: a small task from files to scores, the cache of records, names of models, broken models."""
 
 import json
+import pickle
+import shutil
 
 import numpy as np
 import pytest
 from model_folders import write_model
 from safetensors.numpy import save
 
-from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.data.vocabulary import Vocabulary
+from raysent.errors import ArtifactError, BudgetError, ConfigError, DataError, WorkerError
 from raysent.evaluation.evaluate import Evaluator, run_job
-from raysent.evaluation.members import Costs, expand
+from raysent.evaluation.members import Costs, UnreadableModelError, expand, load_shared, shared_name
 from raysent.evaluation.protocols import PROTOCOLS
 from raysent.evaluation.records import Score, SimilarityScore, read_record, read_scores
 from raysent.evaluation.tasks import ProbeTask, ScoredSet, SimilarityTask, TaskData, senteval
+from raysent.models import ModelConfig, SentenceModel
 from raysent.models.schemes.hash import HashEncoder
+from raysent.pipeline import evaluation as pipeline
 
 
 @pytest.fixture(autouse=True)
@@ -130,6 +135,95 @@ def test_read_record_returns_what_was_written(data_dir, tmp_path):
         np.testing.assert_array_equal(one.test_log_probabilities, other.test_log_probabilities)
         np.testing.assert_array_equal(one.validation_rows, other.validation_rows)
     assert read_record(tmp_path / "out/hash-8", "CR", key="another") is None
+
+
+class Nodes:
+    """Stands for a cluster: runs each job in this process, the last one first, and may fail after the first.
+
+    Attributes:
+        error: Raised after the first job; None to run them all.
+        num_sent: Objects that were sent to the nodes besides the jobs.
+        num_run: Jobs that were run.
+    """
+
+    def __init__(self, error=None) -> None:
+        self.error, self.num_sent, self.num_run = error, 0, 0
+
+    def __call__(self, function, jobs, *, shared, num_cpus, address, on_wait):
+        """Yield the place and the result of each job."""
+        assert (num_cpus, address) == (None, "head:6379")
+        self.num_sent += len({id(value) for value in shared})
+        for place in reversed(range(len(jobs))):
+            if self.error is not None and self.num_run:
+                raise self.error
+            on_wait()
+            self.num_run += 1
+            job, rows = pickle.loads(pickle.dumps((jobs[place], shared[place])))
+            yield place, function(job, rows)
+
+
+@pytest.mark.parametrize(
+    ("error", "num_released"),
+    [
+        (None, 0),
+        (WorkerError("evaluation: no node of the cluster with cores is left"), 1),
+        (UnreadableModelError("model: machine two cannot read the model"), 1),
+        (BudgetError("evaluation: must stay within 1.00 usd; 1.00 are spent"), 1),
+    ],
+)
+def test_evaluation_on_a_cluster_equals_that_of_one_process(
+    data_dir, tmp_path, monkeypatch, capsys, error, num_released
+):
+    """Also if the cluster fails after the first job: what is left runs here. A task's rows are sent once."""
+    nodes, prepared, released = Nodes(error), [], []
+    monkeypatch.setattr(pipeline, "map_on_ray", nodes)
+    monkeypatch.setattr(pipeline, "has_cores", lambda: True)
+    models = ["hash:8", f"words:{_trained(tmp_path / 'model')}", "hash:16"]
+    serial = Evaluator(tmp_path / "serial", data_dir).evaluate(models, ["CR"])
+    mapped = pipeline.ClusterMap("head:6379", prepare=prepared.append, release=lambda: released.append(1))
+    evaluator = Evaluator(tmp_path / "mapped", data_dir, map_jobs=mapped)
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "other_cache"))
+    assert evaluator.evaluate(models, ["CR"]) == serial
+    for name in ("hash-8", "words-model", "hash-16"):
+        one, other = (read_record(tmp_path / folder / name, "CR") for folder in ("serial", "mapped"))
+        np.testing.assert_array_equal(one.probe.weights, other.probe.weights)
+    assert (prepared, nodes.num_sent, nodes.num_run, len(released)) == ([3], 1, 1 if error else 3, num_released)
+    line = "" if error is None else f"{error}; the evaluation continues on this machine\n"
+    assert capsys.readouterr().err == line
+    assert evaluator.evaluate(models, ["CR"]) == serial
+    assert prepared == [3]
+
+
+def _trained(folder, seed=1):
+    """Write the model of a small GRU, and return its folder."""
+    values = {"encoder": {"type": "gru", "hidden_size": 6, "embedding": {"dim": 5}}}
+    config = ModelConfig.model_validate({**values, "objective": {"type": "context_prediction"}})
+    words = Vocabulary(["<pad>", "<unk>", "good", "bad", "thing"])
+    SentenceModel.build(config, words, seed=seed, max_length=20).eval().save(folder)
+    return folder
+
+
+def test_evaluation_on_a_cluster_of_ones_own_ends_with_the_budget(data_dir, tmp_path, monkeypatch):
+    """Nothing is gained by releasing its nodes."""
+    monkeypatch.setattr(pipeline, "map_on_ray", Nodes(BudgetError("spent")))
+    monkeypatch.setattr(pipeline, "has_cores", lambda: True)
+    evaluator = Evaluator(tmp_path / "out", data_dir, map_jobs=pipeline.ClusterMap("head:6379"))
+    with pytest.raises(BudgetError, match="spent"):
+        evaluator.evaluate(["hash:8", "hash:16"], ["CR"])
+    assert len(read_scores(tmp_path / "out")) == 1
+
+
+@pytest.mark.parametrize(("damage", "reason"), [("missing", "cannot read the model"), ("other", "has another model")])
+def test_a_machine_that_cannot_read_a_model_names_it(tmp_path, damage, reason):
+    """With the machine, the reason and what to do, in one line."""
+    folder = _trained(tmp_path / "model")
+    (member,) = expand([folder])
+    shutil.rmtree(folder)
+    if damage == "other":
+        _trained(folder, seed=2)
+    load_shared.cache_clear()
+    with pytest.raises(UnreadableModelError, match=rf"^{folder}: machine \S+ {reason}.*; put it on storage that all"):
+        load_shared(shared_name(member.path), member.key)
 
 
 def test_evaluate_reports_progress(data_dir, tmp_path):

@@ -18,6 +18,8 @@ import ray
 from machines import metadata_service, node_agent
 from tiny_run import tiny_run
 
+from raysent.evaluation.records import read_record
+from raysent.pipeline.evaluation import ClusterMap, evaluate_models
 from raysent.preemption import drain_node
 from raysent.sweeps import load_record, read_events, read_ledger, replay
 from raysent.training.outcome import load_reports
@@ -120,6 +122,38 @@ def test_sweep_survives_a_killed_and_a_drained_node(cluster: Any, tmp_path: Path
     _check_nodes(run, ended_at, spent_usd=outcome["spent_usd"])
     found = replay(load_record(run).space, seed=0, events=list(read_events(run)))
     assert found.difference == ""
+
+
+@pytest.mark.cluster
+def test_models_are_evaluated_on_all_nodes_also_if_one_is_killed(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight models give the same records as in one process; the lost node's jobs run again on the others."""
+    models, table = [f"hash:{dim}" for dim in range(8, 24, 2)], tmp_path / "reviews.csv"
+    rows = [f"{word} thing {number},{word}" for number in range(30) for word in ("good", "bad")]
+    table.write_text("\n".join(["text,label", *rows]) + "\n")
+    here, there = tmp_path / "here", tmp_path / "there"
+    busy: list[float] = []
+
+    def look() -> None:
+        busy.append(ray.cluster_resources()["CPU"] - ray.available_resources().get("CPU", 0.0))
+        if busy[-1] >= 3 and len(cluster.worker_nodes) == 3:
+            cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+
+    with ray_session(cluster.address):
+        mapped = ClusterMap(cluster.address, check=look)
+        evaluate_models(models, tasks=[str(table)], output=there, baselines=False, map_jobs=mapped, progress=False)
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))  # no score is read from the other evaluation
+    evaluate_models(models, tasks=[str(table)], output=here, baselines=False, progress=False)
+    assert max(busy) == 3
+    for model in models:
+        one, other = (read_record(folder / model.replace(":", "-"), "reviews") for folder in (here, there))
+        assert one is not None
+        assert other is not None
+        assert (one.validation, one.test, one.measures) == (other.validation, other.test, other.measures)
+        assert one.probe.weights.tobytes() == other.probe.weights.tobytes()
+        for mine, theirs in zip(one.folds, other.folds, strict=True):
+            assert mine.test_log_probabilities.tobytes() == theirs.test_log_probabilities.tobytes()
 
 
 @dataclass

@@ -17,6 +17,7 @@ import json
 import math
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -193,20 +194,6 @@ def num_slots(resources: Mapping[str, float], layout: Layout) -> int:
     )
 
 
-def list_machines(config: CostConfig, started: float) -> Callable[[], Mapping[str, MachineTime] | None]:
-    """Return a function that lists the machines of this process's cluster; it returns None if the cloud has no list.
-
-    Args:
-        config: The section `cost` of the space.
-        started: Unix seconds of the sweep's start.
-    """
-    settings = FleetSettings.from_environment()
-    if settings is None or not settings.region:
-        return lambda: None
-    provider = AwsMachines(settings.cluster, settings.region)
-    return MachineList(settings, provider, since=started - config.boot_s).times
-
-
 def make_fleet(config: CostConfig, budget: Budget, prices: Prices, layout: Layout, started: float) -> Fleet | None:
     """Return the fleet of this process's cluster; None on a cluster that does not grow.
 
@@ -259,7 +246,12 @@ class MachineList:
     @property
     def now(self) -> float:
         """The cloud's time; of this machine before the first list."""
-        return self._at + self._clock() - self._read_at if math.isfinite(self._read_at) else self._clock()
+        return self._at + self._clock() - self._read_at if self.is_read else self._clock()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the cloud has answered once."""
+        return math.isfinite(self._read_at)
 
     def times(self) -> dict[str, MachineTime]:
         """Read the list, and return every machine that is charged to the sweep.
@@ -346,6 +338,10 @@ class Fleet:
         self._num_read = 0
         self._launched: dict[str, tuple[str, float]] = {}
         self._terminated: set[str] = set()
+        self._kept: Mapping[str, int] = {}
+        self._is_closed = False
+        # While trials are evaluated, a thread that charges machines calls `keep` too.
+        self._turn = threading.Lock()
         self._read_record()
         self.waiting = ""
 
@@ -376,10 +372,30 @@ class Fleet:
         self.waiting = plan.waiting
         return plan.waiting
 
+    def keep(self, num_tasks: int | None = None) -> None:
+        """Withdraw all permits, and keep as many of the machines that run as so many tasks of one core need.
+
+        Ray ends machines at once, also busy ones. Name a number only while no task runs.
+
+        Args:
+            num_tasks: None keeps what the last call kept; before any call, all machines.
+        """
+        with self._turn:
+            if self._is_closed or (self._list is not None and not self._list.is_read):
+                return
+            self._read_record()
+            running = self._running(self._clock())
+            if num_tasks is not None:
+                self._kept = self._admission.keep(running, num_slots=num_tasks).targets
+            targets = {name: min(num, self._kept.get(name, num)) for name, num in running.items()}
+            self._write(targets, self._admission.withdraw().launches, until=0.0)
+
     def close(self) -> None:
         """Withdraw all permits and let Ray terminate the workers: there is no more work for them."""
-        plan = self._admission.withdraw()
-        self._write(plan.targets, plan.launches, until=0.0)
+        with self._turn:
+            self._is_closed = True
+            plan = self._admission.withdraw()
+            self._write(plan.targets, plan.launches, until=0.0)
 
     def _machine_type(self, name: str, kind: Mapping[str, Any], prices: Prices) -> MachineType:
         return MachineType(

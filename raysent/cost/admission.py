@@ -160,6 +160,20 @@ class Admission:
             counts.num_admitted = counts.num_launched
         return Plan(dict.fromkeys(self.types, 0), self._launches())
 
+    def keep(self, running: Mapping[str, int], *, num_slots: int) -> Plan:
+        """Withdraw every launch that the cloud has not accepted, and keep the cheapest machines with enough slots.
+
+        Args:
+            running: Type -> machines that are billed now.
+            num_slots: Tasks at the same time.
+        """
+        targets, left = dict(self.withdraw().targets), num_slots
+        for kind in sorted(self.types.values(), key=lambda kind: kind.worst_usd_per_hour / kind.num_slots):
+            needed = -(-max(0, left) // kind.num_slots)
+            targets[kind.name] = min(running.get(kind.name, 0), needed)
+            left -= targets[kind.name] * kind.num_slots
+        return Plan(targets, self._launches())
+
     def plan(
         self, *, now_s: float, num_slots: int, funds: Funds, running: Mapping[str, int], is_urgent: bool = False
     ) -> Plan:

@@ -97,14 +97,20 @@ class Budget:
             return f"the deadline is {max(0.0, self.deadline_s - funds.elapsed_s):.0f} s away"
         return ""
 
-    def is_exhausted(self, funds: Funds, *, seconds: float) -> bool:
+    def is_exhausted(self, funds: Funds, *, seconds: float, keeps_overshoot: bool = False) -> bool:
         """Return whether running all machines for `seconds` more would exceed the limit and the allowed overshoot.
 
-        Evaluation may use the overshoot: stopped halfway, it has no result.
+        Evaluation may use the overshoot: stopped halfway, it has no result. A cluster's workers leave it to the head.
+
+        Args:
+            funds: The spending so far.
+            seconds: Time until the next check.
+            keeps_overshoot: Whether the limit alone counts.
         """
         if self.limit_usd is None:
             return False
-        return funds.spent_usd + funds.hourly_usd * seconds / 3600 > self.limit_usd + self.allowed_overshoot_usd
+        most_usd = self.limit_usd + (0.0 if keeps_overshoot else self.allowed_overshoot_usd)
+        return funds.spent_usd + funds.hourly_usd * seconds / 3600 > most_usd
 
     def seconds_left(self, funds: Funds) -> float:
         """Return for how many seconds no refusal is possible, whatever prices do. No check is needed before that."""

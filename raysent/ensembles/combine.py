@@ -26,7 +26,7 @@ from raysent.ensembles.task_ensemble import (
 )
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of
-from raysent.evaluation.evaluate import Evaluator, Load, Progress
+from raysent.evaluation.evaluate import Evaluator, Load, MapJobs, Progress
 from raysent.evaluation.members import Member, Model, expand, model_folder, model_key
 from raysent.evaluation.records import Record
 from raysent.evaluation.task import Task
@@ -57,6 +57,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     protocol: str = "fast",
     load: Load = load_model,
     progress: Progress | None = None,
+    map_jobs: MapJobs | None = None,
 ) -> EnsembleResult:
     """Make an ensemble of models, score it and save it.
 
@@ -74,6 +75,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         protocol: The evaluation protocol.
         load: Path -> encoder.
         progress: Called with the progress of the evaluation.
+        map_jobs: As for `Evaluator`.
 
     Raises:
         ConfigError: If the method, a task, `top`, a limit or the folder is invalid, or a model cannot be saved.
@@ -85,7 +87,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     check_folder(output)
     members = [_saved(member, output) for member in expand(models)]
     evaluator = Evaluator(
-        output / EVALUATION_FOLDER, data_dir, protocol, load, progress, other_outputs=tuple(_other_outputs(members))
+        output / EVALUATION_FOLDER, data_dir, protocol, load, progress, map_jobs, tuple(_other_outputs(members))
     )
     records = evaluator.records(members, tasks)
     # The sort is stable: of equal members, the one given first comes first.

@@ -5,18 +5,20 @@ A model costs its parameters, counted in its file, the bytes of its files, and t
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
+import socket
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.models import TENSORS_FILE, member_folders
-from raysent.models.loading import missing_model
+from raysent.models.loading import load, missing_model
 from raysent.models.schemes import find_scheme, is_scheme_name, known_forms, split_path
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import (
@@ -40,8 +42,14 @@ from raysent.storage.layout import (
     VOCABULARY_FILE,
 )
 
+_SHARE = "put it on storage that all machines share, or on s3://"
+
 # A folder of a model, a run or a sweep, a scheme's name such as ``hash:50``, or an encoder in memory.
 Model = str | Path | SentenceEncoder
+
+
+class UnreadableModelError(ConfigError):
+    """A machine of a cluster cannot read a model that another machine named."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,38 @@ def saved_path(path: str, folder: Path) -> str:
         return path
     member, base = Path(place).expanduser().resolve(), folder.resolve()
     return scheme + (os.path.relpath(member, base) if member.is_relative_to(base.parent) else to_uri(member))
+
+
+def shared_name(path: str) -> str:
+    """Return the name of a model for other machines: absolute paths, and addresses of what is in a bucket."""
+    scheme, place = split_path(path)
+    return path if place is None else scheme + (place if is_remote(place) else to_uri(Path(place).expanduser()))
+
+
+@functools.lru_cache(maxsize=1)
+def load_shared(name: str, key: str) -> tuple[str, SentenceEncoder]:
+    """Return the path here of a model that another machine named by `shared_name`, and the model.
+
+    The last one is kept, for a process that encodes one thing after another.
+
+    Args:
+        name: The model's name.
+        key: The hash of its content on the other machine.
+
+    Raises:
+        UnreadableModelError: If this machine cannot read it, or has another one in its place.
+    """
+    scheme, place = split_path(name)
+    try:
+        path = name if place is None else scheme + str(open_folder(place))
+        is_same = model_key(path) == key
+        encoder = load(path)
+    except RaysentError as error:
+        reason = f"machine {socket.gethostname()} cannot read the model ({error}); {_SHARE}"
+        raise UnreadableModelError(f"{name}: {reason}") from None
+    if not is_same:
+        raise UnreadableModelError(f"{name}: machine {socket.gethostname()} has another model there; {_SHARE}")
+    return path, encoder
 
 
 def _located(path: str, folder: Path) -> str:

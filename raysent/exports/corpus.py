@@ -11,7 +11,6 @@ files that are missing or whose text has changed since.
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -28,7 +27,7 @@ from raysent.data.corpus import Progress
 from raysent.data.corpus.sources import Source, find_sources
 from raysent.data.texts import batched, open_texts
 from raysent.errors import BudgetError, ConfigError, DataError, WorkerError
-from raysent.evaluation.members import model_key
+from raysent.evaluation.members import load_shared, model_key, shared_name
 from raysent.kernels.devices import set_matmul_precision
 from raysent.kernels.hamming import pack_bits
 from raysent.models import SentenceModel, load
@@ -36,9 +35,9 @@ from raysent.models.schemes import is_scheme_name
 from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.models.vector_folder import Precision, VectorFolder, VectorFormat, VectorWriter
 from raysent.parallel import num_processes_for
-from raysent.storage import Lease, is_remote, open_folder, to_uri
+from raysent.storage import Lease, is_remote, open_folder
 from raysent.storage.layout import COST_FOLDER
-from raysent.sweeps.cost_tracker import CheckBudget, metered
+from raysent.sweeps.cost_tracker import metered
 from raysent.sweeps.machines import alive_nodes
 from raysent.training.ray_session import map_on_ray, ray_session
 
@@ -208,23 +207,11 @@ class _Target:
         """Encode one file in this process, which belongs to a cluster, and return its rows."""
         torch.set_num_threads(1)
         set_matmul_precision()
-        encoder = _loaded(self.model, self.format.model_key)
+        _, encoder = load_shared(self.model, self.format.model_key)
         with self.writing(file) as writer:
             for texts, _ in file.blocks():
                 writer.write(self.encoding.rows(encoder.encode(texts, **self.encoding.options)), texts)
         return writer.num_rows
-
-
-@functools.lru_cache(maxsize=1)
-def _loaded(model: str, key: str) -> SentenceEncoder:
-    """Return the model of this process, which encodes many files.
-
-    Raises:
-        ConfigError: If this machine has other files at the model's path.
-    """
-    if model_key(model) != key:
-        raise ConfigError(f"{model}: a machine of the cluster has another one there; put it on shared storage")
-    return load(model)
 
 
 def encode_corpus(  # noqa: PLR0913 - the options of the command
@@ -268,7 +255,7 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
             "sentences": splits_sentences,
         },
     )
-    target = _Target(_shared_name(name), folder.name, format, chosen)
+    target = _Target(shared_name(name), folder.name, format, chosen)
     with _held(folder):
         folder.use(format)
         todo = [file for file in files if not target.has(file)]
@@ -310,7 +297,7 @@ class _Step:
         num_rows: Sentences that have been encoded.
     """
 
-    check: CheckBudget
+    check: Callable[[], None]
     progress: Progress
     num_files: int
     num_done: int = 0
@@ -403,7 +390,9 @@ def _num_processes(todo: Sequence[_File]) -> int:
 
 
 @contextlib.contextmanager
-def _limited(limits: Limits, config: CostConfig, folder: VectorFolder, address: str | None) -> Iterator[CheckBudget]:
+def _limited(
+    limits: Limits, config: CostConfig, folder: VectorFolder, address: str | None
+) -> Iterator[Callable[[], None]]:
     """Yield a function that raises `BudgetError` once a limit is reached; machines are billed inside the block.
 
     What was spent is in a ledger in the folder of vectors, so the next call continues to count.
@@ -471,11 +460,6 @@ def _name_of(model: str | Path | SentenceEncoder) -> str:
             raise ConfigError("model: must be saved in a folder, so that its vectors can be continued; save it first")
         return model.source
     return str(model) if is_scheme_name(str(model)) else str(open_folder(model))
-
-
-def _shared_name(name: str) -> str:
-    """Return the name of a model for other machines."""
-    return name if is_scheme_name(name) else to_uri(Path(name))
 
 
 def _find_files(input: str | Path | Sequence[str | Path], *, column: str | None, splits_sentences: bool) -> list[_File]:

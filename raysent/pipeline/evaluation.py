@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +21,24 @@ from raysent.ensembles import (
     write_curves,
 )
 from raysent.ensembles import default_folder as ensemble_folder
-from raysent.errors import ConfigError
+from raysent.errors import BudgetError, ConfigError, WorkerError
 from raysent.evaluation.baselines import LEXICAL, baselines_of
-from raysent.evaluation.evaluate import Evaluator, Job, MapJobs, Result, run_job
-from raysent.evaluation.members import Model
+from raysent.evaluation.evaluate import Evaluator, Job, MapJobs, Result, run_in_turn, run_job
+from raysent.evaluation.members import Member, Model, UnreadableModelError, load_shared, shared_name
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.protocols import protocol_name
 from raysent.evaluation.records import AnyScore
-from raysent.evaluation.task import TaskData
+from raysent.evaluation.task import SimilarityData, TaskData
 from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
 from raysent.exports.mteb import evaluate_on_mteb
 from raysent.models.pretrained import trust_remote_code as trusting
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.pipeline.arguments import print_remarks
 from raysent.pipeline.results import scores_frame
-from raysent.progress import ProgressLines
+from raysent.progress import ProgressLines, messages
 from raysent.storage import open_folder
 from raysent.storage.layout import EVALUATION_FOLDER
-from raysent.training.ray_session import map_on_ray
+from raysent.training.ray_session import has_cores, map_on_ray
 
 # Where scores of models without a folder of their own are kept.
 SCORES_FOLDER = Path("runs") / "evaluated"
@@ -269,9 +270,101 @@ def map_jobs(processes: int | None, address: str | None) -> MapJobs | None:
         raise ConfigError("--processes and --address: must not both be given; a cluster has its own cores")
     if processes in (None, 1) and address is None:
         return None
-    return partial(map_on_ray, _run_any_job, num_cpus=processes, address=address)
+
+    def map_all(jobs: Sequence[Job]) -> Iterator[tuple[int, Result]]:
+        return _map_on_ray(jobs, address=address, num_cpus=processes)
+
+    return map_all
 
 
-def _run_any_job(job: Job) -> Result:
-    """Run a job in a process that imports this module, so that it can load ensembles too."""
-    return run_job(job)
+@dataclass(frozen=True)
+class ClusterMap:
+    """Runs evaluations on the nodes of a cluster, and in this process what they cannot do.
+
+    This process takes over if no node with cores is left, a node cannot read a model, a job ends its processes again
+    and again, or the nodes cost too much. What is done stays done. A job whose node is lost is run again.
+
+    Attributes:
+        address: The cluster.
+        prepare: Called with the number of jobs before they start.
+        check: Called every second; raises `BudgetError` if the nodes cost too much.
+        release: Ends the nodes when this process takes over; None if they are not this process's to end.
+    """
+
+    address: str
+    prepare: Callable[[int], object] = lambda _: None
+    check: Callable[[], object] = lambda: None
+    release: Callable[[], object] | None = None
+
+    def __call__(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Result]]:
+        """Yield the place of each job and its result, in any order."""
+        left = dict(enumerate(jobs))
+        if not left:
+            return
+        self.prepare(len(left))
+        try:
+            with closing(_map_on_ray(jobs, address=self.address, on_wait=self._check)) as results:
+                for place, result in results:
+                    del left[place]
+                    yield place, result
+        except (UnreadableModelError, BudgetError, WorkerError) as error:
+            if isinstance(error, BudgetError) and self.release is None:
+                raise
+            messages.print(f"{error}; the evaluation continues on this machine", soft_wrap=True)
+            if self.release is not None:
+                self.release()
+        places = list(left)
+        for index, result in run_in_turn(list(left.values())):
+            yield places[index], result
+
+    def _check(self) -> None:
+        self.check()
+        if not has_cores():
+            raise WorkerError("evaluation: no node of the cluster with cores is left")
+
+
+@dataclass(frozen=True)
+class _SentJob:
+    """A job as it is sent to another machine, which gets the task's rows separately.
+
+    Attributes:
+        member: The model, by the name that other machines know.
+        protocol: As in `Job`.
+        key: As in `Job`.
+    """
+
+    member: Member
+    protocol: str
+    key: str
+
+
+def _map_on_ray(
+    jobs: Sequence[Job],
+    *,
+    address: str | None,
+    num_cpus: int | None = None,
+    on_wait: Callable[[], object] = lambda: None,
+) -> Generator[tuple[int, Result]]:
+    """Run jobs on a cluster; see `map_on_ray`. The rows of a task are sent to each node once."""
+    if not jobs:
+        return
+    sent = [_SentJob(_sent_member(job.member), job.protocol, job.key) for job in jobs]
+    rows = [job.data for job in jobs]
+    yield from map_on_ray(_run_sent_job, sent, shared=rows, num_cpus=num_cpus, address=address, on_wait=on_wait)
+
+
+def _sent_member(member: Member) -> Member:
+    return member if member.encoder is not None else replace(member, path=shared_name(member.path))
+
+
+def _run_sent_job(sent: _SentJob, data: TaskData | SimilarityData) -> Result:
+    """Run a job in a process that imports this module, so that it can load ensembles too.
+
+    Raises:
+        UnreadableModelError: If this machine cannot read the model.
+    """
+    member = sent.member
+    if member.encoder is not None:
+        return run_job(Job(member, data, sent.protocol, sent.key))
+    path, encoder = load_shared(member.path, member.key)
+    return run_job(Job(replace(member, path=path), data, sent.protocol, sent.key), load=lambda _: encoder)

@@ -16,6 +16,7 @@ from raysent.config import Override
 from raysent.ensembles import DEFAULT_SIZES, EnsembleResult, combine, label_curve, read_curves, write_curves
 from raysent.errors import BudgetError, ConfigError
 from raysent.evaluation.baselines import baselines_of
+from raysent.evaluation.evaluate import MapJobs
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
@@ -25,8 +26,8 @@ from raysent.simulation.estimate import Estimate, estimate_locally
 from raysent.simulation.forecast import Forecast
 from raysent.storage import address_of, open_folder, write_json
 from raysent.storage.layout import ESTIMATE_FILE, SWEEP_FILE, TRIALS_FOLDER
-from raysent.sweeps import CheckBudget, Event, Listener, RecordedSweep, SweepRecord, read_sweep
-from raysent.sweeps.driver import check_free, evaluation_budget
+from raysent.sweeps import Event, Listener, RecordedSweep, SweepRecord, read_sweep
+from raysent.sweeps.driver import EvaluationMachines, check_free, evaluation_machines
 from raysent.sweeps.driver import resume as resume_sweep
 from raysent.sweeps.driver import start as start_sweep
 from raysent.sweeps.fitting import fit_to_machine
@@ -43,7 +44,6 @@ from raysent.sweeps.trial import ENDED
 
 if TYPE_CHECKING:
     from raysent.cost.prices import SpotUsd
-    from raysent.sweeps.cost_tracker import ListMachines
     from raysent.sweeps.driver import Fleet
 from raysent.pipeline.arguments import (
     Space,
@@ -58,6 +58,7 @@ from raysent.pipeline.arguments import (
     tasks_of,
     view_of,
 )
+from raysent.pipeline.evaluation import ClusterMap
 from raysent.pipeline.forecasts import check_unforecast, forecast_space, limits_grid, parse_pilot_time
 from raysent.pipeline.results import RunHealth, Sweep, SweepEvaluation, SweepPlan, write_report
 
@@ -421,15 +422,6 @@ def _make_fleet(*arguments: Any) -> Fleet | None:
     return make_fleet(*arguments)
 
 
-def _list_machines(record: SweepRecord) -> ListMachines:
-    """Return what lists the machines of a sweep's cluster."""
-    if record.address is None:
-        return lambda: None
-    from raysent.cluster.fleet import list_machines  # noqa: PLC0415 - as above
-
-    return list_machines(record.space.cost, record.started)
-
-
 def _distribute(listeners: Sequence[Listener], event: Event) -> None:
     """Call every listener with an event."""
     for listener in listeners:
@@ -472,12 +464,20 @@ def _evaluated(folder: Path, *, progress: bool) -> Sweep:
         messages.print(f"no more training: {ended.closed}", soft_wrap=True)
     record = ended.recorded.record
     prices = _spot_prices(record.space)
-    with evaluation_budget(record, folder, spot=prices, machines=_list_machines(record)) as check_budget:
-        evaluation = _evaluate_best(ended, check_budget=check_budget, progress=progress)
+    with evaluation_machines(record, folder, spot=prices, make_fleet=_make_fleet) as machines:
+        evaluation = _evaluate_best(ended, machines, progress=progress)
     return Sweep(folder, evaluation=evaluation)
 
 
-def _evaluate_best(ended: Sweep, *, check_budget: CheckBudget, progress: bool) -> SweepEvaluation:
+def _cluster_map(machines: EvaluationMachines) -> MapJobs | None:
+    """Return what evaluates on the nodes of a sweep's cluster; None for a sweep on this machine."""
+    if machines.address is None:
+        return None
+    release = None if machines.fleet is None else machines.release
+    return ClusterMap(machines.address, prepare=machines.prepare, check=machines.check_nodes, release=release)
+
+
+def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool) -> SweepEvaluation:
     """Evaluate a sweep's best trials, combine them and write its report; if the budget ends, keep what is done."""
     options = ended.recorded.record.evaluation or {}
     members = select_members(ended.space, ended.recorded.trials)
@@ -486,7 +486,7 @@ def _evaluate_best(ended: Sweep, *, check_budget: CheckBudget, progress: bool) -
         with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
 
             def on_progress(what: str, done: int, total: int) -> None:
-                check_budget()
+                machines.check_budget()
                 bar(what, done, total)
 
             try:
@@ -497,12 +497,14 @@ def _evaluate_best(ended: Sweep, *, check_budget: CheckBudget, progress: bool) -
                     data_dir=None if options.get("data") is None else Path(options["data"]),
                     baselines=ended.space.evaluation.baselines,
                     progress=on_progress,
+                    map_jobs=_cluster_map(machines),
                 )
                 if options.get("labels"):
                     _write_label_curves(ended, result, options, on_progress)
             except BudgetError as error:
                 run = shlex.quote(address_of(ended.folder))
                 stopped = f"{error}; raise it with 'raysent resume {run} --budget …'"
+    machines.release()
     return SweepEvaluation(result, write_report(ended.folder), stopped, tuple(read_curves(ended.folder)))
 
 

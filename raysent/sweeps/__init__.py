@@ -30,7 +30,7 @@ from raysent.sweeps.trial import ENDED, Trial, TrialReport, derived_seed
 
 if TYPE_CHECKING:
     from raysent.sweeps.controller import SweepController
-    from raysent.sweeps.driver import SweepResult, evaluation_budget, resume, start
+    from raysent.sweeps.driver import EvaluationMachines, SweepResult, evaluation_machines, resume, start
     from raysent.sweeps.journal_replay import Replayed, budget_values, replay
     from raysent.sweeps.machines import Layout, Workers, num_workers
     from raysent.sweeps.optuna_study import study_of
@@ -53,7 +53,8 @@ _MODULE_OF = {
     "Workers": "machines",
     "budget_values": "journal_replay",
     "check_task_names": "preparation",
-    "evaluation_budget": "driver",
+    "EvaluationMachines": "driver",
+    "evaluation_machines": "driver",
     "make_sampler": "samplers",
     "make_scheduler": "schedulers",
     "num_workers": "machines",
@@ -71,6 +72,7 @@ __all__ = [
     "SWEEP_FILE",
     "TRIALS_FILE",
     "CheckBudget",
+    "EvaluationMachines",
     "Event",
     "Layout",
     "Listener",
@@ -89,7 +91,7 @@ __all__ = [
     "budget_values",
     "check_task_names",
     "derived_seed",
-    "evaluation_budget",
+    "evaluation_machines",
     "load_record",
     "make_sampler",
     "make_scheduler",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from raysent.cost import Budget, CostConfig, Entry, Funds, Ledger, MachineTime, Prices, bad_entry
 from raysent.errors import ArtifactError, BudgetError, RaysentError
@@ -28,8 +28,12 @@ Nodes = Callable[[], Mapping[str, Mapping[str, str]]]
 # The machines in the cloud's own list, by id: all that are billed, and those that ended; None if there is no list.
 ListMachines = Callable[[], Mapping[str, MachineTime] | None]
 
-# Raises BudgetError once the budget is spent.
-CheckBudget = Callable[[], None]
+
+class CheckBudget(Protocol):
+    """Raises BudgetError once the budget and its bound are spent, or once the budget alone is."""
+
+    def __call__(self, *, keeps_overshoot: bool = False) -> None:
+        """Check; with `keeps_overshoot`, the bound counts as spent."""
 
 
 class CostTracker:
@@ -198,6 +202,7 @@ def metered(
     nodes: Nodes | None = None,
     prices: Prices | None = None,
     machines: ListMachines = lambda: None,
+    on_tick: Callable[[Funds], object] = lambda _: None,
 ) -> Iterator[CheckBudget]:
     """Pay for machines while the block runs, counted up by a thread at every poll; nothing where they are free.
 
@@ -210,9 +215,10 @@ def metered(
         nodes: Names the machines that are there; None for this one alone.
         prices: As for a `CostTracker`.
         machines: As for a `CostTracker`.
+        on_tick: Called with the spending at every poll.
     """
     if not config.is_priced:
-        yield lambda: None
+        yield _check_nothing
         return
     is_over, turn = threading.Event(), threading.Lock()
     budget = Budget(limit_usd=config.budget_usd)
@@ -223,15 +229,16 @@ def metered(
             with contextlib.suppress(RaysentError), turn:
                 cost_tracker.funds()
 
-    def check_budget() -> None:
+    def check_budget(*, keeps_overshoot: bool = False) -> None:
         with turn:
             funds = cost_tracker.funds()
-        if budget.is_exhausted(funds, seconds=config.poll_s):
+        if budget.is_exhausted(funds, seconds=config.poll_s, keeps_overshoot=keeps_overshoot):
             raise BudgetError(f"{what}: must stay within {budget.limit_usd:.2f} usd; {funds.spent_usd:.2f} are spent")
 
     with CostTracker(
         folder, config, nodes=nodes or (lambda: {what: {}}), prices=prices, machines=machines
     ) as cost_tracker:
+        cost_tracker.on_tick = on_tick
         thread = threading.Thread(target=count_up, args=(cost_tracker,), daemon=True)
         thread.start()
         try:
@@ -239,6 +246,10 @@ def metered(
         finally:
             is_over.set()
             thread.join()
+
+
+def _check_nothing(*, keeps_overshoot: bool = False) -> None:
+    """Check nothing: the machines are free."""
 
 
 def spent_usd(folder: Path) -> float:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from raysent.config import Override
 from raysent.cost import Budget, CostConfig, Funds, MachineTime, Prices, SpotUsd
-from raysent.errors import ArtifactError, RaysentError
+from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.storage import address_of, is_locked, refresh, remove, remove_folder, to_uri
 from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, LOCK_FILE, RUN_FILE, SWEEP_FILE, TRIALS_FILE, WRITTEN_FILE
 from raysent.sweeps.controller import SweepController
@@ -102,6 +102,13 @@ class Fleet(Protocol):
 
     def update(self, funds: Funds, *, num_trials: int, is_urgent: bool) -> str:
         """Admit machines for the trials that have work; returns why fewer come than are needed."""
+
+    def keep(self, num_tasks: int | None = None) -> None:
+        """Admit no more machines, and keep as many of those that run as so many tasks of one core need.
+
+        Args:
+            num_tasks: None keeps what the last call kept.
+        """
 
     def close(self) -> None:
         """Admit no more machines, and release the workers."""
@@ -204,33 +211,82 @@ def resume(
     return _sweep(record, folder, listener, spot, make_fleet, guarded)
 
 
-@contextlib.contextmanager
-def evaluation_budget(
-    record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None, machines: ListMachines = lambda: None
-) -> Iterator[CheckBudget]:
-    """Bill machines inside the block while a sweep is evaluated: a cluster's with their own prices, or this one.
+@dataclass(frozen=True)
+class EvaluationMachines:
+    """The machines that evaluate a sweep's best trials: this one, and the nodes of the sweep's cluster.
 
-    The block gets a function to call now and then, which raises BudgetError once the budget and its bound are spent.
+    Attributes:
+        check_budget: To be called now and then; raises BudgetError once the budget and its bound are spent.
+        address: The cluster; None for this machine alone.
+        fleet: The machines of a cluster that grows; None on any other.
+    """
+
+    check_budget: CheckBudget
+    address: str | None = None
+    fleet: Fleet | None = None
+
+    def prepare(self, num_tasks: int) -> None:
+        """Keep the workers that so many tasks need, and release the others; call it while no task runs."""
+        if self.fleet is not None:
+            self.fleet.keep(num_tasks)
+
+    def check_nodes(self) -> None:
+        """Raise BudgetError once the nodes cost too much.
+
+        The head of a cluster that grows can continue without its workers, and keeps the overshoot for that.
+        """
+        self.check_budget(keeps_overshoot=self.fleet is not None)
+
+    def release(self) -> None:
+        """Release the workers: what is left is done on this machine."""
+        if self.fleet is not None:
+            self.fleet.close()
+
+
+# How workers of a cluster that grows are shared by evaluations: a core each.
+_EVALUATIONS = Layout(1, 1, 1, 0.0, is_nested=False)
+
+
+@contextlib.contextmanager
+def evaluation_machines(
+    record: SweepRecord, folder: Path, *, spot: SpotUsd | None = None, make_fleet: MakeFleet = lambda *_: None
+) -> Iterator[EvaluationMachines]:
+    """Connect to a sweep's cluster while its best trials are evaluated, and bill all of its nodes, or this machine.
+
+    The workers of a cluster that grows stay for the evaluation, which launches no others; they end with the block.
 
     Args:
         record: The sweep.
         folder: Its run folder.
         spot: Source of current spot prices; None without one.
-        machines: Returns the cloud's own list of machines; None to charge the nodes of Ray.
+        make_fleet: Makes the machines of a cluster that grows.
+
+    Raises:
+        ConfigError: If machines of the cluster are billed, and it does not answer.
     """
     cost = record.space.cost
-    if record.address is None or not cost.machines:
-        with metered(folder, cost, what="evaluation") as check_budget:
-            yield check_budget
-        return
-    # Workers stand idle for a while yet.
-    prices = Prices(cost, spot=spot)
-    with (
-        output_to_stderr(),
-        ray_session(record.address),
-        metered(folder, cost, what="evaluation", nodes=alive_nodes, prices=prices, machines=machines) as check_budget,
-    ):
-        yield check_budget
+    prices, budget = Prices(cost, spot=spot), _budget(record)
+    fleet = None if record.address is None else make_fleet(cost, budget, prices, _EVALUATIONS, record.started)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_admitting(fleet))
+        address = record.address
+        try:
+            if address is not None:
+                stack.enter_context(output_to_stderr())
+                stack.enter_context(ray_session(address))
+        except ConfigError:
+            if cost.machines:
+                raise
+            address = None  # a cluster of the user's own that has ended: the models are here
+        if address is None:
+            yield EvaluationMachines(stack.enter_context(metered(folder, cost, what="evaluation")))
+            return
+        listed: ListMachines = (lambda: None) if fleet is None else fleet.machines
+        on_tick: Callable[[Funds], object] = (lambda _: None) if fleet is None else (lambda _: fleet.keep())
+        check_budget = stack.enter_context(
+            metered(folder, cost, what="evaluation", nodes=alive_nodes, prices=prices, machines=listed, on_tick=on_tick)
+        )
+        yield EvaluationMachines(check_budget, address, fleet)
 
 
 def check_free(folder: Path) -> None:
@@ -271,6 +327,7 @@ def _sweep(
     """Rebuild the controller from the journal, and train until nothing is left."""
     space = record.space
     budget, prices = _budget(record), Prices(space.cost, spot=spot)
+    workers = contextlib.ExitStack()
     trackers = make_trackers(space, folder)
     journal = Journal(folder, listeners=[*([] if listener is None else [listener]), trackers])
     try:
@@ -283,7 +340,8 @@ def _sweep(
                     check_files(space, folder)
                 plan = share(space, num_trials=_num_left(controller), prices=prices)
                 fleet = None if record.address is None else make_fleet(space.cost, budget, prices, plan, record.started)
-                with _admitting(fleet), _meter(record, folder, prices, journal, fleet) as cost_tracker:
+                workers.enter_context(_admitting(fleet))
+                with _meter(record, folder, prices, journal, fleet) as cost_tracker:
                     journal.follow(cost_tracker.written)
                     _connect(fleet, cost_tracker, controller, budget, listener)
                     interrupted = _sit(record, folder, controller, cost_tracker, journal, plan, callbacks)
@@ -300,9 +358,12 @@ def _sweep(
                 # It is never resumed; its checkpoints are most of its folder.
                 drop_checkpoints(trial_folder(folder, trial.number))
         write_trials_table(folder, space, controller.trials.values())
+        if not interrupted:
+            workers.pop_all()  # they stay for the evaluation, which ends them
         trials = list(controller.trials.values())
         return SweepResult(folder, trials, controller.best, interrupted, controller.why_ended, spent_usd(folder))
     finally:
+        workers.close()
         trackers.close()
         journal.close()
 

@@ -173,6 +173,13 @@ def node_name(node_id: str | None = None) -> str:
     return str(node_id or ray.get_runtime_context().get_node_id())[:12]
 
 
+def has_cores() -> bool:
+    """Return whether a node of the cluster has cores for jobs."""
+    import ray  # noqa: PLC0415 - late, as above
+
+    return any(node["Alive"] and node["Resources"].get("CPU", 0) >= 1 for node in ray.nodes())
+
+
 def cpus_of_largest_node() -> int:
     """Return the cores of the largest node, the most that one worker can use."""
     import ray  # noqa: PLC0415 - late, as above
@@ -202,9 +209,10 @@ def resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tup
 
 
 def map_on_ray(
-    function: Callable[[Job], Result],
+    function: Callable[..., Result],
     jobs: Sequence[Job],
     *,
+    shared: Sequence[object] | None = None,
     num_cpus: int | None = None,
     address: str | None = None,
     max_running: int | None = None,
@@ -217,6 +225,8 @@ def map_on_ray(
     Args:
         function: Runs one job; importable on the nodes.
         jobs: The jobs; they and their results are sent over the network.
+        shared: One value per job, such as rows that many jobs read: the second argument of the function. An object that
+            several jobs have is sent to each node once.
         num_cpus: Cores of this machine to use; by default all.
         address: A cluster, instead of this machine.
         max_running: Jobs at the same time; by default as many as there are cores.
@@ -235,11 +245,13 @@ def map_on_ray(
     with ray_session(address, num_cpus=num_cpus):
         remote = ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)(_run_job)
         to_start = iter(enumerate(jobs))
+        sent = {id(value): ray.put(value) for value in {id(one): one for one in shared or ()}.values()}
         running: dict[Any, int] = {}
 
         def start(count: int | None) -> None:
             for index, job in islice(to_start, count):
-                running[remote.remote(function, Path.cwd(), job)] = index
+                more = () if shared is None else (sent[id(shared[index])],)
+                running[remote.remote(function, Path.cwd(), job, *more)] = index
 
         start(max_running)
         try:
@@ -265,14 +277,14 @@ def _result_of(job: Any) -> Any:
         if isinstance(error.cause, RaysentError):
             raise error.cause from None
         raise
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError):
         raise WorkerError(
             f"--address: a job has ended {_MAX_RETRIES + 1} processes, perhaps for lack of memory; run fewer at a time"
         ) from None
 
 
-def _run_job(function: Callable[[Any], Any], folder: Path, job: Any) -> Any:
+def _run_job(function: Callable[..., Any], folder: Path, job: Any, *shared: Any) -> Any:
     """Run a job in the caller's folder, so that relative paths mean the same."""
     if folder.is_dir():
         os.chdir(folder)
-    return function(job)
+    return function(job, *shared)
