@@ -42,7 +42,7 @@ base:
 search:
   training.learning_rate: {{loguniform: [1e-3, 1e-1]}}
 limits: {{trials: {NUM_TRIALS}, scheduler: {{type: none}}}}
-evaluation: {{tasks: []}}
+evaluation: {{tasks: [reviews.csv], baselines: false}}
 cost: {{machines: {{lead: {HEAD_USD}, small: {WORKER_USD}}}, max_hourly: {MAX_HOURLY_USD}usd, poll: {POLL_S}s}}
 """
 
@@ -51,6 +51,8 @@ def _sweep(cluster: AutoscalingCluster, folder: Path) -> dict[str, Any]:
     """Run a sweep on a cluster of at most four workers; return what it prints."""
     write_corpus(folder)
     (folder / "space.yaml").write_text(SPACE)
+    rows = [f"{word} thing {number},{word}" for number in range(30) for word in ("w1", "w2")]
+    (folder / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     command = [sys.executable, "-c", "from raysent.cli import main; main()", "sweep", "space.yaml", "--run", "run"]
     # As the cluster has it: Ray switches tokens on in a process that has once started it with a token.
     environment = {**os.environ, **Workers(4, 1).environment(), **cluster.settings.environment()}
@@ -60,6 +62,8 @@ def _sweep(cluster: AutoscalingCluster, folder: Path) -> dict[str, Any]:
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
+    assert "the evaluation continues on this machine" not in ran.stderr
+    assert len(list((folder / "run" / "evaluation").glob("*/reviews.json"))) > 1
     return json.loads(ran.stdout)
 
 

@@ -268,7 +268,8 @@ def evaluation_machines(
     prices, budget = Prices(cost, spot=spot), _budget(record)
     fleet = None if record.address is None else make_fleet(cost, budget, prices, _EVALUATIONS, record.started)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_admitting(fleet))
+        if fleet is not None:
+            stack.callback(fleet.close)
         address = record.address
         try:
             if address is not None:
@@ -340,7 +341,8 @@ def _sweep(
                     check_files(space, folder)
                 plan = share(space, num_trials=_num_left(controller), prices=prices)
                 fleet = None if record.address is None else make_fleet(space.cost, budget, prices, plan, record.started)
-                workers.enter_context(_admitting(fleet))
+                if fleet is not None:
+                    workers.callback(fleet.close)  # whatever happens, unless the evaluation takes them over
                 with _meter(record, folder, prices, journal, fleet) as cost_tracker:
                     journal.follow(cost_tracker.written)
                     _connect(fleet, cost_tracker, controller, budget, listener)
@@ -425,16 +427,6 @@ def _retrain(space: SearchSpace, folder: Path, controller: SweepController, cost
     interrupted = retrain_trials(controller, plan, describe=describe, cost_tracker=cost_tracker)
     refresh(folder)
     return interrupted
-
-
-@contextlib.contextmanager
-def _admitting(fleet: Fleet | None) -> Iterator[None]:
-    """Withdraw what was admitted when the block ends, however it ends."""
-    try:
-        yield
-    finally:
-        if fleet is not None:
-            fleet.close()
 
 
 def _connect(
