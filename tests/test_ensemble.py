@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+from functools import partial
 from unittest.mock import Mock
 
 import numpy as np
@@ -17,7 +18,14 @@ from raysent import models as model
 from raysent.ensembles import CostLimits, combine, default_folder, fit, pool, read_result
 from raysent.ensembles.combination import read_combination
 from raysent.ensembles.representations import Average, Concatenation
-from raysent.ensembles.task_ensemble import fitted_folds, task_ensemble
+from raysent.ensembles.selection import GreedySelection
+from raysent.ensembles.task_ensemble import (
+    fitted_folds,
+    fold_predictions,
+    score_methods,
+    task_ensemble,
+    validation_predictions,
+)
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation import evaluate
 from raysent.evaluation.evaluate import Evaluator
@@ -167,6 +175,47 @@ def test_combine_keeps_the_best_by_validation(run):
     means = {member.name: np.mean([record.validation for record in kept]) for member, kept in found.items()}
     assert list(result.members) == sorted(means, key=means.get, reverse=True)[:2]
     assert result.best_member == result.members[0]
+
+
+def test_combine_selects_the_members_that_add_most(run, monkeypatch):
+    """The first member has the lowest NLL of all, the second lowers the pool's most; scores cover the selection."""
+    folder, _, found = run
+    monkeypatch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 60))
+    options = {"tasks": ["CR", "TREC"], "data_dir": folder / "data"}
+    output = folder.parent / "greedy"
+    shutil.copytree(folder / "evaluation", output / "evaluation")
+    greedy = combine(MEMBERS, output=output, top=2, select="greedy", **options)
+    records = [list(of_task) for of_task in zip(*found.values(), strict=True)]
+
+    def nll(chosen):
+        losses = []
+        for of_task in records:
+            predictions, targets = validation_predictions([of_task[place] for place in chosen])
+            pooled = fit(predictions, targets, method="uniform").combination(predictions)
+            losses.append(-pooled[np.arange(len(targets)), targets.labels].mean())
+        return np.mean(losses)
+
+    first = min(range(3), key=lambda place: nll([place]))
+    second = min({0, 1, 2} - {first}, key=lambda place: nll([first, place]))
+    names = [member.name for member in found]
+    assert set(greedy.members) == {names[first], names[second]}
+    selection = GreedySelection(records, size=2)
+    assert selection.members == (first, second)
+    of_fold = selection.within(0, 0)
+    assert len(set(of_fold(np.arange(len(fold_predictions(records[0], 0)[1]))))) == 2
+    covered = score_methods(records[0], ["validation"], select=partial(selection.within, 0))["validation"]
+    assert greedy.tasks["CR"].scores["ensemble"].test == pytest.approx(covered.test.value)
+    assert combine(MEMBERS, output=output, top=3, select="greedy", **options).members
+
+
+def test_combine_selects_greedily_with_a_number_of_members_alone(tmp_path):
+    """Without a number there is nothing to select; a limit on cost selects already."""
+    with pytest.raises(ConfigError, match=r"^--select greedy: must be used with --top .* given no --top$"):
+        combine(MEMBERS, output=tmp_path, select="greedy")
+    with pytest.raises(ConfigError, match=r"given a limit on cost$"):
+        combine(MEMBERS, output=tmp_path, select="greedy", top=2, limits=CostLimits(1.0))
+    with pytest.raises(ConfigError, match=r"^--select worst: must be best or greedy$"):
+        combine(MEMBERS, output=tmp_path, select="worst", top=2)
 
 
 def test_combine_keeps_the_members_within_the_limits(run, monkeypatch):

@@ -250,6 +250,21 @@ def test_held_out_predictions_come_from_fits_that_did_not_see_the_row():
     assert (chosen.argmax(1) == noise).mean() > (out_of_fold.argmax(1) == noise).mean() + 0.02
 
 
+def test_cross_fit_selects_members_again_on_the_rows_of_each_fit():
+    """The five best of many random members are better than chance on the rows that chose them, and not on others."""
+    noise = np.random.default_rng(8).integers(0, 2, 300)
+    useless = MemberPredictions(drawn(np.random.default_rng(9), rows=300, classes=2, members=30)[0])
+    targets = Targets(noise)
+
+    def select(rows):
+        return np.argsort(-targets.take(rows).member_scores(useless.take(rows)))[:5].tolist()
+
+    found = cross_fit(useless, noise, method="uniform", select=select)
+    assert found.members == select(np.arange(300))
+    np.testing.assert_array_equal(found.predict(useless), found.in_sample)
+    assert (found.in_sample.argmax(1) == noise).mean() > (found.held_out.argmax(1) == noise).mean() + 0.02
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -24,7 +24,7 @@ from raysent.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from raysent.ensembles import EnsembleResult, LabelCurve, MemberCost, MemberSubset
+    from raysent.ensembles import EnsembleResult, LabelCurve, MemberCost, MemberSubset, Selection
     from raysent.evaluation import Costs, MtebScore, Score, SimilarityScore
 
 evaluate_app = typer.Typer()
@@ -170,8 +170,14 @@ def ensemble(
         ),
     ] = "validation",
     top: Annotated[
-        int | None, typer.Option("--top", metavar="K", min=1, help="Keep the K best members on validation.")
+        int | None, typer.Option("--top", metavar="K", min=1, help="Keep K members, the best on validation.")
     ] = None,
+    select: Annotated[
+        str,
+        typer.Option(
+            "--select", metavar="NAME", help="How --top chooses: best, or greedy, which adds what improves most."
+        ),
+    ] = "best",
     max_ms: Annotated[
         float | None,
         typer.Option("--max-ms", metavar="X", min=0, help="Most milliseconds to encode 1,000 sentences, all members."),
@@ -201,6 +207,7 @@ def ensemble(
         method=method,
         output=output,
         top=top,
+        select=cast("Selection", select),
         max_ms=max_ms,
         max_bytes=max_bytes,
         join_vectors=join_vectors,

@@ -19,6 +19,7 @@ task_ensemble.py    members' records of one task -> the ensemble on it
 subsets.py          costs, and the front of score against cost
 representations.py  probes on members' joined vectors
 result.py           ensemble.json
+selection.py        members chosen among more models, by what each adds to the others
 combine.py          all of it, for models on several tasks
 label_curves.py     scores against the number of labels
 students.py         a distilled student beside its teachers
@@ -28,7 +29,7 @@ ensemble.py         the saved ensemble as an encoder
 from __future__ import annotations
 
 from raysent.ensembles.combination import Combination, linear_pool, pool
-from raysent.ensembles.combine import ALL, combine, default_folder
+from raysent.ensembles.combine import ALL, Selection, combine, default_folder
 from raysent.ensembles.cross_fitting import CrossFitted, cross_fit
 from raysent.ensembles.ensemble import Ensemble, load_ensemble
 from raysent.ensembles.label_curves import (
@@ -64,6 +65,7 @@ __all__ = [
     "MemberCost",
     "MemberPredictions",
     "MemberSubset",
+    "Selection",
     "Targets",
     "check_method",
     "combine",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from raysent.ensembles.ensemble import Ensemble
 from raysent.ensembles.methods import METHODS, check_method
 from raysent.ensembles.representations import score_joined_vectors
 from raysent.ensembles.result import EnsembleResult, summarize, write_result
+from raysent.ensembles.selection import GreedySelection
 from raysent.ensembles.subsets import CostLimits, MemberCost, MemberSubset, best_within, find_subsets, member_cost
 from raysent.ensembles.task_ensemble import (
     BASELINES,
@@ -37,6 +40,8 @@ from raysent.storage.layout import EVALUATION_FOLDER, MEMBERS_FOLDER, RUN_FILE, 
 
 # In place of a method's name: score every method and keep the one of the best cross-validated score.
 ALL = "all"
+# How members are chosen among more models.
+Selection = Literal["best", "greedy"]
 RUNS = Path("runs")
 
 # Members, best first, and their records [tasks].
@@ -51,6 +56,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     data_dir: Path | None = None,
     method: str = "validation",
     top: int | None = None,
+    select: Selection = "best",
     limits: CostLimits | None = None,
     joins_vectors: bool = False,
     baselines: bool = False,
@@ -68,7 +74,9 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         tasks: Tasks or their names; by default as for `Evaluator.records`.
         data_dir: Folder in SentEval's layout.
         method: A name in `METHODS`; or `all` to score every method and keep the one of the best cross-validated score.
-        top: The number of members to keep, by mean validation score over tasks; all by default.
+        top: The number of members to keep; all by default.
+        select: Which ones: `best` by mean validation score over tasks, or `greedy` by what each adds to the others; see
+            `GreedySelection`. Scores of the ensemble cover a greedy selection.
         limits: The most that all members together may cost; keeps the best subset within.
         joins_vectors: Whether to also score probes on members' joined vectors.
         baselines: Whether to also score the baselines of the members; see `baselines_of`.
@@ -84,6 +92,11 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     check_method(method, others=[ALL])
     if top is not None and top < 1:
         raise ConfigError(f"--top {top}: must be at least 1")
+    if select not in get_args(Selection):
+        raise ConfigError(f"--select {select}: must be {' or '.join(get_args(Selection))}")
+    if select == "greedy" and (top is None or (limits is not None and limits.given)):
+        given = "no --top" if top is None else "a limit on cost"
+        raise ConfigError(f"--select greedy: must be used with --top and without limits on cost; given {given}")
     check_folder(output)
     members = [_saved(member, output) for member in expand(models)]
     evaluator = Evaluator(
@@ -91,15 +104,20 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     )
     records = evaluator.records(members, tasks)
     # The sort is stable: of equal members, the one given first comes first.
-    ranked = dict(sorted(records.items(), key=lambda item: -_mean_validation(item[1]))[:top])
-    chosen, costs, subsets = _choose(ranked, limits or CostLimits())
+    ranked = dict(sorted(records.items(), key=lambda item: -_mean_validation(item[1])))
+    methods = list(METHODS) if method == ALL else [method, *BASELINES]
+    selected: Members = ranked
+    scores: list[dict[str, TaskScores]] | None = None
+    if select == "greedy" and top is not None and top < len(ranked):
+        selected, scores = _select_greedily(ranked, top, methods)
+    chosen, costs, subsets = _choose(dict(list(selected.items())[:top]), limits or CostLimits())
     others = baselines_of(list(chosen), protocol=protocol) if baselines else []
     result = summarize(
         output,
         members=chosen,
         costs=costs,
         subsets=subsets,
-        tasks=_fit(_by_task(chosen), method),
+        tasks=_fit(_by_task(chosen), method, scores or [score_methods(one, methods) for one in _by_task(chosen)]),
         joined=score_joined_vectors(list(chosen), tasks, evaluator=evaluator) if joins_vectors else {},
         baselines={
             baseline.name: [score_model(record) for record in found]
@@ -189,10 +207,24 @@ def _costs_and_subsets(members: Members) -> tuple[dict[str, MemberCost], tuple[M
     return costs, find_subsets([validation_predictions(of_task) for of_task in _by_task(members)], costs)
 
 
-def _fit(records: Sequence[Sequence[Record]], method: str) -> list[TaskEnsemble]:
-    """Return the ensemble on each task, given records [tasks][members]."""
-    methods = list(METHODS) if method == ALL else [method, *BASELINES]
-    scores = [score_methods(of_task, methods) for of_task in records]
+def _select_greedily(
+    members: Members, size: int, methods: Sequence[str]
+) -> tuple[Members, list[dict[str, TaskScores]]]:
+    """Return the members that are selected, and scores [tasks] of methods that cover the selection."""
+    records = _by_task(members)
+    for of_task in records:
+        check_compatible(of_task)
+    selection = GreedySelection(records, size=size)
+    scores = [
+        score_methods(of_task, methods, select=partial(selection.within, task)) for task, of_task in enumerate(records)
+    ]
+    return {one: members[one] for place, one in enumerate(members) if place in selection.members}, scores
+
+
+def _fit(
+    records: Sequence[Sequence[Record]], method: str, scores: Sequence[Mapping[str, TaskScores]]
+) -> list[TaskEnsemble]:
+    """Return the ensemble on each task, given records [tasks][members] and the methods' scores [tasks]."""
     best = _best_method(scores) if method == ALL else method
     return [task_ensemble(of_task, method=best, scores=known) for of_task, known in zip(records, scores, strict=True)]
 

@@ -5,12 +5,12 @@ Members can be combined only if their log-probabilities mean the same: same task
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from raysent.ensembles.cross_fitting import CrossFitted, cross_fit
+from raysent.ensembles.cross_fitting import CrossFitted, Select, cross_fit
 from raysent.ensembles.measures import (
     BootstrapEstimate,
     Diversity,
@@ -118,7 +118,9 @@ def task_ensemble(
     )
 
 
-def score_methods(records: Sequence[Record], methods: Sequence[str]) -> dict[str, TaskScores]:
+def score_methods(
+    records: Sequence[Record], methods: Sequence[str], *, select: Callable[[int], Select] | None = None
+) -> dict[str, TaskScores]:
     """Return the scores of each method on one task.
 
     In every outer fold, a method is fitted on the fold's validation rows and then scored on its test rows.
@@ -126,13 +128,15 @@ def score_methods(records: Sequence[Record], methods: Sequence[str]) -> dict[str
     Args:
         records: The members' records of the task, in the members' order.
         methods: Names in `METHODS`.
+        select: Place of an outer fold -> what selects members in it; None for all members.
 
     Raises:
         ArtifactError: If the records cannot be combined.
         ConfigError: If a method is unknown.
     """
     check_compatible(records)
-    return {method: _scores(records, fitted_folds(records, method=method)) for method in dict.fromkeys(methods)}
+    distinct = dict.fromkeys(methods)
+    return {method: _scores(records, fitted_folds(records, method=method, select=select)) for method in distinct}
 
 
 def score_model(record: Record) -> TaskScores:
@@ -140,15 +144,21 @@ def score_model(record: Record) -> TaskScores:
     return _scores([record], fitted_folds([record], method="uniform"))
 
 
-def fitted_folds(records: Sequence[Record], *, method: str) -> list[CrossFitted]:
-    """Return a method's fit on the validation rows of every outer fold."""
-    targets = _targets(records[0])
+def fitted_folds(
+    records: Sequence[Record], *, method: str, select: Callable[[int], Select] | None = None
+) -> list[CrossFitted]:
+    """Return a method's fit on the validation rows of every outer fold; `select` as for `score_methods`."""
     return [
-        cross_fit(
-            [fold.validation_log_probabilities for fold in folds], targets.take(folds[0].validation_rows), method=method
-        )
-        for folds in zip(*(record.folds for record in records), strict=True)
+        cross_fit(*fold_predictions(records, fold), method=method, select=None if select is None else select(fold))
+        for fold in range(len(records[0].folds))
     ]
+
+
+def fold_predictions(records: Sequence[Record], fold: int) -> tuple[MemberPredictions, Targets]:
+    """Return members' predictions of the validation rows of an outer fold, and their targets."""
+    folds = [record.folds[fold] for record in records]
+    predictions = MemberPredictions([one.validation_log_probabilities for one in folds])
+    return predictions, _targets(records[0]).take(folds[0].validation_rows)
 
 
 def validation_predictions(records: Sequence[Record]) -> tuple[MemberPredictions, Targets]:
@@ -179,7 +189,7 @@ def _scores(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> TaskSco
         rows = folds[0].validation_rows
         in_sample.append(100 * targets.take(rows).score(found.in_sample))
         held_out.append((rows, targets.take(rows), found.held_out))
-        tested.append(found.fitted.combination([fold.test_log_probabilities for fold in folds]))
+        tested.append(found.predict([fold.test_log_probabilities for fold in folds]))
     rows, predicted = np.concatenate([fold.test_rows for fold in records[0].folds]), np.concatenate(tested)
     return TaskScores(
         validation=float(np.mean(in_sample)),

@@ -15,6 +15,7 @@ from raysent.ensembles import (
     CostLimits,
     Ensemble,
     LabelCurve,
+    Selection,
     combine,
     label_curve,
     load_ensemble,
@@ -146,6 +147,7 @@ def ensemble(  # noqa: PLR0913 - the options of the command
     method: str = "validation",
     output: str | Path | None = None,
     top: int | None = None,
+    select: Selection = "best",
     max_ms: float | None = None,
     max_bytes: int | None = None,
     join_vectors: bool = False,
@@ -165,7 +167,9 @@ def ensemble(  # noqa: PLR0913 - the options of the command
         method: ``validation`` (weights are the members' validation scores), ``uniform``, ``best``, ``pool``,
             ``greedy``, ``linear``, ``stack``; or ``all``, which keeps the method of the best cross-validated score.
         output: The ensemble's folder; ``runs/ensemble-DATE`` by default.
-        top: Keep this number of members, the best by validation.
+        top: Keep this number of members.
+        select: Which ones: ``best`` by validation, or ``greedy``: each the one that adds most to those before it. The
+            ensemble's scores cover the selection.
         max_ms: Most milliseconds that all members may take to encode 1,000 sentences.
         max_bytes: Most bytes of all members' files.
         join_vectors: Whether to also score a probe on the members' joined vectors.
@@ -199,6 +203,7 @@ def ensemble(  # noqa: PLR0913 - the options of the command
             data_dir=data_dir,
             method=method,
             top=top,
+            select=select,
             limits=CostLimits(max_ms, max_bytes),
             joins_vectors=join_vectors,
             baselines=protocol == "fast" if baselines is None else baselines,

@@ -62,6 +62,9 @@ from raysent.pipeline.evaluation import ClusterMap
 from raysent.pipeline.forecasts import check_unforecast, forecast_space, limits_grid, parse_pilot_time
 from raysent.pipeline.results import RunHealth, Sweep, SweepEvaluation, SweepPlan, write_report
 
+# Trials that are evaluated for each member that is selected among them.
+_CANDIDATES = 3
+
 
 def plan(  # noqa: PLR0913 - the options of the command
     space: Space,
@@ -480,7 +483,9 @@ def _cluster_map(machines: EvaluationMachines) -> MapJobs | None:
 def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool) -> SweepEvaluation:
     """Evaluate a sweep's best trials, combine them and write its report; if the budget ends, keep what is done."""
     options = ended.recorded.record.evaluation or {}
-    members = select_members(ended.space, ended.recorded.trials)
+    evaluation, is_greedy = ended.space.evaluation, ended.space.evaluation.select == "greedy"
+    candidates = _CANDIDATES * evaluation.members if is_greedy else None
+    members = select_members(ended.space, ended.recorded.trials, num_members=candidates)
     result, stopped = None, ""
     if members and options.get("tasks") != []:
         with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
@@ -495,7 +500,9 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
                     output=ended.folder,
                     tasks=options.get("tasks"),
                     data_dir=None if options.get("data") is None else Path(options["data"]),
-                    baselines=ended.space.evaluation.baselines,
+                    baselines=evaluation.baselines,
+                    top=evaluation.members if is_greedy else None,
+                    select=evaluation.select,
                     progress=on_progress,
                     map_jobs=_cluster_map(machines),
                 )

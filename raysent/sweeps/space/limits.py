@@ -159,6 +159,8 @@ class EvaluationConfig(StrictModel):
         tasks: Names of downstream tasks; None for every task whose files are present, or the embedded ones; an empty
             list for none.
         members: How many of the best trials are evaluated and may join the ensemble.
+        select: Which trials join: the `best`, or `greedy`: three times as many are evaluated, and the members are those
+            that add most to each other on validation rows.
         stratify_by: A searched name: the first trials have each of its values once, and the best trial of each value
             is a member before the next best trials are.
         baselines: Whether what the best trial should beat is scored too: TF-IDF, its mean word vectors, itself at its
@@ -172,6 +174,7 @@ class EvaluationConfig(StrictModel):
 
     tasks: list[str] | None = None
     members: int = pydantic.Field(default=6, ge=1)
+    select: Literal["best", "greedy"] = "best"
     stratify_by: str | None = None
     baselines: bool = True
     retrain: int = pydantic.Field(default=0, ge=0, le=_MAX_TRIALS)
