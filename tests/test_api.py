@@ -140,12 +140,14 @@ class CompletedTrials(ray.tune.Callback):
 
 
 def test_sweep_calls_callbacks_and_trackers(swept):
-    """Of each trial: once, and its folder of TensorBoard."""
+    """Of each trial: once, and its folder of TensorBoard; beside them those of what was evaluated and trained on."""
     sweep, events = swept
     names = sorted(trial.name for trial in sweep.recorded.trials)
     assert sorted(event for event in events if event.startswith("callback")) == [f"callback {name}" for name in names]
     folders = Path(f"{sweep.folder}-tensorboard").iterdir()
-    assert sorted(folder.name for folder in folders) == names
+    found = {folder.name for folder in folders}
+    assert {*names, "ensemble"} <= found
+    assert len([name for name in found if name.endswith("-retrained")]) == 1
 
 
 @pytest.fixture(scope="module")

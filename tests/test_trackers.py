@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -24,10 +27,27 @@ from raysent.sweeps.journal import Journal
 from raysent.sweeps.optuna_study import study_of
 from raysent.sweeps.ray_tune import check_callbacks
 from raysent.sweeps.space import SearchSpace, parse_space
-from raysent.sweeps.trackers import TRACKERS, FollowedTrials, Trackers, TrackingThread, make_trackers, track
+from raysent.sweeps.trackers import (
+    TRACKERS,
+    FollowedTrials,
+    Trackers,
+    TrackingThread,
+    evaluated_event,
+    make_trackers,
+    track,
+)
 
 RUN = Path(__file__).parent / "data" / "version_1" / "finished"
 EVENTS = list(read_events(RUN))
+SCORES = {"validation": 70.0, "test": 60.0}
+EVALUATED = evaluated_event(
+    RUN,
+    scores={name: {"MR": SCORES, "my task (2)": SCORES} for name in ("ensemble", "0001", "0002", "tfidf:chars")},
+    members=["0001", "0002"],
+    best_member="0001",
+    method="pool",
+    summary="It is better.",
+)
 SPACE = read_sweep(RUN).space
 TEXT = "base: {encoder: {type: gru}, objective: {type: context_prediction}}\ntrackers: %s\n"
 
@@ -45,7 +65,7 @@ def _is_installed(tracker: str) -> bool:
 def test_tracker_takes_every_event_of_a_sweep(name, tmp_path):
     """It neither raises nor changes what it gets, and can be closed in the middle."""
     before = json.dumps(EVENTS)
-    for events in (EVENTS, EVENTS[:9]):
+    for events in ([*EVENTS, EVALUATED], EVENTS[:9]):
         tracker = TRACKERS[name](SPACE, TRACKERS[name].Config(), folder=tmp_path)
         for event in events:
             tracker.on_event(event)
@@ -54,14 +74,55 @@ def test_tracker_takes_every_event_of_a_sweep(name, tmp_path):
 
 
 def test_tensorboard_has_a_folder_for_each_trial(tmp_path):
-    """One file of events for each trial that reported."""
+    """One file of events for each trial that reported; one for the scores of each member, baseline and ensemble."""
     trackers = make_trackers(_space("[tensorboard]"), tmp_path)
-    for event in EVENTS:
+    for event in [*EVENTS, EVALUATED]:
         trackers(event)
     trackers.close()
-    assert sorted(path.parent.name for path in (tmp_path / TENSORBOARD_FOLDER).glob("*/events*")) == [
-        f"{number:04d}" for number in range(6)
-    ]
+    trials = [f"{number:04d}" for number in range(6)]
+    found = sorted(path.parent.name for path in (tmp_path / TENSORBOARD_FOLDER).glob("*/events*"))
+    assert found == sorted([*trials, "0001", "0002", "ensemble", "tfidf-chars"])
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [("finished", "STATUS_SUCCESS"), ("stopped", "STATUS_SUCCESS"), ("nan", "STATUS_FAILURE")]
+)
+def test_tensorboard_has_parameters_and_the_end_of_a_trial(status, expected, tmp_path):
+    """The messages of its tab of parameters; a second file replaces what the first has."""
+    plugin = importlib.import_module("tensorboardX.proto.plugin_hparams_pb2").HParamsPluginData
+    api = importlib.import_module("tensorboardX.proto.api_pb2")
+    tracker = TRACKERS["tensorboard"](SPACE, TRACKERS["tensorboard"].Config(), folder=tmp_path)
+    first = [event for event in EVENTS if event.get("trial") == "0000"]
+    for event in [*first[:-1], {**first[-1], "status": status}]:
+        tracker.on_event(event)
+    [path] = (tmp_path / TENSORBOARD_FOLDER / "0000").glob("events*")
+    records = list(_records(path))
+    found = {
+        value.tag.removeprefix("_hparams_/"): plugin.FromString(value.metadata.plugin_data.content)
+        for record in records
+        for value in record.summary.value
+        if value.metadata.plugin_data.plugin_name == "hparams"
+    }
+    cells = found["session_start_info"].session_start_info.hparams
+    assert {name: cell.WhichOneof("kind") for name, cell in cells.items()} == {
+        "encoder.bidirectional": "bool_value",
+        "training.learning_rate": "number_value",
+    }
+    assert cells["training.learning_rate"].number_value == first[0]["params"]["training.learning_rate"]
+    assert found["session_end_info"].session_end_info.status == getattr(api, expected)
+    assert [info.name.tag for info in found["experiment"].experiment.metric_infos] == [SPACE.metric]
+    session = importlib.import_module("tensorboardX.proto.event_pb2").SessionLog
+    assert [record.step for record in records if record.session_log.status == session.START] == [0]
+
+
+def _records(path: Path) -> Iterator[Any]:
+    """Yield the records of a file of events: a length, its checksum, the record and a checksum."""
+    event = importlib.import_module("tensorboardX.proto.event_pb2").Event
+    data = path.read_bytes()
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        yield event.FromString(data[12 : 12 + length])
+        data = data[16 + length :]
 
 
 class Listening:
@@ -150,6 +211,11 @@ def test_sweep_refuses_a_wrong_target_before_it_measures(monkeypatch, tmp_path):
     monkeypatch.setattr("raysent.pipeline.sweeps.fit_to_machine", None)
     with pytest.raises(ConfigError, match="--track foo:bar: unknown tracker"):
         raysent.sweep("quickstart", run=tmp_path / "run", track=["foo:bar"], progress=False)
+    with pytest.raises(ConfigError, match="--track foo:bar: unknown tracker"):
+        raysent.plan("quickstart", run=tmp_path / "run", track=["foo:bar"], progress=False)
+    monkeypatch.setattr("raysent.sweeps.trackers.mlflow_runs.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match="mlflow needs the package"):
+        raysent.plan("quickstart", run=tmp_path / "run", track=["mlflow:x"], progress=False)
 
 
 def test_tracking_thread_waits_for_no_tracker(recording, tmp_path):
@@ -251,20 +317,75 @@ def test_optuna_has_the_trials_of_the_sweep_once(run, tmp_path):
         }
 
 
+def test_optuna_has_a_trial_while_it_runs(tmp_path):
+    """With its reports so far; what is older is written when it has ended, with the times of the sweep."""
+    storage = f"sqlite:///{tmp_path}/study.db"
+    config = TRACKERS["optuna"].Config(storage=storage, study="one")
+    shift, states = time.time() - EVENTS[5]["time"], []
+    for offset in (shift, 0.0):
+        tracker = TRACKERS["optuna"](SPACE, config, folder=tmp_path)
+        for event in EVENTS:
+            tracker.on_event(
+                {**event, "time": event["time"] + offset, "trial": event["trial"]} if "trial" in event else event
+            )
+            if event["event"] in ("report", "ended") and event["trial"] == "0000":
+                [trial] = optuna.load_study(study_name="one", storage=storage).trials or [None]
+                states.append(None if trial is None else (trial.state.name, len(trial.intermediate_values)))
+        tracker.close()
+        trials = optuna.load_study(study_name="one", storage=storage).trials
+        first = next(event["time"] for event in EVENTS if event["event"] == "suggested")
+        assert trials[0].datetime_start.timestamp() == pytest.approx(first + offset, abs=1e-3)
+        config = TRACKERS["optuna"].Config(storage=storage.replace("study", "other"), study="one")
+        storage = config.storage
+    assert states == [
+        ("RUNNING", 1),
+        ("RUNNING", 2),
+        ("RUNNING", 3),
+        ("COMPLETE", 3),
+        None,
+        None,
+        None,
+        ("COMPLETE", 3),
+    ]
+
+
+def test_optuna_keeps_sweeps_of_the_same_name_apart(run, tmp_path):
+    """Another folder of the same name is another study."""
+    other = tmp_path / "elsewhere" / "run"
+    shutil.copytree(run, other)
+    record = json.loads((other / "sweep.json").read_text())
+    (other / "sweep.json").write_text(json.dumps({**record, "started": record["started"] + 1}))
+    storage = f"sqlite:///{tmp_path}/study.db"
+    for folder in (run, other, other):
+        track(folder, f"optuna:{storage}", evaluated=lambda: EVALUATED)
+    names = optuna.get_all_study_names(storage)
+    assert len(names) == 2
+    for name in names:
+        study = optuna.load_study(study_name=name, storage=storage)
+        assert len(study.trials) == 6
+        assert study.user_attrs["evaluation"]["scores"]["ensemble"]["MR"] == SCORES
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_has_a_run_for_each_trial_once(run, tmp_path):
-    """With parameters, the history of metrics, and the end."""
+    """With parameters, the history of metrics, and the end, below the sweep's run, which has the ensemble's scores."""
     mlflow = pytest.importorskip("mlflow", reason="pip install raysent[mlflow]")
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     for _ in range(2):
-        track(run, f"mlflow:{uri}")
+        track(run, f"mlflow:{uri}", evaluated=lambda: EVALUATED)
     client = mlflow.MlflowClient(tracking_uri=uri)
     experiment = client.get_experiment_by_name(f"{SPACE.name}-run")
-    runs = {one.data.tags["raysent.trial"]: one for one in client.search_runs([experiment.experiment_id])}
+    runs = {one.info.run_name: one for one in client.search_runs([experiment.experiment_id])}
     trials = {trial.name: trial for trial in read_sweep(run).trials}
+    sweep, baseline = runs.pop(f"{SPACE.name}-run"), runs.pop("tfidf:chars")
     assert runs.keys() == trials.keys()
+    assert sweep.data.metrics["test/MR"] == baseline.data.metrics["test/MR"] == runs["0001"].data.metrics["test/MR"]
+    assert sweep.data.metrics["validation/my task _2_"] == SCORES["validation"]
     for name, trial in trials.items():
         assert runs[name].data.params == {key: str(value) for key, value in trial.params.items()}
+        assert runs[name].data.tags["mlflow.parentRunId"] == sweep.info.run_id
+        assert runs[name].data.tags["raysent.folder"] == str(run / "trials" / name)
+        assert runs[name].info.start_time < runs[name].info.end_time
         assert runs[name].info.status == ("FAILED" if trial.status in ("failed", "nan") else "FINISHED")
         history = client.get_metric_history(runs[name].info.run_id, SPACE.metric)
         expected = [(one.index, one.metrics[SPACE.metric]) for one in trial.reports]
@@ -273,10 +394,10 @@ def test_mlflow_has_a_run_for_each_trial_once(run, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_wandb_has_a_run_for_each_trial(run):
-    """Offline, in a folder for each."""
+    """Offline, in a folder for each; one for the ensemble and for the baseline."""
     pytest.importorskip("wandb", reason="pip install raysent[wandb]")
-    track(run, "wandb:encoders")
-    assert len(list((run / "wandb").glob("offline-run-*/*.wandb"))) == len(read_sweep(run).trials)
+    track(run, "wandb:encoders", evaluated=lambda: EVALUATED)
+    assert len(list((run / "wandb").glob("offline-run-*/*.wandb"))) == len(read_sweep(run).trials) + 2
 
 
 def test_track_waits_for_the_end_of_a_sweep(run, tmp_path):

@@ -155,7 +155,15 @@ def sweep(
     checked = _read_space(space, _with_scale(space, given, scale, data))
     names = split_names(tasks)
     if dry_run or not (yes or as_json or not sys.stdin.isatty()):
-        plan = raysent.plan(checked, run=run, data=data, tasks=names, address=address, progress=not as_json)
+        plan = raysent.plan(
+            checked,
+            run=run,
+            data=data,
+            tasks=names,
+            address=address,
+            track=track or (),
+            progress=not as_json,
+        )
         print_json(plan.values()) if as_json else _print_plan(plan)
         if dry_run:
             return
@@ -331,14 +339,15 @@ def track(
         ),
     ],
     follow: Annotated[
-        bool, typer.Option("--follow", help="Wait for more reports until the sweep has ended; stop with Ctrl-C.")
+        bool, typer.Option("--follow", help="Wait for more until the sweep has ended; stop with Ctrl-C.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Send a sweep's trials to a tracker.
 
-    Parameters, reports and ends of all trials come from the journal. Optuna, MLflow and Weights & Biases do not get a
-    trial twice that has ended there. While a sweep runs, 'raysent sweep --track' does the same.
+    Parameters, reports and ends of all trials come from the journal; then the scores of the ensemble, of its members
+    and of baselines. Optuna and MLflow do not get a trial twice that has ended there. While a sweep runs,
+    'raysent sweep --track' does the same.
     """
     num_events = raysent.track(run, to, follow=follow)
     if as_json:

@@ -1,4 +1,4 @@
-"""Sweeps: planned, run, resumed, replayed, tracked and checked."""
+"""Sweeps: planned, run, resumed, replayed and checked."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ from raysent.sweeps.journal_replay import replay as replay_sweep
 from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ranking import select_members
 from raysent.sweeps.space import SearchSpace, with_absolute_paths, with_overrides
-from raysent.sweeps.trackers import TrackingThread, check_targets
-from raysent.sweeps.trackers import track as track_events
+from raysent.sweeps.trackers import TrackingThread, check_targets, make_trackers
 from raysent.sweeps.trial import ENDED
 
 if TYPE_CHECKING:
@@ -61,6 +60,7 @@ from raysent.pipeline.arguments import (
 from raysent.pipeline.evaluation import ClusterMap
 from raysent.pipeline.forecasts import check_unforecast, forecast_space, limits_grid, parse_pilot_time
 from raysent.pipeline.results import RunHealth, Sweep, SweepEvaluation, SweepPlan, write_report
+from raysent.pipeline.tracking import read_scores
 
 # Trials that are evaluated for each member that is selected among them.
 _CANDIDATES = 3
@@ -83,6 +83,7 @@ def plan(  # noqa: PLR0913 - the options of the command
     deadlines: Sequence[str] = (),
     machines: Sequence[int] = (),
     seed: int = 0,
+    track: Sequence[str] = (),
     **limits: Any,
 ) -> SweepPlan:
     """Check everything that a sweep needs, and return what it would do and, after pilots, what it should score.
@@ -109,14 +110,16 @@ def plan(  # noqa: PLR0913 - the options of the command
             twice as much.
         machines: Numbers of machines like this one to forecast.
         seed: Seed of the pilots.
+        track: Trackers, which are only checked.
         limits: `trials`, `time`, `budget` and the like.
 
     Raises:
         RaysentError: As for `sweep`; also if no pilot reports twice in its time.
     """
     checked = space_of(space, corpus=corpus, set=set, metric=metric, data=data, scale=scale, **limits)
-    chosen = tasks_of(checked, tasks, data, progress=progress)
     folder = run_folder_of(run, checked.name)
+    check_targets(track, checked, folder)
+    chosen = tasks_of(checked, tasks, data, progress=progress)
     pilot_s = None if pilot_time is None else parse_pilot_time(pilot_time)
     grid = [] if pilot_s is None else limits_grid(checked, budgets=budgets, deadlines=deadlines, machines=machines)
     if pilot_s is not None:
@@ -211,9 +214,9 @@ def sweep(  # noqa: PLR0913 - the options of the command
         ArtifactError: If the run folder is in use.
     """
     checked = space_of(space, corpus=corpus, set=set, metric=metric, data=data, scale=scale, **limits)
-    check_targets(track)  # before the speed is measured
-    chosen = tasks_of(checked, tasks, data, progress=progress)
     folder = run_folder_of(run, checked.name)
+    check_targets(track, checked, folder)  # before the speed is measured
+    chosen = tasks_of(checked, tasks, data, progress=progress)
     options: dict[str, Any] = {"data": None if data is None else str(Path(data).resolve())}
     options["tasks"] = [task.spec for task in chosen]
     if labels is None and checked.evaluation.baselines:
@@ -250,23 +253,23 @@ def sweep(  # noqa: PLR0913 - the options of the command
                 ]
             )
 
-    with (
-        _stopped_at_once(folder, progress=progress),
-        ProgressLines(is_quiet=not progress) as bar,
-        view_of(checked, folder, progress=progress) as view,
-        TrackingThread(track, checked, folder, warn=print_warning) as tracking,
-    ):
-        start_sweep(
-            record,
-            folder,
-            listener=partial(_distribute, [view.on_event, _SaveEstimate(folder, estimate), tracking, *listeners]),
-            progress=bar,
-            on_prepared=on_prepared,
-            spot=_spot_prices(checked),
-            make_fleet=_make_fleet,
-            callbacks=callbacks,
-        )
-    return _evaluated(folder, progress=progress)
+    with TrackingThread(track, checked, folder, warn=print_warning) as tracking:
+        with (
+            _stopped_at_once(folder, progress=progress),
+            ProgressLines(is_quiet=not progress) as bar,
+            view_of(checked, folder, progress=progress) as view,
+        ):
+            start_sweep(
+                record,
+                folder,
+                listener=partial(_distribute, [view.on_event, _SaveEstimate(folder, estimate), tracking, *listeners]),
+                progress=bar,
+                on_prepared=on_prepared,
+                spot=_spot_prices(checked),
+                make_fleet=_make_fleet,
+                callbacks=callbacks,
+            )
+        return _evaluated(folder, progress=progress, tracking=tracking)
 
 
 def resume(
@@ -336,42 +339,24 @@ def _resumed(
         print_lines(
             [f"{recorded.space.name}: resumes; {num_ended} of {recorded.space.limits.trials} trials have ended"]
         )
-    with (
-        _stopped_at_once(folder, progress=progress),
-        ProgressLines(is_quiet=not progress) as bar,
-        view_of(recorded.space, folder, progress=progress) as view,
-        TrackingThread(track, recorded.space, folder, warn=print_warning) as tracking,
-    ):
-        view.restore(recorded.events)
-        resume_sweep(
-            folder,
-            limits=limits,
-            accept_versions=accept_versions,
-            listener=partial(_distribute, [view.on_event, tracking, *listeners]),
-            progress=bar,
-            spot=_spot_prices(recorded.space),
-            make_fleet=_make_fleet,
-            callbacks=callbacks,
-        )
-    return _evaluated(folder, progress=progress)
-
-
-def track(run: str | Path, to: str, *, follow: bool = False) -> int:
-    """Send the trials of a sweep to a tracker: TensorBoard, Optuna's storage, MLflow or Weights & Biases.
-
-    Args:
-        run: The run folder of a sweep, finished or not.
-        to: The tracker and where it writes: ``tensorboard:DIR``, ``optuna:sqlite:///study.db``, ``mlflow:URI`` or
-            ``wandb:PROJECT``.
-        follow: Whether to wait for more events until the sweep has ended.
-
-    Returns:
-        The number of events of the sweep.
-
-    Raises:
-        RaysentError: If the folder is no sweep's, or the tracker is unknown, not installed or fails.
-    """
-    return track_events(open_folder(run), to, follow=follow)
+    with TrackingThread(track, recorded.space, folder, warn=print_warning) as tracking:
+        with (
+            _stopped_at_once(folder, progress=progress),
+            ProgressLines(is_quiet=not progress) as bar,
+            view_of(recorded.space, folder, progress=progress) as view,
+        ):
+            view.restore(recorded.events)
+            resume_sweep(
+                folder,
+                limits=limits,
+                accept_versions=accept_versions,
+                listener=partial(_distribute, [view.on_event, tracking, *listeners]),
+                progress=bar,
+                spot=_spot_prices(recorded.space),
+                make_fleet=_make_fleet,
+                callbacks=callbacks,
+            )
+        return _evaluated(folder, progress=progress, tracking=tracking)
 
 
 def doctor(run: str | Path, *, repair: bool = False) -> RunHealth:
@@ -455,8 +440,8 @@ def _stopped_at_once(folder: Path, *, progress: bool) -> Iterator[None]:
         raise
 
 
-def _evaluated(folder: Path, *, progress: bool) -> Sweep:
-    """Evaluate a sweep's best trials unless it was interrupted, and return it."""
+def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:
+    """Evaluate a sweep's best trials unless it was interrupted, pass the scores to trackers, and return it."""
     ended = Sweep(folder)
     if ended.status == "interrupted":
         if progress:
@@ -469,6 +454,12 @@ def _evaluated(folder: Path, *, progress: bool) -> Sweep:
     prices = _spot_prices(record.space)
     with evaluation_machines(record, folder, spot=prices, make_fleet=_make_fleet) as machines:
         evaluation = _evaluate_best(ended, machines, progress=progress)
+    scores = None if evaluation.result is None else read_scores(folder)
+    if scores is not None:
+        tracking(scores)
+        named = make_trackers(record.space, folder)
+        named(scores)
+        named.close()
     return Sweep(folder, evaluation=evaluation)
 
 

@@ -14,20 +14,26 @@ import shlex
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from raysent.config import Document, StrictModel, validate
 from raysent.errors import ConfigError, RaysentError
-from raysent.storage import address_of, refresh
+from raysent.storage import address_of, content_key, refresh, to_uri
+from raysent.storage.layout import RETRAINED_SUFFIX, SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps.components import TRACKERS, build
 from raysent.sweeps.journal import Event, read_events
 from raysent.sweeps.record import load_record
+from raysent.sweeps.retraining import retrained_of
 from raysent.sweeps.space.space import SearchSpace
-from raysent.sweeps.trial import Trial, apply_event, trials_of
+from raysent.sweeps.trial import Trial, apply_event
 
 _POLL_S = 2.0
+# The event of `evaluated_event`.
+EVALUATED = "evaluated"
 # The longest that the end of a sweep waits for trackers.
 _CLOSE_S = 30.0
 
@@ -36,8 +42,9 @@ class Tracker(Protocol):
     """Receives the events of a sweep's journal as they are written.
 
     Calls: `on_event` for each event of `raysent.sweeps.journal`, in the driver's process; `close` once, at the end of
-    the session. A resumed sweep makes a new tracker, which receives the events of its own session. A tracker that
-    raises is reported in a warning and receives no more events; the sweep continues.
+    the session. A resumed sweep makes a new tracker, which receives the events of its own session. After the best
+    trials are evaluated, one receives the event that `evaluated_event` describes, which the journal does not have. A
+    tracker that raises is reported in a warning and receives no more events; the sweep continues.
     """
 
     def on_event(self, event: Event) -> None:
@@ -157,6 +164,29 @@ def sweep_title(space: SearchSpace, folder: Path) -> str:
     return f"{space.name}-{folder.resolve().name}"
 
 
+def evaluated_event(
+    folder: Path, *, scores: Mapping[str, Mapping[str, Mapping[str, float]]], **facts: str | Sequence[str]
+) -> Event:
+    """Return the event that ends a sweep for its trackers: what the best trials and their ensemble score.
+
+    Args:
+        folder: The run folder.
+        scores: Name of a trial, of a baseline or `ensemble` -> task -> `validation` and `test`, in percent.
+        facts: Further values: `members` and `best_member`, names of trials; `method`, which combines them; and
+            `summary`, one sentence.
+    """
+    return {"event": EVALUATED, "time": time.time(), "folder": to_uri(folder), "scores": scores, **facts}
+
+
+def flat_scores(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return one model's scores by ``test/TASK`` and ``validation/TASK``, and the means of several tasks."""
+    found = {f"{rows}/{task}": value for task, values in scores.items() for rows, value in values.items()}
+    if len(scores) > 1:
+        for rows in ("validation", "test"):
+            found[f"{rows}/mean"] = sum(values[rows] for values in scores.values()) / len(scores)
+    return found
+
+
 class FollowedTrials:
     """The trials of a sweep, as the events that a tracker receives describe them."""
 
@@ -164,23 +194,70 @@ class FollowedTrials:
         """Follow the sweep in a run folder."""
         self._folder = folder
         self._trials: dict[str, Trial] = {}
+        self._suggested: dict[str, float] = {}
+
+    @cached_property
+    def sweep_key(self) -> str:
+        """A key that differs between sweeps in folders of the same name; empty for a folder without a record."""
+        if not (self._folder / SWEEP_FILE).is_file():
+            return ""
+        record = load_record(self._folder)
+        return content_key("sweep", record.space.name, record.started, record.seed)[:8]
+
+    def address_of(self, trial: str) -> str:
+        """Return the address of a trial's folder, which does not depend on the working folder."""
+        return to_uri(self._folder / TRIALS_FOLDER / trial)
+
+    def suggested(self, trial: str) -> float | None:
+        """Return when a trial was suggested, or chosen to train on, in seconds since 1970; None if it is unknown."""
+        return self._suggested.get(trial)
 
     def apply(self, event: Event) -> Trial | None:
         """Return the event's trial as it is after the event; None for an event of no trial.
 
-        A resumed sweep's tracker receives the events of one session; trials of earlier ones are read from the journal.
+        For the event `retrained` that is the trial with the outcome of its training on, by the name of its folder. A
+        resumed sweep's tracker receives the events of one session; trials of earlier ones are read from the journal.
         """
         name = event.get("trial")
         if name is None:
             return None
         if name in self._trials or event["event"] == "suggested":
-            apply_event(self._trials, event)
+            self._apply(event)
         else:
-            self._trials = trials_of(_until(read_events(self._folder), event))
-        return self._trials.get(name)
+            self._trials = {}
+            for one in _until(read_events(self._folder), event):
+                self._apply(one)
+        trial = self._trials.get(name)
+        if trial is None or event["event"] != "retrained":
+            return trial
+        outcome = retrained_of([event])[name]
+        return replace(
+            trial, name=outcome.name, status=outcome.status, metrics=outcome.metrics, seconds=outcome.seconds,
+            usd=outcome.usd, error=outcome.error, reports=[],
+        )  # fmt: skip
+
+    def _apply(self, event: Event) -> None:
+        apply_event(self._trials, event)
+        if event["event"] == "suggested":
+            self._suggested[event["trial"]] = event["time"]
+        elif event["event"] == "retrain":
+            self._suggested[event["trial"] + RETRAINED_SUFFIX] = event["time"]
 
 
-def track(folder: Path, target: str, *, follow: bool = False, poll_s: float = _POLL_S) -> int:
+def known_values(metrics: Mapping[str, float | None], *, seconds: float, usd: float) -> dict[str, float]:
+    """Return the values of a report that are numbers, with the time and the cost so far."""
+    values = {**metrics, "seconds": seconds, "usd": usd}
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def track(
+    folder: Path,
+    target: str,
+    *,
+    follow: bool = False,
+    poll_s: float = _POLL_S,
+    evaluated: Callable[[], Event | None] = lambda: None,
+) -> int:
     """Pass a sweep's events to a tracker, and return how many there were.
 
     Args:
@@ -188,6 +265,8 @@ def track(folder: Path, target: str, *, follow: bool = False, poll_s: float = _P
         target: The tracker's name and where it writes, such as ``tensorboard:DIR``.
         follow: Whether to wait for more events until the sweep has ended.
         poll_s: Seconds between two looks at the journal.
+        evaluated: Returns the event of the evaluation that follows the training, after waiting for it if a sweep was
+            followed to its end; None without one.
 
     Raises:
         ConfigError: If there is no such tracker, or it refuses an event.
@@ -199,6 +278,8 @@ def track(folder: Path, target: str, *, follow: bool = False, poll_s: float = _P
         for event in _recorded(folder, follow=follow, poll_s=poll_s):
             tracker.on_event(event)
             num_events += 1
+        if (scores := evaluated()) is not None:
+            tracker.on_event(scores)
     except RaysentError:
         raise
     except Exception as error:  # whatever the tracker's library raises
@@ -209,14 +290,14 @@ def track(folder: Path, target: str, *, follow: bool = False, poll_s: float = _P
     return num_events
 
 
-def check_targets(targets: Iterable[str]) -> None:
+def check_targets(targets: Iterable[str], space: SearchSpace, folder: Path) -> None:
     """Check what `--track` names, before anything starts.
 
     Raises:
-        ConfigError: If there is no such tracker, or where it writes is not named.
+        ConfigError: If there is no such tracker, where it writes is not named, or it is not installed.
     """
     for target in targets:
-        _kind(target, option="--track")
+        _make(target, space, folder, option="--track")
 
 
 def _make(target: str, space: SearchSpace, folder: Path, *, option: str) -> Tracker:
@@ -272,12 +353,17 @@ def make_trackers(space: SearchSpace, folder: Path) -> Trackers:
 
 
 __all__ = [
+    "EVALUATED",
     "TRACKERS",
     "FollowedTrials",
     "Tracker",
     "TrackerType",
     "Trackers",
     "TrackingThread",
+    "check_targets",
+    "evaluated_event",
+    "flat_scores",
+    "known_values",
     "make_trackers",
     "track",
 ]

@@ -1,22 +1,28 @@
-"""Adds each trial that has ended to a study in Optuna's storage, which Optuna's dashboard and plots read."""
+"""Writes trials into a study in Optuna's storage, which Optuna's dashboard and plots read."""
 
 from __future__ import annotations
 
+import time
+import warnings
+from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import optuna
-from optuna.storages import JournalStorage
+from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from raysent.config import StrictModel
+from raysent.storage import to_uri
 from raysent.sweeps.journal import Event
 from raysent.sweeps.optuna_study import frozen_trial
 from raysent.sweeps.space.space import SearchSpace
-from raysent.sweeps.trackers import FollowedTrials, sweep_title
-from raysent.sweeps.trial import Trial
+from raysent.sweeps.trackers import EVALUATED, FollowedTrials, sweep_title
+from raysent.sweeps.trial import ENDED, Trial
 
 _DEFAULT_FILE = "optuna.db"
+# A trial is written as running if its events are no older; what is older may have ended, and is written with its times.
+_LIVE_S = 60.0
 
 
 class Settings(StrictModel):
@@ -33,45 +39,109 @@ class Settings(StrictModel):
 
 
 class OptunaStorage:
-    """A study with a trial for each one that has ended; a trial that the study has is not added again."""
+    """A study with each trial and its reports; what the study has is not added again.
+
+    The study's user attributes are the run folder and, after the evaluation, the scores of the ensemble. A trial that
+    was trained on keeps its first outcome.
+    """
 
     Config: ClassVar[type[StrictModel]] = Settings
     TARGET: ClassVar[str] = "storage"
 
     def __init__(self, space: SearchSpace, config: Settings, *, folder: Path) -> None:
         self._space, self._folder = space, folder
-        self._storage = config.storage or f"sqlite:///{folder / _DEFAULT_FILE}"
-        self._name = config.study or sweep_title(space, folder)
+        self._address = config.storage or f"sqlite:///{folder / _DEFAULT_FILE}"
+        self._name, self._is_named = config.study or sweep_title(space, folder), config.study is not None
         self._trials = FollowedTrials(folder)
         self._study: Any = None
-        self._known: set[str] = set()
+        self._storage: Any = None
+        # Trial -> its number in the storage; the trials of those that have ended; trials that are not written yet.
+        self._ids: dict[str, int] = {}
+        self._ended: set[str] = set()
+        self._unwritten: dict[str, Trial] = {}
 
     def on_event(self, event: Event) -> None:
-        """Add a trial that has ended."""
-        trial = self._trials.apply(event)
-        if event["event"] == "ended" and trial is not None:
-            self._add(trial)
+        """Write a trial, a report, the end of a trial, or the scores of the evaluation."""
+        kind, trial = event["event"], self._trials.apply(event)
+        if kind == EVALUATED:
+            self._open()
+            shown = {name: value for name, value in event.items() if name not in ("event", "time", "folder")}
+            self._study.set_user_attr("evaluation", shown)
+        elif trial is not None and kind in ("started", "report", "ended"):
+            self._open()
+            self._unwritten[trial.name] = trial
+            if kind == "ended" or time.time() - event["time"] < _LIVE_S:
+                self._write(trial, event["time"])
 
     def close(self) -> None:
-        """Do nothing: every trial is written."""
+        """Write the trials that run."""
+        for trial in list(self._unwritten.values()):
+            self._write(trial, time.time())
 
-    def _add(self, trial: Trial) -> None:
-        self._open()
-        if trial.name not in self._known:
-            self._study.add_trial(frozen_trial(self._space, trial))
-            self._known.add(trial.name)
+    def _write(self, trial: Trial, time_s: float) -> None:
+        """Add a trial, or what is new of one that the study has as running."""
+        del self._unwritten[trial.name]
+        if trial.name in self._ended:
+            return
+        frozen = self._frozen(trial, time_s)
+        if trial.name not in self._ids:
+            study_id = self._storage.get_study_id_from_name(self._study.study_name)
+            self._ids[trial.name] = self._storage.create_new_trial(study_id, template_trial=frozen)
+        else:
+            self._update(self._ids[trial.name], frozen)
+        if trial.status in ENDED:
+            self._ended.add(trial.name)
+
+    def _frozen(self, trial: Trial, time_s: float) -> optuna.trial.FrozenTrial:
+        """Return a trial as the storage gets it, with the times of the sweep."""
+        frozen, suggested = frozen_trial(self._space, trial), self._trials.suggested(trial.name)
+        frozen.datetime_start = datetime.fromtimestamp(time_s if suggested is None else suggested)
+        frozen.datetime_complete = datetime.fromtimestamp(time_s) if frozen.state.is_finished() else None
+        frozen.user_attrs |= {"sweep": self._trials.sweep_key, "folder": self._trials.address_of(trial.name)}
+        return frozen
+
+    def _update(self, number: int, frozen: optuna.trial.FrozenTrial) -> None:
+        known = self._storage.get_trial(number)
+        for step, value in frozen.intermediate_values.items():
+            if step not in known.intermediate_values:
+                self._storage.set_trial_intermediate_value(number, step, value)
+        for name, value in frozen.user_attrs.items():
+            if known.user_attrs.get(name) != value:
+                self._storage.set_trial_user_attr(number, name, value)
+        if frozen.state != known.state:
+            values = None if frozen.value is None else [frozen.value]
+            self._storage.set_trial_state_values(number, frozen.state, values)
 
     def _open(self) -> None:
         if self._study is not None:
             return
-        is_url = "://" in self._storage
-        self._study = optuna.create_study(
-            study_name=self._name,
-            storage=self._storage if is_url else JournalStorage(JournalFileBackend(self._storage)),
-            direction="maximize" if self._space.mode == "max" else "minimize",
-            load_if_exists=True,
-        )
-        self._known = {str(trial.user_attrs.get("trial")) for trial in self._study.get_trials(deepcopy=False)}
+        self._storage = _storage(self._address)
+        study, key = self._create(self._name), self._trials.sweep_key
+        if not self._is_named and study.user_attrs.get("sweep", key) != key:
+            study = self._create(f"{self._name}-{key}")  # that name is taken by another sweep
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names([self._space.metric])
+        study.set_user_attr("sweep", key)
+        study.set_user_attr("folder", to_uri(self._folder))
+        for trial in study.get_trials(deepcopy=False):
+            if trial.user_attrs.get("sweep", key) == key:
+                name = str(trial.user_attrs.get("trial"))
+                self._ids[name] = trial._trial_id
+                if trial.state.is_finished():
+                    self._ended.add(name)
+        self._study = study
+
+    def _create(self, name: str) -> optuna.Study:
+        direction: Literal["maximize", "minimize"] = "maximize" if self._space.mode == "max" else "minimize"
+        return optuna.create_study(study_name=name, storage=self._storage, direction=direction, load_if_exists=True)
+
+
+def _storage(address: str) -> BaseStorage:
+    """Return the storage at a URL or in a file of Optuna's journal."""
+    if "://" in address:
+        return optuna.storages.get_storage(address)
+    return JournalStorage(JournalFileBackend(address))
 
 
 TRACKERS = {"optuna": OptunaStorage}
