@@ -99,12 +99,12 @@ def ranking_lines(space: SearchSpace) -> list[str]:
 
 
 # Rank correlation, at the end of training, of a metric with test accuracy on five tasks: on novels, on documentation.
-# Over short trials of twelve families; `benchmarks/results/search.md` has the table and its intervals.
+# Over trials of seconds of twelve families; `benchmarks/results/search.md` has the table and its intervals.
 CORRELATIONS = {
-    "context_accuracy": (-0.22, -0.27),
-    "document_accuracy": (0.81, 0.69),
-    "downstream": (0.88, 0.76),
-    "pearson": (0.46, 0.69),
+    "context_accuracy": (-0.03, -0.02),
+    "document_accuracy": (0.80, 0.76),
+    "downstream": (0.90, 0.86),
+    "pearson": (0.52, 0.72),
 }
 
 
@@ -112,18 +112,22 @@ def trust_line(metric: str) -> str:
     """Return how well a metric was seen to rank trials for tasks; empty for one that was not measured."""
     if metric not in CORRELATIONS:
         return ""
-    low, high = sorted(CORRELATIONS[metric])
     line = (
         f"how far {metric} can be trusted: between kinds of encoders trained for seconds it correlates with test "
-        f"accuracy by {low:.1f} to {high:.1f}"
+        f"accuracy by {_correlations(metric)}"
     )
     if metric in ("downstream", "document_accuracy"):
         return line
-    low, high = sorted(CORRELATIONS["downstream"])
     return (
-        f"{line}, probes on labelled rows by {low:.1f} to {high:.1f}: --metric NAME or FILE; without labels: "
+        f"{line}, probes on labelled rows by {_correlations('downstream')}: --metric NAME or FILE; without labels: "
         "--metric document_accuracy"
     )
+
+
+def _correlations(metric: str) -> str:
+    """Return a metric's correlations in one digit, equal ones once."""
+    texts = [f"{value:.1f}".replace("-0.0", "0.0") for value in sorted(CORRELATIONS[metric])]
+    return " to ".join(dict.fromkeys(texts))
 
 
 def fitted_lines(space: SearchSpace) -> list[str]:

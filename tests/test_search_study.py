@@ -275,7 +275,12 @@ def test_correlations_of_known_tables(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("metric", "column"),
-    [("context_accuracy", "context_accuracy_1000"), ("downstream", "probe_500"), ("pearson", "sts")],
+    [
+        ("context_accuracy", "context_accuracy_1000"),
+        ("document_accuracy", "document_500"),
+        ("downstream", "probe_500"),
+        ("pearson", "sts"),
+    ],
 )
 def test_plan_has_the_correlations_of_the_shipped_table(metric: str, column: str) -> None:
     """What the plan says of a metric is what the table says."""

@@ -17,7 +17,7 @@ def main() -> None:
     build.add_argument("--output", type=Path, required=True, help="folder of the trials")
     build.add_argument("--only-corpus", choices=("novels", "docs"))
     build.add_argument("--families", help="names, separated by commas; by default all")
-    build.add_argument("--rounds", type=int, default=5, help="configurations of each family")
+    build.add_argument("--rounds", type=int, default=3, help="configurations of each family, long from the third")
     build.set_defaults(command=table.build)
     collect = commands.add_parser("collect", help="write the scalars of all trials")
     collect.add_argument("--output", type=Path, required=True, help="folder of the trials")

@@ -167,6 +167,8 @@ def cost(table: pd.DataFrame, metric: str) -> float:
 def other_seed(table: pd.DataFrame) -> float:
     """Return the correlation of the final test accuracies of the two seeds of a configuration."""
     final = table[table.share == 1.0].pivot_table(index="config", columns="seed", values="test").dropna()
+    if len(final) < 3:
+        return float("nan")
     return spearman(final[0].to_numpy(), final[1].to_numpy())
 
 
@@ -184,8 +186,11 @@ def lines_of(table: pd.DataFrame) -> list[str]:
         over = [correlation(found[share]) for share in SHARES]
         within = [correlation(centred(found[share])) for share in (0.25, 1.0)]
         noise = seed_noise(found[1.0])
+        if not any(one is not None and np.isfinite(one.value) for one in (*over, *within)):
+            continue
         cells = ["" if one is None else str(one) for one in (*over, *within)]
-        lines.append(f"| `{metric}` | {' | '.join(cells)} | {noise:.2f} | {cost(table, metric):.2f} |")
+        cells += ["" if np.isnan(noise) else f"{noise:.2f}", f"{cost(table, metric):.2f}"]
+        lines.append(f"| `{metric}` | {' | '.join(cells)} |")
     return lines
 
 
@@ -205,11 +210,13 @@ def summary(table: pd.DataFrame) -> str:
     seconds = final.seconds.sum()
     total = seconds + table.evaluation_s.sum() + final.setup_s.sum()
     noise = seed_noise(final.rename(columns={"test": "y"}), "y")
+    seeds = f"the two seeds' test accuracies correlate by {signed(other_seed(table))}, seed noise {noise:.2f}"
+    has_seeds = not np.isnan(other_seed(table))
     return (
         f"{len(final)} trials of {final.config.nunique()} configurations in {final.family.nunique()} families; "
         f"{seconds:.0f} s of training, {final.seconds.min():.1f} to {final.seconds.max():.1f} s a trial, {total:.0f} s "
-        f"in all; test accuracy {final.test.min():.1f} to {final.test.max():.1f}, median {final.test.median():.1f}; "
-        f"the two seeds' test accuracies correlate by {signed(other_seed(table))}, seed noise {noise:.2f}."
+        f"in all; test accuracy {final.test.min():.1f} to {final.test.max():.1f}, median {final.test.median():.1f}"
+        f"{f'; {seeds}' if has_seeds else ''}."
     )
 
 
@@ -219,8 +226,9 @@ def main(options: argparse.Namespace) -> None:
     panels = []
     for corpus in corpora(table):
         of_corpus = table[table.corpus == corpus]
-        print(f"\n### {corpus}\n\n{summary(of_corpus)}\n", flush=True)
-        print("\n".join(lines_of(of_corpus)), flush=True)
+        for part, rows in (("all trials", of_corpus), ("long trials", of_corpus[of_corpus.length > 1])):
+            print(f"\n### {corpus}, {part}\n\n{summary(rows)}\n", flush=True)
+            print("\n".join(lines_of(rows)), flush=True)
         panels.append((corpus, marks_of(of_corpus)))
     if options.svg is not None:
         options.svg.write_text(scatter(panels, x="processor seconds", y="correlation with test accuracy"))

@@ -325,14 +325,14 @@ class Pools:
         return 100 * float((np.asarray(pooled).argmax(axis=1) == self._labels["test"][task]).mean())
 
     def greedy(self, candidates: Sequence[int], size: int) -> tuple[int, ...]:
-        """Return members by forward selection on the validation rows of all tasks together, see `greedy_members`."""
+        """Return different members by forward selection on the validation rows of all tasks, see `greedy_members`."""
         key = (tuple(sorted(candidates)), size)
         if key not in self._chosen:
             predictions = [
                 [(self.trials[one].valid[task], labels) for task, labels in self._labels["valid"].items()]
                 for one in key[0]
             ]
-            self._chosen[key] = tuple(key[0][place] for place in greedy_members(predictions, size=size))
+            self._chosen[key] = tuple(key[0][place] for place in greedy_members(predictions, size=size, repeats=False))
         return self._chosen[key]
 
 
@@ -353,7 +353,7 @@ def greedy_members(
     labels = [predictions[0][task][1] for task in tasks]
     totals: list[Any] = [0.0 for _ in tasks]
     members: list[int] = []
-    for _ in range(size):
+    for _ in range(size if repeats else min(size, len(predictions))):
         nll = np.zeros(len(predictions))
         for task in tasks:
             pooled = (totals[task] + stacked[task]) / (len(members) + 1)

@@ -1,6 +1,6 @@
 """The table of trials: `build` trains what is missing; `read_table` returns the scalars, `read_arrays` the rest.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.search build --data DIR --output FOLDER [--only-corpus novels] [--rounds 5]
+    OMP_NUM_THREADS=1 python -m benchmarks.search build --data DIR --output FOLDER [--only-corpus novels] [--rounds 3]
 
 DIR has `corpus/books` and `senteval`. A trial is one file of FOLDER/trials, whole or absent, so that the build may be
 stopped and started again at any time. `collect` writes the scalars of all trials as `benchmarks/search/trials.csv.gz`.
@@ -9,6 +9,7 @@ Columns of the scalars, a row for each report of each trial:
 
     corpus, config, seed    `novels` or `docs`; number of the configuration; seed of the run
     family, params          of the configuration; params is a JSON object, searched name -> what was drawn
+    length                  1 for the short part of the table; how many times longer trials of the long part are trained
     report, share           1, 2, 4, 8 of eight reports; share of the steps that are done
     steps, sentences        steps of the whole run, and sentences of these steps
     seconds                 processor seconds of training up to this report, evaluation and set-up apart
@@ -113,7 +114,6 @@ class Bench:
             "config": chosen.number,
             "seed": seed,
             "family": chosen.family,
-            "length": chosen.length,
             "params": chosen.params,
             "status": status,
             "steps": config.training.max_steps,
@@ -228,6 +228,7 @@ def as_rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for record in records:
         common = {name: record[name] for name in ("corpus", "config", "seed", "family", "status", "steps", "sentences")}
+        common["length"] = Configuration(record["config"], record["params"]).length
         common |= {"params": json.dumps(record["params"]), "setup_s": rounded(record["setup_s"])}
         for report in record["reports"]:
             metrics = report["metrics"]
