@@ -16,6 +16,7 @@ from autoscaled import AutoscalingCluster, autoscaling_cluster
 from tiny_run import write_corpus
 
 from raysent.cluster.gate import REFUSED
+from raysent.storage.layout import PREPARED_FOLDER
 from raysent.sweeps import Workers, read_ledger
 
 HEAD_USD, WORKER_USD, MAX_HOURLY_USD = 1.0, 2.0, 5.0
@@ -63,6 +64,7 @@ def _sweep(cluster: AutoscalingCluster, folder: Path) -> dict[str, Any]:
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert "the evaluation continues on this machine" not in ran.stderr
+    assert not (folder / "run" / PREPARED_FOLDER).exists()
     assert len(list((folder / "run" / "evaluation").glob("*/reviews.json"))) > 1
     return json.loads(ran.stdout)
 

@@ -9,6 +9,7 @@ mirror.py        working folders of s3:// addresses, and their synchronization
 files.py         text, JSON, tensors, arrays
 lines.py         append-only files of hashed lines
 lease.py         exclusive access to a run
+shared.py        files that machines share, without a working copy
 layout.py        names of the files and folders of a run
 """
 
@@ -42,6 +43,7 @@ from raysent.storage.lines import (
 )
 from raysent.storage.mirror import address_of, open_folder, refresh, remove, remove_folder, to_uri
 from raysent.storage.object_store import RemoteObject, get_content, is_remote, list_s3, s3_errors
+from raysent.storage.shared import copy_from_shared, copy_to_shared, create_shared, read_shared, remove_shared
 
 __all__ = [
     "CHECKPOINT_FOLDER",
@@ -57,6 +59,9 @@ __all__ = [
     "cache_folder",
     "check_lines",
     "content_key",
+    "copy_from_shared",
+    "copy_to_shared",
+    "create_shared",
     "file_sha256",
     "get_content",
     "is_locked",
@@ -68,9 +73,11 @@ __all__ = [
     "open_folder",
     "read_json",
     "read_json_lines",
+    "read_shared",
     "refresh",
     "remove",
     "remove_folder",
+    "remove_shared",
     "repair_lines",
     "s3_errors",
     "save_arrays",

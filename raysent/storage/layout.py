@@ -40,6 +40,9 @@ FORECAST_FILE = "forecast.json"
 PILOTS_FOLDER = "pilots"
 LOCK_FILE = ".lock"
 TENSORBOARD_FOLDER = "tensorboard"
+# In the folder of a sweep on a cluster, until its training has ended: prepared text, for all of its machines. The name
+# is hidden, so that no working copy has it.
+PREPARED_FOLDER = ".prepared"
 # In the local folder of a sweep that runs on a cluster: the address of the cluster's folder.
 REMOTE_FILE = "remote.json"
 # In the cluster's folder: how the sweep was submitted and how it ended; and the request to stop it.

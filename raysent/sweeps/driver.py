@@ -21,9 +21,19 @@ from typing import Any, Protocol
 
 from raysent.config import Override
 from raysent.cost import Budget, CostConfig, Funds, MachineTime, Prices, SpotUsd
+from raysent.data.corpus import shared_cache
 from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.storage import address_of, is_locked, refresh, remove, remove_folder, to_uri
-from raysent.storage.layout import JOURNAL_FILE, LEDGER_FILE, LOCK_FILE, RUN_FILE, SWEEP_FILE, TRIALS_FILE, WRITTEN_FILE
+from raysent.storage.layout import (
+    JOURNAL_FILE,
+    LEDGER_FILE,
+    LOCK_FILE,
+    PREPARED_FOLDER,
+    RUN_FILE,
+    SWEEP_FILE,
+    TRIALS_FILE,
+    WRITTEN_FILE,
+)
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CheckBudget, CostTracker, ListMachines, metered, spent_usd
 from raysent.sweeps.integrity import note_written, verify_run
@@ -168,8 +178,8 @@ def start(
     check_free(folder)
     guarded = check_callbacks(callbacks)
     record = replace(record, started=round(time.time(), 3))
-    facts = prepare_space(record.space, progress=progress, is_local=record.address is None)
     try:
+        facts = _prepared(record, folder, progress)
         save_record(folder, replace(record, facts=facts))
         on_prepared(facts)
         return _sweep(record, folder, listener, spot, make_fleet, guarded)
@@ -207,7 +217,7 @@ def resume(
     guarded = check_callbacks(callbacks)
     record = change_limits(folder, limits) if limits else load_record(folder)
     record = check_versions(folder, record, is_accepted=accept_versions)
-    prepare_space(record.space, progress=progress, is_local=record.address is None)
+    _prepared(record, folder, progress)
     return _sweep(record, folder, listener, spot, make_fleet, guarded)
 
 
@@ -290,6 +300,17 @@ def evaluation_machines(
         yield EvaluationMachines(check_budget, address, fleet)
 
 
+def _prepared(record: SweepRecord, folder: Path, progress: Progress | None) -> dict[str, Any]:
+    """Prepare the text of a space; the first machine of a cluster shares it with the others through the run folder."""
+    with shared_cache(_shared_text(record, folder), publishes_all=True):
+        return prepare_space(record.space, progress=progress, is_local=record.address is None)
+
+
+def _shared_text(record: SweepRecord, folder: Path) -> str | None:
+    """Return where the machines of a sweep share prepared text; None for a sweep on this machine."""
+    return None if record.address is None else to_uri(folder / PREPARED_FOLDER)
+
+
 def check_free(folder: Path) -> None:
     """Refuse a folder that is in use, before anything takes time.
 
@@ -314,6 +335,7 @@ def _remove_unbegun(folder: Path) -> None:
             return
         for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, WRITTEN_FILE, TRIALS_FILE, LOCK_FILE):
             remove(folder / name)
+        remove_folder(folder / PREPARED_FOLDER)
         folder.rmdir()  # refuses where anything else is in it
 
 
@@ -351,10 +373,12 @@ def _sweep(
                     if controller.closed and not interrupted:
                         controller.abandon()
                     if not interrupted:
-                        interrupted = _retrain(space, folder, controller, cost_tracker)
+                        interrupted = _retrain(record, folder, controller, cost_tracker)
                 # After the last line of the ledger, so that the journal has seen all of it.
                 journal.write("interrupted" if interrupted else "completed", reason=controller.why_ended)
         note_written(folder)
+        if record.address is not None and not interrupted:
+            remove_folder(folder / PREPARED_FOLDER)
         for trial in controller.trials.values():
             if trial.status == "stopped":
                 # It is never resumed; its checkpoints are most of its folder.
@@ -398,15 +422,16 @@ def _sit(
     return run_trials(
         controller,
         plan,
-        describe=_describer(space, folder),
+        describe=_describer(record, folder),
         is_over=_clock(space, earlier_s),
         cost_tracker=cost_tracker,
         callbacks=callbacks,
     )
 
 
-def _retrain(space: SearchSpace, folder: Path, controller: SweepController, cost_tracker: CostTracker) -> bool:
+def _retrain(record: SweepRecord, folder: Path, controller: SweepController, cost_tracker: CostTracker) -> bool:
     """Train the best trials on, if the space wants it; return whether the user interrupted."""
+    space, prepared = record.space, _shared_text(record, folder)
     num_left = len(controller.retraining.to_do(controller.trials))
     if not num_left:
         return False
@@ -421,6 +446,7 @@ def _retrain(space: SearchSpace, folder: Path, controller: SweepController, cost
             "run": config.model_dump(mode="json"),
             "interruptions_per_hour": space.cost.interruptions_per_hour,
             "folder": to_uri(place),
+            "prepared": prepared,
         }
 
     plan = share(space, num_trials=num_left, prices=cost_tracker.prices)
@@ -493,8 +519,9 @@ def _clock(space: SearchSpace, earlier_s: float) -> Callable[[], bool]:
     return lambda: limit is not None and time.monotonic() - begun > limit
 
 
-def _describer(space: SearchSpace, folder: Path) -> Callable[[Trial], dict[str, Any]]:
+def _describer(record: SweepRecord, folder: Path) -> Callable[[Trial], dict[str, Any]]:
     """Return what a trial's process needs to know."""
+    space, prepared = record.space, _shared_text(record, folder)
 
     def describe(trial: Trial) -> dict[str, Any]:
         return {
@@ -503,6 +530,7 @@ def _describer(space: SearchSpace, folder: Path) -> Callable[[Trial], dict[str, 
             "interruptions_per_hour": space.cost.interruptions_per_hour,
             "folder": to_uri(trial_folder(folder, trial.number)),
             "memory_bytes": space.limits.memory_bytes,
+            "prepared": prepared,
         }
 
     return describe

@@ -21,6 +21,7 @@ import ray
 import torch
 from ray import tune
 
+from raysent.data.corpus import shared_cache
 from raysent.errors import ArtifactError, RaysentError
 from raysent.preemption import node_notice
 from raysent.storage import open_folder, write_text
@@ -186,7 +187,8 @@ def train_trial(config: dict[str, Any], on_report: Callable[[Report], bool], *, 
     try:
         run = RunConfig.model_validate(config["run"])
         interruptions = Interruptions(notice, per_hour=config["interruptions_per_hour"])
-        return ending(fit(run, folder, report=on_report, interruptions=interruptions))
+        with shared_cache(config.get("prepared")):
+            return ending(fit(run, folder, report=on_report, interruptions=interruptions))
     except STORAGE_ERRORS:
         raise
     except Exception as error:  # a failure of the trial itself
@@ -207,14 +209,15 @@ def retrain(config: dict[str, Any], *, num_workers: int, gpus_per_worker: float)
     if num_workers == 1:
         message = train_trial(config, lambda _: True, notice=node_notice())
     else:
-        trainer = make_trainer(
-            run,
-            folder,
-            num_workers=num_workers,
-            cpus_per_worker=config["num_threads"],
-            gpus_per_worker=gpus_per_worker,
-            interruptions_per_hour=config["interruptions_per_hour"],
-        )
+        with shared_cache(config.get("prepared")):
+            trainer = make_trainer(
+                run,
+                folder,
+                num_workers=num_workers,
+                cpus_per_worker=config["num_threads"],
+                gpus_per_worker=gpus_per_worker,
+                interruptions_per_hour=config["interruptions_per_hour"],
+            )
         message = _trained(trainer, run, folder)
     outcome = load_outcome(folder, key=run.key)
     return {**message, "metrics": {} if outcome is None else outcome.metrics}
@@ -247,16 +250,17 @@ def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) ->
 
         folder = open_folder(config["folder"], with_checkpoints=True)
         run = RunConfig.model_validate(config["run"])
-        trainer = make_trainer(
-            run,
-            folder,
-            num_workers=num_workers,
-            cpus_per_worker=config["num_threads"],
-            gpus_per_worker=gpus_per_worker,
-            interruptions_per_hour=config["interruptions_per_hour"],
-            callbacks=[TuneReportCallback()],
-            should_continue=decision_reader(decisions, config["trial"]),
-        )
+        with shared_cache(config.get("prepared")):
+            trainer = make_trainer(
+                run,
+                folder,
+                num_workers=num_workers,
+                cpus_per_worker=config["num_threads"],
+                gpus_per_worker=gpus_per_worker,
+                interruptions_per_hour=config["interruptions_per_hour"],
+                callbacks=[TuneReportCallback()],
+                should_continue=decision_reader(decisions, config["trial"]),
+            )
         try:
             message = _trained(trainer, run, folder)
         except STORAGE_ERRORS as error:

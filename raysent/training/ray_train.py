@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from raysent import errors
+from raysent.data.corpus import shared_address, shared_cache
 from raysent.errors import ArtifactError, RaysentError, TrainingError
 from raysent.preemption import worker_notice
 from raysent.storage import (
@@ -191,6 +192,7 @@ def make_trainer(
         "num_threads": cpus_per_worker,
         "interruptions_per_hour": interruptions_per_hour,
         "should_continue": should_continue,
+        "prepared": shared_address(),
     }
     return TorchTrainer(
         train_worker,
@@ -212,8 +214,8 @@ def train_worker(job: dict[str, Any]) -> None:
     """Run `loop.fit` in one Ray Train worker.
 
     Args:
-        job: `config` as JSON, `folder`, `working_folder`, `num_threads`, `interruptions_per_hour` and
-            `should_continue`.
+        job: `config` as JSON, `folder`, `working_folder`, `num_threads`, `interruptions_per_hour`, `should_continue`
+            and `prepared`.
     """
     import ray.train  # noqa: PLC0415 - late, as above
     import ray.train.torch  # noqa: PLC0415
@@ -236,7 +238,8 @@ def train_worker(job: dict[str, Any]) -> None:
     config = RunConfig.model_validate_json(job["config"])
     try:
         device = ray.train.torch.get_device()
-        fit(config, folder, report=report, device=device, workers=workers, interruptions=interruptions)
+        with shared_cache(job.get("prepared")):
+            fit(config, folder, report=report, device=device, workers=workers, interruptions=interruptions)
     except RaysentError as error:
         with contextlib.suppress(RaysentError, OSError):
             write_json(folder / USER_ERROR_FILE, {"kind": type(error).__name__, "text": str(error)})

@@ -15,6 +15,7 @@ word_vectors.py  word vectors computed from a corpus
 cache.py         folders of the cache
 """
 
+from raysent.data.corpus.cache import shared_address, shared_cache
 from raysent.data.corpus.distinct import distinct_sentences
 from raysent.data.corpus.embedded import DocsDocument, docs_documents
 from raysent.data.corpus.preparation import SentenceTexts, corpus_notes, count_text, prepare, sentence_texts
@@ -38,4 +39,6 @@ __all__ = [
     "docs_documents",
     "prepare",
     "sentence_texts",
+    "shared_address",
+    "shared_cache",
 ]
