@@ -3,12 +3,13 @@
     python -m benchmarks.serving threads [--requests 1000] [--against CHECKOUT]
     python -m benchmarks.serving fuzz [--seconds 60] [--seed 0]
     python -m benchmarks.serving soak [--seconds 3600] [--keep-freed] [--output soak.csv]
+    python -m benchmarks.serving plot GIVEN_BACK.csv KEPT.csv --output memory.svg
 
 `threads` counts wrong and failed answers of 8 threads, asyncio tasks and forked processes, and compares sentences a
 second at 1, 2 and 4 threads with one thread of this or of another checkout, by interleaved medians. `fuzz` gives
 readers and `encode` random and damaged input; every one must give a value or one line, quickly and in little memory.
 `soak` trains models of mixed sizes and families in one process and prints its memory after each, with what training
-releases or, with `--keep-freed`, without; `--output` also writes it as a table.
+releases or, with `--keep-freed`, without; `--output` also writes it as a table. `plot` draws two such tables.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.plots import Line, curves
 from raysent.config import Document, validate
 from raysent.data.batches import Batch
 from raysent.data.corpus import CorpusConfig, prepare
@@ -446,17 +448,31 @@ def soak(
         }
 
 
+def memory_plot(given_back: Path, kept: Path) -> str:
+    """Return resident memory over trials of two soaks, as SVG; the band reaches to what a trial held at its end."""
+    lines = []
+    for label, path in (("given back", given_back), ("kept", kept)):
+        with path.open(newline="", encoding="utf-8") as stream:
+            rows = list(csv.DictReader(stream))
+        resident = [float(row["resident_mib"]) for row in rows]
+        bands = [(low, float(row["before_mib"])) for low, row in zip(resident, rows, strict=True)]
+        lines.append(Line(label, range(1, len(rows) + 1), resident, bands))
+    ticks = {place: str(place) for place in (1, *range(20, min(len(line.x) for line in lines), 20))}
+    return curves([("One process, mixed models", lines)], x="trials", y="resident memory, MiB", ticks=ticks)
+
+
 def main() -> None:
     """Run a part and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("threads", "fuzz", "soak"))
+    parser.add_argument("part", choices=("threads", "fuzz", "soak", "plot"))
+    parser.add_argument("tables", nargs="*", type=Path, help="two tables of soaks: given back, kept")
     parser.add_argument("--requests", type=int, default=1000, help="requests of each thread")
     parser.add_argument("--against", help="another checkout, for the ratio of throughput")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep-freed", action="store_true", help="do not release memory after each trial")
-    parser.add_argument("--output", help="table of a soak")
+    parser.add_argument("--output", help="table of a soak, or the plot")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.part == "threads":
@@ -466,6 +482,8 @@ def main() -> None:
             print(row, flush=True)
     elif options.part == "fuzz":
         print(json.dumps(fuzz(options.seconds, options.seed), indent=2))
+    elif options.part == "plot":
+        Path(options.output).write_text(memory_plot(*options.tables), encoding="utf-8")
     else:
         rows = []
         for row in soak(options.seconds, seed=options.seed, keep_freed=options.keep_freed):
