@@ -16,7 +16,7 @@ from raysent.cluster.prices import LiveSpot
 from raysent.config import parse_yaml
 from raysent.cost import Budget, CostConfig, Funds, Ledger, Prices, num_affordable
 from raysent.errors import ArtifactError, ConfigError
-from raysent.storage import Lines
+from raysent.storage import Lines, num_lines
 from raysent.sweeps.cost_tracker import CostTracker, read_ledger, spent_usd
 from raysent.sweeps.driver import is_urgent, training_left_s
 from raysent.sweeps.machines import Machines, Workers, layout, num_workers, workers_to_come
@@ -83,6 +83,29 @@ def test_meter_pays_for_each_node_at_its_own_price(tmp_path):
     told = {(line["node"], line["instance_type"], line["market"]) for line in lines}
     assert told == {("head", "m5.xlarge", "on-demand"), ("worker", "g4dn.xlarge", "spot")}
     assert {line["source"] for line in of["worker"]} == {"then", "later"}
+
+
+def test_meter_writes_a_line_for_all_machines_at_each_poll(tmp_path, monkeypatch):
+    """In a bucket each line is an object. What could not be written is in the next line, and nothing is charged twice."""
+    now, there = [0.0], {f"node-{number}": _labels("g5.xlarge", "spot") for number in range(64)}
+    config = CostConfig(machines=MACHINES, poll="15s", boot="0s")
+    with CostTracker(tmp_path, config, nodes=lambda: there, clock=lambda: now[0]) as cost_tracker:
+        for now[0] in (75.0, 90.0, 105.0, 120.0):  # the first minute is charged at once
+            if now[0] == 90.0:
+                with monkeypatch.context() as full:
+                    full.setattr(Lines, "append", _full)
+                    with pytest.raises(ArtifactError, match="full"):
+                        cost_tracker.funds()
+                    assert cost_tracker.written() == (2, pytest.approx(64 * 75 / 3600))
+            cost_tracker.funds()
+        assert cost_tracker.written() == (5, pytest.approx(64 * 120 / 3600))
+        now[0] = 135.0
+    assert num_lines(tmp_path / "ledger.jsonl") == 6
+    assert spent_usd(tmp_path) == pytest.approx(64 * 135 / 3600)
+
+
+def _full(*_: Any) -> None:
+    raise ArtifactError("disk: full")
 
 
 def test_meter_bills_the_start_of_a_machine_once(tmp_path):

@@ -80,7 +80,8 @@ class Ledger:
         time that stopping takes.
 
         Args:
-            write: Called with each line before the line counts.
+            write: Called with each line before the line counts. A caller may collect lines: they are durable before
+                what depends on their sum is decided.
             past: The lines so far.
             window_s: The longest time that stopping takes.
             is_listed: Whether `follow` will charge every machine by the cloud's list: then nothing is assumed.

@@ -76,14 +76,19 @@ class CostTracker:
         self._lines = Lines(self._path)
         num_so_far = num_lines(folder / JOURNAL_FILE)
         self._lines.seen = lambda: {"journal": num_events() if num_events is not None else num_so_far}
+        # Entries of machines are collected, and written as one line: in a bucket, each line is an object.
+        self._collected: list[Entry] = []
+        self._is_collecting, self._written_usd = False, 0.0
         self._write_debt()
         past = read_ledger(folder)
+        self._written_usd = _usd(past)
         self._known = {entry["node"] for entry in past if entry["entry"] == "node"}
         self._boot_s = config.boot_s
         self._steps = _sums(past, "steps")
         self._steps_lost = _sums(past, "steps_lost")
         self._machines, self._is_listed = machines, machines() is not None
-        self.ledger = Ledger(self._append, past=past, window_s=config.window_s, is_listed=self._is_listed)
+        with self._one_line():
+            self.ledger = Ledger(self._append, past=past, window_s=config.window_s, is_listed=self._is_listed)
         self._nodes, self._clock, self._poll_s = nodes, clock, config.poll_s
         self._elapsed_s, self._begun_s = elapsed_s, clock()
         self._ticked_s = self._begun_s - config.poll_s
@@ -104,6 +109,7 @@ class CostTracker:
         is_due = self._clock() - self._ticked_s >= self._poll_s
         if is_due:
             self._tick()
+        self._write_collected()  # of a poll that could not write them
         if is_due:
             self.on_tick(self._funds())
         return self.with_in_flight(self._funds())
@@ -117,7 +123,7 @@ class CostTracker:
 
     def written(self) -> tuple[int, float]:
         """Return the lines of the ledger and their sum in dollars."""
-        return self._lines.num_lines, round(self.ledger.spent_usd, 6)
+        return self._lines.num_lines, round(self._written_usd, 6)
 
     def trial_usd(self, trial: Trial, seconds: float) -> float:
         """Return what a trial has cost when it has trained for so many seconds: its share of the machines' time."""
@@ -145,6 +151,10 @@ class CostTracker:
 
     def _tick(self) -> None:
         """Count up what is owed; machines go and come, so that one in another's place never stands beside it."""
+        with self._one_line():
+            self._charge()
+
+    def _charge(self) -> None:
         now = self._ticked_s = self._clock()
         machines = self._machines() if self._is_listed else None
         if machines is not None:
@@ -163,17 +173,19 @@ class CostTracker:
             self.ledger.reprice(node, price, now_s=now)
 
     def _close(self) -> None:
-        if self._is_listed:
-            self._tick()
-        for node in list(self.ledger.nodes):
+        with self._one_line():
             if self._is_listed:
-                self.ledger.drop(node)
-            else:
-                self.ledger.close(node, now_s=self._clock())
+                self._charge()
+            for node in list(self.ledger.nodes):
+                if self._is_listed:
+                    self.ledger.drop(node)
+                else:
+                    self.ledger.close(node, now_s=self._clock())
 
     def _owe(self) -> None:
         """Keep on this machine what cannot be written to the ledger, for the next session here."""
         self._owed = []
+        self._write_collected()
         self._close()
         with contextlib.suppress(OSError):
             self._owed_path.write_text(json.dumps(self._owed), encoding="utf-8")
@@ -186,11 +198,29 @@ class CostTracker:
         self._owed_path.unlink(missing_ok=True)
 
     def _append(self, entry: Entry) -> None:
-        line = {**entry, "time": round(time.time(), 3)}
+        self._collected.append({**entry, "time": round(time.time(), 3)})
+        if not self._is_collecting:
+            self._write_collected()
+
+    @contextmanager
+    def _one_line(self) -> Iterator[None]:
+        """Write what the block appends as one line at its end; what cannot be written stays for the next line."""
+        self._is_collecting = True
+        try:
+            yield
+        finally:
+            self._is_collecting = False
+        self._write_collected()
+
+    def _write_collected(self) -> None:
+        if not self._collected:
+            return
         if self._owed is None:
-            self._lines.append(line)
+            self._lines.append(*self._collected)
+            self._written_usd += _usd(self._collected)
         else:
-            self._owed.append(line)
+            self._owed += self._collected
+        self._collected = []
 
 
 @contextmanager
@@ -254,7 +284,7 @@ def _check_nothing(*, keeps_overshoot: bool = False) -> None:
 
 def spent_usd(folder: Path) -> float:
     """Return what the machines of a run folder have cost."""
-    return round(float(sum(entry["usd"] for entry in read_ledger(folder) if entry["entry"] == "node")), 6)
+    return round(_usd(read_ledger(folder)), 6)
 
 
 def read_ledger(folder: Path) -> list[Entry]:
@@ -269,6 +299,11 @@ def read_ledger(folder: Path) -> list[Entry]:
     if problem is not None:
         raise ArtifactError(f"{address_of(path)}:{problem[0] + 1}: {problem[1]}; another program changed the file")
     return entries
+
+
+def _usd(entries: Iterable[Entry]) -> float:
+    """Return what machines cost in these entries, in dollars."""
+    return float(sum(entry["usd"] for entry in entries if entry["entry"] == "node"))
 
 
 def _sums(entries: Iterable[Entry], name: str) -> dict[str, int]:
