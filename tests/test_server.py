@@ -95,7 +95,7 @@ def test_every_client_gets_its_own_vectors() -> None:
         status, metrics = get(address, "/metrics")
         assert status == 200
         assert 'raysent_requests_total{path="/v1/embeddings",status="200"} 200' in metrics
-        assert get(address, "/health") == (200, '{"status":"ok","model":"hash:8","waiting":0}')
+        assert get(address, "/health") == (200, '{"status":"ok","model":"hash:8","waiting":0,"needs_token":false}')
         assert "<title>raysent serve</title>" in get(address, "/")[1]
 
 

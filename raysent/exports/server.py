@@ -2,7 +2,7 @@
 
 POST /v1/embeddings     {"input": text or texts, "dimensions": N, "encoding_format": "float" or "base64"}
 POST /v1/predict/TASK   {"input": texts, or pairs of texts}: classes and probabilities by an ensemble made on the task
-GET  /v1/models         the model's name
+GET  /v1/models         the model's name, and the tasks of an ensemble
 GET  /health /metrics / the state, Prometheus metrics, a page to try it
 
 Errors have OpenAI's form: 400 a wrong request, 401 a wrong token, 404 an unknown address or task, 413 too large a body,
@@ -145,7 +145,7 @@ class Application:
         )
         self._gets: dict[str, Callable[[], tuple[str, bytes]]] = {
             "/": lambda: (_HTML, _PAGE.read_bytes()),
-            "/health": lambda: (_JSON, _json({"status": "ok", "model": name, "waiting": self.batcher.num_waiting})),
+            "/health": lambda: (_JSON, _json(self._health())),
             "/metrics": lambda: (_TEXT, self.metrics.text(self.batcher).encode()),
             "/v1/models": lambda: (_JSON, _json({"object": "list", "data": [self._model()]})),
         }
@@ -298,7 +298,12 @@ class Application:
         return vectors
 
     def _model(self) -> dict[str, Any]:
-        return {"id": self._name, "object": "model", "owned_by": f"raysent {__version__}"}
+        tasks = self._encoder.tasks if isinstance(self._encoder, Ensemble) else []
+        return {"id": self._name, "object": "model", "owned_by": f"raysent {__version__}", "tasks": tasks}
+
+    def _health(self) -> dict[str, Any]:
+        waiting, needs_token = self.batcher.num_waiting, self._config.token is not None
+        return {"status": "ok", "model": self._name, "waiting": waiting, "needs_token": needs_token}
 
 
 def _json(values: Any) -> bytes:

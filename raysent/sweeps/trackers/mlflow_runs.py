@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from importlib import import_module
@@ -156,6 +157,7 @@ class MlflowRuns:
     def _open(self) -> None:
         if self._client is not None:
             return
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # what is printed there is raysent's
         self._client = import_module("mlflow").MlflowClient(tracking_uri=self._uri)
         known = self._client.get_experiment_by_name(self._experiment)
         self._experiment_id = (
