@@ -263,7 +263,9 @@ def _print_distilled(made: Distilled, *, as_json: bool) -> None:
     """Print how a student was trained, and the front of score against time to encode."""
     outcome = made.run.outcome
     if as_json:
-        print_json({"run": made.run.address, **asdict(outcome), "front": [asdict(row) for row in made.front]})
+        print_json(
+            {"run": made.run.address, **asdict(outcome), "front": [row.model_dump(mode="json") for row in made.front]}
+        )
         return
     cosine = outcome.metrics.get("target_cosine")
     shown = "" if cosine is None else f"  cosine with the target {cosine:.4f}"

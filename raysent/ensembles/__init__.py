@@ -43,7 +43,7 @@ from raysent.ensembles.label_curves import (
 from raysent.ensembles.methods import METHODS, EnsembleMethod, FittedMethod, check_method, fit
 from raysent.ensembles.predictions import MemberPredictions, Targets
 from raysent.ensembles.result import ENSEMBLE, EnsembleResult, read_result
-from raysent.ensembles.students import FrontRow, student_front
+from raysent.ensembles.students import FrontPoint, FrontRow, ensemble_front, read_front, student_front, write_front
 from raysent.ensembles.subsets import CostLimits, MemberCost, MemberSubset, total_cost
 from raysent.models import register_loader
 from raysent.storage.layout import ENSEMBLE_FILE
@@ -60,6 +60,7 @@ __all__ = [
     "EnsembleMethod",
     "EnsembleResult",
     "FittedMethod",
+    "FrontPoint",
     "FrontRow",
     "LabelCurve",
     "MemberCost",
@@ -71,6 +72,7 @@ __all__ = [
     "combine",
     "cross_fit",
     "default_folder",
+    "ensemble_front",
     "fit",
     "label_curve",
     "linear_pool",
@@ -78,10 +80,12 @@ __all__ = [
     "parse_sizes",
     "pool",
     "read_curves",
+    "read_front",
     "read_result",
     "student_front",
     "total_cost",
     "write_curves",
+    "write_front",
 ]
 
 register_loader(ENSEMBLE_FILE, load_ensemble)

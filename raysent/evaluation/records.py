@@ -100,6 +100,7 @@ class Score:
         measures: Other measures of the test rows by name: `f1` in percent; `pearson` and `spearman` times 100; `mse`.
         row_hash: A hash of the rows' content; empty if a file lacks it.
         costs: The model's costs.
+        encode_ms: Milliseconds to encode 1,000 sentences, warm; None if a file lacks it, or the model has no vectors.
     """
 
     model: str
@@ -111,6 +112,7 @@ class Score:
     measures: Mapping[str, float] = field(default_factory=dict)
     row_hash: str = ""
     costs: Costs = field(default_factory=Costs)
+    encode_ms: float | None = None
 
     @property
     def is_correlation(self) -> bool:
@@ -242,6 +244,7 @@ def _score(values: Mapping[str, Any]) -> Score:
         measures=values.get("measures", {}),
         row_hash=values.get("row_hash", ""),
         costs=Costs(**values.get("costs", {})),
+        encode_ms=values.get("seconds", {}).get("encode_ms_per_1000"),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from raysent.config import Override
 from raysent.cost.config import parse_duration
-from raysent.ensembles import FrontRow, read_result, student_front
+from raysent.ensembles import FrontRow, read_result, student_front, write_front
 from raysent.errors import ConfigError, TrainingError
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand as expand_names
@@ -132,6 +132,7 @@ def train_student(  # noqa: PLR0913 - the options of the command
     if not chosen:
         return Distilled(trained)
     front = _student_front(place, teacher, chosen, data, progress=progress)
+    write_front(place, front)
     # Again, with the student's scores.
     return Distilled(replace(trained, report=write_report(place)), front)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -160,7 +160,9 @@ class Distilled:
     @property
     def table(self) -> pd.DataFrame:
         """The front as a table, by name."""
-        return pd.DataFrame([asdict(row) for row in self.front]).set_index("name") if self.front else pd.DataFrame()
+        return (
+            pd.DataFrame([row.model_dump() for row in self.front]).set_index("name") if self.front else pd.DataFrame()
+        )
 
 
 class Sweep:

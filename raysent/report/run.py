@@ -6,6 +6,7 @@ is still running has a report too. A training is shown as a sweep of one trial.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,12 +16,12 @@ from typing import Any, TypeVar
 from raysent.analysis import Analysis, read_analyses
 from raysent.analysis.neighbours import Comparison, read_comparison
 from raysent.cost import Bill, bill_of
-from raysent.ensembles import EnsembleResult, read_result
+from raysent.ensembles import EnsembleResult, FrontPoint, ensemble_front, read_front, read_result
 from raysent.ensembles.label_curves import LabelCurve, read_curves
 from raysent.ensembles.result import ENSEMBLE
 from raysent.errors import ArtifactError
 from raysent.evaluation.members import Costs, costs_of
-from raysent.evaluation.records import AnyScore, read_scores
+from raysent.evaluation.records import AnyScore, Score, read_scores
 from raysent.report.blocks import number
 from raysent.simulation.estimate import Estimate, read_estimate
 from raysent.simulation.forecast import Forecast, ScoredBand, read_forecast, score_forecast
@@ -62,6 +63,7 @@ class Run:
         ensemble: The ensemble; None if there is none.
         neighbours: The last answer of `raysent neighbours`; None if there is none.
         analyses: The analyses.
+        student_front: A student beside what it was distilled from; empty for any other folder.
         costs: Trial -> the costs of its model.
         bill: The sums of the ledger; None if nothing was spent.
         estimate: What the sweep was expected to cost; None if there is no estimate.
@@ -83,6 +85,7 @@ class Run:
     ensemble: EnsembleResult | None = None
     neighbours: Comparison | None = None
     analyses: tuple[Analysis, ...] = ()
+    student_front: tuple[FrontPoint, ...] = ()
     costs: Mapping[str, Costs] = field(default_factory=dict)
     bill: Bill | None = None
     estimate: Estimate | None = None
@@ -160,6 +163,17 @@ class Run:
         return self.costs.get(name) or next(known, Costs())
 
     @cached_property
+    def front(self) -> tuple[FrontPoint, ...]:
+        """Score against time to encode of the student, or of the ensemble, with what stands beside it; may be empty."""
+        if self.student_front or self.ensemble is None:
+            return self.student_front
+        times: dict[str, list[float]] = {}
+        for score in self.scores:
+            if isinstance(score, Score) and score.encode_ms is not None:
+                times.setdefault(score.model, []).append(score.encode_ms)
+        return ensemble_front(self.ensemble, {name: statistics.median(found) for name, found in times.items()})
+
+    @cached_property
     def scored_forecast(self) -> list[ScoredBand]:
         """The forecast beside what came: of the ensemble, then of the best trial; empty while nothing came."""
         if self.forecast is None or self.sweep is None:
@@ -186,6 +200,7 @@ def read_run(folder: Path) -> Run:
         "neighbours": read_comparison(folder),
         "analyses": read_analyses(folder),
         "forecast": read_forecast(folder),
+        "student_front": read_front(folder),
     }
     if (folder / SWEEP_FILE).is_file():
         return _of_sweep(read_sweep(folder), found)

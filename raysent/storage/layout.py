@@ -1,6 +1,7 @@
 """Names of the files and folders that commands write in a run's folder.
 
 a training   run.json reports.jsonl outcome.json model.json model.safetensors vocabulary.txt checkpoint/
+a student    front.json   (a training)
 several seeds  seed-0/ seed-1/ ...   (each a training)
 a sweep      sweep.json journal.jsonl ledger.jsonl written.json trials.csv trials/0000/ ... estimate.json tensorboard/
              trials/0006-retrained/ ...   (trials that were trained on)
@@ -37,6 +38,8 @@ RETRAINED_SUFFIX = "-retrained"
 ESTIMATE_FILE = "estimate.json"
 # What a sweep was expected to score, made before its start, and the trainings of a few minutes that it was made of.
 FORECAST_FILE = "forecast.json"
+# Of a student: its score and time to encode beside those of what it was distilled from.
+FRONT_FILE = "front.json"
 PILOTS_FOLDER = "pilots"
 LOCK_FILE = ".lock"
 TENSORBOARD_FOLDER = "tensorboard"
