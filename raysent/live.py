@@ -80,7 +80,10 @@ def plan_lines(space: SearchSpace, *, run: str, address: str | None, tasks: Sequ
         where = f"on the Ray cluster at {address}, as many at a time as fit"
     base = space.config(space.first_params())
     trained_on = f"; then the best {space.evaluation.retrain} are trained on" if space.evaluation.retrain else ""
-    after = f"; then the best {space.evaluation.members} are evaluated on {', '.join(tasks)} and combined"
+    combined = f"{space.evaluation.members} of them " if space.evaluation.select == "greedy" else ""
+    after = (
+        f"; then the best {space.evaluation.num_evaluated} are evaluated on {', '.join(tasks)} and {combined}combined"
+    )
     ends = {"budget": cost.budget, "deadline": cost.deadline, "time limit of the search": limits.time}
     limited = ", ".join(f"{name} {value}" for name, value in ends.items() if value is not None)
     free = "" if cost.is_priced else "this machine counts as free"

@@ -62,9 +62,6 @@ from raysent.pipeline.forecasts import check_unforecast, forecast_space, limits_
 from raysent.pipeline.results import RunHealth, Sweep, SweepEvaluation, SweepPlan, write_report
 from raysent.pipeline.tracking import read_scores
 
-# Trials that are evaluated for each member that is selected among them.
-_CANDIDATES = 3
-
 
 def plan(  # noqa: PLR0913 - the options of the command
     space: Space,
@@ -474,9 +471,8 @@ def _cluster_map(machines: EvaluationMachines) -> MapJobs | None:
 def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool) -> SweepEvaluation:
     """Evaluate a sweep's best trials, combine them and write its report; if the budget ends, keep what is done."""
     options = ended.recorded.record.evaluation or {}
-    evaluation, is_greedy = ended.space.evaluation, ended.space.evaluation.select == "greedy"
-    candidates = _CANDIDATES * evaluation.members if is_greedy else None
-    members = select_members(ended.space, ended.recorded.trials, num_members=candidates)
+    evaluation = ended.space.evaluation
+    members = select_members(ended.space, ended.recorded.trials, num_members=evaluation.num_evaluated)
     result, stopped = None, ""
     if members and options.get("tasks") != []:
         with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
@@ -492,7 +488,7 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
                     tasks=options.get("tasks"),
                     data_dir=None if options.get("data") is None else Path(options["data"]),
                     baselines=evaluation.baselines,
-                    top=evaluation.members if is_greedy else None,
+                    top=evaluation.members if evaluation.select == "greedy" else None,
                     select=evaluation.select,
                     progress=on_progress,
                     map_jobs=_cluster_map(machines),

@@ -152,6 +152,10 @@ class PublishedModel(StrictModel):
     model: str
 
 
+# Trials that are evaluated for each member that is selected greedily.
+_CANDIDATES_PER_MEMBER = 3
+
+
 class EvaluationConfig(StrictModel):
     """What is evaluated when all trials have ended.
 
@@ -179,3 +183,8 @@ class EvaluationConfig(StrictModel):
     baselines: bool = True
     retrain: int = pydantic.Field(default=0, ge=0, le=_MAX_TRIALS)
     retrain_epochs: float | None = pydantic.Field(default=None, gt=0)
+
+    @property
+    def num_evaluated(self) -> int:
+        """How many of the best trials are evaluated."""
+        return self.members * (_CANDIDATES_PER_MEMBER if self.select == "greedy" else 1)
