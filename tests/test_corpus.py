@@ -643,7 +643,7 @@ def test_preparation_memory_is_bounded(tmp_path):
         ("a.csv", b"id,text\n1,a\n2,caf\xe9\n", "a.csv:3: must be UTF-8; given byte 0xe9; convert it with iconv"),
         ("a.csv", "text\nd\xe9j\xe0\n".encode() + "d\xe9j\xe0\n".encode("latin-1"), "a.csv:3: must be UTF-8; given byte 0xe9"),
         ("a.csv", b"id,text\n1,a\0\n", "a.csv:2: must be plain text; given a NUL byte: is this a binary file"),
-        ("a.csv", b'id,text\n1,"' + b"long\n" * 8_000_000, "a.csv: a row must have less than 16 MiB; check its double quotes"),
+        ("a.csv", b'id,text\n1,"' + b"long\n" * 8_000_000, "a.csv: line 2: must close the quotation mark of each value; write marks inside a value twice, as \"\""),
         ("a.csv.gz", gzip.compress(b"text\n" + b"A b .\n" * 99, mtime=0)[:-9], "a.csv.gz: truncated or not gzip"),
         ("a.tsv", b"id\ttext\n1\ta\tb\n", "a.tsv: row 1: must have 2 values, as the header; given 3"),
         ("a.parquet", b"PAR1 and no more", "a.parquet: not a Parquet file, or truncated"),

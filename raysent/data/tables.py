@@ -255,8 +255,9 @@ def _csv_batches(name: str, delimiter: str, columns: Sequence[str], *, block_byt
     types = dict.fromkeys(columns, pa.string())
     conversion = pa_csv.ConvertOptions(include_columns=list(columns), column_types=types, strings_can_be_null=False)
     with reading_errors(name), open_bytes(name) as stream:
+        text = _QuoteCounter(stream, source=name)
         try:
-            file = pa.PythonFile(Utf8Stream(stream, source=name), mode="r")
+            file = pa.PythonFile(text, mode="r")
             for batch in pa_csv.open_csv(file, block, parsing, conversion):
                 num_skipped = min(skip, batch.num_rows)
                 skip -= num_skipped
@@ -265,7 +266,67 @@ def _csv_batches(name: str, delimiter: str, columns: Sequence[str], *, block_byt
                     yield batch.slice(start, _BATCH_ROWS)
         except pa.ArrowInvalid as error:
             kind = _LongRowError if "straddling" in str(error) else DataError
-            raise kind(f"{name}: {_csv_problem(str(error), delimiter)}") from None
+            problem = _quote_problem(name, delimiter) or f"{name}: {_csv_problem(str(error), delimiter)}"
+            raise kind(problem) from None
+        if text.num_quotes % 2 and (problem := _quote_problem(name, delimiter)):
+            raise DataError(problem)
+
+
+class _QuoteCounter(Utf8Stream):
+    """Counts quotation marks while a file is read; their number is even if each that opens is closed."""
+
+    num_quotes = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Return at most `size` bytes, all of them if it is negative; none at the end."""
+        data = super().read(size)
+        self.num_quotes += data.count(b'"')
+        return data
+
+
+# The rest of a quoted value, up to the mark that closes it; two marks are one of the text.
+_CLOSED = re.compile(r'(?:[^"]++|"")*+"')
+_UNCLOSED = '{name}: line {line}: must close the quotation mark of each value; write marks inside a value twice, as ""'
+
+
+def _quote_problem(name: str, delimiter: str) -> str:
+    """Return what is wrong with the first value over several lines that is not closed as it should; empty without."""
+    opened, number = 0, 0
+    for lines in _line_blocks(name):
+        for line in lines:
+            number += 1
+            opened, is_broken = _opened_at(line, number, delimiter, opened)
+            if is_broken:
+                return _UNCLOSED.format(name=name, line=opened)
+    return _UNCLOSED.format(name=name, line=opened) if opened else ""
+
+
+def _opened_at(line: str, number: int, delimiter: str, opened: int) -> tuple[int, bool]:
+    """Return the line that opened the quoted value at the end of this one, 0 for none; and whether a value is broken.
+
+    A value of several lines is broken if text follows the mark that closes it.
+
+    Args:
+        line: The line.
+        number: Its number.
+        delimiter: Between values.
+        opened: The line that opened the value at its beginning, or 0.
+    """
+    rest, is_done = line, False
+    while not is_done:
+        if not opened and rest.startswith('"'):
+            opened, rest = number, rest[1:]
+        if opened:
+            closed = _CLOSED.match(rest)
+            if closed is None:
+                break
+            rest = rest[closed.end() :]
+            if opened < number and rest and not rest.startswith(delimiter):
+                return opened, True
+            opened = 0
+        _, found, rest = rest.partition(delimiter)
+        is_done = not found
+    return opened, False
 
 
 def _open_tsv(name: str) -> TableBlocks:
