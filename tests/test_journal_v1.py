@@ -66,7 +66,7 @@ def test_record_and_report_know_the_retired_keys(folder, name, status):
 
 def test_resume_of_a_finished_sweep_ranks_it_again(folder, monkeypatch, capsys):
     """Nothing is trained; the table has the one ranking, and the ledger stays as it was."""
-    ran = CommandLine(monkeypatch, capsys)("resume", "finished", "--json")
+    ran = CommandLine(monkeypatch, capsys)("resume", "finished", "--accept-versions", "--json")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["best"] == "0004"
     rows = (folder / "finished" / "trials.csv").read_text().splitlines()
@@ -76,7 +76,8 @@ def test_resume_of_a_finished_sweep_ranks_it_again(folder, monkeypatch, capsys):
 
 def test_another_budget_rewrites_the_record_under_the_new_names(folder, monkeypatch, capsys):
     """The file then has the keys of this version, and is read as before."""
-    assert CommandLine(monkeypatch, capsys)("resume", "finished", "--budget", "9usd", "--json").code == 0
+    command = ["resume", "finished", "--budget", "9usd", "--accept-versions", "--json"]
+    assert CommandLine(monkeypatch, capsys)(*command).code == 0
     values = read_json(folder / "finished" / SWEEP_FILE)
     assert (values["evaluation"], values["space"]["evaluation"]["members"]) == ({"data": None, "tasks": []}, 2)
     assert not {"judging"} & values.keys()
@@ -88,7 +89,7 @@ def test_another_budget_rewrites_the_record_under_the_new_names(folder, monkeypa
 def test_resume_of_a_killed_sweep_finishes_every_trial(folder):
     """The trial that was running continues from its checkpoint; the finished one is not trained again."""
     before = (folder / "killed" / "trials" / "0000" / "model.safetensors").stat().st_mtime_ns
-    resumed = typed("resume", folder / "killed", "--json")
+    resumed = typed("resume", folder / "killed", "--accept-versions", "--json")
     assert resumed.returncode == 0, resumed.stderr
     events = list(read_events(folder / "killed"))
     assert [event["trial"] for event in events if event["event"] == "ended"] == ["0000", "0001", "0002"]

@@ -156,7 +156,7 @@ def test_read_bytes_refuses_what_is_no_file(tmp_path):
         (tmp_path, "must be a file; it is a folder, a pipe or a device"),
         ("/dev/zero", "must be a file; it is a folder, a pipe or a device"),
         (tmp_path / ("n" * 300), "cannot be read: File name too long"),
-        (tmp_path / "a\0b", "cannot be read: embedded null byte"),
+        (tmp_path / "a\0b", "cannot be read: .*embedded null"),
         (tmp_path / "none", "no such file"),
     ):
         with pytest.raises(ArtifactError, match=message):
