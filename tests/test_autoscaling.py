@@ -83,7 +83,7 @@ def _most_at_once(lines: list[dict[str, Any]], *, for_s: float = 0.0) -> float:
 @pytest.mark.cluster
 def test_sweep_starts_workers_within_the_hourly_limit_that_end_when_idle(tmp_path: Path) -> None:
     """Two of four workers are within five dollars an hour beside the head; spot has the higher priority."""
-    with autoscaling_cluster(TYPES, head=HEAD, max_workers=2) as cluster:
+    with autoscaling_cluster(TYPES, head=HEAD, max_workers=2, idle_s=120) as cluster:
         assert cluster.num_workers() == 0
         outcome = _sweep(cluster, tmp_path)
         assert [trial["status"] for trial in outcome["trials"]] == ["finished"] * NUM_TRIALS
@@ -107,7 +107,7 @@ def test_sweep_starts_workers_within_the_hourly_limit_that_end_when_idle(tmp_pat
 @pytest.mark.cluster
 def test_sweep_starts_on_demand_machines_if_spot_is_unavailable(tmp_path: Path) -> None:
     """The launch fails as on AWS, and the type of the next priority starts instead."""
-    with autoscaling_cluster(TYPES, head=HEAD, missing=("spot-small",)) as cluster:
+    with autoscaling_cluster(TYPES, head=HEAD, missing=("spot-small",), idle_s=120) as cluster:
         outcome = _sweep(cluster, tmp_path)
     assert [trial["status"] for trial in outcome["trials"]] == ["finished"] * NUM_TRIALS
     workers = [line for line in read_ledger(tmp_path / "run") if line.get("instance_type") == "small"]

@@ -163,7 +163,7 @@ class SweepController:
             self._record("report", trial=name, **values)
         should_continue, reason = self._decide(trial)
         if should_continue and funds is not None:
-            reason = self._policy.refuses_rung(funds, trial, trials=self.trials, running=self._running)
+            reason = self._policy.refuses_rung(funds, trial, **self._left())
             should_continue = not reason
         decision = "continue" if should_continue else "stop"
         self._record("decision", trial=name, index=index, decision=decision, reason=reason, **_with_funds(funds))
@@ -205,11 +205,15 @@ class SweepController:
         all_drawn = self.exhausted or len(self.trials) >= self.space.limits.trials
         if funds is None or (all_drawn and not self._waiting):
             return True
-        reason = self._policy.refuses_trial(funds, trials=self.trials, running=self._running)
+        reason = self._policy.refuses_trial(funds, **self._left())
         if reason:
             self._write("refused", reason=reason, **_with_funds(funds))
             self.closed = f"refused: {reason}"
         return not reason
+
+    def _left(self) -> dict[str, Iterable[Trial]]:
+        """Return the trials that have not ended, running and waiting."""
+        return {"running": self._running.values(), "waiting": [self.trials[name] for name in self._waiting]}
 
     def _new_trial(self) -> Trial | None:
         """Draw a trial; None where there are enough or the sampler has nothing left to try."""
@@ -260,6 +264,7 @@ class SweepController:
     def _complete(self, trial: Trial) -> None:
         """Report a trial's end to the scheduler; once all seeds of its configuration have ended, to the sampler too."""
         self._scheduler.complete(trial)
+        self._policy.complete(trial)
         configuration = self._configuration(trial)
         is_whole = len(configuration) == self.space.limits.seeds
         if is_whole and all(one.status in ENDED for one in configuration):

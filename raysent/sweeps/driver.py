@@ -72,18 +72,24 @@ def training_left_s(trials: Iterable[Trial], *, num_to_draw: int, num_slots: int
         num_to_draw: Trials that are still to be drawn; they fare as those that have ended, else they go to the end.
         num_slots: Trials at once.
     """
-    known = list(trials)
-    reports = sum(trial.index for trial in known)
+    reports, seconds, whole, ended, num_ended = 0, 0.0, 0, 0, 0
+    alive: list[int] = []
+    for trial in trials:  # in one pass: it is called at every poll, with thousands of trials
+        reports += trial.index
+        seconds += trial.seconds
+        whole = max(whole, trial.num_reports)
+        if trial.status in ENDED:
+            ended += trial.index
+            num_ended += 1
+        else:
+            alive.append(trial.index)
     if not reports:
         return None
-    report_s = sum(trial.seconds for trial in known) / reports
-    whole = max(trial.num_reports for trial in known)
-    ended = [trial.index for trial in known if trial.status in ENDED]
-    mean = sum(ended) / len(ended) if ended else whole
-    left = [whole - trial.index for trial in known if trial.status not in ENDED]
+    mean = ended / num_ended if num_ended else whole
+    left = [whole - index for index in alive]
     total = (sum(left) + num_to_draw * mean) / num_slots
     # However many run at once, the longest one has to come to its end.
-    return report_s * max(total, max(left, default=0))
+    return seconds / reports * max(total, max(left, default=0))
 
 
 def is_urgent(budget: Budget, funds: Funds, *, left_s: float | None, boot_s: float) -> bool:
@@ -472,7 +478,9 @@ def _connect(
         trials = controller.trials.values()
         num_running = sum(trial.status == "running" for trial in trials) + controller.retraining.num_running
         to_draw = 0 if controller.exhausted or controller.closed else limits.trials - len(trials)
-        left_s = training_left_s(trials, num_to_draw=to_draw, num_slots=cost_tracker.num_slots)
+        left_s = None
+        if budget.deadline_s is not None:
+            left_s = training_left_s(trials, num_to_draw=to_draw, num_slots=cost_tracker.num_slots)
         waiting = fleet.update(
             funds,
             num_trials=num_running + controller.num_to_start,
