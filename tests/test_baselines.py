@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from raysent.cli.evaluate import _warn_below_start
 from raysent.ensembles import combine, load_ensemble
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of
@@ -14,6 +15,7 @@ from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import expand
 from raysent.evaluation.probes.lexical import fit_classifier, fit_lexical, lexical_features, lexical_similarities
 from raysent.evaluation.protocols import fit_probe
+from raysent.evaluation.records import Score
 from raysent.evaluation.task_files import OwnTask
 from raysent.models import load
 from raysent.models.schemes.tfidf import LexicalModel
@@ -104,6 +106,23 @@ def test_result_names_members_below_their_start(tmp_path):
     scores["start:hash:2"] = scores["hash:2"].model_copy(update={"test": scores["hash:2"].test + 3})
     lowered = result.model_copy(update={"mean": result.mean.model_copy(update={"scores": scores})})
     assert lowered.below_start() == {"hash:2": pytest.approx(3)}
+
+
+def test_evaluate_warns_about_a_model_below_its_start(capsys):
+    """By the mean over tasks; one that gained, or has no start among the rows, is left out."""
+    scores = [
+        Score(model=model, task=task, protocol="fast", validation=0.0, test=test)
+        for model, tests in {
+            "a": (60, 70),
+            "start:a": (66, 68),
+            "b": (70, 70),
+            "start:b": (60, 60),
+            "c": (1, 1),
+        }.items()
+        for task, test in zip(("MR", "CR"), tests, strict=True)
+    ]
+    _warn_below_start(scores, "the mean over tasks")
+    assert capsys.readouterr().err == "warning: a is 2.00 points below its start in the mean over tasks\n"
 
 
 def test_baselines_alone_have_no_further_baselines():

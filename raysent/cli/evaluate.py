@@ -25,7 +25,7 @@ from raysent.cli.options import (
 
 if TYPE_CHECKING:
     from raysent.ensembles import EnsembleResult, LabelCurve, MemberCost, MemberSubset, Selection
-    from raysent.evaluation import Costs, MtebScore, Score, SimilarityScore
+    from raysent.evaluation import AnyScore, Costs, MtebScore, Score, SimilarityScore
 
 evaluate_app = typer.Typer()
 data_app = typer.Typer(help="Check data folders.", no_args_is_help=True, rich_markup_mode=None)
@@ -138,6 +138,8 @@ def evaluate(
     if similarities:
         results.print()
         _print_similarities(similarities)
+    _warn_below_start([score for score in scores if not score.is_correlation], "the mean over tasks")
+    _warn_below_start([*(score for score in scores if score.is_correlation), *similarities], "correlations")
     if of_mteb:
         results.print()
         _print_mteb(of_mteb)
@@ -297,6 +299,17 @@ def print_curves(curves: Sequence[LabelCurve]) -> None:
         ]
         print_table([f"{curve.task}, by number of labels", *(f"{size:,}" for size in curve.sizes)], rows)
         results.print(curve.sentence, soft_wrap=True)
+
+
+def _warn_below_start(scores: Sequence[AnyScore], what: str) -> None:
+    """Warn about trained models that score lower than before training."""
+    from raysent.evaluation import below_start
+
+    by_model: dict[str, list[float]] = {}
+    for score in scores:
+        by_model.setdefault(score.model, []).append(score.test)
+    for name, points in below_start({name: sum(found) / len(found) for name, found in by_model.items()}).items():
+        messages.print(f"warning: {name} is {points:.2f} points below its start in {what}", soft_wrap=True)
 
 
 def _print_scores(scores: Sequence[Score]) -> None:

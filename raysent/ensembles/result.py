@@ -19,6 +19,7 @@ from raysent.ensembles.measures import BootstrapEstimate, CalibrationBin, Divers
 from raysent.ensembles.subsets import MemberCost, MemberSubset
 from raysent.ensembles.task_ensemble import TaskEnsemble, TaskScores
 from raysent.errors import ArtifactError
+from raysent.evaluation.baselines import below_start
 from raysent.evaluation.members import Member, saved_path
 from raysent.evaluation.records import Record
 from raysent.storage import address_of, read_json, write_json
@@ -192,10 +193,8 @@ class EnsembleResult(StrictModel):
 
     def below_start(self) -> dict[str, float]:
         """Return the points that a member loses against itself before training, by name, if it does."""
-        scores = self.mean.scores
-        starts = {name: f"start:{name}" for name in self.members if f"start:{name}" in scores}
-        lost = {name: scores[start].test - scores[name].test for name, start in starts.items()}
-        return {name: points for name, points in lost.items() if points > 0}
+        lost = below_start({name: score.test for name, score in self.mean.scores.items()})
+        return {name: points for name, points in lost.items() if name in self.members}
 
     def values(self) -> dict[str, Any]:
         """Return what it is worth as plain values, without what only loading needs."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from raysent.registry import import_name
 
 if TYPE_CHECKING:
+    from raysent.evaluation.baselines import below_start
     from raysent.evaluation.evaluate import Evaluator, Job, MapJobs, run_job
     from raysent.evaluation.members import Costs, Member, Model, expand, is_model
     from raysent.evaluation.protocols import PROTOCOLS, protocol_name
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 # Imported at the first use: some of these need libraries that readers of others do not wait for.
 _MODULE_OF = {
     "AnyScore": "records",
+    "below_start": "baselines",
     "Costs": "members",
     "Evaluator": "evaluate",
     "Job": "evaluate",
@@ -79,6 +81,7 @@ __all__ = [
     "SimilarityScore",
     "Task",
     "absent_tasks",
+    "below_start",
     "check_data",
     "expand",
     "find_task",

@@ -11,7 +11,7 @@ hash:DIM          the mean of random word vectors, of the best model's size
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from raysent.errors import RaysentError
@@ -37,6 +37,16 @@ def baselines_of(members: Sequence[Member], *, protocol: str = "fast") -> list[M
     given = {member.path for member in members}
     missing = [name for name in names if name not in given]
     return expand(missing) if missing else []
+
+
+def below_start(scores: Mapping[str, float]) -> dict[str, float]:
+    """Return the points that trained models lose against themselves before training.
+
+    Args:
+        scores: Model -> its score; a model without a score of `start:MODEL` is left out.
+    """
+    lost = {name: scores[f"start:{name}"] - score for name, score in scores.items() if f"start:{name}" in scores}
+    return {name: points for name, points in lost.items() if points > 0}
 
 
 def _can_load(name: str) -> bool:
