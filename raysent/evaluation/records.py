@@ -112,7 +112,7 @@ class Score:
     measures: Mapping[str, float] = field(default_factory=dict)
     row_hash: str = ""
     costs: Costs = field(default_factory=Costs)
-    encode_ms: float | None = None
+    encode_ms: float | None = field(default=None, compare=False)  # two measurements differ
 
     @property
     def is_correlation(self) -> bool:
