@@ -95,7 +95,7 @@ class Watch:
         self.machine = ""
         _before(CostTracker, "__exit__", lambda *_: self._note())
         _before(artifact_files, "commit", lambda _, path: self.see(Sight("file", path, {})))
-        _after(Lines, "append", lambda lines, value: self.see(Sight("line", lines.path, value)))
+        _after(Lines, "append", self._see_line)
 
     def see(self, sight: Sight) -> None:
         """Wait where the moment has come; note when a sitting begins and ends."""
@@ -119,6 +119,11 @@ class Watch:
         self._dies_in = orders.pop("dies_in", 0)
         for name, value in orders.items():
             _ORDERS[name](value)
+
+    def _see_line(self, lines: Lines, *entries: Any) -> None:
+        """See each entry of a line."""
+        for entry in entries:
+            self.see(Sight("line", lines.path, entry))
 
     def _note(self) -> None:
         """Keep the time at which a sitting began, or ended."""
