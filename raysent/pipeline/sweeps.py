@@ -493,6 +493,7 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
                     progress=on_progress,
                     map_jobs=_cluster_map(machines),
                 )
+                machines.release()  # the rest is this machine's work
                 if options.get("labels"):
                     _write_label_curves(ended, result, options, on_progress)
             except BudgetError as error:
