@@ -405,7 +405,7 @@ def test_distill_of_a_sweep_in_memory(swept, tmp_path, monkeypatch):
 def test_track_passes_every_event_on(swept, tmp_path):
     """TensorBoard has a folder for each trial that reported."""
     assert raysent.track(swept[0].folder, f"tensorboard:{tmp_path}") == len(list(read_events(swept[0].folder)))
-    assert len(list(tmp_path.glob("*/events*"))) == len(swept[0].trials)
+    assert {path.parent.name for path in tmp_path.glob("*/events*")} >= set(swept[0].trials.index)
 
 
 def test_a_corpus_is_encoded_into_a_folder_that_is_indexed(tmp_path):

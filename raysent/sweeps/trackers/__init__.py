@@ -42,9 +42,10 @@ class Tracker(Protocol):
     """Receives the events of a sweep's journal as they are written.
 
     Calls: `on_event` for each event of `raysent.sweeps.journal`, in the driver's process; `close` once, at the end of
-    the session. A resumed sweep makes a new tracker, which receives the events of its own session. After the best
-    trials are evaluated, one receives the event that `evaluated_event` describes, which the journal does not have. A
-    tracker that raises is reported in a warning and receives no more events; the sweep continues.
+    the session. A resumed sweep makes a new tracker, which receives the events of its own session, and so does the
+    evaluation of the best trials: its one event, which `evaluated_event` describes, is not in the journal. So add to
+    files, do not replace them. A tracker that raises is reported in a warning and receives no more events; the sweep
+    continues.
     """
 
     def on_event(self, event: Event) -> None:

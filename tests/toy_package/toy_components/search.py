@@ -68,7 +68,7 @@ class StopAll:
 
 
 class LinesTracker:
-    """Writes the name of each event into a file of the run folder."""
+    """Adds the name of each event to a file of the run folder."""
 
     Config = Nothing
 
@@ -81,8 +81,9 @@ class LinesTracker:
         self._names.append(event["event"])
 
     def close(self) -> None:
-        """Write the file."""
-        self._path.write_text("\n".join(self._names))
+        """Write what was remembered; a resumed sweep and its evaluation have trackers of their own."""
+        with self._path.open("a") as stream:
+            stream.writelines(f"{name}\n" for name in self._names)
 
 
 SAMPLERS = {"toy_corners": Corners}
