@@ -21,6 +21,7 @@ READS_TEXT = {"corpus", "data_parallel", "decoding_step", "encoding", "peers", "
 BY_NAME = {
     "claims",
     "codes",
+    "coverage_fuzz",
     "decisions",
     "ensembles",
     "every_space",
