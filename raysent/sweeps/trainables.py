@@ -209,18 +209,22 @@ def retrain(config: dict[str, Any], *, num_workers: int, gpus_per_worker: float)
     if num_workers == 1:
         message = train_trial(config, lambda _: True, notice=node_notice())
     else:
-        with shared_cache(config.get("prepared")):
-            trainer = make_trainer(
-                run,
-                folder,
-                num_workers=num_workers,
-                cpus_per_worker=config["num_threads"],
-                gpus_per_worker=gpus_per_worker,
-                interruptions_per_hour=config["interruptions_per_hour"],
-            )
+        trainer = _trainer(config, run, folder, num_workers=num_workers, gpus_per_worker=gpus_per_worker)
         message = _trained(trainer, run, folder)
     outcome = load_outcome(folder, key=run.key)
     return {**message, "metrics": {} if outcome is None else outcome.metrics}
+
+
+def _trainer(config: dict[str, Any], run: RunConfig, folder: Path, **options: Any) -> Any:
+    """Return what trains a trial on Ray Train workers; `options` as for `make_trainer`."""
+    with shared_cache(config.get("prepared")):
+        return make_trainer(
+            run,
+            folder,
+            cpus_per_worker=config["num_threads"],
+            interruptions_per_hour=config["interruptions_per_hour"],
+            **options,
+        )
 
 
 def _trained(trainer: Any, run: RunConfig, folder: Path) -> Message:
@@ -250,17 +254,15 @@ def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) ->
 
         folder = open_folder(config["folder"], with_checkpoints=True)
         run = RunConfig.model_validate(config["run"])
-        with shared_cache(config.get("prepared")):
-            trainer = make_trainer(
-                run,
-                folder,
-                num_workers=num_workers,
-                cpus_per_worker=config["num_threads"],
-                gpus_per_worker=gpus_per_worker,
-                interruptions_per_hour=config["interruptions_per_hour"],
-                callbacks=[TuneReportCallback()],
-                should_continue=decision_reader(decisions, config["trial"]),
-            )
+        trainer = _trainer(
+            config,
+            run,
+            folder,
+            num_workers=num_workers,
+            gpus_per_worker=gpus_per_worker,
+            callbacks=[TuneReportCallback()],
+            should_continue=decision_reader(decisions, config["trial"]),
+        )
         try:
             message = _trained(trainer, run, folder)
         except STORAGE_ERRORS as error:
