@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import signal
 import time
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from command import CommandLine
 from object_store import BUCKET, CREDENTIALS, empty_bucket, keys, moto_server
 
 import raysent
+from raysent.cost import MARKET_LABEL, TYPE_LABEL
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError, DataError, WorkerError
 from raysent.evaluation.members import load_shared
@@ -53,6 +57,45 @@ def model(tmp_path: Path) -> Path:
     built = SentenceModel.build(config, Vocabulary(["<pad>", "<unk>", *WORDS]), seed=1, max_length=20)
     built.eval().save(tmp_path / "model")
     return tmp_path / "model"
+
+
+class FakeCluster:
+    """Runs jobs in this process, `max_running` at once, the last that was started first.
+
+    Attributes:
+        has_gpus: Whether its nodes have GPUs.
+        num_left: Jobs that end before a worker is lost for good.
+        done: The jobs that have ended.
+        gpus: GPUs of each job.
+        most_running: The most jobs that were started and not ended.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, has_gpus: bool = False) -> None:
+        self.has_gpus, self.num_left, self.most_running = has_gpus, 100, 0
+        self.done: list[object] = []
+        self.gpus: set[float] = set()
+        monkeypatch.setattr(module, "map_on_ray", self.map)
+        monkeypatch.setattr(module, "has_gpus", lambda: self.has_gpus)
+        monkeypatch.setattr(module, "ray_session", lambda _: module.contextlib.nullcontext())
+        load_shared.cache_clear()
+
+    def map(self, function, jobs, *, address, max_running, gpus_each, on_wait):
+        """Do what `map_on_ray` does."""
+        assert address == "head:6379"
+        self.gpus.add(gpus_each)
+        jobs = iter(jobs)
+        running = list(islice(jobs, max_running))
+        while running:
+            self.most_running = max(self.most_running, len(running))
+            on_wait()
+            if not self.num_left:
+                raise WorkerError("--address: a job has ended 4 processes")
+            self.num_left -= 1
+            job = running.pop()
+            running += islice(jobs, 1)
+            result = function(pickle.loads(pickle.dumps(job)))
+            self.done.append(job)
+            yield len(self.done), result
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -151,20 +194,89 @@ def test_encode_corpus_continues_after_kill(texts, tmp_path, monkeypatch) -> Non
 def test_encode_corpus_on_a_cluster_writes_the_same_bits(texts, model, tmp_path, monkeypatch) -> None:
     """A task for each file, in any order; the cluster's machines load the model by its name."""
     encode_corpus(model, texts, tmp_path / "here")
-    seen = []
-
-    def map_on_ray(function, jobs, *, address, max_running, on_wait):
-        seen.append((address, max_running))
-        for index in reversed(range(len(jobs))):
-            on_wait()
-            yield index, function(jobs[index])
-
-    monkeypatch.setattr(module, "map_on_ray", map_on_ray)
-    monkeypatch.setattr(module, "ray_session", lambda _: module.contextlib.nullcontext())
-    load_shared.cache_clear()
+    cluster = FakeCluster(monkeypatch)
     found = encode_corpus(model, texts, tmp_path / "there", address="head:6379", workers=2)
-    assert (found.num_files, found.num_rows, seen) == (4, 177, [("head:6379", 2)])
+    assert (found.num_files, found.num_rows, cluster.gpus) == (4, 177, {0.0})
     assert digests(tmp_path / "there") == digests(tmp_path / "here")
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_encode_corpus_on_a_cluster_encodes_a_large_file_in_pieces(
+    texts, model, tmp_path, monkeypatch, workers
+) -> None:
+    """Several workers encode one file; a call that stops keeps its pieces, and the bytes are those of one process."""
+    encode_corpus(model, texts, tmp_path / "here")
+    cluster = FakeCluster(monkeypatch)
+    monkeypatch.setattr(module, "_WHOLE_BYTES", 500)
+    monkeypatch.setattr(module, "_PIECE_BLOCKS", 1)
+    cluster.num_left = 3
+    with pytest.raises(WorkerError):
+        encode_corpus(model, texts, tmp_path / "there", address="head:6379", workers=workers)
+    assert 0 < len(list((tmp_path / "there").rglob("*.parquet"))) < 4
+    before = sum(isinstance(job, module._Piece) for job in cluster.done)
+    cluster.num_left = 100
+    found = encode_corpus(model, texts, tmp_path / "there", address="head:6379", workers=workers)
+    pieces = [job for job in cluster.done if isinstance(job, module._Piece)]
+    assert before > 0
+    assert sorted((one.file.name, one.index, len(one.blocks)) for one in pieces) == [
+        (name, index, 1) for name, count in (("a.txt", 3), ("b.txt", 1)) for index in range(count)
+    ]
+    assert cluster.most_running <= workers
+    assert (found.num_files + found.num_skipped, found.num_left) == (4, 0)
+    assert digests(tmp_path / "there") == digests(tmp_path / "here")
+    assert list((tmp_path / "there").rglob(".pieces")) == []
+
+
+def test_encode_corpus_encodes_pieces_of_other_text_again(texts, model, tmp_path, monkeypatch) -> None:
+    """A file that changed between two calls has no piece of its former text."""
+    cluster = FakeCluster(monkeypatch)
+    monkeypatch.setattr(module, "_WHOLE_BYTES", 0)
+    monkeypatch.setattr(module, "_PIECE_BLOCKS", 1)
+    cluster.num_left = 2
+    with pytest.raises(WorkerError):
+        encode_corpus(model, texts, tmp_path / "there", address="head:6379", workers=1)
+    (texts / "a.txt").write_text("good film\n" * 60)
+    cluster.num_left = 100
+    encode_corpus(model, texts, tmp_path / "there", address="head:6379", workers=1)
+    encode_corpus(model, texts, tmp_path / "here")
+    assert digests(tmp_path / "there") == digests(tmp_path / "here")
+
+
+def test_encode_corpus_uses_the_gpus_of_a_cluster(texts, model, tmp_path, monkeypatch) -> None:
+    """A trained model gets a GPU for each task; a folder continues on the device that it was begun with."""
+    used = []
+    monkeypatch.setattr(SentenceModel, "use_device", lambda self, device: used.append(device.type))
+    cluster = FakeCluster(monkeypatch, has_gpus=True)
+    options = {"address": "head:6379", "workers": 1}
+    encode_corpus(model, texts / "b.txt", tmp_path / "gpu", **options)
+    assert (cluster.gpus, set(used)) == ({1.0}, {"cuda"})
+    cluster.gpus.clear()
+    encode_corpus(model, texts / "b.txt", tmp_path / "cpu", encoding=module.Encoding(device="cpu"), **options)
+    encode_corpus(model, texts, tmp_path / "cpu", **options)
+    encode_corpus("hash:8", texts, tmp_path / "hash", **options)
+    assert cluster.gpus == {0.0}
+    with pytest.raises(ArtifactError, match="holds vectors with device = 'cuda', not None"):
+        encode_corpus(model, texts, tmp_path / "gpu", encoding=module.Encoding(device="cpu"), **options)
+    cluster.has_gpus = False
+    with pytest.raises(ConfigError, match="gpu: was begun on GPUs; the cluster has no GPU"):
+        encode_corpus(model, texts, tmp_path / "gpu", **options)
+    with pytest.raises(ConfigError, match="--device cuda: the cluster has no GPU"):
+        encode_corpus(model, texts, tmp_path / "new", encoding=module.Encoding(device="cuda"), **options)
+
+
+def test_encode_corpus_is_billed_by_the_types_of_machines(texts, tmp_path, monkeypatch) -> None:
+    """Each node costs what its type costs, spot prices as they are, from when it was asked for."""
+    FakeCluster(monkeypatch)
+    labels = {TYPE_LABEL: "g5.xlarge", MARKET_LABEL: "spot"}
+    monkeypatch.setattr(module, "alive_nodes", lambda: {"head": {TYPE_LABEL: "m5.xlarge"}, "worker": labels})
+    limits = Limits(
+        budget="5usd", machines={"g5.xlarge": 60.0, "m5.xlarge": 6.0}, boot="1h", spot=lambda _: (12.0, "spot price")
+    )
+    stopped = encode_corpus("hash:8", texts, tmp_path / "out", address="head:6379", workers=1, limits=limits)
+    assert stopped.stopped.startswith("encoding: must stay within 5.00 usd; 18.0")
+    with pytest.raises(ConfigError, match="--max-hourly 10usd: the machines cost 66.00 usd an hour together"):
+        limits = replace(limits, budget=None, max_hourly="10usd")
+        encode_corpus("hash:8", texts, tmp_path / "dear", address="head:6379", workers=1, limits=limits)
 
 
 def test_encode_corpus_stops_at_its_time_and_continues(texts, tmp_path, monkeypatch) -> None:
@@ -196,11 +308,14 @@ def test_encode_corpus_stays_within_its_budget(texts, tmp_path) -> None:
         ({"model": "hash:9"}, "--output .*out: holds vectors of the model hash:8, not of hash:9; name another folder"),
         ({"keeps_text": False}, "--output .*out: holds vectors with has_text = True, not False; name another folder"),
         ({"input": "none/*.txt"}, "--input: none/.*: no file matches"),
-        ({"limits": Limits(budget="5usd")}, "--budget 5usd: needs the price of a machine; add --usd-per-hour"),
+        ({"limits": Limits(budget="5usd")}, "--budget 5usd: needs the price of a machine; add --usd-per-hour or --cluster"),
         ({"limits": Limits(time="soon")}, "--time soon: a duration must look like"),
         ({"limits": Limits(max_hourly="1usd", usd_per_hour=2)}, "--max-hourly 1usd: the machines cost 2.00 usd"),
         ({"encoding": module.Encoding("int8")}, "--precision: must be float32 or ubinary; given 'int8'"),
         ({"encoding": module.Encoding(bfloat16=True)}, "--bfloat16: must be used with a trained model; given hash:8"),
+        ({"limits": Limits(machines={"m5.xlarge": 1.0})}, "--cluster: must be used with --address; add it"),
+        ({"encoding": module.Encoding(device="cuda")}, "--device cuda: must be used with --address; add it"),
+        ({"encoding": module.Encoding(device="tpu")}, "--device: must be cpu or cuda; given 'tpu'"),
         ({"column": "body"}, "--output .*out: holds vectors with column = '', not 'body'; name another folder"),
     ],
 )

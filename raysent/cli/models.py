@@ -86,7 +86,7 @@ def encode(
             "--workers",
             metavar="N",
             min=1,
-            help="Number of processes; with --address, files at the same time.  [default: as many as pay]",
+            help="Number of processes; with --address, tasks at the same time.  [default: as many as pay]",
         ),
     ] = None,
     split_sentences: Annotated[
@@ -96,6 +96,20 @@ def encode(
     address: Annotated[
         str | None,
         typer.Option("--address", metavar="ADDR", help="With --input: encode on this running Ray cluster."),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="NAME",
+            help="With --address: cpu or cuda.  [default: cuda for a trained model where the cluster has GPUs]",
+        ),
+    ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            "--cluster", metavar="FILE", help="With --address: the cluster's file; its machines cost what AWS charges."
+        ),
     ] = None,
     time: Annotated[
         str | None,
@@ -134,6 +148,8 @@ def encode(
             keeps_text=text,
             workers=processes,
             address=address,
+            device=device,
+            cluster=cluster,
             time=time,
             budget=budget,
             max_hourly=max_hourly,
@@ -142,7 +158,8 @@ def encode(
         )
         raise typer.Exit(_print_encoded(encoded, precision, as_json=as_json))
     given = {
-        "--sentences": split_sentences, "--no-text": not text, "--address": address, "--time": time,
+        "--sentences": split_sentences, "--no-text": not text, "--address": address, "--device": device,
+        "--cluster": cluster, "--time": time,
         "--budget": budget, "--max-hourly": max_hourly, "--usd-per-hour": usd_per_hour,
     }  # fmt: skip
     wrong = next((name for name, value in given.items() if value not in (None, False)), None)

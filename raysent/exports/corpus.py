@@ -3,9 +3,10 @@
     files of text -> those that are not encoded yet -> blocks of sentences -> a Parquet file for each, whole or absent
 
 On this machine, processes encode blocks, and this process reads and writes. On a cluster, each file is one task of one
-core, which is run again if its machine or process is lost. Each process computes with one thread, and the blocks are
-the same everywhere, so the files are bit-identical whatever the number of processes. Another call continues with the
-files that are missing or whose text has changed since.
+core, or of one GPU, which is run again if its machine or process is lost. A large file is read here and sent in pieces
+of several blocks, each one task that writes a file of its own; another task joins them. Each process computes with one
+thread, and the blocks are the same everywhere, so the files are bit-identical whatever the number of processes. Another
+call continues with the files and pieces that are missing or whose text has changed since.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 
 from raysent.config import Document, validate
-from raysent.cost import Budget, CostConfig, Prices, parse_duration
+from raysent.cost import Budget, CostConfig, Prices, SpotUsd, parse_duration
 from raysent.data.corpus import Progress
 from raysent.data.corpus.sources import Source, find_sources
 from raysent.data.texts import batched, open_texts
@@ -35,13 +36,14 @@ from raysent.models.schemes import is_scheme_name
 from raysent.models.sentence_encoder import SentenceEncoder, encode_blocks
 from raysent.models.vector_folder import Precision, VectorFolder, VectorFormat, VectorWriter
 from raysent.parallel import num_processes_for
-from raysent.storage import Lease, is_remote, open_folder
+from raysent.storage import Lease, content_key, is_remote, open_folder
 from raysent.storage.layout import COST_FOLDER
 from raysent.sweeps.cost_tracker import metered
-from raysent.sweeps.machines import alive_nodes
-from raysent.training.ray_session import map_on_ray, ray_session
+from raysent.sweeps.machines import alive_nodes, workers_to_come
+from raysent.training.ray_session import has_gpus, map_on_ray, num_jobs_at_once, ray_session
 
 PRECISIONS = ("float32", "ubinary")
+DEVICES = ("cpu", "cuda")
 # Sentences between two steps of the progress bar, and rows of a row group.
 BLOCK_SENTENCES = 8192
 PROCESS_BYTES = 2 << 30
@@ -49,6 +51,13 @@ PROCESS_BYTES = 2 << 30
 _LEAST_BYTES = 4 << 20
 # A file that ends this many processes is refused.
 _MAX_LOSSES = 3
+# On a cluster, a file of more bytes is encoded in pieces of so many blocks.
+_WHOLE_BYTES = 16 << 20
+_PIECE_BLOCKS = 16
+# Jobs that are sent for each worker, so that none waits while this process reads; the texts of pieces are in memory.
+_JOBS_AHEAD = 2
+# Folder of pieces, hidden among the files of vectors.
+_PIECES = ".pieces"
 
 
 @dataclass(frozen=True)
@@ -60,12 +69,15 @@ class Encoding:
         normalize: Whether each vector gets length 1.
         batch_size: Sentences per batch.
         bfloat16: Whether products are computed in bfloat16; only for trained models.
+        device: ``cpu``, or ``cuda`` for workers of a cluster with a GPU each; None for what the folder was begun with,
+            else ``cuda`` for a trained model on a cluster with GPUs.
     """
 
     precision: str = "float32"
     normalize: bool = False
     batch_size: int = 512
     bfloat16: bool = False
+    device: str | None = None
 
     def check(self, encoder: SentenceEncoder, name: str | Path) -> None:
         """Check that a model can be used so.
@@ -77,6 +89,8 @@ class Encoding:
             raise ConfigError(f"--precision: must be {' or '.join(PRECISIONS)}; given '{self.precision}'")
         if self.precision == "ubinary" and encoder.similarity_measure != "hamming":
             raise ConfigError(f"--precision ubinary: {name} has no code; train one with 'raysent train binary'")
+        if self.device not in (None, *DEVICES):
+            raise ConfigError(f"--device: must be {' or '.join(DEVICES)}; given '{self.device}'")
         if self.bfloat16 and not isinstance(encoder, SentenceModel):
             raise ConfigError(f"--bfloat16: must be used with a trained model; given {name}; leave it out")
 
@@ -99,13 +113,19 @@ class Limits:
         time: Wall-clock time of this call, such as ``30m``.
         budget: Dollars of all calls for one folder, such as ``5usd``.
         max_hourly: The most that all machines together may cost an hour.
-        usd_per_hour: Price of each machine; None if they are free.
+        usd_per_hour: Price of each machine; None if they are free, or have the prices of `machines`.
+        machines: Instance type -> dollars an hour on demand, of a cluster whose nodes name their types.
+        boot: How long a machine of `machines` is billed before it joins the cluster.
+        spot: Returns the current spot price of a type; None to count spot machines as on-demand.
     """
 
     time: str | None = None
     budget: str | None = None
     max_hourly: str | None = None
     usd_per_hour: float | None = None
+    machines: Mapping[str, float] = field(default_factory=dict)
+    boot: str | None = None
+    spot: SpotUsd | None = None
 
     def cost(self) -> CostConfig:
         """Return the prices and limits as the section `cost` of a search space has them.
@@ -113,15 +133,21 @@ class Limits:
         Raises:
             ConfigError: If one is malformed, or dollars are limited without a price.
         """
-        given = {"budget": self.budget, "max_hourly": self.max_hourly, "usd_per_hour": self.usd_per_hour}
-        values = {name: value for name, value in given.items() if value is not None}
+        given = {
+            "budget": self.budget,
+            "max_hourly": self.max_hourly,
+            "usd_per_hour": self.usd_per_hour,
+            "machines": dict(self.machines) or None,
+            "boot": self.boot,
+        }
+        values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         flags: dict[tuple[str, ...], str] = {
             (name,): f"--{name.replace('_', '-')} {value}" for name, value in values.items()
         }
         config = validate(CostConfig, Document(values=values, options=flags))
         named = next((flags[name,] for name in ("budget", "max_hourly") if name in values), None)
         if named is not None and not config.is_priced:
-            raise ConfigError(f"{named}: needs the price of a machine; add --usd-per-hour")
+            raise ConfigError(f"{named}: needs the price of a machine; add --usd-per-hour or --cluster")
         return config
 
 
@@ -179,6 +205,56 @@ class _File:
 
 
 @dataclass(frozen=True)
+class _Piece:
+    """Some blocks of a file, which one task of a cluster encodes.
+
+    Attributes:
+        file: The file of text.
+        index: Its place among the file's pieces.
+        blocks: The texts of each block.
+    """
+
+    file: _File
+    index: int
+    blocks: list[list[str]]
+
+    @property
+    def name(self) -> str:
+        """Name of its file of vectors."""
+        return f"{_pieces_of(self.file)}/{self.index:06}"
+
+    @property
+    def as_file(self) -> _File:
+        """The piece as a file: its version also changes with the size of pieces."""
+        return replace(self.file, name=self.name, version=f"{self.file.version} {_PIECE_BLOCKS} x {BLOCK_SENTENCES}")
+
+
+@dataclass(frozen=True)
+class _Join:
+    """A file of which all pieces have been encoded."""
+
+    file: _File
+    pieces: list[str]
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What a job of a cluster has done.
+
+    Attributes:
+        file: The file of text.
+        num_rows: Sentences in the file of vectors that it wrote.
+        piece: Name of the piece that was encoded; empty for a whole file.
+        is_joined: Whether the file was made of pieces.
+    """
+
+    file: _File
+    num_rows: int
+    piece: str = ""
+    is_joined: bool = False
+
+
+@dataclass(frozen=True)
 class _Target:
     """Where vectors go, and how they are computed.
 
@@ -203,15 +279,40 @@ class _Target:
         found = VectorFolder(self.folder).find_file(file.name)
         return found is not None and (found.source, found.format) == (file.version, self.format.key)
 
-    def encode(self, file: _File) -> int:
-        """Encode one file in this process, which belongs to a cluster, and return its rows."""
+    def run(self, job: _File | _Piece | _Join) -> _Done:
+        """Encode a file or a piece, or join a file's pieces, in a process of a cluster."""
+        if isinstance(job, _Join):
+            return _Done(job.file, self._join(job), is_joined=True)
+        if isinstance(job, _Piece):
+            return _Done(job.file, self._encode(job.as_file, job.blocks), job.name)
+        return _Done(job, self._encode(job, (texts for texts, _ in job.blocks())))
+
+    def _encode(self, file: _File, blocks: Iterable[list[str]]) -> int:
+        """Write the vectors of blocks of texts, and return their rows."""
         torch.set_num_threads(1)
         set_matmul_precision()
         _, encoder = load_shared(self.model, self.format.model_key)
+        encoder.use_device(torch.device(self.encoding.device or "cpu"))
         with self.writing(file) as writer:
-            for texts, _ in file.blocks():
+            for texts in blocks:
                 writer.write(self.encoding.rows(encoder.encode(texts, **self.encoding.options)), texts)
         return writer.num_rows
+
+    def _join(self, job: _Join) -> int:
+        """Write a file of its pieces, remove those, and return the rows."""
+        folder = VectorFolder(self.folder)
+        # A process that was lost may have joined them.
+        done = folder.find_file(job.file.name) if self.has(job.file) else None
+        num_rows = (
+            done.num_rows if done else folder.join(job.file.name, job.pieces, self.format, version=job.file.version)
+        )
+        folder.discard(_pieces_of(job.file))
+        return num_rows
+
+
+def _pieces_of(file: _File) -> str:
+    """Return the folder of a file's pieces; a name of one part, so that none is inside another's."""
+    return f"{_PIECES}/{content_key(file.name)[:16]}"
 
 
 def encode_corpus(  # noqa: PLR0913 - the options of the command
@@ -238,25 +339,30 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     name = _name_of(model)
     encoder = load(name) if isinstance(model, str | Path) else model
     chosen.check(encoder, name)
+    if address is None and (chosen.device == "cuda" or allowed.machines):
+        raise ConfigError(f"{'--device cuda' if chosen.device else '--cluster'}: must be used with --address; add it")
     files = _find_files(input, column=column, splits_sentences=splits_sentences)
     folder = VectorFolder(output if is_remote(output) else Path(output).absolute())
-    format = VectorFormat(
-        model=str(name),
-        model_key=model_key(name),
-        measure="hamming" if encoder.similarity_measure == "hamming" else "cosine",
-        precision=cast(Precision, chosen.precision),
-        dim=encoder.get_sentence_embedding_dimension(),
-        has_text=keeps_text,
-        options={
+    with contextlib.nullcontext() if address is None else ray_session(address), _held(folder):
+        chosen = replace(chosen, device=_choose_device(chosen, encoder, folder, address))
+        options = {
             "normalize": chosen.normalize,
             "bfloat16": chosen.bfloat16,
             "batch_size": chosen.batch_size,
             "column": column or "",
             "sentences": splits_sentences,
-        },
-    )
-    target = _Target(shared_name(name), folder.name, format, chosen)
-    with _held(folder):
+            **({} if chosen.device == "cpu" else {"device": chosen.device}),
+        }
+        format = VectorFormat(
+            model=str(name),
+            model_key=model_key(name),
+            measure="hamming" if encoder.similarity_measure == "hamming" else "cosine",
+            precision=cast(Precision, chosen.precision),
+            dim=encoder.get_sentence_embedding_dimension(),
+            has_text=keeps_text,
+            options=options,
+        )
+        target = _Target(shared_name(name), folder.name, format, chosen)
         folder.use(format)
         todo = [file for file in files if not target.has(file)]
         counts, stopped = list[int](), ""
@@ -283,6 +389,22 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         width=format.width,
         stopped=stopped,
     )
+
+
+def _choose_device(encoding: Encoding, encoder: SentenceEncoder, folder: VectorFolder, address: str | None) -> str:
+    """Return the device of the workers: what is asked for, what the folder was begun with, or what there is.
+
+    Raises:
+        ConfigError: If a GPU is asked for, and the cluster has none.
+    """
+    coming = None if address is None else workers_to_come()
+    has_any = address is not None and (has_gpus() or bool(coming and coming.GPU))
+    found = folder.find_format()
+    wanted = encoding.device or (None if found is None else str(found.options.get("device", "cpu")))
+    if wanted == "cuda" and not has_any:
+        asked = "--device cuda: " if encoding.device else f"--output {folder.name}: was begun on GPUs; "
+        raise ConfigError(f"{asked}the cluster has no GPU; name another folder or other machines")
+    return wanted or ("cuda" if has_any and isinstance(encoder, SentenceModel) else "cpu")
 
 
 @dataclass
@@ -361,11 +483,78 @@ def _encode_on_ray(
     target: _Target, todo: Sequence[_File], address: str, workers: int | None, step: _Step
 ) -> Generator[int]:
     """Encode files on a cluster, in any order; yields the rows of each."""
-    results = map_on_ray(target.encode, todo, address=address, max_running=workers, on_wait=step.check)
-    with contextlib.closing(results):
-        for _, count in results:
-            step.add(count)
-            yield count
+    gpus_each = 1.0 if target.encoding.device == "cuda" else 0.0
+    jobs = _ClusterJobs(target, todo)
+    # What is joined last becomes ready when everything else has ended.
+    for sent in (jobs.of_files(), jobs.of_joins()):
+        results = map_on_ray(
+            target.run,
+            sent,
+            address=address,
+            max_running=workers or _num_at_once(gpus_each),
+            gpus_each=gpus_each,
+            on_wait=step.check,
+        )
+        with contextlib.closing(results):
+            for _, done in results:
+                step.add(0 if done.is_joined else done.num_rows)
+                if done.piece:
+                    jobs.note(done)
+                else:
+                    yield done.num_rows
+    VectorFolder(target.folder).discard(_PIECES)
+
+
+class _ClusterJobs:
+    """The jobs of a cluster: small files as a whole; large ones in pieces, which are joined once all are there."""
+
+    def __init__(self, target: _Target, todo: Sequence[_File]) -> None:
+        self._target, self._todo = target, todo
+        self._ready = deque[_Join]()
+        # Of each large file: the pieces that were sent and have not been encoded; those of a file that is being read.
+        self._running: dict[str, set[str]] = {}
+        self._read: dict[str, _Join] = {}
+
+    def of_files(self) -> Iterator[_File | _Piece | _Join]:
+        """Yield all jobs but joins that become ready after the last of the others."""
+        for file in self._todo:
+            for job in [file] if file.source.num_bytes <= _WHOLE_BYTES else self._pieces(file):
+                yield job
+                yield from self.of_joins()
+
+    def of_joins(self) -> Iterator[_Join]:
+        """Yield the joins that are ready."""
+        while self._ready:
+            yield self._ready.popleft()
+
+    def note(self, done: _Done) -> None:
+        """Note that a piece has been encoded."""
+        self._running[done.file.name].remove(done.piece)
+        self._check_ready(done.file)
+
+    def _pieces(self, file: _File) -> Iterator[_Piece]:
+        """Read a file, and yield the pieces that are not encoded yet; memory holds one."""
+        names: list[str] = []
+        self._running[file.name] = set()
+        for index, blocks in enumerate(batched((texts for texts, _ in file.blocks()), _PIECE_BLOCKS)):
+            piece = _Piece(file, index, blocks)
+            names.append(piece.name)
+            if not self._target.has(piece.as_file):
+                self._running[file.name].add(piece.name)
+                yield piece
+        self._read[file.name] = _Join(file, names)
+        self._check_ready(file)
+
+    def _check_ready(self, file: _File) -> None:
+        if file.name in self._read and not self._running[file.name]:
+            self._ready.append(self._read.pop(file.name))
+
+
+def _num_at_once(gpus_each: float) -> int:
+    """Return how many jobs a cluster gets at once: more than it can run now, so that it grows and no worker waits."""
+    coming = workers_to_come()
+    most = 0 if coming is None else coming.num * int(coming.GPU if gpus_each else coming.CPU)
+    return _JOBS_AHEAD * max(most, num_jobs_at_once(gpus_each))
 
 
 @contextlib.contextmanager
@@ -399,15 +588,14 @@ def _limited(
     """
     end = None if limits.time is None else time.monotonic() + _duration(limits.time)
     with contextlib.ExitStack() as stack:
-        if address is not None:
-            stack.enter_context(ray_session(address))
         check_budget: Callable[[], None] = lambda: None  # noqa: E731
         if config.is_priced:
             ledger = open_folder(f"{folder.name}/{COST_FOLDER}")
             ledger.mkdir(parents=True, exist_ok=True)
             nodes = None if address is None else alive_nodes
-            _check_hourly(config, [{}] if nodes is None else list(nodes().values()))
-            check_budget = stack.enter_context(metered(ledger, config, what="encoding", nodes=nodes))
+            prices = Prices(config, spot=limits.spot)
+            _check_hourly(config, prices, [{}] if nodes is None else list(nodes().values()))
+            check_budget = stack.enter_context(metered(ledger, config, what="encoding", nodes=nodes, prices=prices))
 
         def check() -> None:
             if end is not None and time.monotonic() > end:
@@ -417,9 +605,9 @@ def _limited(
         yield check
 
 
-def _check_hourly(config: CostConfig, labels: Iterable[Any]) -> None:
+def _check_hourly(config: CostConfig, prices: Prices, labels: Iterable[Any]) -> None:
     """Refuse machines that together cost more an hour than they may."""
-    hourly_usd = sum(Prices(config).of(one).worst_usd_per_hour for one in labels)
+    hourly_usd = sum(prices.of(one).worst_usd_per_hour for one in labels)
     if not Budget(max_hourly_usd=config.max_hourly_usd).fits_hourly(hourly_usd):
         raise ConfigError(f"--max-hourly {config.max_hourly}: the machines cost {hourly_usd:.2f} usd an hour together")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ from pyarrow import parquet
 from raysent.data.text_files import open_bytes, reading_errors
 from raysent.errors import ArtifactError, RaysentError
 from raysent.reading import parse_json
-from raysent.storage import get_content, is_remote, list_s3, read_json, whole_file, write_json
+from raysent.storage import get_content, is_remote, list_s3, read_json, remove_shared, whole_file, write_json
 from raysent.storage.layout import VECTORS_FILE
 
 _KIND = "raysent-vectors"
@@ -92,8 +93,9 @@ class VectorFormat:
         if self.model_key != other.model_key:
             return f"of the model {self.model}, not of {other.model}"
         mine, others = ({**asdict(one), **one.options} for one in (self, other))
-        names = [name for name in mine if name not in ("model", "options") and mine[name] != others.get(name)]
-        return f"with {names[0]} = {mine[names[0]]!r}, not {others.get(names[0])!r}" if names else ""
+        mine, others = {**dict.fromkeys(others), **mine}, {**dict.fromkeys(mine), **others}
+        names = [name for name in mine if name not in ("model", "options") and mine[name] != others[name]]
+        return f"with {names[0]} = {mine[names[0]]!r}, not {others[names[0]]!r}" if names else ""
 
 
 @dataclass(frozen=True)
@@ -261,6 +263,41 @@ class VectorFolder:
                     yield VectorBatch(name, first_row, flat.reshape(batch.num_rows, format.width), texts)
                     first_row += batch.num_rows
 
+    def join(self, file: str, pieces: Sequence[str], format: VectorFormat, *, version: str) -> int:
+        """Write one file of the rows of others, in order; memory holds one row group.
+
+        The bytes are those of one writer that was given the same row groups.
+
+        Args:
+            file: Name of the text's file.
+            pieces: Names of files in this folder.
+            format: What all vectors have in common.
+            version: Version of the text's file.
+
+        Returns:
+            The rows.
+
+        Raises:
+            ArtifactError: If a piece is missing or damaged, or the file cannot be written.
+        """
+        with self.writing(file, format, version=version) as writer:
+            for piece in pieces:
+                for vectors, texts in self._row_groups(piece, format):
+                    writer.write(vectors, texts)
+        return writer.num_rows
+
+    def discard(self, place: str) -> None:
+        """Remove everything below a place in the folder, if there is anything.
+
+        Raises:
+            ArtifactError: If the object store refuses.
+        """
+        if self.local is not None:
+            shutil.rmtree(self.local / place, ignore_errors=True)
+            return
+        for item in list_s3(f"{self.name}/{place}/", kind=ArtifactError):
+            remove_shared(item.address)
+
     def texts(self, file: str, rows: Sequence[int]) -> list[str]:
         """Return the texts of some rows of a file; reads only the groups of rows that they are in.
 
@@ -273,6 +310,15 @@ class VectorFolder:
             groups = np.searchsorted(starts, rows, side="right") - 1
             known = {group: opened.read_row_group(group, columns=["text"])["text"] for group in set(groups.tolist())}
             return [known[group][row - int(starts[group])].as_py() for group, row in zip(groups, rows, strict=True)]
+
+    def _row_groups(self, file: str, format: VectorFormat) -> Iterator[tuple[np.ndarray, list[str]]]:
+        """Yield the vectors and texts of each row group of a file."""
+        with self._opened(file) as opened:
+            for group in range(opened.num_row_groups):
+                rows = opened.read_row_group(group, use_threads=False)
+                flat = rows["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+                texts = rows["text"].to_pylist() if format.has_text else []
+                yield flat.reshape(rows.num_rows, format.width), texts
 
     def _names(self) -> list[str]:
         """Return the names of all files, sorted."""

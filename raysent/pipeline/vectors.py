@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -120,6 +121,8 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
     bfloat16: bool = False,
     workers: int | None = None,
     address: str | None = None,
+    device: str | None = None,
+    cluster: str | Path | None = None,
     time: str | None = None,
     budget: str | None = None,
     max_hourly: str | None = None,
@@ -144,14 +147,18 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
         normalize: Whether each vector gets length 1.
         batch_size: Sentences per batch.
         bfloat16: Whether products are computed in bfloat16; only for trained models.
-        workers: Processes of this machine, by default as many as pay; or files at the same time on a cluster, by
-            default one per core.
-        address: A running Ray cluster, which encodes one file per core; a file is encoded again if its machine or
-            process is lost.
+        workers: Processes of this machine, by default as many as pay; or tasks at the same time on a cluster, by
+            default one per core or GPU.
+        address: A running Ray cluster. A task encodes a file, or a piece of a large one, and is run again if its
+            machine or process is lost.
+        device: ``cpu``, or ``cuda`` for tasks of one GPU each on a cluster; by default what the folder was begun with,
+            else ``cuda`` for a trained model on a cluster with GPUs. Vectors of a GPU have other last bits.
+        cluster: File of the cluster at the address, whose machines cost what AWS charges for them, spot prices as they
+            are then.
         time: Wall-clock limit, such as ``30m``.
-        budget: Dollars for all calls with this folder, such as ``5usd``; needs `usd_per_hour`.
+        budget: Dollars for all calls with this folder, such as ``5usd``; needs `usd_per_hour` or `cluster`.
         max_hourly: The most that all machines together may cost an hour.
-        usd_per_hour: Price of each machine.
+        usd_per_hour: Price of each machine; instead of `cluster`.
         progress: Whether to show progress on standard error.
 
     Returns:
@@ -171,12 +178,24 @@ def encode_corpus(  # noqa: PLR0913 - the options of the command
             column=column,
             splits_sentences=splits_sentences,
             keeps_text=keeps_text,
-            encoding=Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16),
+            encoding=Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16, device=device),
             workers=workers,
             address=address,
-            limits=Limits(time, budget, max_hourly, usd_per_hour),
+            limits=Limits(time, budget, max_hourly, usd_per_hour, **({} if cluster is None else _prices(cluster))),
             progress=bar,
         )
+
+
+def _prices(cluster: str | Path) -> dict[str, Any]:
+    """Return the limits that say what the machines of a cluster's file cost."""
+    from raysent.cluster import read_cluster  # noqa: PLC0415 - seconds that only clusters need
+    from raysent.cluster.prices import BOOT, LiveSpot, quotes  # noqa: PLC0415 - as above
+
+    found = read_cluster(Path(cluster))
+    machines, notes = quotes(found)
+    for note in notes:
+        messages.print(note, style="dim", soft_wrap=True)
+    return {"machines": machines, "boot": BOOT, "spot": LiveSpot(found.region)}
 
 
 def index_vectors(folder: str | Path, output: str | Path, *, ivf: bool = False, progress: bool = True) -> FaissIndex:

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -187,6 +187,22 @@ def cpus_of_largest_node() -> int:
     return max([1, *(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])])
 
 
+def has_gpus() -> bool:
+    """Return whether a node of the cluster has a GPU."""
+    import ray  # noqa: PLC0415 - late, as above
+
+    return any(node["Alive"] and node["Resources"].get("GPU", 0) >= 1 for node in ray.nodes())
+
+
+def num_jobs_at_once(gpus_each: float = 0.0) -> int:
+    """Return how many jobs of one core, and so many GPUs, the nodes that are there can run at once; at least 1."""
+    import ray  # noqa: PLC0415 - late, as above
+
+    have = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    fitting = (min([one.get("CPU", 0), *([one.get("GPU", 0) / gpus_each] if gpus_each else [])]) for one in have)
+    return max(1, sum(map(int, fitting)))
+
+
 def resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tuple[int, float]:
     """Return cores and GPUs of each worker.
 
@@ -210,10 +226,11 @@ def resources_per_worker(num_workers: int, gpus_per_worker: float | None) -> tup
 
 def map_on_ray(
     function: Callable[..., Result],
-    jobs: Sequence[Job],
+    jobs: Iterable[Job],
     *,
     shared: Sequence[object] | None = None,
     num_cpus: int | None = None,
+    gpus_each: float = 0.0,
     address: str | None = None,
     max_running: int | None = None,
     on_wait: Callable[[], object] = lambda: None,
@@ -224,10 +241,12 @@ def map_on_ray(
 
     Args:
         function: Runs one job; importable on the nodes.
-        jobs: The jobs; they and their results are sent over the network.
+        jobs: The jobs; they and their results are sent over the network. With `max_running`, a job is taken only when
+            it can be started.
         shared: One value per job, such as rows that many jobs read: the second argument of the function. An object that
             several jobs have is sent to each node once.
         num_cpus: Cores of this machine to use; by default all.
+        gpus_each: GPUs of each job, beside its core.
         address: A cluster, instead of this machine.
         max_running: Jobs at the same time; by default as many as there are cores.
         on_wait: Called at least every second while jobs run; what it raises ends all of them.
@@ -243,7 +262,7 @@ def map_on_ray(
     import ray  # noqa: PLC0415 - late, as above
 
     with ray_session(address, num_cpus=num_cpus):
-        remote = ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)(_run_job)
+        remote = ray.remote(num_cpus=1, num_gpus=gpus_each, max_retries=_MAX_RETRIES)(_run_job)
         to_start = iter(enumerate(jobs))
         sent = {id(value): ray.put(value) for value in {id(one): one for one in shared or ()}.values()}
         running: dict[Any, int] = {}

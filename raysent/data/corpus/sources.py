@@ -125,6 +125,18 @@ class Source:
             stats = [Path(file).stat() for file in (arrow_files(self.path) if self.is_dataset else [self.path])]
         return f"{sum(one.st_size for one in stats)}-{max(one.st_mtime_ns for one in stats)}"
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the file as it is stored; 0 if they are not known.
+
+        Raises:
+            DataError: If the file cannot be read.
+        """
+        if self.etag:
+            size = self.etag.rpartition("-")[2]
+            return 0 if self.is_dataset or not size.isdigit() else int(size)
+        return int(self.version().partition("-")[0])
+
     def blocks(self, *, keeps_lines: bool = False) -> Iterator[list[str]]:
         """Yield the lines in blocks of about a megabyte, without line breaks; only a line feed ends a line.
 
