@@ -15,6 +15,7 @@ from raysent.exports import check as checks
 from raysent.exports import export
 from raysent.exports.check import Check, compare, other_ids
 from raysent.exports.formats import FORMATS, trained_models
+from raysent.exports import tokenizer
 from raysent.exports.tokenizer import build_tokenizer
 from raysent.models import ModelConfig, SentenceModel, load
 from raysent.models.codes import known_codes
@@ -186,8 +187,8 @@ def test_tokenizer_gives_the_ids_of_the_vocabulary(lowercase) -> None:
 def test_other_ids_finds_a_difference(monkeypatch) -> None:
     """A tokenizer of other words is noticed."""
     model = build(BAG)
-    other = build_tokenizer(Vocabulary(["<pad>", "<unk>", *WORDS[::-1]], lowercase=True))
-    monkeypatch.setattr(checks, "build_tokenizer", lambda _: other)
+    other = Vocabulary(["<pad>", "<unk>", *WORDS[::-1]], lowercase=True)
+    monkeypatch.setattr(tokenizer, "build_tokenizer", lambda _, build=build_tokenizer: build(other))
     assert other_ids(model, ["a dog", "zzz"]).tolist() == [True, False]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_bert import WORDS, write_bert
+from small_bert import KINDS, WORDS, write_bert, write_transformer
 from tiny_run import tiny_run
 
 from raysent.config import Document
@@ -67,6 +67,40 @@ def test_vectors_are_those_of_the_pretrained_model(bert):
         tokens = first.tokenizer(TEXT[1], return_tensors="pt")
         state = first.model(**tokens).last_hidden_state[0, 0]
     np.testing.assert_allclose(build(bert, pooling="first").encode(TEXT[1]), (state / state.norm()).numpy(), atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_are_those_of_each_kind(kind, tmp_path):
+    """Of texts whose words stand apart; where a tokenizer marks spaces, the first word has one too."""
+    folder = write_transformer(tmp_path / kind, kind)
+    texts = ["a cat", "the dog runs to the cat", "", "ab 12 w . cat", "a"]
+    apart = [f" {text}" if text and kind in ("roberta", "mpnet") else text for text in texts]
+    expected = load(f"hf:{folder}").encode(apart, normalize_embeddings=True)
+    np.testing.assert_allclose(build(folder).encode(texts), expected, atol=3e-6)
+    assert np.abs(expected[0] - expected[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_trained_and_exported(kind, tmp_path):
+    """The model of a few steps gives the same vectors elsewhere, by sentence-transformers and by onnxruntime."""
+    folder = write_transformer(tmp_path / kind, kind)
+    values = {"corpus__max_length": 20, "training__learning_rate": 0.003, "training__warmup_steps": 4}
+    fit(tiny_run(tmp_path, encoder=encoder_of(folder), **values), tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    folder.rename(tmp_path / "gone")
+    model = load(tmp_path / "moved")
+    start = load(f"hf:{tmp_path / 'gone'}").encode(TEXT, normalize_embeddings=True)
+    assert np.abs(model.encode(TEXT, towers="f") - start).max() > 1e-3
+    for target in ("sentence-transformers", "onnx"):
+        pytest.importorskip("onnxruntime" if target == "onnx" else "sentence_transformers")
+        done = export(tmp_path / "moved", tmp_path / target, to=target)
+        assert done.check.num_other_ids == 0
+        assert done.check.num_sentences == 200
+        assert (tmp_path / target / "words.json").is_file()
+    card = (tmp_path / "onnx" / "README.md").read_text()
+    assert "is_pretokenized=True" in card
+    np.testing.assert_allclose(load(f"st:{tmp_path / 'sentence-transformers'}").encode(TEXT), model.encode(TEXT))
+    assert str(tmp_path) not in (tmp_path / "sentence-transformers" / "raysent.json").read_text()
 
 
 def test_first_layers_alone_are_read(bert):
@@ -202,17 +236,17 @@ def test_record_of_a_sweep_is_read_without_the_folder(bert, tmp_path, monkeypatc
 
 def test_wrong_folder_is_refused(bert, tmp_path):
     """Another kind, no tokenizer, a missing weight, another size; each in one line."""
-    with pytest.raises(ValueError, match="path must be the folder of a pretrained BERT; given /nowhere"):
+    with pytest.raises(ValueError, match="path must be the folder of a pretrained BERT, .*; given /nowhere"):
         build(Path("/nowhere"))
     own = write_bert(tmp_path / "own")
     about = json.loads((own / "config.json").read_text())
     (own / "config.json").write_text(json.dumps({**about, "model_type": "gpt2"}))
     with pytest.raises(
-        ValueError, match=r"must be the folder of a BERT with gelu.*given model_type gpt2 .*name it hf:"
+        ValueError, match=r"must be the folder of a pretrained BERT.* with gelu.*given model_type gpt2 .*name it hf:"
     ):
         build(own)
     (own / "config.json").write_text(json.dumps(about))
-    with pytest.raises(ArtifactError, match=r"must hold every weight of a BERT; encoder\.layer\.2\.\S+ is missing"):
+    with pytest.raises(ArtifactError, match=r"must hold every weight of the encoder; encoder\.layer\.2\.\S+ is missing"):
         build(own, num_layers=3)
     with pytest.raises(ArtifactError, match=r"embeddings\.word_embeddings\.weight must have the size of the encoder's"):
         build(own, hidden_size=8)
@@ -225,7 +259,7 @@ def test_wrong_folder_is_refused(bert, tmp_path):
 
 
 def test_parts_that_do_not_fit_are_refused(bert, tmp_path):
-    """Longer sentences, another folder's sub-words, an objective that predicts words, exports, and new words."""
+    """Longer sentences, another folder's sub-words, an objective that predicts words, and new words."""
     config = run_of(tmp_path, bert, corpus__max_length=40)
     with pytest.raises(
         ConfigError, match=r"^encoder\.max_positions: must be at least the longest sentence, 40; given 30"
@@ -237,7 +271,5 @@ def test_parts_that_do_not_fit_are_refused(bert, tmp_path):
     config = run_of(tmp_path, bert, objective={"type": "sentence_decoding"})
     with pytest.raises(ConfigError, match="sentence_decoding reads word vectors; the encoder must have some"):
         build_model(config, open_training_data(config))
-    with pytest.raises(ConfigError, match=r"^encoder transformer: cannot be exported; only 'raysent\.load' reads"):
-        export(build(bert), tmp_path / "out")
     with pytest.raises(ConfigError, match=r"^MODEL: must have words of its own to be expanded"):
         expand(build(bert), None)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from raysent import __version__
+from raysent.data.vocabulary import SubwordVocabulary
 from raysent.ensembles import Ensemble
 from raysent.evaluation.records import read_scores
 from raysent.exports.check import Check
@@ -48,7 +49,7 @@ def model_card(
         "# Sentence encoder trained with raysent",
         _summary(encoder, models),
         "## Use",
-        f"```python\n{target.USAGE}\n```",
+        f"```python\n{_usage(target, models)}\n```",
         "## Training",
         _training(models, folder),
         "## Scores",
@@ -59,6 +60,12 @@ def model_card(
         _limits(models),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _usage(target: Format, models: Sequence[SentenceModel]) -> str:
+    """Return the lines of Python that read the folder."""
+    has_subwords = any(isinstance(model.vocabulary, SubwordVocabulary) for model in models)
+    return str(getattr(target, "USAGE_OF_SUBWORDS", target.USAGE)) if has_subwords else target.USAGE
 
 
 def _metadata(target: Format, license: str | None) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from raysent.data.vocabulary import UNK_ID, Vocabulary
 from raysent.errors import ArtifactError
 from raysent.exports.formats import Encode
-from raysent.exports.tokenizer import build_tokenizer
+from raysent.exports.tokenizer import Tokenizers
 from raysent.models import SentenceModel
 from raysent.models.sentence_encoder import SentenceEncoder
 
@@ -104,14 +104,10 @@ def other_ids(model: SentenceModel, sentences: list[str]) -> npt.NDArray[np.bool
     """Return whether each sentence has other ids by the exported tokenizer, bool [sentences]."""
     expected = model.vocabulary.ids(sentences, max_length=model.max_length)
     rows = np.split(expected.ids, np.cumsum(expected.lengths)[:-1])
-    encoded = build_tokenizer(model.vocabulary).encode_batch(sentences, add_special_tokens=False)
-    given = [read_ids(one.ids, max_length=model.max_length) for one in encoded]
+    tokenizers = Tokenizers.build(model.vocabulary, max_length=model.max_length)
+    unknown = model.vocabulary.unknown_id
+    given = tokenizers.finished_ids(sentences, max_length=model.max_length, unknown_id=unknown)
     return np.array([row.tolist() != ids for row, ids in zip(rows, given, strict=True)], dtype=bool)
-
-
-def read_ids(ids: list[int], *, max_length: int) -> list[int]:
-    """Return a tokenizer's ids as a model reads them: truncated, or one unknown word where none is known."""
-    return ids[:max_length] if any(word != UNK_ID for word in ids) else [UNK_ID]
 
 
 def check_sentences(vocabulary: Vocabulary) -> list[str]:

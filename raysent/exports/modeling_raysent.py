@@ -5,6 +5,7 @@ The folder holds, besides this file:
 raysent.json            the parts of each member; a model that is no ensemble has one member
 model.safetensors       the parameters, named NUMBER.NAME after the member's number
 tokenizer.json          text -> word ids, one file for each member: tokenizer.json, tokenizer1.json, ...
+words.json              text -> words, for members that read sub-words of words; tokenizer.json then reads the words
 vocabulary.txt          the words by id, with which raysent reads the folder; one file for each member
 
 `SentenceTransformer(folder, trust_remote_code=True)` returns the vectors of raysent's `encode`: each member's towers
@@ -15,6 +16,7 @@ code returns bits, 0 or 1. In an ensemble each member's vector gets unit length.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +217,85 @@ def backwards(vectors: Tensor, lengths: Tensor) -> Tensor:
     return vectors.gather(1, sources[..., None].expand_as(vectors))
 
 
+class Linearity(nn.Module):
+    """A product and a bias."""
+
+    def __init__(self, num_in: int, num_out: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_out, num_in))
+        self.bias = nn.Parameter(torch.empty(num_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the product plus the bias."""
+        return functional.linear(x, self.weight, self.bias)
+
+
+class TransformerLayer(nn.Module):
+    """A layer of attention and a hidden layer."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        size, inner, epsilon = config["hidden_size"], config["intermediate_size"], config["norm_epsilon"]
+        self.num_heads = config["num_heads"]
+        self.query_key_value = Linearity(size, 3 * size)
+        self.out = Linearity(size, size)
+        self.norm = nn.LayerNorm(size, eps=epsilon)
+        self.up = Linearity(size, inner)
+        self.down = Linearity(inner, size)
+        self.last_norm = nn.LayerNorm(size, eps=epsilon)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return the next states [batch, time, size]; `mask` is that of torch's attention."""
+        batch, time, size = x.shape
+        heads = self.query_key_value(x).view(batch, time, 3, self.num_heads, size // self.num_heads)
+        query, key, value = heads.permute(2, 0, 3, 1, 4)
+        found = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        x = self.norm(x + self.out(found.transpose(1, 2).reshape(batch, time, size)))
+        return self.last_norm(x + self.down(functional.gelu(self.up(x))))
+
+
+class Transformer(nn.Module):
+    """Layers of self-attention, then the mean of the states or the first one."""
+
+    def __init__(self, config: dict[str, Any], num_words: int) -> None:
+        super().__init__()
+        self.config, size = config, config["hidden_size"]
+        self.table = Words(num_words, size)
+        self.positions = nn.Parameter(torch.empty(config["max_positions"], size))
+        self.norm = nn.LayerNorm(size, eps=config["norm_epsilon"])
+        self.layers = nn.ModuleList(TransformerLayer(config) for _ in range(config["num_layers"]))
+        buckets = config["num_buckets"]
+        self.distances = nn.Parameter(torch.empty(buckets, config["num_heads"])) if buckets else None
+
+    @property
+    def block_dims(self) -> list[int]:
+        """One block of the size of a state."""
+        return [self.config["hidden_size"]]
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the vectors [batch, dim]."""
+        time = batch.ids.shape[1]
+        x = self.norm(self.table(batch.ids) + self.positions[:time])
+        mask = batch.mask[:, None, None, :, 0] > 0
+        if self.distances is not None:
+            biases = self.distances[buckets_of(time, len(self.distances)).to(x.device)].permute(2, 0, 1)
+            mask = torch.where(mask, biases, -torch.inf)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return x[:, 0] if self.config["pooling"] == "first" else pool(x, batch.mask, "mean")
+
+
+def buckets_of(time: int, num_buckets: int) -> Tensor:
+    """Return the bucket of the distance from each place to each other one [time, time]."""
+    places = torch.arange(time)
+    distance = places[None] - places[:, None]
+    half, single = num_buckets // 2, num_buckets // 4
+    near = distance.abs()
+    ratio = torch.log(near.clamp(min=1).float() / single) / math.log(128 / single)
+    far = (single + (ratio * (half - single)).long()).clamp(max=half - 1)
+    return torch.where(near < single, near, far) + torch.where(distance > 0, half, 0)
+
+
 class Concatenation(nn.Module):
     """Several encoders side by side."""
 
@@ -239,6 +320,7 @@ ENCODERS = {
     "gru": Recurrence,
     "linear": Linear,
     "lstm": Recurrence,
+    "transformer": Transformer,
 }
 
 
@@ -342,17 +424,24 @@ class RaysentModule(InputModule):
     Attributes:
         members: The models.
         tokenizers: The members' tokenizers.
+        dividers: What divides text into words for them; None for those that read text.
         vocabularies: The members' files of words.
     """
 
     save_in_root = True
     config_file_name = "raysent.json"
 
-    def __init__(self, config: dict[str, Any], tokenizers: list[Tokenizer], vocabularies: list[str]) -> None:
+    def __init__(
+        self,
+        config: dict[str, Any],
+        tokenizers: list[Tokenizer],
+        vocabularies: list[str],
+        dividers: list[Tokenizer | None],
+    ) -> None:
         super().__init__()
         self.config = config
         self.members = nn.ModuleList(Member(about) for about in config["members"])
-        self.tokenizers, self.vocabularies = tokenizers, vocabularies
+        self.tokenizers, self.vocabularies, self.dividers = tokenizers, vocabularies, dividers
         self.eval()
 
     @property
@@ -374,14 +463,23 @@ class RaysentModule(InputModule):
         """Return each member's word ids, padded [batch, time], and lengths [batch]."""
         texts = [f"{prompt or ''}{text}" for text in inputs]
         features = {}
-        for number, (tokenizer, member) in enumerate(zip(self.tokenizers, self.members, strict=True)):
-            rows = [encoded.ids for encoded in tokenizer.encode_batch(texts, add_special_tokens=False)]
-            known = [row if any(word != UNKNOWN for word in row) else [UNKNOWN] for row in rows]
-            cut = [torch.tensor(row[: member.about["max_length"]]) for row in known]
+        for number, member in enumerate(self.members):
+            cut = [torch.tensor(row) for row in self.ids(number, texts, member.about)]
             features[f"ids_{number}"] = nn.utils.rnn.pad_sequence(cut, batch_first=True)
             features[f"lengths_{number}"] = torch.tensor([len(row) for row in cut])
         features["input_ids"] = features["ids_0"]
         return features
+
+    def ids(self, number: int, texts: list[str], about: dict[str, Any]) -> list[list[int]]:
+        """Return the ids that a member reads of each text."""
+        tokenizer, divider, longest = self.tokenizers[number], self.dividers[number], about["max_length"]
+        if divider is None:
+            rows = [encoded.ids for encoded in tokenizer.encode_batch(texts, add_special_tokens=False)]
+            return [row[:longest] if any(word != UNKNOWN for word in row) else [UNKNOWN] for row in rows]
+        divided = [divider.pre_tokenizer.pre_tokenize_str(divider.normalizer.normalize_str(text)) for text in texts]
+        tokenizer.enable_truncation(longest)
+        encoded = tokenizer.encode_batch([[word for word, _ in row] for row in divided], is_pretokenized=True)
+        return [one.ids or [about["unknown_id"]] for one in encoded]
 
     def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:  # noqa: ARG002
         """Add `sentence_embedding` [batch, dim]."""
@@ -410,6 +508,9 @@ class RaysentModule(InputModule):
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         for number, (tokenizer, words) in enumerate(zip(self.tokenizers, self.vocabularies, strict=True)):
             tokenizer.save(str(folder / f"tokenizer{number or ''}.json"))
+            divider = self.dividers[number]
+            if divider is not None:
+                divider.save(str(folder / f"words{number or ''}.json"))
             (folder / f"vocabulary{number or ''}.txt").write_bytes(words.encode())
 
     @classmethod
@@ -428,6 +529,10 @@ class RaysentModule(InputModule):
             config,
             [Tokenizer.from_file(str(path_of(f"tokenizer{number}.json"))) for number in numbers],
             [path_of(f"vocabulary{number}.txt").read_bytes().decode() for number in numbers],
+            [
+                Tokenizer.from_file(str(path_of(f"words{number}.json"))) if about.get("has_subwords") else None
+                for number, about in zip(numbers, config["members"], strict=True)
+            ],
         )
         tensors = load_file(path_of("model.safetensors"))
         own = dict(module.members.named_parameters())

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -153,8 +154,9 @@ def _revive(words: list[str], lowercase: bool) -> Vocabulary:
 class SubwordVocabulary(Vocabulary):
     """The sub-words of a pretrained tokenizer.
 
-    Text is divided into words by `tokenize`, as everywhere, and each word into sub-words. A sentence begins and ends
-    with the tokenizer's special tokens; a longer one is truncated before the last of them.
+    Text is divided into words by `tokenize`, as everywhere, and each word into sub-words; where the tokenizer marks
+    sub-words that follow a space, the first of each word is marked so. A sentence begins and ends with the tokenizer's
+    special tokens; a longer one is truncated before the last of them.
 
     Args:
         tokenizer: The content of `tokenizer.json`.
@@ -164,7 +166,7 @@ class SubwordVocabulary(Vocabulary):
     def __init__(self, tokenizer: str, *, source: Path | str = _TOKENIZER_FILE) -> None:
         # Not super().__init__: the first ids are the tokenizer's, and no table of words is needed.
         try:
-            self._tokenizer = Tokenizer.from_str(tokenizer)
+            self._tokenizer = Tokenizer.from_str(_after_spaces(tokenizer))
         except Exception as error:  # the library raises Exception itself
             raise ArtifactError(f"{source}: not a tokenizer: {' '.join(str(error).split())}") from None
         self._tokenizer.no_truncation()
@@ -246,6 +248,11 @@ class SubwordVocabulary(Vocabulary):
         return Sentences(ids, lengths)
 
     @property
+    def tokenizer(self) -> Tokenizer:
+        """A copy of the tokenizer of words."""
+        return Tokenizer.from_str(self._tokenizer.to_str())
+
+    @property
     def key_values(self) -> dict[str, Any]:
         """What the ids of a text depend on, as plain values for a key."""
         return {"tokenizer": self._tokenizer.to_str()}
@@ -263,6 +270,16 @@ class SubwordVocabulary(Vocabulary):
                 self._parts = {}
             self._parts[word] = found
         return found
+
+
+def _after_spaces(tokenizer: str) -> str:
+    """Return a `tokenizer.json` that reads each word as if it followed a space, also the first."""
+    values = json.loads(tokenizer)
+    before = values.get("pre_tokenizer") or {}
+    for step in (before, *before.get("pretokenizers", ())):
+        if step.get("type") == "ByteLevel":
+            step["add_prefix_space"] = True
+    return json.dumps(values, ensure_ascii=False)
 
 
 def _num_ids(tokenizer: Tokenizer) -> int:

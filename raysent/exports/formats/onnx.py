@@ -4,6 +4,8 @@ model.onnx       ids, int64 [batch, time], 0 after a sentence's end -> sentence_
 tokenizer.json   text -> ids; add 0 at the end of shorter sentences
 vocabulary.txt   the words by id
 
+Of a model with sub-words, `words.json` divides text into words, `tokenizer.json` reads these, and -1 follows the ids.
+
 Lengths, truncation and the rule that a sentence without a known word is one unknown word are in the graph. The graph is
 built here operation by operation, because torch's exporter does not support packed sequences and freezes lengths.
 
@@ -19,14 +21,16 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import Tokenizer
+import torch
 from torch import Tensor, nn
 
-from raysent.data.vocabulary import PAD_ID, UNK_ID
+from raysent.data.vocabulary import PAD_ID, UNK_ID, SubwordVocabulary
 from raysent.errors import ConfigError
 from raysent.exports.formats import Encode
 from raysent.exports.formats.sentence_transformers import check_own, write_words
+from raysent.exports.tokenizer import PAD_OF_SUBWORDS, Tokenizers
 from raysent.models import SentenceModel
+from raysent.models.encoders.transformer import distance_buckets
 from raysent.models.sentence_encoder import Float32
 
 TARGET = "onnx"
@@ -40,6 +44,23 @@ session = onnxruntime.InferenceSession("FOLDER/model.onnx")
 tokenizer = Tokenizer.from_file("FOLDER/tokenizer.json")
 rows = [encoded.ids for encoded in tokenizer.encode_batch(["A sentence.", "Another one."], add_special_tokens=False)]
 ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+for row, given in zip(ids, rows):
+    row[: len(given)] = given
+vectors = session.run(None, {"ids": ids})[0]"""
+# For models with sub-words, instead.
+USAGE_OF_SUBWORDS = """import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+session = onnxruntime.InferenceSession("FOLDER/model.onnx")
+words, tokenizer = (Tokenizer.from_file(f"FOLDER/{name}.json") for name in ("words", "tokenizer"))
+
+def divide(text):
+    return [word for word, _ in words.pre_tokenizer.pre_tokenize_str(words.normalizer.normalize_str(text))]
+
+texts = ["A sentence.", "Another one."]
+rows = [encoded.ids for encoded in tokenizer.encode_batch([divide(text) for text in texts], is_pretokenized=True)]
+ids = np.full((len(rows), max(map(len, rows))), -1, np.int64)
 for row, given in zip(ids, rows):
     row[: len(given)] = given
 vectors = session.run(None, {"ids": ids})[0]"""
@@ -72,27 +93,26 @@ def open(folder: Path) -> Encode:
     """Return a function that encodes with onnxruntime, in blocks of similar lengths."""
     library = import_module("onnxruntime")
     session = library.InferenceSession(str(folder / GRAPH_FILE), providers=["CPUExecutionProvider"])
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizers = Tokenizers.read(folder)
 
     def encode(sentences: list[str]) -> Float32:
-        rows = [one.ids for one in tokenizer.encode_batch(sentences, add_special_tokens=False)]
-        return encode_ids(session, rows)
+        return encode_ids(session, tokenizers.ids(sentences), pad_id=tokenizers.pad_id)
 
     return encode
 
 
-def encode_ids(session: Any, rows: Sequence[Sequence[int]]) -> Float32:
+def encode_ids(session: Any, rows: Sequence[Sequence[int]], *, pad_id: int = PAD_ID) -> Float32:
     """Return the vectors [rows, dim] of rows of ids, encoded in blocks of similar lengths."""
     order = np.argsort([len(row) for row in rows], kind="stable")
     blocks = [order[first : first + _BATCH_SIZE] for first in range(0, len(order), _BATCH_SIZE)]
-    found = [session.run(None, {"ids": _padded([rows[row] for row in block])})[0] for block in blocks]
+    found = [session.run(None, {"ids": _padded([rows[row] for row in block], pad_id)})[0] for block in blocks]
     out = np.empty((len(rows), found[0].shape[1] if found else 0), dtype=np.float32)
     out[order] = np.concatenate(found) if found else out
     return out
 
 
-def _padded(rows: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
-    ids = np.full((len(rows), max(map(len, rows))), PAD_ID, dtype=np.int64)
+def _padded(rows: Sequence[Sequence[int]], pad_id: int) -> npt.NDArray[np.int64]:
+    ids = np.full((len(rows), max(map(len, rows))), pad_id, dtype=np.int64)
     for row, given in zip(ids, rows, strict=True):
         row[: len(given)] = given
     return ids
@@ -101,7 +121,7 @@ def _padded(rows: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
 def build_graph(model: SentenceModel) -> Any:
     """Return the ONNX model, checked."""
     onnx = import_module("onnx")
-    graph = _Graph(model.max_length)
+    graph = _Graph(model.max_length, has_subwords=isinstance(model.vocabulary, SubwordVocabulary))
     blocks = [
         block
         for tower, config in zip(model.towers, model.config.towers, strict=True)
@@ -137,8 +157,8 @@ class _Graph:
         mask: 1 inside a sentence, else 0 [batch, time, 1].
     """
 
-    def __init__(self, max_length: int) -> None:
-        """Read `ids`, cut to `max_length` words."""
+    def __init__(self, max_length: int, *, has_subwords: bool) -> None:
+        """Read `ids`, cut to `max_length` words; any of sub-words, which have no unknown sentence, is known."""
         onnx = import_module("onnx")
         self._helper, self._from_array = onnx.helper, onnx.numpy_helper.from_array
         self._float, self._int32, self._int64 = (
@@ -149,15 +169,19 @@ class _Graph:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self._vectors: dict[int, str] = {}
-        self._read_ids(max_length)
+        self._read_ids(max_length, has_subwords=has_subwords)
 
-    def _read_ids(self, max_length: int) -> None:
-        is_pad = self.add("Equal", "ids", self.ints(PAD_ID))
-        is_known = self.add("Not", self.add("Or", is_pad, self.add("Equal", "ids", self.ints(UNK_ID))))
-        known = self.add("Greater", self._count(is_known), self.ints(0))
-        lengths = self.add("Where", known, self._count(self.add("Not", is_pad)), self.ints(1))
+    def _read_ids(self, max_length: int, *, has_subwords: bool) -> None:
+        is_pad = self.add("Equal", "ids", self.ints(PAD_OF_SUBWORDS if has_subwords else PAD_ID))
+        lengths, ids = self._count(self.add("Not", is_pad)), "ids"
+        if has_subwords:
+            ids = self.add("Max", "ids", self.ints(0))
+        else:
+            is_known = self.add("Not", self.add("Or", is_pad, self.add("Equal", "ids", self.ints(UNK_ID))))
+            known = self.add("Greater", self._count(is_known), self.ints(0))
+            lengths = self.add("Where", known, lengths, self.ints(1))
+            ids = self.add("Where", self.add("Unsqueeze", known, self.ints(1)), "ids", self.ints(UNK_ID))
         self.lengths = self.add("Min", lengths, self.ints(max_length))
-        ids = self.add("Where", self.add("Unsqueeze", known, self.ints(1)), "ids", self.ints(UNK_ID))
         self.ids = self.add("Slice", ids, self.ints(0), self.ints(max_length), self.ints(1))
         time = self.add("Squeeze", self.add("Gather", self.add("Shape", self.ids), self.ints(1)))
         places = self.add("Range", self.constant(np.int64(0)), time, self.constant(np.int64(1)))
@@ -207,7 +231,7 @@ class _Graph:
         if config.type == "concat":
             members = zip(tower.members, config.members.values(), strict=True)
             return [block for member, member_config in members for block in self.encode(member, member_config)]
-        readers = {"bag": self._bag, "cnn": self._cnn, "linear": self._linear}
+        readers = {"bag": self._bag, "cnn": self._cnn, "linear": self._linear, "transformer": self._transformer}
         return readers.get(config.type, self._recurrence)(tower, config)
 
     def words(self, tower: Any) -> str:
@@ -279,6 +303,65 @@ class _Graph:
         poolings = getattr(config, "encode_pooling", None) or [config.pooling]
         pooled = [ends if pooling == "last" else self.pool(values, pooling) for pooling in poolings]
         return [self.add("Concat", *pooled, axis=1)]
+
+    def _transformer(self, tower: Any, config: Any) -> list[str]:
+        time = self.add("Gather", self.add("Shape", self.ids), self.ints(1))
+        positions = self.add("Slice", self.constant(tower.positions), self.ints(0), time, self.ints(0))
+        vectors = self.add("Gather", self.constant(tower.table.weight), self.ids)
+        x = self._normalized(tower.norm, self.add("Add", vectors, positions))
+        # [batch, 1, 1, time]: nothing for a sentence's tokens, and minus infinity for padding.
+        inside = self.add("Unsqueeze", self.add("Transpose", self._is_inside, perm=[0, 2, 1]), self.ints(1))
+        mask = self.add("Where", inside, self.constant(np.float32(0)), self.constant(np.float32(-np.inf)))
+        if tower.distances is not None:
+            mask = self.add("Add", mask, self._biases(tower, config, time))
+        for layer in tower.layers:
+            x = self._layer(layer, x, mask, config)
+        if config.pooling == "mean":
+            return [self.pool(x, "mean")]
+        return [self.add("Gather", x, self.constant(np.int64(0)), axis=1)]
+
+    def _layer(self, layer: Any, x: str, mask: str, config: Any) -> str:
+        """Return the next states of a transformer [batch, time, size]."""
+        size, heads = config.hidden_size, config.num_heads
+        shape = self.ints(0, 0, 3, heads, size // heads)
+        split = self.add("Reshape", self._product(layer.query_key_value, x), shape)
+        parts = [
+            self.add("Gather", split, self.constant(np.int64(part)), axis=2)  # [batch, time, heads, size of a head]
+            for part in range(3)
+        ]
+        query, value = (self.add("Transpose", parts[part], perm=[0, 2, 1, 3]) for part in (0, 2))
+        key = self.add("Transpose", parts[1], perm=[0, 2, 3, 1])
+        scale = self.constant(np.float32((size // heads) ** -0.5))
+        scores = self.add("Add", self.add("Mul", self.add("MatMul", query, key), scale), mask)
+        found = self.add("MatMul", self.add("Softmax", scores, axis=3), value)
+        joined = self.add("Reshape", self.add("Transpose", found, perm=[0, 2, 1, 3]), self.ints(0, 0, size))
+        x = self._normalized(layer.norm, self.add("Add", x, self._product(layer.out, joined)))
+        up = self._product(layer.up, x)
+        # gelu: up / 2 * (1 + erf(up / sqrt(2)))
+        error = self.add("Erf", self.add("Mul", up, self.constant(np.float32(0.5**0.5))))
+        half = self.add("Mul", up, self.constant(np.float32(0.5)))
+        hidden = self.add("Mul", half, self.add("Add", error, self.constant(np.float32(1))))
+        return self._normalized(layer.last_norm, self.add("Add", x, self._product(layer.down, hidden)))
+
+    def _biases(self, tower: Any, config: Any, time: str) -> str:
+        """Return the biases by distance [heads, time, time], cut from those of the longest sentence."""
+        buckets = distance_buckets(config.max_positions, len(tower.distances))
+        # One row for each distance, from the last token before to the last after.
+        rows = torch.cat([buckets[-1, :-1], buckets[0]]).numpy()
+        places = self.add("Squeeze", self._places, self.ints(0))
+        columns, lines = self.add("Unsqueeze", places, self.ints(0)), self.add("Unsqueeze", places, self.ints(1))
+        distance = self.add("Add", self.add("Sub", columns, lines), self.ints(config.max_positions - 1))
+        bucket = self.add("Gather", self.constant(rows), distance)
+        return self.add("Transpose", self.add("Gather", self.constant(tower.distances), bucket), perm=[2, 0, 1])
+
+    def _product(self, linear: Any, x: str) -> str:
+        """Return a product and a bias."""
+        return self.add("Add", self.add("MatMul", x, self.constant(linear.weight.T)), self.constant(linear.bias))
+
+    def _normalized(self, norm: Any, x: str) -> str:
+        """Return each state normalized."""
+        weights = self.constant(norm.weight), self.constant(norm.bias)
+        return self.add("LayerNormalization", x, *weights, axis=-1, epsilon=norm.eps)
 
     def pool(self, values: str, pooling: str, *, ends: str = "") -> str:
         """Return values [batch, time, dim] pooled over the places before each sentence's end [batch, dim].

@@ -14,9 +14,10 @@ from typing import Any
 
 from torch import Tensor
 
+from raysent.data.vocabulary import SubwordVocabulary
 from raysent.errors import ConfigError
 from raysent.exports.formats import Encode
-from raysent.exports.tokenizer import build_tokenizer
+from raysent.exports.tokenizer import Tokenizers, numbered
 from raysent.models import SentenceModel
 from raysent.models.encoders import ENCODERS
 from raysent.models.schemes.st import KIND
@@ -37,10 +38,6 @@ DIFFERS_ON: tuple[str, ...] = ()
 _CODE = Path(__file__).parent.parent / "modeling_raysent.py"
 
 
-# Encoders that the targets' code does not have.
-_NOT_EXPORTED = ("transformer",)
-
-
 def check_model(models: Sequence[SentenceModel]) -> None:
     """Refuse encoders and codes of other packages."""
     for model in models:
@@ -57,8 +54,6 @@ def check_own(part: Any) -> None:
     if part is not None and not type(part).__module__.startswith(f"{OWN_PACKAGE}."):
         kind = "encoder" if part.type in ENCODERS else "code"
         raise ConfigError(f"{kind} {part.type}: cannot be exported: another package defines it")
-    if part is not None and part.type in _NOT_EXPORTED:
-        raise ConfigError(f"encoder {part.type}: cannot be exported; only 'raysent.load' reads such a model")
     for member in (getattr(part, "members", None) or {}).values():
         check_own(member)
 
@@ -90,13 +85,8 @@ def write(models: Sequence[SentenceModel], folder: Path) -> None:
 
 def write_words(model: SentenceModel, folder: Path, *, number: int = 0) -> None:
     """Write the tokenizer and the vocabulary of the member of a number."""
-    build_tokenizer(model.vocabulary).save(str(folder / numbered("tokenizer.json", number)))
+    Tokenizers.build(model.vocabulary, max_length=model.max_length).save(folder, number=number)
     model.vocabulary.save(folder / numbered(VOCABULARY_FILE, number))
-
-
-def numbered(name: str, number: int) -> str:
-    """Return the name of a member's file: `tokenizer.json`, then `tokenizer1.json`."""
-    return name.replace(".", f"{number}.", 1) if number else name
 
 
 def open(folder: Path) -> Encode:
@@ -110,6 +100,14 @@ def open(folder: Path) -> Encode:
     return encode
 
 
+def _without_folders(config: Any) -> Any:
+    """Return a configuration that names the pretrained model of an encoder, not its folder on this machine."""
+    if not isinstance(config, dict):
+        return config
+    known = {name: _without_folders(value) for name, value in config.items()}
+    return {**known, "path": Path(known["path"]).name} if isinstance(known.get("path"), str) else known
+
+
 def _about(model: SentenceModel) -> dict[str, Any]:
     """Return a member's entry of `raysent.json`."""
     names = {id(value): name for name, value in model.named_parameters()}
@@ -121,7 +119,9 @@ def _about(model: SentenceModel) -> dict[str, Any]:
     record = model.record
     return {
         **record._asdict(),
-        "config": record.config.model_dump(mode="json"),
+        "config": _without_folders(record.config.model_dump(mode="json")),
+        "unknown_id": model.vocabulary.unknown_id,
+        "has_subwords": isinstance(model.vocabulary, SubwordVocabulary),
         "num_towers": len(model.towers),
         "num_bits": model.num_bits,
         "shared": shared,

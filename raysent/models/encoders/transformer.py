@@ -3,17 +3,21 @@
     x_t = norm(word_t + position_t)
     a   = norm(x + out(attention(x)))       x = norm(a + down(gelu(up(a))))      for each layer
 
-With `path` the encoder starts from a pretrained BERT of Hugging Face: its sizes, weights and sub-words are those of the
-folder. The saved model has them all, and does not need the folder again. Without `path` it has raysent's own words and
-random initial values.
+With `path` the encoder starts from a pretrained BERT, DistilBERT, RoBERTa or MPNet of Hugging Face: its sizes, weights
+and sub-words are those of the folder. The saved model has them all, and does not need the folder again. Without `path`
+it has raysent's own words and random initial values.
 
-Source: Vaswani et al., 2017; Devlin et al., 2019 (BERT).
+Source: Vaswani et al., 2017; Devlin et al., 2019 (BERT); Raffel et al., 2020, and Song et al., 2020 (the bias of
+attention by distance).
 Differs: there is no dropout inside the layers. Text is divided into raysent's words before it is divided into
 sub-words, so the clitic of `don't` is `n't`. The segment's vector, one for all words, is added to the positions.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -29,7 +33,11 @@ from raysent.models.encoders import EncoderConfig, Tower
 from raysent.storage import load_tensors, read_json
 
 _CONFIG_FILE, _TENSORS_FILE = "config.json", "model.safetensors"
-# Setting -> its name in the folder's `config.json`.
+_INITIAL_DEVIATION = 0.02
+# Distance between two tokens from which all share one bias, with `num_buckets`.
+_MAX_DISTANCE = 128
+
+# Setting -> its name in a folder's `config.json`.
 _SIZES = {
     "hidden_size": "hidden_size",
     "num_layers": "num_hidden_layers",
@@ -38,22 +46,94 @@ _SIZES = {
     "max_positions": "max_position_embeddings",
     "norm_epsilon": "layer_norm_eps",
 }
-_INITIAL_DEVIATION = 0.02
+# Parameter of a layer -> names of those of a folder's layer that it consists of.
+_LAYER = {
+    "query_key_value": ("attention.self.query", "attention.self.key", "attention.self.value"),
+    "out": ("attention.output.dense",),
+    "norm": ("attention.output.LayerNorm",),
+    "up": ("intermediate.dense",),
+    "down": ("output.dense",),
+    "last_norm": ("output.LayerNorm",),
+}
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of folder, by `model_type`.
+
+    Attributes:
+        prefix: What the names of weights begin with in a model that has more than the encoder.
+        layers: What the names of a layer's weights begin with, before its number.
+        layer: As `_LAYER`.
+        sizes: As `_SIZES`.
+        skips_positions: Whether the first positions are those of padding.
+        has_segments: Whether words have the vector of a segment.
+    """
+
+    prefix: str
+    layers: str = "encoder.layer."
+    layer: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _LAYER)
+    sizes: Mapping[str, str] = field(default_factory=lambda: _SIZES)
+    skips_positions: bool = False
+    has_segments: bool = True
+
+
+_ROBERTA = _Kind("roberta.", skips_positions=True)
+_KINDS = {
+    "bert": _Kind("bert."),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "distilbert": _Kind(
+        "distilbert.",
+        layers="transformer.layer.",
+        layer={
+            "query_key_value": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+            "out": ("attention.out_lin",),
+            "norm": ("sa_layer_norm",),
+            "up": ("ffn.lin1",),
+            "down": ("ffn.lin2",),
+            "last_norm": ("output_layer_norm",),
+        },
+        sizes={
+            "hidden_size": "dim",
+            "num_layers": "n_layers",
+            "num_heads": "n_heads",
+            "intermediate_size": "hidden_dim",
+            "max_positions": "max_position_embeddings",
+        },
+        has_segments=False,
+    ),
+    "mpnet": _Kind(
+        "mpnet.",
+        layer={
+            **_LAYER,
+            "query_key_value": ("attention.attn.q", "attention.attn.k", "attention.attn.v"),
+            "out": ("attention.attn.o",),
+            "norm": ("attention.LayerNorm",),
+        },
+        sizes={**_SIZES, "num_buckets": "relative_attention_num_buckets"},
+        skips_positions=True,
+        has_segments=False,
+    ),
+}
+_PRETRAINED = "a pretrained BERT, DistilBERT, RoBERTa or MPNet"
 
 
 class Config(EncoderConfig):
     """Settings of a transformer.
 
     Attributes:
-        path: Folder of a pretrained BERT: `config.json`, `tokenizer.json` and `model.safetensors`. It sets the sizes
-            that are not given, the initial values and the sub-words; None starts from random values, with the words of
-            the text.
+        path: Folder of a pretrained BERT, DistilBERT, RoBERTa or MPNet: `config.json`, `tokenizer.json` and
+            `model.safetensors`. It sets the sizes that are not given, the initial values and the sub-words; None starts
+            from random values, with the words of the text.
         hidden_size: Size of a state, and of one tower's vector.
         num_layers: Layers; with `path` at most those of the folder, of which the first are read.
         num_heads: Heads of attention in each layer.
         intermediate_size: Size of the hidden layer after each attention.
         max_positions: Places of a sentence that have a vector; sentences must not be longer.
         norm_epsilon: Added to the variance in each normalization.
+        num_buckets: Ranges of distances between two tokens that have a bias of attention for each head; 0 for none.
         pooling: Whether the vector is the mean of all states, special sub-words included, or the first state.
         learning_rate_factor: Factor of the learning rate for this encoder.
         layer_decay: Further factor for each layer below the last one; the words' and positions' vectors are below all.
@@ -67,15 +147,16 @@ class Config(EncoderConfig):
     intermediate_size: int = pydantic.Field(default=1024, ge=1)
     max_positions: int = pydantic.Field(default=512, ge=1)
     norm_epsilon: float = pydantic.Field(default=1e-12, gt=0)
+    num_buckets: int = pydantic.Field(default=0, ge=0, multiple_of=4)
     pooling: Literal["mean", "first"] = "mean"
     learning_rate_factor: float = pydantic.Field(default=1.0, gt=0)
     layer_decay: float = pydantic.Field(default=1.0, gt=0, le=1)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
-        """Return both poolings, without a folder; see `EncoderConfig.examples`."""
+        """Return both poolings, with and without biases, no folder; see `EncoderConfig.examples`."""
         sizes = {"hidden_size": 6, "num_layers": 2, "num_heads": 2, "intermediate_size": 8, "max_positions": 250}
-        first = {"pooling": "first", "num_heads": 3, "learning_rate_factor": 0.5, "layer_decay": 0.9}
+        first = {"pooling": "first", "num_heads": 3, "num_buckets": 8, "learning_rate_factor": 0.5, "layer_decay": 0.9}
         return cls.model_validate(sizes), cls.model_validate({**sizes, **first})
 
     @pydantic.model_validator(mode="before")
@@ -88,7 +169,7 @@ class Config(EncoderConfig):
         """Return settings with the folder's absolute path and sizes; of settings that have all, no folder is read.
 
         Raises:
-            ValueError: If the folder does not hold a BERT.
+            ValueError: If the folder does not hold a model of a known kind.
         """
         if not isinstance(values.get("path"), str) or _SIZES.keys() <= values.keys():
             return values
@@ -123,10 +204,11 @@ class Config(EncoderConfig):
         return {"words": EmbeddingConfig(dim=self.hidden_size)}
 
     def num_parameters(self, num_words: int) -> int:
-        """Return the numbers of words, positions, normalizations and layers."""
+        """Return the numbers of words, positions, normalizations, layers and biases by distance."""
         size, inner = self.hidden_size, self.intermediate_size
         layer = 4 * size * (size + 1) + 2 * size * inner + inner + size + 4 * size
-        return (num_words + self.max_positions + 2) * size + self.num_layers * layer
+        biases = self.num_buckets * self.num_heads
+        return (num_words + self.max_positions + 2) * size + self.num_layers * layer + biases
 
     @property
     def activations_per_token(self) -> int:
@@ -138,21 +220,30 @@ def _folder_sizes(folder: Path) -> dict[str, Any]:
     """Return the sizes of a pretrained model.
 
     Raises:
-        ValueError: If the folder does not hold a BERT.
+        ValueError: If the folder does not hold a model of a known kind.
     """
     try:
         given = read_json(folder / _CONFIG_FILE)
-        is_bert = given["model_type"] == "bert" and given.get("hidden_act", "gelu") == "gelu"
+        name = given["model_type"]
+        kind = _KINDS.get(name)
+        is_gelu = given.get("hidden_act", given.get("activation", "gelu")) == "gelu"
         is_absolute = given.get("position_embedding_type", "absolute") == "absolute"
-        sizes = {own: given[name] for own, name in _SIZES.items() if name in given}
+        sizes = {} if kind is None else {own: given[key] for own, key in kind.sizes.items() if key in given}
     except (ArtifactError, OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"path must be the folder of a pretrained BERT; given {folder} ({error})") from None
-    if not (is_bert and is_absolute):
+        raise ValueError(f"path must be the folder of {_PRETRAINED}; given {folder} ({error})") from None
+    if kind is None or not (is_gelu and is_absolute):
         raise ValueError(
-            f"path must be the folder of a BERT with gelu and absolute positions; given model_type "
-            f"{given['model_type']} in {folder}; as a member, name it hf:{folder}"
+            f"path must be the folder of {_PRETRAINED} with gelu and absolute positions; given model_type {name} in "
+            f"{folder}; as a member, name it hf:{folder}"
         )
+    if "max_positions" in sizes:
+        sizes["max_positions"] -= _first_position(kind, given)
     return sizes
+
+
+def _first_position(kind: _Kind, given: Mapping[str, Any]) -> int:
+    """Return the row of the position of a sentence's first token."""
+    return int(given.get("pad_token_id", 1)) + 1 if kind.skips_positions else 0
 
 
 class _Linear(nn.Module):
@@ -188,12 +279,17 @@ class _Layer(nn.Module):
         self.down = _Linear(inner, size, tables)
         self.last_norm = nn.LayerNorm(size, eps=config.norm_epsilon)
 
-    def forward(self, x: Tensor, is_token: Tensor) -> Tensor:
-        """Return the next states; `is_token` [batch, 1, 1, time] is false for padding."""
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return the next states.
+
+        Args:
+            x: States [batch, time, size].
+            mask: False for padding [batch, 1, 1, time]; or what is added to the scores [batch, heads, time, time].
+        """
         batch, time, size = x.shape
         heads = self.query_key_value(x).view(batch, time, 3, self._num_heads, size // self._num_heads)
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # [batch, heads, time, size of a head] each
-        found = functional.scaled_dot_product_attention(query, key, value, attn_mask=is_token)
+        found = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         attended: Tensor = self.norm(x + self.out(found.transpose(1, 2).reshape(batch, time, size)))
         states: Tensor = self.last_norm(attended + self.down(functional.gelu(self.up(attended))))
         return states
@@ -210,6 +306,8 @@ class Encoder(Tower):
         self.positions = nn.Parameter(_values(config.max_positions, config.hidden_size, tables=tables))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_epsilon)
         self.layers = nn.ModuleList(_Layer(config, tables) for _ in range(config.num_layers))
+        biases = _values(config.num_buckets, config.num_heads, tables=tables) if config.num_buckets else None
+        self.distances = None if biases is None else nn.Parameter(biases)
         if tables.sets_values and config.path is not None:
             self._read(Path(config.path))
 
@@ -228,9 +326,12 @@ class Encoder(Tower):
         vectors = projected.index_select(0, packed.sentence_tokens) + self.positions.index_select(0, places)
         x = vectors.new_zeros(packed.batch, time, vectors.shape[1]).index_put((bags.rows, places), vectors)
         is_token = torch.arange(time, device=x.device)[None, :] < bags.lengths[:, None]
-        x = self.norm(x)
+        x, mask = self.norm(x), is_token[:, None, None, :]
+        if self.distances is not None:
+            biases = self.distances[distance_buckets(time, len(self.distances)).to(x.device)].permute(2, 0, 1)
+            mask = torch.where(mask, biases.to(x.dtype), -torch.inf)
         for layer in self.layers:
-            x = layer(x, is_token[:, None, None, :])
+            x = layer(x, mask)
         sums = (x * is_token[:, :, None]).sum(dim=1)
         pooled: Tensor = x[:, 0] if self._config.pooling == "first" else sums / bags.lengths[:, None]
         return pooled
@@ -247,19 +348,20 @@ class Encoder(Tower):
 
     @torch.no_grad()
     def _read(self, folder: Path) -> None:
-        """Copy the weights of a pretrained BERT.
+        """Copy the weights of a pretrained model.
 
         Raises:
             ArtifactError: If the file lacks a weight, or one has another size.
         """
-        path = folder / _TENSORS_FILE
-        given = {name.removeprefix("bert."): value.float() for name, value in load_tensors(path).items()}
+        path, about = folder / _TENSORS_FILE, read_json(folder / _CONFIG_FILE)
+        kind = _KINDS[about["model_type"]]
+        given = {name.removeprefix(kind.prefix): value.float() for name, value in load_tensors(path).items()}
 
-        def copy(own: Tensor, *names: str) -> None:
+        def copy(own: Tensor, *names: str, start: int = 0) -> None:
             missing = next((name for name in names if name not in given), None)
             if missing is not None:
-                raise ArtifactError(f"{path}: must hold every weight of a BERT; {missing} is missing")
-            value = torch.cat([given[name] for name in names])
+                raise ArtifactError(f"{path}: must hold every weight of the encoder; {missing} is missing")
+            value = torch.cat([given[name] for name in names])[start:]
             if value.shape[1:] != own.shape[1:] or len(value) < len(own):
                 raise ArtifactError(
                     f"{path}: {names[0]} must have the size of the encoder's settings, {tuple(own.shape)}; given "
@@ -268,16 +370,33 @@ class Encoder(Tower):
             own.copy_(value[: len(own)])
 
         copy(self.table.weight, "embeddings.word_embeddings.weight")
-        copy(self.positions, "embeddings.position_embeddings.weight")
-        self.positions.add_(given["embeddings.token_type_embeddings.weight"][0])
+        copy(self.positions, "embeddings.position_embeddings.weight", start=_first_position(kind, about))
+        if kind.has_segments:
+            segments = "embeddings.token_type_embeddings.weight"
+            first = torch.empty_like(self.positions[:1])
+            copy(first, segments)
+            self.positions.add_(first)
+        if self.distances is not None:
+            copy(self.distances, "encoder.relative_attention_bias.weight")
         for name in ("weight", "bias"):
             copy(getattr(self.norm, name), f"embeddings.LayerNorm.{name}")
             for number, layer in enumerate(self.layers):
-                start = f"encoder.layer.{number}."
-                attention = [f"{start}attention.self.{one}.{name}" for one in ("query", "key", "value")]
-                copy(getattr(layer.query_key_value, name), *attention)
-                copy(getattr(layer.out, name), f"{start}attention.output.dense.{name}")
-                copy(getattr(layer.norm, name), f"{start}attention.output.LayerNorm.{name}")
-                copy(getattr(layer.up, name), f"{start}intermediate.dense.{name}")
-                copy(getattr(layer.down, name), f"{start}output.dense.{name}")
-                copy(getattr(layer.last_norm, name), f"{start}output.LayerNorm.{name}")
+                for own, parts in kind.layer.items():
+                    names = [f"{kind.layers}{number}.{part}.{name}" for part in parts]
+                    copy(getattr(getattr(layer, own), name), *names)
+
+
+def distance_buckets(time: int, num_buckets: int) -> Tensor:
+    """Return the bucket of the distance from each token to each other one [time, time].
+
+    Half of the buckets are for later tokens. Half of each half are single distances; the others grow with the distance.
+
+    Source: Raffel et al., 2020, section 2.1; MPNet in Hugging Face's transformers.
+    """
+    places = torch.arange(time)
+    distance = places[None] - places[:, None]
+    half, single = num_buckets // 2, num_buckets // 4
+    near = distance.abs()
+    ratio = torch.log(near.clamp(min=1).float() / single) / math.log(_MAX_DISTANCE / single)
+    far = (single + (ratio * (half - single)).long()).clamp(max=half - 1)
+    return torch.where(near < single, near, far) + torch.where(distance > 0, half, 0)
