@@ -393,11 +393,59 @@ def test_mlflow_has_a_run_for_each_trial_once(run, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
+def wandb_records(path: Path) -> Iterator[Any]:
+    """Yield what W&B wrote into an offline run."""
+    from wandb.proto import wandb_internal_pb2
+
+    # LevelDB's log after a header of 7 bytes: blocks of 32 KiB, records as crc (4), length (2), type (1), data.
+    data, place, block, parts = path.read_bytes(), 7, 32768, b""
+    while place + 7 <= len(data):
+        if block - place % block < 7:
+            place += block - place % block
+            continue
+        length, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+        parts += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(parts)
+            parts = b""
+            yield record
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_wandb_has_a_run_for_each_trial(run):
-    """Offline, in a folder for each; one for the ensemble and for the baseline."""
+    """Offline, in a folder for each; one for the ensemble and for the baseline. Another call adds what is new."""
     pytest.importorskip("wandb", reason="pip install raysent[wandb]")
+
+    def steps() -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for path in sorted((run / "wandb").glob("offline-run-*/*.wandb")):
+            own = found.setdefault(path.stem.removeprefix("run-"), [])
+            own += [one.history.step.num for one in wandb_records(path) if one.WhichOneof("record_type") == "history"]
+        return found
+
+    journal = run / "journal.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[:9]))
+    track(run, "wandb:encoders")
+    assert 0 < sum(map(len, steps().values()))
+    journal.write_text("".join(lines))
     track(run, "wandb:encoders", evaluated=lambda: EVALUATED)
-    assert len(list((run / "wandb").glob("offline-run-*/*.wandb"))) == len(read_sweep(run).trials) + 2
+    trials = read_sweep(run).trials
+    whole = steps()
+    by_name = {run_id.rpartition("-")[2]: values for run_id, values in whole.items()}
+    assert len(whole) == len(trials) + 2
+    assert {name: by_name[name] for name in trials} == {
+        name: [report.index for report in trial.reports] for name, trial in trials.items()
+    }
+    folders = sorted((run / "wandb").iterdir())
+    track(run, "wandb:encoders", evaluated=lambda: EVALUATED)
+    assert sorted((run / "wandb").iterdir()) == folders
+    assert steps() == whole
+    track(run, "wandb:other")
+    assert len(steps()) == len(whole)
+    assert sum(map(len, steps().values())) == 2 * sum(map(len, whole.values()))
 
 
 def test_track_waits_for_the_end_of_a_sweep(run, tmp_path):

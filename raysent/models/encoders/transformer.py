@@ -328,7 +328,8 @@ class Encoder(Tower):
         is_token = torch.arange(time, device=x.device)[None, :] < bags.lengths[:, None]
         x, mask = self.norm(x), is_token[:, None, None, :]
         if self.distances is not None:
-            biases = self.distances[distance_buckets(time, len(self.distances)).to(x.device)].permute(2, 0, 1)
+            buckets = distance_buckets(time, len(self.distances)).to(x.device)
+            biases = self.distances.index_select(0, buckets.view(-1)).view(time, time, -1).permute(2, 0, 1)
             mask = torch.where(mask, biases.to(x.dtype), -torch.inf)
         for layer in self.layers:
             x = layer(x, mask)

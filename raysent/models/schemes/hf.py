@@ -126,6 +126,10 @@ class TransformerModel(SentenceEncoder):
     def max_seq_length(self) -> int | None:
         """Tokens read of a longer sentence, special tokens included; None where all are read."""
         positions = getattr(self.model.config, "max_position_embeddings", None)
+        # In RoBERTa and its kin, positions begin after that of padding.
+        table = getattr(getattr(self.model, "embeddings", None), "position_embeddings", None)
+        padding = getattr(table, "padding_idx", None)
+        positions = positions - padding - 1 if positions and padding is not None else positions
         limits = [limit for limit in (positions, self.tokenizer.model_max_length) if limit and limit < _NO_LIMIT]
         return min(limits, default=None)
 

@@ -1,6 +1,8 @@
 """Writes each trial as a run of Weights & Biases, with its parameters and metrics.
 
-`WANDB_MODE=offline` keeps the runs in the run folder, from where `wandb sync` sends them.
+`WANDB_MODE=offline` keeps the runs in the run folder, from where `wandb sync` sends them. W&B itself writes an offline run
+that is resumed into a new folder, and cannot know what is in the others; so `wandb/written.jsonl` has what was written,
+and another call adds only what is new, under the same ids.
 """
 
 from __future__ import annotations
@@ -14,10 +16,14 @@ from typing import Any, ClassVar
 
 from raysent.config import StrictModel
 from raysent.errors import ConfigError
+from raysent.storage import Lines, content_key, read_json_lines
 from raysent.sweeps.journal import Event
 from raysent.sweeps.space.space import SearchSpace
 from raysent.sweeps.trackers import EVALUATED, FollowedTrials, flat_scores, known_values, sweep_title
 from raysent.sweeps.trial import BROKEN, Trial
+
+
+_WRITTEN_FILE = "wandb/written.jsonl"
 
 
 class Settings(StrictModel):
@@ -48,19 +54,24 @@ class WandbRuns:
         self._project, self._entity = config.project or space.name, config.entity
         self._trials = FollowedTrials(folder)
         self._runs: dict[str, Any] = {}
+        is_offline = import_module("wandb").setup().settings.mode == "offline"
+        self._written = _Written(folder / _WRITTEN_FILE) if is_offline else None
 
     def on_event(self, event: Event) -> None:
         """Write a report, the end of a trial, or the scores of the evaluation."""
         kind, trial = event["event"], self._trials.apply(event)
         if kind == EVALUATED:
             self._write_scores(event)
-        elif trial is None:
-            return
-        elif kind in ("report", "retrained"):
-            values = known_values(event["metrics"], seconds=event["seconds"], usd=event.get("usd", 0.0))
-            self._run_of(trial).log(values, step=trial.index)
-        if trial is not None and kind in ("ended", "retrained"):
-            self._end(trial)
+        elif trial is not None and kind in ("report", "retrained", "ended"):
+            what = f"{kind} {trial.index} {trial.status}"
+            if self._has(trial.name, what):
+                return
+            if kind != "ended":
+                values = known_values(event["metrics"], seconds=event["seconds"], usd=event.get("usd", 0.0))
+                self._run_of(trial).log(values, step=trial.index)
+            if kind != "report":
+                self._end(trial)
+            self._note(trial.name, what)
 
     def close(self) -> None:
         """Finish the runs of trials that have not ended."""
@@ -82,7 +93,8 @@ class WandbRuns:
         }
         members = event.get("members", ())
         for name, scores in event["scores"].items():
-            if name in members:
+            what = f"{EVALUATED} {content_key(facts, scores, event.get('summary'))}"
+            if name in members or self._has(name, what):
                 continue
             is_ensemble = name == "ensemble"
             run = self._start(name, job="ensemble" if is_ensemble else "baseline", config=facts if is_ensemble else {})
@@ -93,6 +105,18 @@ class WandbRuns:
             if is_ensemble and event.get("summary"):
                 run.summary["summary"] = event["summary"]
             run.finish()
+            self._note(name, what)
+
+    def _has(self, name: str, what: str) -> bool:
+        return self._written is not None and self._written.has(f"{self._project}/{self._id_of(name)}", what)
+
+    def _note(self, name: str, what: str) -> None:
+        if self._written is not None:
+            self._written.add(f"{self._project}/{self._id_of(name)}", what)
+
+    def _id_of(self, name: str) -> str:
+        """Return the id of the run of a trial, a baseline or the ensemble."""
+        return re.sub(r"[^\w\-]", "-", f"{self._trials.sweep_key or self._group}-{name}")
 
     def _run_of(self, trial: Trial) -> Any:
         if trial.name not in self._runs:
@@ -105,7 +129,7 @@ class WandbRuns:
         return wandb.init(
             project=self._project,
             entity=self._entity,
-            id=re.sub(r"[^\w\-]", "-", f"{self._trials.sweep_key or self._group}-{name}"),
+            id=self._id_of(name),
             name=name,
             group=self._group,
             job_type=job,
@@ -116,6 +140,24 @@ class WandbRuns:
             # The sweep's own output stays as it is, and this process's load says nothing about a trial.
             settings=wandb.Settings(silent=True, console="off", x_disable_stats=True),
         )
+
+
+class _Written:
+    """What was written into offline runs: the project and id of a run, and which of its events."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
+        self._lines = Lines(path)
+        self._known = {(line["run"], line["what"]) for line in (read_json_lines(path) if path.is_file() else ())}
+
+    def has(self, run: str, what: str) -> bool:
+        """Return whether an event was written, also by an earlier call."""
+        return (run, what) in self._known
+
+    def add(self, run: str, what: str) -> None:
+        """Note that an event has been written."""
+        self._lines.append({"run": run, "what": what})
+        self._known.add((run, what))
 
 
 TRACKERS = {"wandb": WandbRuns}
