@@ -308,7 +308,10 @@ def test_encode_corpus_stays_within_its_budget(texts, tmp_path) -> None:
         ({"model": "hash:9"}, "--output .*out: holds vectors of the model hash:8, not of hash:9; name another folder"),
         ({"keeps_text": False}, "--output .*out: holds vectors with has_text = True, not False; name another folder"),
         ({"input": "none/*.txt"}, "--input: none/.*: no file matches"),
-        ({"limits": Limits(budget="5usd")}, "--budget 5usd: needs the price of a machine; add --usd-per-hour or --cluster"),
+        (
+            {"limits": Limits(budget="5usd")},
+            "--budget 5usd: needs the price of a machine; add --usd-per-hour or --cluster",
+        ),
         ({"limits": Limits(time="soon")}, "--time soon: a duration must look like"),
         ({"limits": Limits(max_hourly="1usd", usd_per_hour=2)}, "--max-hourly 1usd: the machines cost 2.00 usd"),
         ({"encoding": module.Encoding("int8")}, "--precision: must be float32 or ubinary; given 'int8'"),

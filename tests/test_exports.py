@@ -12,10 +12,9 @@ import torch
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, ConfigError
 from raysent.exports import check as checks
-from raysent.exports import export
+from raysent.exports import export, tokenizer
 from raysent.exports.check import Check, compare, other_ids
 from raysent.exports.formats import FORMATS, trained_models
-from raysent.exports import tokenizer
 from raysent.exports.tokenizer import build_tokenizer
 from raysent.models import ModelConfig, SentenceModel, load
 from raysent.models.codes import known_codes

@@ -422,17 +422,18 @@ def test_wandb_has_a_run_for_each_trial(run):
         found: dict[str, list[int]] = {}
         for path in sorted((run / "wandb").glob("offline-run-*/*.wandb")):
             own = found.setdefault(path.stem.removeprefix("run-"), [])
-            own += [one.history.step.num for one in wandb_records(path) if one.WhichOneof("record_type") == "history"]
+            records = [one for one in wandb_records(path) if one.WhichOneof("record_type") == "history"]
+            own += [one.history.step.num for one in records]
         return found
 
     journal = run / "journal.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
-    journal.write_text("".join(lines[:9]))
+    journal.write_text("".join(lines[: len(lines) // 2]))
     track(run, "wandb:encoders")
-    assert 0 < sum(map(len, steps().values()))
+    assert sum(map(len, steps().values())) > 0
     journal.write_text("".join(lines))
     track(run, "wandb:encoders", evaluated=lambda: EVALUATED)
-    trials = read_sweep(run).trials
+    trials = {trial.name: trial for trial in read_sweep(run).trials}
     whole = steps()
     by_name = {run_id.rpartition("-")[2]: values for run_id, values in whole.items()}
     assert len(whole) == len(trials) + 2

@@ -246,7 +246,9 @@ def test_wrong_folder_is_refused(bert, tmp_path):
     ):
         build(own)
     (own / "config.json").write_text(json.dumps(about))
-    with pytest.raises(ArtifactError, match=r"must hold every weight of the encoder; encoder\.layer\.2\.\S+ is missing"):
+    with pytest.raises(
+        ArtifactError, match=r"must hold every weight of the encoder; encoder\.layer\.2\.\S+ is missing"
+    ):
         build(own, num_layers=3)
     with pytest.raises(ArtifactError, match=r"embeddings\.word_embeddings\.weight must have the size of the encoder's"):
         build(own, hidden_size=8)

@@ -105,7 +105,7 @@ def _divider() -> Tokenizer:
 
 
 def _spaces() -> normalizers.Normalizer:
-    """Return the step for white space of `str.split` that a pattern's \\s does not match."""
+    """Return the step for white space of `str.split` that the pattern's class of white space lacks."""
     return normalizers.Replace(Regex(r"[\x00\x1c-\x1f]"), " ")
 
 
