@@ -10,8 +10,8 @@ private characters first, in the text as in the words.
 Differs: of a lowercase vocabulary, an abbreviation after a number or a period (`1,000Jr.`, `No.ISN'T`), rare sigmas and
 combining marks, and texts that hold the private characters themselves may give other ids.
 
-A vocabulary of sub-words needs two files: `words.json` divides text into words, and `tokenizer.json` reads them, between
-special tokens and truncated; it is the pretrained model's own.
+A vocabulary of sub-words needs two files: `words.json` divides text into words, and `tokenizer.json` reads them,
+between special tokens and truncated; it is the pretrained model's own.
 """
 
 from __future__ import annotations

@@ -313,7 +313,7 @@ class _Graph:
         inside = self.add("Unsqueeze", self.add("Transpose", self._is_inside, perm=[0, 2, 1]), self.ints(1))
         mask = self.add("Where", inside, self.constant(np.float32(0)), self.constant(np.float32(-np.inf)))
         if tower.distances is not None:
-            mask = self.add("Add", mask, self._biases(tower, config, time))
+            mask = self.add("Add", mask, self._biases(tower, config))
         for layer in tower.layers:
             x = self._layer(layer, x, mask, config)
         if config.pooling == "mean":
@@ -343,7 +343,7 @@ class _Graph:
         hidden = self.add("Mul", half, self.add("Add", error, self.constant(np.float32(1))))
         return self._normalized(layer.last_norm, self.add("Add", x, self._product(layer.down, hidden)))
 
-    def _biases(self, tower: Any, config: Any, time: str) -> str:
+    def _biases(self, tower: Any, config: Any) -> str:
         """Return the biases by distance [heads, time, time], cut from those of the longest sentence."""
         buckets = distance_buckets(config.max_positions, len(tower.distances))
         # One row for each distance, from the last token before to the last after.

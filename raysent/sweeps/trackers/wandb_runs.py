@@ -1,8 +1,8 @@
 """Writes each trial as a run of Weights & Biases, with its parameters and metrics.
 
-`WANDB_MODE=offline` keeps the runs in the run folder, from where `wandb sync` sends them. W&B writes an offline run that
-is resumed into a new folder, and does not read the others. So `wandb/written.jsonl` has what was written, and another
-call adds only what is new, under the same ids.
+`WANDB_MODE=offline` keeps the runs in the run folder, from where `wandb sync` sends them. W&B writes an offline run
+that is resumed into a new folder, and does not read the others. So `wandb/written.jsonl` has what was written, and
+another call adds only what is new, under the same ids.
 """
 
 from __future__ import annotations
