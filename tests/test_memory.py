@@ -107,7 +107,12 @@ def test_other_sizes_are_refused(text):
 
 def test_sizes_are_shown_in_readable_units():
     """From bytes to more than any machine has."""
-    assert [show_bytes(size) for size in (12, 1536, 3 << 30)] == ["12 bytes", "1.5 KiB", "3 GiB"]
+    assert [show_bytes(size) for size in (12, 1536, 1020 << 20, 3 << 30)] == [
+        "12 bytes",
+        "1.5 KiB",
+        "0.996 GiB",
+        "3 GiB",
+    ]
     assert show_bytes(10**24).endswith("PiB")
 
 

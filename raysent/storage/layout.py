@@ -20,6 +20,8 @@ REPORTS_FILE = "reports.jsonl"
 OUTCOME_FILE = "outcome.json"
 MODEL_FILE = "model.json"
 VOCABULARY_FILE = "vocabulary.txt"
+# Of a run whose first word vectors were counted from its text: those vectors, by dimension.
+START_FILE = "start.safetensors"
 CHECKPOINT_FOLDER = "checkpoint"
 CODE_FILE = "code.json"
 # In the folder of trainings that differ in their seed alone: this and the seed.

@@ -29,7 +29,14 @@ from raysent.training.data import TrainingData, open_training_data
 from raysent.training.interruptions import InterruptionMonitor, Interruptions
 from raysent.training.optimization import Optimizer, count_drops, strip_prefix
 from raysent.training.outcome import OnReport, Outcome, Report, Status, always_continue, load_outcome, save_outcome
-from raysent.training.plan import build_model, count_steps, open_stream, open_validator, report_index
+from raysent.training.plan import (
+    build_model,
+    count_steps,
+    keep_counted_vectors,
+    open_stream,
+    open_validator,
+    report_index,
+)
 from raysent.training.run import RunConfig, save_run
 from raysent.training.validation.config import METRICS
 from raysent.training.workers import SharedLoss, Workers, dropout_generator
@@ -81,7 +88,11 @@ def fit(
     before = load_outcome(folder, key=config.key)
     if before is not None and before.status != "stopped":
         return before
-    training = _Training(config, open_training_data(config), device=device, workers=workers)
+    training_data = open_training_data(config)
+    training = _Training(config, training_data, device=device, workers=workers)
+    if workers.is_first:
+        keep_counted_vectors(config, training_data, folder)
+    del training_data
     try:
         return training.run(folder, report, interruptions or Interruptions())
     finally:

@@ -127,7 +127,7 @@ def show_bytes(num_bytes: int) -> str:
     size, units = float(num_bytes), iter(("bytes", "KiB", "MiB", "GiB", "TiB", "PiB"))
     unit = next(units)
     for larger in units:
-        if size < 1024:
+        if round(size) < 1000:
             break
         size, unit = size / 1024, larger
     return f"{size:,.3g} {unit}" if size < 1e6 else f"{size:.1e} {unit}"

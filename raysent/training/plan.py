@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,15 @@ import numpy.typing as npt
 import torch
 
 from raysent.data.batches import AnyStream, BatchStream, PairStream, TargetStream, TripletStream
-from raysent.data.corpus import corpus_word_vectors
+from raysent.data.corpus import Corpus, corpus_word_vectors
 from raysent.data.vocabulary import Vocabulary, read_word_vectors
 from raysent.errors import ConfigError, DataError
 from raysent.models import SentenceModel, encoder_tensors
 from raysent.models.embeddings import CORPUS_VECTORS, EmbeddingConfig
 from raysent.models.encoders import encoders_in
 from raysent.models.objectives import CONTEXT_METRICS, ContextBatches, PairBatches, TargetBatches, TripletBatches
-from raysent.storage import open_folder
+from raysent.storage import open_folder, save_tensors
+from raysent.storage.layout import START_FILE
 from raysent.training.data import TrainingData
 from raysent.training.run import RunConfig, TrainingConfig
 from raysent.training.validation import Validator
@@ -60,7 +62,7 @@ def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel
             raise ConfigError(
                 "encoder.embedding.vectors: 'ppmi' counts vectors from a corpus, and a run on pairs has none"
             )
-        return corpus_word_vectors(corpus, dim=dim, seed=_VECTORS_SEED)
+        return _counted_vectors(corpus, dim)
 
     return SentenceModel.build(
         config.model,
@@ -73,6 +75,25 @@ def build_model(config: RunConfig, training_data: TrainingData) -> SentenceModel
         word_counts=lambda: torch.from_numpy(training_data.word_counts()),
         initial=None if config.initial is None else encoder_tensors(open_folder(config.initial)),
     )
+
+
+def keep_counted_vectors(config: RunConfig, training_data: TrainingData, folder: Path) -> None:
+    """Write the word vectors that were counted from the text and are then trained: `start:PATH` begins with them.
+
+    Raises:
+        ArtifactError: If the folder cannot be written.
+    """
+    path, corpus = folder / START_FILE, training_data.corpus
+    if corpus is None or config.initial is not None or path.is_file():
+        return
+    tables = [table for tower in config.model.towers for table in tower.word_tables().values()]
+    dims = {table.dim for table in tables if table.vectors == CORPUS_VECTORS and table.trained}
+    if dims:
+        save_tensors(path, {str(dim): torch.from_numpy(_counted_vectors(corpus, dim)) for dim in sorted(dims)})
+
+
+def _counted_vectors(corpus: Corpus, dim: int) -> npt.NDArray[np.float32]:
+    return corpus_word_vectors(corpus, dim=dim, seed=_VECTORS_SEED)
 
 
 def open_stream(config: RunConfig, training_data: TrainingData, workers: Workers) -> AnyStream:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.embeddings import WordTable
-from raysent.models.files import TENSORS_FILE
+from raysent.models.files import TENSORS_FILE, encoder_tensors
 from raysent.models.model import SentenceModel
-from raysent.storage import address_of, content_key, file_sha256, open_folder, read_json
-from raysent.storage.layout import MODEL_FILE, RUN_FILE, VOCABULARY_FILE
+from raysent.storage import address_of, content_key, file_sha256, load_tensors, open_folder, read_json
+from raysent.storage.layout import MODEL_FILE, RUN_FILE, START_FILE, VOCABULARY_FILE
 
 FORM = "start:PATH"
 
@@ -26,7 +28,8 @@ def key(rest: str) -> str:
     """Return a key of the configuration, the vocabulary and the seed, and of word vectors that are not trained."""
     folder = model_folder(rest)
     files = [file_sha256(folder / name) for name in (MODEL_FILE, VOCABULARY_FILE, TENSORS_FILE)]
-    return content_key("start", *files, _seed(folder))
+    run = _run(folder)
+    return content_key("start", *files, run["seed"], *([run["initial"]] if run.get("initial") else []))
 
 
 def load(rest: str) -> SentenceModel:
@@ -34,28 +37,34 @@ def load(rest: str) -> SentenceModel:
 
     Raises:
         ArtifactError: If the folder holds no trained model.
-        ConfigError: If its first word vectors cannot be made again without its corpus.
+        ConfigError: If its first word vectors were counted from its text, and its folder does not have them.
     """
     folder = model_folder(rest)
     trained = SentenceModel.load(folder)
-    record = trained.record
+    record, run = trained.record, _run(folder)
 
     def vectors_of_corpus(dim: int) -> npt.NDArray[np.float32]:
         tables = (module for tower in trained.towers for module in tower.modules() if isinstance(module, WordTable))
-        kept = next((one.weight for one in tables if one.weight.shape[1] == dim and not one.weight.requires_grad), None)
+        fixed = (one.weight for one in tables if one.weight.shape[1] == dim and not one.weight.requires_grad)
+        kept: Tensor | None = next(fixed, None)
+        kept = _counted_vectors(folder).get(str(dim)) if kept is None else kept
         if kept is None:
-            raise ConfigError(f"start:{rest}: its first word vectors were counted from its corpus and are not kept")
+            raise ConfigError(
+                f"start:{rest}: its first word vectors were counted from its text and {START_FILE}, which holds them, "
+                "is not in its folder; train it again"
+            )
         vectors: npt.NDArray[np.float32] = kept.detach().numpy()
         return vectors
 
     return SentenceModel.build(
         record.config,
         trained.vocabulary,
-        seed=_seed(folder),
+        seed=int(run["seed"]),
         word_vectors=vectors_of_corpus,
         max_length=record.max_length,
         num_classes=record.num_classes,
         word_counts=None,
+        initial=None if run.get("initial") is None else encoder_tensors(open_folder(run["initial"])),
     ).eval()
 
 
@@ -72,11 +81,18 @@ def model_folder(name: str) -> Path:
     return found
 
 
-def _seed(folder: Path) -> int:
-    """Return the seed of the training that wrote a model."""
+def _counted_vectors(folder: Path) -> dict[str, Tensor]:
+    """Return the word vectors that were counted from the text, by dimension; empty without them."""
+    path = next((place / START_FILE for place in (folder, folder.parent) if (place / START_FILE).is_file()), None)
+    return {} if path is None else load_tensors(path)
+
+
+def _run(folder: Path) -> dict[str, Any]:
+    """Return the configuration of the training that wrote a model, as it was written."""
     for place in (folder, folder.parent):
         if (place / RUN_FILE).is_file():
-            return int(read_json(place / RUN_FILE)["config"]["seed"])
+            config: dict[str, Any] = read_json(place / RUN_FILE)["config"]
+            return config
     raise ArtifactError(
         f"start:{address_of(folder)}: has no {RUN_FILE}, which holds its seed; name a training or a trial"
     )
