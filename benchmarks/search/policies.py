@@ -38,8 +38,9 @@ PART = 0.99
 NUM_RESAMPLES = 2000
 METRIC = "probe_200"
 OLD_METRIC = "context_accuracy_1000"
-# Reduction and the first rung, of eight reports: rungs at 1, 2, 4; 1, 3; 1, 4; 2, 6.
-RUNGS = ((2, 1), (3, 1), (4, 1), (3, 2))
+# Reduction and the first rung, of eight reports: rungs at 1, 2, 4; 1, 3; 1, 4; 2, 6; 4 alone.
+RUNGS = ((2, 1), (3, 1), (4, 1), (3, 2), (2, 4))
+NO_STOPPING: dict[str, object] = {"scheduler": "none"}
 PLAIN_ASHA = {"scheduler": {"type": "tune", "name": "ASHAScheduler"}}
 BASELINE = "Tune + Optuna + ASHA"
 
@@ -51,12 +52,10 @@ def asha(reduction: int, grace: int) -> dict[str, object]:
 
 def policies(metric: str = METRIC) -> list[Policy]:
     """Return what is compared."""
-    none = {"scheduler": "none"}
+    turn = {"stratified": False, "sampler": lambda space, seed: InTurn(space, seed=seed)}
     return [
-        Policy("random", metric, {"sampler": "random", **none}, stratified=False),
-        Policy(
-            "families in turn", metric, none, stratified=False, sampler=lambda space, seed: InTurn(space, seed=seed)
-        ),
+        Policy("random", metric, {"sampler": "random", **NO_STOPPING}, stratified=False),
+        Policy("families in turn", metric, NO_STOPPING, **turn),
         Policy(BASELINE, metric, PLAIN_ASHA, stratified=False, sampler=PlainOptuna),
         Policy("raysent", metric, {"sampler": "tpe", **asha(3, 1)}),
         Policy(f"raysent by {OLD_METRIC}", OLD_METRIC, {"sampler": "tpe", **asha(3, 1)}),
@@ -65,10 +64,12 @@ def policies(metric: str = METRIC) -> list[Policy]:
 
 def variants(metric: str = METRIC) -> list[Policy]:
     """Return the settings that defaults are chosen among."""
+    stopping = {f"factor {reduction}, grace {grace}": asha(reduction, grace) for reduction, grace in RUNGS}
+    stopping["no stopping"] = NO_STOPPING
     found = []
-    for sampler, stratified, (reduction, grace) in product(("tpe", "random"), (True, False), RUNGS):
-        name = f"{sampler}, {'stratified' if stratified else 'plain'}, factor {reduction}, grace {grace}"
-        found.append(Policy(name, metric, {"sampler": sampler, **asha(reduction, grace)}, stratified=stratified))
+    for sampler, stratified, (name, scheduler) in product(("tpe", "random"), (True, False), stopping.items()):
+        label = f"{sampler}, {'stratified' if stratified else 'plain'}, {name}"
+        found.append(Policy(label, metric, {"sampler": sampler, **scheduler}, stratified=stratified))
     return found
 
 
