@@ -97,6 +97,28 @@ def test_combine_scores_baselines_and_what_is_gained_over_the_best(tmp_path):
     assert load_ensemble(tmp_path).result.mean.over_baseline == over
 
 
+def test_members_are_also_combined_with_the_best_lexical_baseline(tmp_path):
+    """The scores are those of the ensemble that has it as a member; where a member is lexical, none is added."""
+    task = OwnTask(frame(300), name="own", split={"validation": 0.2, "test": 0.4})
+    result = combine(["hash:3", "hash:5"], output=tmp_path / "two", tasks=[task], baselines=True)
+    over = result.mean.over_baseline
+    assert over is not None
+    assert over.with_lexical is not None
+    scores = result.tasks["own"].scores
+    assert over.lexical == max(result.baselines, key=lambda name: scores[name].validation)
+    names = [*result.members, over.lexical]
+    whole = combine(names, output=tmp_path / "three", tasks=[task], method="pool").tasks["own"].scores["ensemble"]
+    found = scores[f"ensemble + {over.lexical}"]
+    assert found.test == pytest.approx(whole.test)
+    assert found.measures["nll"].value == pytest.approx(whole.measures["nll"].value, abs=1e-6)
+    assert over.with_lexical.value == pytest.approx(found.test - scores[over.baseline].test)
+    assert f"combining with {over.lexical} too (--method pool) " in over.sentence(result.best_member)
+    given = combine(["hash:3", "tfidf"], output=tmp_path / "given", tasks=[task], baselines=True).mean.over_baseline
+    assert given is not None
+    assert given.lexical is None
+    assert "too" not in given.sentence("hash:3")
+
+
 def test_result_names_members_below_their_start(tmp_path):
     """A model that scores less than itself before training is named with the points that it lost."""
     task = OwnTask(frame(300), name="own", split={"validation": 0.2, "test": 0.4})

@@ -14,7 +14,7 @@ import numpy as np
 from raysent.ensembles.ensemble import Ensemble
 from raysent.ensembles.methods import METHODS, check_method
 from raysent.ensembles.representations import score_joined_vectors
-from raysent.ensembles.result import EnsembleResult, summarize, write_result
+from raysent.ensembles.result import WITH_LEXICAL, EnsembleResult, summarize, write_result
 from raysent.ensembles.selection import GreedySelection
 from raysent.ensembles.subsets import CostLimits, MemberCost, MemberSubset, best_within, find_subsets, member_cost
 from raysent.ensembles.task_ensemble import (
@@ -28,7 +28,7 @@ from raysent.ensembles.task_ensemble import (
     validation_predictions,
 )
 from raysent.errors import ConfigError
-from raysent.evaluation.baselines import baselines_of
+from raysent.evaluation.baselines import LEXICAL, baselines_of
 from raysent.evaluation.evaluate import Evaluator, Load, MapJobs, Progress
 from raysent.evaluation.members import Member, Model, expand, model_folder, model_key
 from raysent.evaluation.records import Record
@@ -111,7 +111,7 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
     if select == "greedy" and top is not None and top < len(ranked):
         selected, scores = _select_greedily(ranked, top, methods)
     chosen, costs, subsets = _choose(dict(list(selected.items())[:top]), limits or CostLimits())
-    others = baselines_of(list(chosen), protocol=protocol) if baselines else []
+    others = evaluator.records(baselines_of(list(chosen), protocol=protocol) if baselines else [], tasks)
     result = summarize(
         output,
         members=chosen,
@@ -119,10 +119,8 @@ def combine(  # noqa: PLR0913 - what to evaluate, and how to combine
         subsets=subsets,
         tasks=_fit(_by_task(chosen), method, scores or [score_methods(one, methods) for one in _by_task(chosen)]),
         joined=score_joined_vectors(list(chosen), tasks, evaluator=evaluator) if joins_vectors else {},
-        baselines={
-            baseline.name: [score_model(record) for record in found]
-            for baseline, found in evaluator.records(others, tasks).items()
-        },
+        baselines={one.name: [score_model(record) for record in found] for one, found in others.items()},
+        with_lexical=_with_lexical(chosen, others),
     )
     write_result(output, result)
     return result
@@ -183,6 +181,19 @@ def _other_outputs(members: Sequence[Member]) -> Iterator[Path]:
 
 def _mean_validation(records: Sequence[Record]) -> float:
     return float(np.mean([record.validation for record in records]))
+
+
+def _with_lexical(members: Members, baselines: Members) -> dict[str, list[TaskScores]]:
+    """Return the lexical baseline of the best mean validation score, and scores on each task of the members with it.
+
+    Nothing is returned where there is none, or a member is one.
+    """
+    found = [one for one in baselines if one.name in LEXICAL]
+    if not found or any(member.name in LEXICAL for member in members):
+        return {}
+    best = max(found, key=lambda one: _mean_validation(baselines[one]))
+    rows = zip(_by_task(members), baselines[best], strict=True)
+    return {best.name: [score_methods([*of_task, one], [WITH_LEXICAL])[WITH_LEXICAL] for of_task, one in rows]}
 
 
 def _by_task(members: Members) -> list[list[Record]]:

@@ -24,8 +24,9 @@ from scipy import sparse
 
 from raysent.config import StrictModel
 from raysent.ensembles.methods import fit
+from raysent.ensembles.result import ENSEMBLE, WITH_LEXICAL, name_with_lexical
 from raysent.errors import ArtifactError, ConfigError
-from raysent.evaluation.baselines import CHANCE
+from raysent.evaluation.baselines import CHANCE, LEXICAL
 from raysent.evaluation.members import Member
 from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import STRENGTHS as LEXICAL_STRENGTHS
@@ -42,7 +43,6 @@ from raysent.storage import read_json, write_json
 LABELS_FOLDER = "label_curves"
 DEFAULT_SIZES: tuple[int, ...] = (32, 100, 300, 1000)
 ALL = "all"
-ENSEMBLE = "ensemble"
 MAX_TEST = 2000
 NUM_FOLDS = 3
 NUM_RESAMPLES = 1000
@@ -145,9 +145,10 @@ def label_curve(
     Args:
         data: The task's rows, with classes.
         members: The models; two or more are also combined.
-        baselines: Models to compare with; a lexical one is also combined with the members.
+        baselines: Models to compare with; the lexical one that is best on validation is also combined with the members,
+            by `WITH_LEXICAL`.
         sizes: Numbers of labels, or `all`; those above the rows that may train are left out.
-        method: A name in `METHODS`, for the ensembles.
+        method: A name in `METHODS`, for the ensemble of the members.
         load: Path -> encoder.
         progress: Called with the progress.
 
@@ -177,9 +178,11 @@ def label_curve(
         found[model.name] = {count: fitter.fit(draws[count]) for count in counts}
     kinds: dict[str, Kind] = {one.name: "member" for one in members}
     kinds.update({one.name: "baseline" for one in baselines})
-    for name, names in _ensembles(members, baselines).items():
+    lexical = [one.name for one in baselines if one.name in LEXICAL]
+    best = max(lexical, key=lambda name: _mean_validation(found[name], data, draws), default=None)
+    for name, (names, rule) in _ensembles([one.name for one in members], best, method).items():
         found[name] = {
-            count: _pooled([found[one][count] for one in names], data, draws[count], method) for count in counts
+            count: _pooled([found[one][count] for one in names], data, draws[count], rule) for count in counts
         }
         kinds[name] = "ensemble"
     if progress is not None:
@@ -366,14 +369,18 @@ def _best(candidates: Sequence[np.ndarray], labels: np.ndarray) -> int:
     return int(np.argmax([(one.argmax(axis=1) == labels).mean() for one in candidates]))
 
 
-def _ensembles(members: Sequence[Member], baselines: Sequence[Member]) -> dict[str, list[str]]:
-    """Return the ensembles to score: of the members, and of these with a lexical model."""
-    names = [one.name for one in members]
-    found = {ENSEMBLE: names} if len(names) > 1 else {}
-    lexical = next((one.name for one in baselines if one.name == "tfidf"), None)
-    if lexical is not None and names:
-        found[f"{ENSEMBLE if len(names) > 1 else names[0]} + {lexical}"] = [*names, lexical]
+def _ensembles(members: Sequence[str], lexical: str | None, method: str) -> dict[str, tuple[list[str], str]]:
+    """Return the ensembles to score, with their methods: of the members, and of these with a lexical model."""
+    found = {ENSEMBLE: ([*members], method)} if len(members) > 1 else {}
+    if lexical is not None and members and not set(members) & set(LEXICAL):
+        found[name_with_lexical(members, lexical)] = ([*members, lexical], WITH_LEXICAL)
     return found
+
+
+def _mean_validation(
+    fitted: Mapping[int, Sequence[_Fitted]], data: TaskData, draws: Mapping[int, Sequence[np.ndarray]]
+) -> float:
+    return float(np.mean([_validation(of_size, data, draws[size]) for size, of_size in fitted.items()]))
 
 
 def _pooled(

@@ -28,8 +28,15 @@ from raysent.storage.layout import ENSEMBLE_FILE
 KIND: Final = "raysent ensemble"
 # The name of the method that makes the ensemble, among the names of other methods and of members.
 ENSEMBLE = "ensemble"
+# How members are weighted beside a lexical model: validation scores would give all of them nearly equal weights.
+WITH_LEXICAL = "pool"
 
 Interval = tuple[float, float]
+
+
+def name_with_lexical(members: Sequence[str], lexical: str) -> str:
+    """Return the name of the ensemble of members and a lexical model, such as `ensemble + tfidf`."""
+    return f"{ENSEMBLE if len(members) > 1 else members[0]} + {lexical}"
 
 
 class IntervalEstimate(StrictModel):
@@ -121,18 +128,22 @@ class OverBaseline(StrictModel):
         baseline: Its name.
         best_member: The best member's score minus the baseline's.
         ensemble: The ensemble's score minus the baseline's.
+        lexical: The lexical baseline that is best on validation; None if there is none, or a member is one.
+        with_lexical: The score of the members with it, weighted by `WITH_LEXICAL`, minus the baseline's.
     """
 
     baseline: str
     best_member: IntervalEstimate
     ensemble: IntervalEstimate
+    lexical: str | None = None
+    with_lexical: IntervalEstimate | None = None
 
     def sentence(self, member: str) -> str:
         """Return what is gained in words, given the best member's name."""
-        return (
-            f"Against {self.baseline}, the best baseline on validation: training ({member}) "
-            f"{_gain(self.best_member)}, combining {_gain(self.ensemble)}"
-        )
+        gains = [f"training ({member}) {_gain(self.best_member)}", f"combining {_gain(self.ensemble)}"]
+        if self.with_lexical is not None:
+            gains.append(f"combining with {self.lexical} too (--method {WITH_LEXICAL}) {_gain(self.with_lexical)}")
+        return f"Against {self.baseline}, the best baseline on validation: {', '.join(gains)}"
 
 
 def _gain(estimate: IntervalEstimate) -> str:
@@ -242,6 +253,7 @@ def summarize(
     tasks: Sequence[TaskEnsemble],
     joined: Mapping[str, Sequence[TaskScores]],
     baselines: Mapping[str, Sequence[TaskScores]],
+    with_lexical: Mapping[str, Sequence[TaskScores]],
 ) -> EnsembleResult:
     """Return an ensemble and its scores.
 
@@ -253,10 +265,13 @@ def summarize(
         tasks: The ensemble on each task.
         joined: Scores on each task of probes on joined vectors, by name.
         baselines: Scores on each task of baselines, by name.
+        with_lexical: The lexical baseline that is best on validation -> scores on each task of the members with it;
+            empty where there is none, or a member is one.
     """
     names = tuple(member.name for member in members)
     by_task = list(zip(*members.values(), strict=True))
     scores = {**_scores_by_name(names, tasks, joined), **baselines}
+    scores |= {name_with_lexical(names, lexical): found for lexical, found in with_lexical.items()}
     difference = mean_estimate([task.ensemble.test.minus(task.members[0].test) for task in tasks])
     return EnsembleResult(
         paths={member.name: saved_path(member.path, folder) for member in members},
@@ -276,19 +291,29 @@ def summarize(
         mean=MeanOverTasks(
             scores={name: MeanScores(**_means(found)) for name, found in scores.items()},
             difference=_interval_estimate(difference),
-            over_baseline=_over_baseline(tasks, baselines) if baselines else None,
+            over_baseline=_over_baseline(tasks, baselines, with_lexical) if baselines else None,
         ),
     )
 
 
-def _over_baseline(tasks: Sequence[TaskEnsemble], baselines: Mapping[str, Sequence[TaskScores]]) -> OverBaseline:
-    """Return what the best member and the ensemble gain over the baseline of the highest mean validation score."""
+def _over_baseline(
+    tasks: Sequence[TaskEnsemble],
+    baselines: Mapping[str, Sequence[TaskScores]],
+    with_lexical: Mapping[str, Sequence[TaskScores]],
+) -> OverBaseline:
+    """Return what is gained over the baseline of the highest mean validation score."""
     best = max(baselines, key=lambda name: float(np.mean([one.validation for one in baselines[name]])))
-    pairs = list(zip(tasks, baselines[best], strict=True))
+
+    def gain(scores: Sequence[TaskScores]) -> IntervalEstimate:
+        pairs = zip(scores, baselines[best], strict=True)
+        return _interval_estimate(mean_estimate([one.test.minus(other.test) for one, other in pairs]))
+
     return OverBaseline(
         baseline=best,
-        best_member=_interval_estimate(mean_estimate([task.members[0].test.minus(one.test) for task, one in pairs])),
-        ensemble=_interval_estimate(mean_estimate([task.ensemble.test.minus(one.test) for task, one in pairs])),
+        best_member=gain([task.members[0] for task in tasks]),
+        ensemble=gain([task.ensemble for task in tasks]),
+        lexical=next(iter(with_lexical), None),
+        with_lexical=next((gain(scores) for scores in with_lexical.values()), None),
     )
 
 
