@@ -4,8 +4,8 @@ The naive step is a textbook implementation (`benchmarks/textbook`). raysent's i
 the same batches of the same corpus, alternately in one process, and are measured in processor time, so that other work
 on the machine has little effect. In between, the speed of the core is measured with a product of two square matrices:
 `share_of_peak` is what raysent's step reaches of it, counting only the products that no reordering of the sums can
-avoid, and `ratio_bound` is the ratio of a step that reached all of it. For the GRU, a step without the compiled cell is
-measured too.
+avoid, and `ratio_bound` is the ratio of a step that reached all of it. For the GRU and the LSTM, a step without the
+compiled cell is measured too.
 
     python -m benchmarks.training_step [--corpus PATH] [--encoder gru|bigru|lstm|cnn|bag|views] [--sizes S,M,L]
         [--precision float32|bfloat16] [--steps 7] [--json]
@@ -73,7 +73,7 @@ def encoders(name: str, size: Size, *, implementation: str = "auto") -> tuple[En
     made: dict[str, Callable[[], EncoderConfig]] = {
         "gru": lambda: Gru(hidden_size=size.dim, implementation=implementation, **words),
         "bigru": lambda: Gru(hidden_size=size.dim, bidirectional=True, implementation=implementation, **words),
-        "lstm": lambda: Lstm(hidden_size=size.dim, **words),
+        "lstm": lambda: Lstm(hidden_size=size.dim, implementation=implementation, **words),
         "cnn": lambda: Cnn(num_filters=size.dim // 3, **words),
         "bag": lambda: Bag(pooling="mean", **words),
         "views": lambda: Gru(hidden_size=size.dim, implementation=implementation, **words),
@@ -170,7 +170,7 @@ def compare(name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16
         "ours": our_step(encoders(name, size), size, words, bfloat16=bfloat16),
         "peak": peak_step(bfloat16=bfloat16),
     }
-    if is_gru:
+    if is_gru or name == "lstm":
         pure = encoders(name, size, implementation="packed")
         steps["pure_torch"] = our_step(pure, size, words, bfloat16=bfloat16)
     times = measure(steps, batches)
@@ -182,10 +182,11 @@ def compare(name: str, size: Size, corpus_path: str, *, num_steps: int, bfloat16
         "naive_sentences_per_s": size.batch_size / seconds["naive"],
         "ours_sentences_per_s": size.batch_size / seconds["ours"],
     }
+    if "pure_torch" in seconds:
+        result["pure_torch_ratio_over_naive"] = seconds["naive"] / seconds["pure_torch"]
     if is_gru:
         flops, peak = useful_flops(name, size, batches[WARM_UP:]), 2 * PEAK_SIZE**3 / seconds["peak"]
         result |= {
-            "pure_torch_ratio_over_naive": seconds["naive"] / seconds["pure_torch"],
             "peak_gflops": peak / 1e9,
             "useful_gflops": flops / 1e9,
             "share_of_peak": flops / seconds["ours"] / peak,

@@ -255,18 +255,43 @@ def test_cnn_equals_its_restatement(implementation, pooling, activation):
 
 @pytest.mark.parametrize("rows", [random_rows(), [[3]], [[3], [4], [3]], random_rows(60, 20)], ids=len)
 @pytest.mark.parametrize("pooling", ["max", "mean", "last"])
-def test_packed_lstm_has_torchs_gradients(pooling, rows):
-    """Within 1e-5 of each gradient's norm, both directions; the vectors too."""
-    found = {}
-    for implementation in ("packed", "torch"):
-        config = Lstm(embedding=WORDS, hidden_size=8, pooling=pooling, implementation=implementation)
-        encoder = build_encoder(config, tables())
-        vectors = encoder(pack(batch_of(*rows)))
-        (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
-        named = {name: p.grad.to_dense() for name, p in encoder.named_parameters()}
-        found[implementation] = {**named, "vectors": vectors.detach()}
-    for name, expected in found["torch"].items():
-        assert (found["packed"][name] - expected).norm() <= 1e-5 * expected.norm(), name
+@pytest.mark.parametrize("implementation", ["packed", "compiled"])
+def test_packed_lstm_has_torchs_gradients(implementation, pooling, rows):
+    """Within 1e-5 of each gradient's norm, both directions; the vectors too, also in a second step."""
+    skip_without_compiler(implementation)
+    expected = lstm_gradients("torch", rows, pooling)
+    for found in (
+        lstm_gradients(implementation, rows, pooling),
+        lstm_gradients(implementation, rows, pooling, steps=2),
+    ):
+        for name, value in expected.items():
+            assert (found[name] - value).norm() <= 1e-5 * value.norm(), name
+
+
+@pytest.mark.parametrize("pooling", ["max", "last"])
+def test_compiled_lstm_has_the_gradients_of_the_packed_one_in_bfloat16(pooling):
+    """Within 4e-3 of each gradient's norm; without gradients, the vectors are the same bits."""
+    skip_without_compiler("compiled")
+    rows = random_rows(60, 20)
+    compiled, packed = (lstm_gradients(one, rows, pooling, low=torch.bfloat16) for one in ("compiled", "packed"))
+    for name, expected in packed.items():
+        assert (compiled[name] - expected).norm() <= 4e-3 * expected.norm(), name
+    assert torch.equal(compiled["vectors"], compiled["encoded"])
+
+
+def lstm_gradients(implementation, rows, pooling, *, steps=1, low=None):
+    """Return the vectors with and without gradients, and the gradients of the last of some steps on the same batch."""
+    config = Lstm(embedding=WORDS, hidden_size=8, pooling=pooling, implementation=implementation)
+    encoder = build_encoder(config, tables())
+    with torch.autocast("cpu", dtype=low or torch.bfloat16, enabled=low is not None):
+        with torch.no_grad():
+            encoded = encoder(pack(batch_of(*rows)))
+        for _ in range(steps):
+            encoder.zero_grad()
+            vectors = encoder(pack(batch_of(*rows)))
+            (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+    named = {name: p.grad.to_dense() for name, p in encoder.named_parameters()}
+    return {**named, "vectors": vectors.detach(), "encoded": encoded}
 
 
 @pytest.mark.parametrize("pooling", ["sum", "mean"])

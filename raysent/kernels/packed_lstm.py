@@ -1,5 +1,7 @@
 """LSTM over packed sentences, forward and backward, with all states, which poolings read.
 
+What is between two products runs in torch's operations, or in one pass of a compiled kernel on a CPU.
+
 The sums are those of torch's LSTM in another order, as in `packed_gru`: no padding, the input projected once per
 distinct word, no product for the first word, the gradient of the recurrent weight as one product over all tokens. NaN
 and infinity spread as in `packed_gru`.
@@ -7,6 +9,7 @@ and infinity spread as in `packed_gru`.
 
 from __future__ import annotations
 
+import ctypes
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -15,10 +18,28 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from raysent.kernels.compiled import load, try_load
+from raysent.kernels.packed_gru.cells import TimeStep
+from raysent.kernels.packed_gru.recurrence import order_of_words, product_dtype, rounded
+from raysent.kernels.packed_gru.workspace import ROW_MULTIPLE, TOKEN_MULTIPLE, Shape, Workspaces
 from raysent.kernels.packing import Packed
 
 
-def packed_lstm(projected: Tensor, weight: Tensor, packed: Packed, *, backwards: bool = False) -> Tensor:
+def runs_compiled(implementation: str, device: torch.device) -> bool:
+    """Return whether an `implementation` is the compiled one; `auto` is, on a CPU with a compiler."""
+    if implementation == "auto":
+        return device.type == "cpu" and try_load("lstm") is not None
+    return implementation == "compiled"
+
+
+def packed_lstm(
+    projected: Tensor,
+    weight: Tensor,
+    packed: Packed,
+    *,
+    backwards: bool = False,
+    workspaces: Workspaces | None = None,
+) -> Tensor:
     """Return the states of one direction.
 
     Args:
@@ -26,13 +47,23 @@ def packed_lstm(projected: Tensor, weight: Tensor, packed: Packed, *, backwards:
         weight: U, blocks i, f, g, o [4 * hidden, hidden].
         packed: The sentences.
         backwards: Whether to read each sentence from its last token.
+        workspaces: `lstm_workspaces`, for the compiled kernel; None computes in torch's operations.
 
     Returns:
-        State after each token, time-major in reading direction, float32 [tokens, hidden].
+        State after each token, time-major in reading direction, float32 [tokens, hidden]; after the compiled kernel,
+        one backward can follow.
+
+    Raises:
+        CompilerError: If the compiled kernel is wanted and there is no compiler.
     """
-    device = projected.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
-    with torch.autocast(device, enabled=False):
+    dtype = product_dtype(projected.device)
+    with torch.autocast(projected.device.type, enabled=False):
+        if workspaces is not None:
+            direction = _CompiledDirection(packed, dtype, workspaces, backwards=backwards)
+            if not torch.is_grad_enabled():
+                return direction.forward(projected, weight, needs_backward=False)
+            compiled: Tensor = _CompiledLstm.apply(projected, weight, direction)  # type: ignore[no-untyped-call]
+            return compiled
         states: Tensor = _PackedLstm.apply(projected, weight, packed, backwards, dtype)  # type: ignore[no-untyped-call]
         return states
 
@@ -125,3 +156,156 @@ def _d_weight(packed: Packed, d_gates: Tensor, states: Tensor, dtype: torch.dtyp
     if not before:
         return d_gates.new_zeros(d_gates.shape[1], states.shape[1])
     return torch.mm(d_gates[packed.batch :].to(dtype).T, torch.cat(before).to(dtype)).float()
+
+
+class _Workspace:
+    """Buffers from a forward to its backward; rows are tokens, time-major.
+
+    Attributes:
+        shape: Size and type.
+        gates: i, f, g and o after their activation functions, float32 [tokens, 4 * hidden].
+        cells: Cell after each token, float32 [tokens, hidden].
+        before: State before each token, in the type of the products [tokens, hidden].
+        d_products: Gradient of U h, in the type of the products [tokens, 4 * hidden]; `gates` itself in float32.
+        recurrent: U h of one time step, in the type of the products [batch, 4 * hidden].
+        d_recurrent: Gradient through U of one time step, in the type of the products [batch, hidden].
+        d_cells: Gradient of the cells from the next time step, float32 [batch, hidden].
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        """Allocate the buffers; the operating system provides memory only for pages that are written."""
+        self.shape = shape
+        hidden, dtype = shape.hidden, shape.dtype
+        # A later step may need gradients even if this one does not.
+        with torch.inference_mode(False):
+            self.gates, self.cells = torch.zeros(shape.tokens, 4 * hidden), torch.zeros(shape.tokens, hidden)
+            self.before = torch.zeros(shape.tokens, hidden, dtype=dtype)
+            is_low = dtype != torch.float32
+            self.d_products = torch.zeros(shape.tokens, 4 * hidden, dtype=dtype) if is_low else self.gates
+            self.recurrent = torch.zeros(shape.batch, 4 * hidden, dtype=dtype)
+            self.d_recurrent = torch.zeros(shape.batch, hidden, dtype=dtype)
+            self.d_cells = torch.zeros(shape.batch, hidden)
+
+
+def lstm_workspaces() -> Workspaces:
+    """Return the buffers of one encoder, kept between its steps."""
+    return Workspaces(_Workspace)
+
+
+class _Direction(ctypes.Structure):
+    """The arguments shared by all time steps; `Direction` in compiled/lstm.cpp has the same fields in order."""
+
+    _fields_ = (
+        ("hidden", ctypes.c_int64),
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                *("tokens", "projected", "recurrent", "gates", "cells", "states", "before"),
+                *("d_states", "d_recurrent", "d_cells", "d_products", "d_projected"),
+            )
+        ),
+    )
+
+
+class _CompiledDirection:
+    """One direction over one batch, by the compiled kernel.
+
+    Args:
+        packed: The sentences.
+        dtype: Type of the products.
+        workspaces: Source of the buffers.
+        backwards: Whether to read each sentence from its last token.
+    """
+
+    def __init__(self, packed: Packed, dtype: torch.dtype, workspaces: Workspaces, *, backwards: bool) -> None:
+        order, library, kind = order_of_words(packed, backwards=backwards), load("lstm"), str(dtype)[6:]
+        self._forward, self._backward = library[f"lstm_forward_{kind}"], library[f"lstm_backward_{kind}"]
+        self._tokens, self._batch, self._steps = order.tokens, order.batch, order.steps
+        self._dtype, self._workspaces = dtype, workspaces
+
+    def forward(self, projected: Tensor, weight: Tensor, *, needs_backward: bool) -> Tensor:
+        """Return the states [tokens, hidden], and keep the values that `backward` needs, if one follows."""
+        hidden, num_tokens = weight.shape[1], len(self._tokens)
+        shape = Shape(hidden, self._dtype, projected.device, num_tokens, self._batch)
+        workspace: _Workspace = self._workspaces.acquire(shape)
+        projected, low_weight = projected.detach().float().contiguous(), weight.detach().to(self._dtype)
+        states = projected.new_empty(num_tokens, hidden)
+        self._direction = _Direction(hidden=hidden)
+        self._set(tokens=self._tokens, projected=projected, states=states)
+        names = ("recurrent", "gates", "cells", "before", "d_recurrent", "d_cells", "d_products")
+        self._set(**{name: getattr(workspace, name) for name in names})
+        # float32 products of few rows are a third faster with a contiguous operand.
+        transposed = low_weight.T if self._dtype != torch.float32 else low_weight.T.contiguous()
+        for before, step in self._with_before(self._steps):
+            if before >= 0:
+                num_rows = rounded(step.batch, ROW_MULTIPLE)
+                rows = workspace.before[step.first : step.first + num_rows]
+                torch.mm(rows, transposed, out=workspace.recurrent[:num_rows])
+            self._run(self._forward, before, step)
+        if needs_backward:
+            self._kept = workspace, low_weight, projected.shape
+        else:
+            self._workspaces.release(workspace)
+        return states
+
+    def backward(self, d_states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of `projected` and of the weight."""
+        workspace, weight, size = self._kept
+        d_states, d_projected = d_states.float().contiguous(), d_states.new_zeros(size, dtype=torch.float32)
+        self._set(d_states=d_states, d_projected=d_projected)
+        for before, step in reversed(self._with_before(self._steps)):
+            self._run(self._backward, before, step)
+            if before >= 0:
+                num_rows = rounded(step.batch, ROW_MULTIPLE)
+                d_products = workspace.d_products[step.first : step.first + num_rows]
+                torch.mm(d_products, weight, out=workspace.d_recurrent[:num_rows])
+        d_weight = self._d_weight(workspace)
+        self._workspaces.release(workspace)
+        del self._kept
+        return d_projected, d_weight
+
+    def _d_weight(self, workspace: _Workspace) -> Tensor:
+        """Return the gradient of the recurrent weight: one product over all tokens except the first ones."""
+        first, num_tokens = self._batch, len(self._tokens)
+        stop = first + rounded(num_tokens - first, TOKEN_MULTIPLE)
+        # The rows after the last token fill up the rounded count with zeros.
+        workspace.d_products[num_tokens:stop].zero_()
+        workspace.before[num_tokens:stop].zero_()
+        return torch.mm(workspace.d_products[first:stop].T, workspace.before[first:stop]).float()
+
+    @staticmethod
+    def _with_before(steps: list[TimeStep]) -> list[tuple[int, TimeStep]]:
+        """Return each step after the first token of the step before; -1 for the first step."""
+        return list(zip([-1, *(step.first for step in steps)], steps, strict=False))
+
+    def _set(self, **tensors: Tensor) -> None:
+        """Pass the addresses of tensors to the kernel, which reads contiguous rows."""
+        for name, tensor in tensors.items():
+            if not tensor.is_contiguous():
+                raise ValueError(f"{name} must be contiguous")
+            setattr(self._direction, name, tensor.data_ptr())
+
+    def _run(self, kernel: Any, before: int, step: TimeStep) -> None:
+        """Run one time step."""
+        sizes = (before, step.first, step.batch, step.next_batch)
+        kernel(ctypes.byref(self._direction), *map(ctypes.c_int64, sizes))
+
+
+class _CompiledLstm(torch.autograd.Function):
+    """`_CompiledDirection` as a differentiable function."""
+
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, weight: Tensor, direction: _CompiledDirection) -> Tensor:
+        """Return the states."""
+        ctx.direction = direction
+        return direction.forward(projected, weight, needs_backward=True)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of `projected` and `weight`."""
+        if ctx.direction is None:
+            raise RuntimeError("the LSTM keeps no values after a backward; use implementation: torch to repeat one")
+        direction, ctx.direction = ctx.direction, None
+        with torch.autocast(gradients[0].device.type, enabled=False):
+            return *direction.backward(gradients[0]), None

@@ -48,7 +48,7 @@ def packed_gru(
     Raises:
         CompilerError: If the cell is the compiled one and there is no compiler.
     """
-    order, dtype = _order_of_words(packed, backwards=backwards), _product_dtype(projected.device)
+    order, dtype = order_of_words(packed, backwards=backwards), product_dtype(projected.device)
     recurrence = _LastStates(order, cell, workspaces or Workspaces(), dtype)
     with torch.autocast(projected.device.type, enabled=False):
         if torch.is_grad_enabled():
@@ -74,7 +74,7 @@ def packed_gru_all_states(
         State after each token, time-major in reading direction, float32 [tokens, hidden]; and last states in the sorted
         order of `packed`, float32 [batch, hidden].
     """
-    order, dtype = _order_of_words(packed, backwards=backwards), _product_dtype(projected.device)
+    order, dtype = order_of_words(packed, backwards=backwards), product_dtype(projected.device)
     with torch.autocast(projected.device.type, enabled=False):
         return _LastStates(order, cell, workspaces or Workspaces(), dtype).all_states(projected, weight, bias)
 
@@ -105,7 +105,7 @@ def packed_gru_over_inputs(
         CompilerError: If the cell is the compiled one and there is no compiler.
     """
     order = _order_of_tokens(inputs, batch_sizes, has_initial=initial is not None)
-    recurrence = _AllStates(order, cell, workspaces or Workspaces(), _product_dtype(inputs.device))
+    recurrence = _AllStates(order, cell, workspaces or Workspaces(), product_dtype(inputs.device))
     with torch.autocast(inputs.device.type, enabled=False):
         if torch.is_grad_enabled():
             states: Tensor = _AllStatesFunction.apply(inputs, weight, initial, recurrence)  # type: ignore[no-untyped-call]
@@ -177,7 +177,7 @@ class _Order:
         return [TimeStep(*step) for step in zip(firsts, sizes, (*sizes[1:], 0), strict=False)]
 
 
-def _order_of_words(packed: Packed, *, backwards: bool) -> _Order:
+def order_of_words(packed: Packed, *, backwards: bool) -> _Order:
     """Return the tokens of packed sentences in one direction."""
     if backwards:
         return _Order(packed.backward_tokens, packed.batch_sizes, lambda: packed.backward_groups)
@@ -191,13 +191,13 @@ def _order_of_tokens(inputs: Tensor, batch_sizes: Sequence[int], *, has_initial:
     return _Order(tokens, batch_sizes, groups=None, has_initial=has_initial)
 
 
-def _product_dtype(device: torch.device) -> torch.dtype:
+def product_dtype(device: torch.device) -> torch.dtype:
     """Return the type of the products: autocast's, or float32."""
     is_enabled = torch.is_autocast_enabled(device.type)
     return torch.get_autocast_dtype(device.type) if is_enabled else torch.float32
 
 
-def _rounded(count: int, multiple: int) -> int:
+def rounded(count: int, multiple: int) -> int:
     """Return the smallest multiple that is at least `count`."""
     return -(-count // multiple) * multiple
 
@@ -240,7 +240,7 @@ class _Recurrence:
         transposed = weight.T if weight.dtype != torch.float32 else weight.T.contiguous()
         for step in self._steps:
             if step.first:
-                first, num_rows = step.first if needs_backward else 0, _rounded(step.batch, ROW_MULTIPLE)
+                first, num_rows = step.first if needs_backward else 0, rounded(step.batch, ROW_MULTIPLE)
                 states = workspace.low_states[first : first + num_rows]
                 torch.mm(states, transposed, out=workspace.recurrent[:num_rows])
             cell.forward(step)
@@ -252,7 +252,7 @@ class _Recurrence:
             yield step
             cell.backward(step)
             if step.first:
-                num_rows = _rounded(step.batch, ROW_MULTIPLE)
+                num_rows = rounded(step.batch, ROW_MULTIPLE)
                 d_products = workspace.d_products[step.first : step.first + num_rows]
                 torch.mm(d_products, weight, out=workspace.d_recurrent[:num_rows])
 
@@ -261,7 +261,7 @@ class _Recurrence:
         # The first `batch` rows are left out: without initial states their states are zero, with them they are no
         # tokens. The rows after the last token fill up the rounded count with zeros.
         batch, tokens = self._order.batch, len(self._order.tokens)
-        stop = batch + _rounded(tokens - batch, TOKEN_MULTIPLE)
+        stop = batch + rounded(tokens - batch, TOKEN_MULTIPLE)
         workspace.d_products[tokens:stop].zero_()
         workspace.low_states[tokens:stop].zero_()
         d_products, states = workspace.d_products[batch:stop], workspace.low_states[batch:stop]

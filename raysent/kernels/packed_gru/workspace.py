@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -83,26 +84,28 @@ class Workspace:
 class Workspaces:
     """The workspaces of one encoder, freed with it. Threads that use the encoder at the same time share none."""
 
-    def __init__(self) -> None:
-        self._free: deque[Workspace] = deque(maxlen=_MAX_FREE)
+    def __init__(self, kind: Callable[[Shape], Any] = Workspace) -> None:
+        """Keep what `kind` returns for a shape, which has this shape as `shape`."""
+        self._kind = kind
+        self._free: deque[Any] = deque(maxlen=_MAX_FREE)
 
-    def acquire(self, shape: Shape) -> Workspace:
+    def acquire(self, shape: Shape) -> Any:
         """Return a free workspace, or a new one; a free one that is too small is dropped."""
         with contextlib.suppress(IndexError):  # none is free; asking first would let another thread take the last one
             while True:
                 workspace = self._free.pop()
                 if workspace.shape.holds(shape):
                     return workspace
-        return Workspace(shape.enlarged)
+        return self._kind(shape.enlarged)
 
-    def release(self, workspace: Workspace) -> None:
+    def release(self, workspace: Any) -> None:
         """Keep a workspace for the next use; the one that was free for the longest time is freed if there are many."""
         self._free.append(workspace)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return an empty object: a copied encoder has buffers of its own."""
-        return type(self)()
+        return type(self)(self._kind)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[Callable[[Shape], Any]]]:
         """Pickle without buffers."""
-        return type(self), ()
+        return type(self), (self._kind,)

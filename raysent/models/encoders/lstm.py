@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
-from raysent.kernels.packed_lstm import last_rows, packed_lstm
+from raysent.kernels.compiled import load
+from raysent.kernels.packed_lstm import last_rows, lstm_workspaces, packed_lstm, runs_compiled
 from raysent.kernels.packing import Packed
 from raysent.models.embeddings import EmbeddingConfig, Tables
 from raysent.models.encoders import Tower, WordEncoderConfig
@@ -29,15 +30,16 @@ class Config(WordEncoderConfig):
         bidirectional: Whether a second LSTM reads the sentence backwards.
         hidden_size: Size of one tower's vector; each of two directions has half of it.
         pooling: How the states become a sentence's vector.
-        implementation: `packed` is raysent's recurrence over packed sentences, `torch` is torch's; both give the same
-            vectors. `auto` is `packed` on a CPU and `torch` otherwise.
+        implementation: `packed` is raysent's recurrence over packed sentences; `compiled` is the same with the code
+            between products in C++, which a compiler of the machine builds once; `torch` is torch's. All give the same
+            vectors. `auto` is `compiled` on a CPU with a compiler, `packed` on one without, and `torch` otherwise.
     """
 
     type: Literal["lstm"] = "lstm"
     bidirectional: bool = True
     hidden_size: int = pydantic.Field(default=4096, ge=1)
     pooling: Pooling = "max"
-    implementation: Literal["auto", "packed", "torch"] = "auto"
+    implementation: Literal["auto", "compiled", "packed", "torch"] = "auto"
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
@@ -85,6 +87,9 @@ class Encoder(Tower):
             config.hidden_size // (2 if config.bidirectional else 1),
             bidirectional=config.bidirectional,
         )
+        self._workspaces = lstm_workspaces()
+        if config.implementation == "compiled":
+            load("lstm")  # raises now, not in the first step, where there is no compiler
         limit = 1 / math.sqrt(self.lstm.hidden_size)
         if tables.sets_values:
             for parameter in self.lstm.parameters():
@@ -117,9 +122,11 @@ class Encoder(Tower):
     def _packed(self, packed: Packed, projected: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Return all states and the last states; the two directions of a row may be of different words."""
         directions = zip(projected, self.lstm.all_weights, strict=True)
+        is_compiled = runs_compiled(self._config.implementation, projected[0].device)
+        workspaces = self._workspaces if is_compiled else None
         states = torch.cat(
             [
-                packed_lstm(inputs, weight, packed, backwards=number == 1)
+                packed_lstm(inputs, weight, packed, backwards=number == 1, workspaces=workspaces)
                 for number, (inputs, (_, weight, *_)) in enumerate(directions)
             ],
             dim=1,
