@@ -67,6 +67,14 @@ def test_plan_replaces_a_refused_type_and_tries_it_again_later():
     assert _plan(admission, 1, now_s=311).targets == {"g5": 0, "g6": 1}
 
 
+def test_plan_skips_no_type_for_longer_because_the_clock_was_set_back():
+    """An hour back, the refusal lies in the future; the type is tried again at once."""
+    admission = Admission([G6], RICH, boot_s=300, retry_s=300)
+    admission.refused("g6", now_s=3600, reason="InsufficientInstanceCapacity")
+    assert _plan(admission, 1, now_s=3601).targets == {"g6": 0}
+    assert _plan(admission, 1, now_s=1).targets == {"g6": 1}
+
+
 def test_plan_takes_on_demand_machines_first_near_the_deadline():
     """Up to their limit; then spot."""
     admission = Admission([SURE, G6], RICH, boot_s=300)
@@ -490,6 +498,23 @@ def test_machine_list_bills_unlisted_machines_until_they_were_last_seen(tmp_path
     assert _seconds(times)["i-2"] == (50, True)
     provider.is_down, provider.now = True, provider.now + 10
     assert _seconds(found.times())["i-2"] == (60, True)
+
+
+@pytest.mark.parametrize("off_s", [-3600.0, 0.0, 3600.0])
+def test_a_wrong_clock_of_the_head_charges_no_machine_less(tmp_path, off_s):
+    """The head is an hour behind or ahead of the cloud; its machines are billed from their launch."""
+    provider = _Listed()
+    provider.now = cloud_s = 100_000.0
+    head_s = cloud_s + off_s
+    found = MachineList(_settings(tmp_path), provider, since=head_s - 300, clock=lambda: provider.now + off_s)
+    provider.listed = [Instance("i-1", "g6", TYPES["g6"]["labels"], cloud_s + 10)]
+    provider.now += 200
+    assert _seconds(found.times()) == {"i-1": (190, True)}
+    provider.listed = []
+    line = {"time": head_s + 100, "event": "launched", "type": "g6", "instance": "i-2"}
+    (tmp_path / "fleet").mkdir()
+    (tmp_path / "fleet" / "launches.jsonl").write_text(json.dumps(line) + "\n")
+    assert _seconds(found.times())["i-2"][0] >= min(100, 100 - off_s)
 
 
 @mock_aws

@@ -13,7 +13,7 @@ from raysent.cost import Budget, Funds
 from raysent.errors import ArtifactError, ConfigError
 from raysent.storage.layout import JOURNAL_FILE
 from raysent.sweeps.controller import SweepController
-from raysent.sweeps.journal import Journal
+from raysent.sweeps.journal import Journal, read_events
 from raysent.sweeps.journal_replay import budget_values, replay
 from raysent.sweeps.record import RecordedSweep, SweepRecord
 from raysent.sweeps.retraining import retrained_of
@@ -103,10 +103,10 @@ def test_controller_killed_at_any_event_goes_on_as_if_it_had_not(tmp_path_factor
 
     folder = tmp_path_factory.mktemp("run")
     journal = Journal(folder)
-    _train(SweepController(space, seed=5, write=journal.write), stop_after=kill)
+    _train(SweepController(space, seed=5, write=journal.write, one_line=journal.one_line), stop_after=kill)
     journal.close()
     journal = Journal(folder)
-    resumed = SweepController(space, seed=5, write=journal.write, past=journal.past)
+    resumed = SweepController(space, seed=5, write=journal.write, past=journal.past, one_line=journal.one_line)
     _train(resumed)
     journal.close()
     assert _state(resumed) == _state(whole)
@@ -269,6 +269,21 @@ def test_journal_drops_a_torn_line_and_refuses_a_second_driver(tmp_path):
     journal.close()
     events = [line.split('"event": ')[1].split(",")[0] for line in (tmp_path / JOURNAL_FILE).read_text().splitlines()]
     assert events == ['"session"', '"completed"']
+
+
+def test_a_call_of_the_controller_writes_one_line_before_it_returns(tmp_path):
+    """In a bucket each line is an object; a reader takes the lines apart, and listeners hear of what is written."""
+    heard = []
+    journal = Journal(tmp_path, listeners=[heard.append])
+    controller = SweepController(_space(), seed=5, write=journal.write, one_line=journal.one_line)
+    trial = controller.suggest()
+    assert journal.num_lines == 1
+    controller.report(trial.name, index=1, num_reports=2, metrics={"context_accuracy": 0.5}, seconds=1.0)
+    assert journal.num_lines == 2
+    events = list(read_events(tmp_path))
+    assert [event["event"] for event in events] == ["suggested", "started", "report", "decision"]
+    assert heard == events
+    journal.close()
 
 
 def test_derived_seed_depends_on_every_part():

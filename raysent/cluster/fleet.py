@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import boto3
 import ray
+from botocore.config import Config
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 from raysent.cluster.account import aws_errors
@@ -63,6 +64,8 @@ LEASE_S = 3600
 # Time between the end of a sweep and the end of its head, for processes that follow the sweep.
 GRACE_S = 120
 
+# The sweep waits for the cloud's list at every poll; without an answer, the last list remains in use.
+_PATIENCE = Config(connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 2})
 _NODE_TYPE_TAG = "ray-user-node-type"
 _ENDED = ("terminated", "shutting-down")
 _ENDED_AT = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) GMT\)")
@@ -119,7 +122,7 @@ class AwsMachines:
             ec2: A boto3 client of EC2; None to create one.
         """
         self._cluster = cluster
-        self._ec2 = ec2 or boto3.client("ec2", region_name=region)
+        self._ec2 = ec2 or boto3.client("ec2", region_name=region, config=_PATIENCE)
 
     def instances(self) -> tuple[float, list[Instance]]:
         """Return AWS's time and all machines with the cluster's tag."""
@@ -234,14 +237,16 @@ class MachineList:
         Args:
             settings: The cluster.
             provider: The cloud.
-            since: Unix seconds from which on machines are charged to this sweep.
-            clock: Returns Unix seconds.
+            since: Unix seconds from which on machines are charged to this sweep, by this machine's clock.
+            clock: Returns Unix seconds, by this machine's clock, which may differ from the cloud's.
         """
         self.instances: list[Instance] = []
         self._settings, self._provider, self._since, self._clock = settings, provider, since, clock
         self._record = Record(Path(settings.folder).expanduser())
         self._seen: dict[str, tuple[Instance, float]] = {}
         self._at, self._read_at = 0.0, -math.inf
+        # What this machine's clock lacks to the cloud's at the first list, if it is ahead: no machine is charged less.
+        self._ahead_s = 0.0
 
     @property
     def now(self) -> float:
@@ -261,6 +266,8 @@ class MachineList:
         """
         with contextlib.suppress(CloudError):
             self._at, self.instances = self._provider.instances()
+            if not self.is_read:
+                self._ahead_s = max(0.0, self._clock() - self._at)
             self._read_at = self._clock()
             self._seen |= {one.name: (one, self._at) for one in self.instances if one.ended is None}
         listed = {one.name: one for one in self.instances}
@@ -268,7 +275,7 @@ class MachineList:
         return {
             name: self._time(one)
             for name, one in found.items()
-            if not (one.ended is not None and one.ended < self._since)
+            if not (one.ended is not None and one.ended < self._since - self._ahead_s)
         }
 
     def _unlisted(self, listed: Mapping[str, Instance]) -> dict[str, Instance]:
@@ -283,14 +290,14 @@ class MachineList:
                 found[name] = replace(seen, ended=min(self.now, at + UNKNOWN_END_S))
             elif line["type"] in self._settings.types:
                 labels = self._settings.types[line["type"]]["labels"]
-                found[name] = Instance(name, line["type"], labels, float(line["time"]))
+                found[name] = Instance(name, line["type"], labels, float(line["time"]) - self._ahead_s)
         return found
 
     def _time(self, one: Instance) -> MachineTime:
         ended = one.ended
         if ended is not None and math.isnan(ended):
             ended = min(self.now, self._seen.get(one.name, (one, self.now))[1] + UNKNOWN_END_S)
-        seconds = (self.now if ended is None else ended) - max(one.launched, self._since)
+        seconds = (self.now if ended is None else ended) - max(one.launched, self._since - self._ahead_s)
         return MachineTime(one.labels, max(0.0, seconds), is_open=ended is None, is_interrupted=one.is_interrupted)
 
 

@@ -70,6 +70,10 @@ class _Counts:
         """Launches that are admitted and that the cloud has not accepted yet."""
         return self.num_admitted - self.num_launched
 
+    def is_skipped(self, now_s: float) -> bool:
+        """Return whether the type is skipped now; a clock that was set back does not skip it for longer."""
+        return self.refused_s <= now_s < self.skip_until_s
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -206,7 +210,7 @@ class Admission:
     def _refusal(self, kind: MachineType, *, now_s: float, funds: Funds, running: Mapping[str, int]) -> str:
         """Return why one more machine of a type is not admitted; empty if it is."""
         counts = self._counts[kind.name]
-        if now_s < counts.skip_until_s:
+        if counts.is_skipped(now_s):
             return counts.reason
         if running.get(kind.name, 0) + counts.num_in_flight >= kind.max_machines:
             return f"max_workers is {kind.max_machines}"
@@ -225,6 +229,6 @@ class Admission:
         texts = []
         for name, reason in reasons.items():
             counts = self._counts[name]
-            age = f", {now_s - counts.refused_s:.0f} s ago" if now_s < counts.skip_until_s else ""
+            age = f", {now_s - counts.refused_s:.0f} s ago" if counts.is_skipped(now_s) else ""
             texts.append(f"{name}: {reason}{age}")
         return "; ".join(texts)

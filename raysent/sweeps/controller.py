@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from raysent.cost import Budget, Funds
@@ -43,6 +44,7 @@ class SweepController:
         past: Iterable[Event] = (),
         budget: Budget | None = None,
         sampler: Sampler | None = None,
+        one_line: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         """Rebuild the state from past events.
 
@@ -53,13 +55,15 @@ class SweepController:
             past: The events of the journal so far.
             budget: What the sweep may spend; None for no limit.
             sampler: What proposes parameters; None for the space's own.
+            one_line: Makes a context whose events are written together when it ends: those of one call, which takes
+                effect only when it returns.
         """
         self.space = space
         self.trials: dict[str, Trial] = {}
         self.exhausted = False
         self.closed = ""
         self._seed = seed
-        self._write = write
+        self._write, self._one_line = write, one_line
         self._sampler = sampler or make_sampler(space, seed=seed)
         self._scheduler: Scheduler = make_scheduler(space, seed=seed)
         self._policy = BudgetPolicy(budget or Budget(), self._scheduler)
@@ -120,10 +124,11 @@ class SweepController:
         """
         if self.closed or not self._admits(funds):
             return None
-        trial = self.trials[self._waiting.pop(0)] if self._waiting else self._new_trial()
-        if trial is None:
-            return None
-        self._record("started", trial=trial.name, **_with_funds(funds))
+        with self._one_line():
+            trial = self.trials[self._waiting.pop(0)] if self._waiting else self._new_trial()
+            if trial is None:
+                return None
+            self._record("started", trial=trial.name, **_with_funds(funds))
         self._running[trial.name] = trial
         return trial
 
@@ -156,17 +161,18 @@ class SweepController:
         trial = self.trials[name]
         if index in trial.decisions:
             return trial.decisions[index]
-        if index > trial.index:
-            seconds, usd = round(seconds, 3), round(usd, 6)
-            values = {"index": index, "num_reports": num_reports, "metrics": metrics, "seconds": seconds, "usd": usd}
-            values |= {} if memory_bytes is None else {"memory_bytes": memory_bytes}
-            self._record("report", trial=name, **values)
-        should_continue, reason = self._decide(trial)
-        if should_continue and funds is not None:
-            reason = self._policy.refuses_rung(funds, trial, **self._left())
-            should_continue = not reason
-        decision = "continue" if should_continue else "stop"
-        self._record("decision", trial=name, index=index, decision=decision, reason=reason, **_with_funds(funds))
+        with self._one_line():
+            if index > trial.index:
+                values: dict[str, Any] = {"index": index, "num_reports": num_reports, "metrics": metrics}
+                values |= {"seconds": round(seconds, 3), "usd": round(usd, 6)}
+                values |= {} if memory_bytes is None else {"memory_bytes": memory_bytes}
+                self._record("report", trial=name, **values)
+            should_continue, reason = self._decide(trial)
+            if should_continue and funds is not None:
+                reason = self._policy.refuses_rung(funds, trial, **self._left())
+                should_continue = not reason
+            decision = "continue" if should_continue else "stop"
+            self._record("decision", trial=name, index=index, decision=decision, reason=reason, **_with_funds(funds))
         return should_continue
 
     def is_halted(self, funds: Funds) -> bool:

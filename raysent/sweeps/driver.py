@@ -361,7 +361,9 @@ def _sweep(
     journal = Journal(folder, listeners=[*([] if listener is None else [listener]), trackers])
     try:
         verify_run(folder)
-        controller = SweepController(space, seed=record.seed, write=journal.write, past=journal.past, budget=budget)
+        controller = SweepController(
+            space, seed=record.seed, write=journal.write, past=journal.past, budget=budget, one_line=journal.one_line
+        )
         interrupted = False
         if not controller.is_complete or controller.has_retraining:
             with output_to_stderr(), ray_session(record.address):

@@ -1,7 +1,8 @@
 """The append-only record of a sweep: every suggestion, report, decision and outcome, written before it takes effect.
 
 One JSON object a line, numbered and hashed as `raysent.storage.lines` describes. What a line says is all that a resumed
-sweep needs; nothing of Ray's or Optuna's own state is read back.
+sweep needs; nothing of Ray's or Optuna's own state is read back. Events of one call of the controller, such as a report
+and the decision on it, are one line: in a bucket, each line is an object.
 
     session    a driver took up the sweep            trials, concurrent, earlier_s, spent_usd, prices, budget
     suggested  a trial was drawn                     trial, number, attempts, params, seed
@@ -22,6 +23,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,8 @@ class Journal:
         """
         self.path = folder / JOURNAL_FILE
         self._listeners = listeners
+        self._collected: list[Event] = []
+        self._is_collecting = False
         # The system clock may be changed meanwhile; the length of this session must not change with it.
         self._began = time.time() - time.monotonic()
         self._lease = Lease(folder)
@@ -63,10 +67,32 @@ class Journal:
     def write(self, event: str, **values: Any) -> Event:
         """Append one event, push it to the disk, and tell the listener; NaN and infinity are written as null."""
         line = {"event": event, "time": round(self._began + time.monotonic(), 3), **finite(values)}
-        self._lines.append(line)
-        for listener in self._listeners:
-            listener(line)
+        self._collected.append(line)
+        if not self._is_collecting:
+            self._write_collected()
         return line
+
+    @contextmanager
+    def one_line(self) -> Iterator[None]:
+        """Write the events of the block as one line at its end, also if it raises; nothing of it may take effect before.
+
+        Raises:
+            ArtifactError: At the end of the block, if the disk or the object store refuses; none of it is written.
+        """
+        self._is_collecting = True
+        try:
+            yield
+        finally:
+            self._is_collecting = False
+            self._write_collected()
+
+    def _write_collected(self) -> None:
+        events, self._collected = self._collected, []
+        if events:
+            self._lines.append(*events)
+        for event in events:
+            for listener in self._listeners:
+                listener(event)
 
     @property
     def num_lines(self) -> int:

@@ -7,6 +7,8 @@ driver.py    the driver's process: `raysent sweep` under watch
 machines.py  the cluster of a stage without Ray: its trials train in the driver's process
 store.py     an object store over HTTP that can be told to fail, to be slow, to cut uploads off
 stage.py     a run folder, a store, machines and a driver to strike at
+cloud.py     machines that are launched through the gate and billed from launch to end, in files
+cloud_stage.py   a stage on a cluster that grows
 prices.py    spot prices over HTTP, from a source that can go down
 priced_stage.py  a stage whose workers are spot machines
 verdict.py   what every cell has to end in

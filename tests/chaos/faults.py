@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from machines import Metadata, metadata_service
 
+from chaos.cloud import FIRST
+from chaos.cloud_stage import CloudStage
 from chaos.priced_stage import PricedStage
 from chaos.stage import Stage
 
@@ -20,7 +22,7 @@ class Fault(Protocol):
 
     Attributes:
         name: In the table.
-        place: Where the run lies for it: `s3` or `disk`.
+        place: Where the run lies for it: `s3` or `disk`; `cloud`: in S3, on a cluster that grows.
     """
 
     name: str
@@ -198,6 +200,80 @@ class ClockJumps:
         return {"jump_s": chance.choice([-7200.0, 7200.0]), "dies_in": chance.randint(1, 6)}
 
 
+@dataclass(frozen=True)
+class NeverJoins:
+    """The worker is taken, and the machine that is launched in its place never joins Ray."""
+
+    name: str = "never joins"
+    place: str = "cloud"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Take the worker."""
+        assert isinstance(stage, CloudStage)
+        stage.cloud.change(num_unjoined=1)
+        stage.take_workers()
+        return {}
+
+
+@dataclass(frozen=True)
+class LaunchRefused:
+    """The worker is taken, and the cloud has no more machines of its type."""
+
+    name: str = "launch refused"
+    place: str = "cloud"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Take the worker."""
+        assert isinstance(stage, CloudStage)
+        stage.cloud.change(refused=[FIRST])
+        stage.take_workers()
+        return {}
+
+
+@dataclass(frozen=True)
+class HeadKilled:
+    """The head is gone with its disk; the workers are up and billed until they end themselves, perhaps after a resume."""
+
+    name: str = "head killed"
+    place: str = "cloud"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Kill it."""
+        assert isinstance(stage, CloudStage)
+        stage.kill_head(alone_s=chance.uniform(0.2, 6.0))
+        return {}
+
+
+@dataclass(frozen=True)
+class HeadClockOff:
+    """The time of day of the head is an hour off from now on, there or back, and the worker is taken."""
+
+    name: str = "head's clock off"
+    place: str = "cloud"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Set the clock."""
+        assert isinstance(stage, CloudStage)
+        stage.take_workers()
+        return {"jump_s": chance.choice([-3600.0, 3600.0])}
+
+
+@dataclass(frozen=True)
+class CloudSlow:
+    """The cloud answers every request late, and the worker is taken."""
+
+    name: str = "cloud slow"
+    place: str = "cloud"
+    slow_s: float = 0.5
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Be slow from now on."""
+        assert isinstance(stage, CloudStage)
+        stage.cloud.change(slow_s=self.slow_s)
+        stage.take_workers()
+        return {}
+
+
 def _arm(service: Metadata, seconds: float) -> None:
     """Give notice with the fraction of a second that AWS's own lack."""
     at = time.time() + seconds
@@ -222,5 +298,10 @@ FAULTS: dict[str, Fault] = {
         NodeTaken("double notice", notices=(6.0, 1.0)),
         ClockJumps(),
         PricesDown(),
+        NeverJoins(),
+        LaunchRefused(),
+        HeadKilled(),
+        HeadClockOff(),
+        CloudSlow(),
     )
 }

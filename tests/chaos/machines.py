@@ -21,11 +21,14 @@ from typing import Any
 from botocore.config import Config
 from botocore.retries.standard import ExponentialBackoff
 
+from chaos import cloud
 from chaos.driver import Watch
 from chaos.moments import Sight
+from raysent.cluster import fleet as cluster_fleet
 from raysent.cluster import prices as cluster_prices
 from raysent.cost import prices
 from raysent.errors import ArtifactError
+from raysent.pipeline import sweeps
 from raysent.preemption.ray_nodes import _Deadline
 from raysent.sweeps import driver, ray_tune, trainables
 from raysent.sweeps import machines as fleet
@@ -133,17 +136,17 @@ class Cluster:
             config = search.suggest(str(number))
             if not isinstance(config, dict):
                 break
-            self._train(config, number, search, scheduler)
+            self._train(config, number, search, scheduler, interrupt)
             number += 1
         if failures.ending:
             raise ArtifactError(failures.ending)
         return False
 
-    def _train(self, config: dict[str, Any], number: int, search: Any, scheduler: Any) -> None:
+    def _train(self, config: dict[str, Any], number: int, search: Any, scheduler: Any, interrupt: Any) -> None:
         """Train a trial, elsewhere when its machine goes, as often as Ray Tune would."""
         trial = SimpleNamespace(config=config)
         for _ in range(ray_tune.MAX_RESTARTS + 1):
-            machine = self._place(number)
+            machine = self._place(number, interrupt)
             self._watch.machine = machine.name
             try:
                 with machine.at_work():
@@ -159,13 +162,17 @@ class Cluster:
             return
         search.on_trial_complete(str(number), error=True)
 
-    def _place(self, number: int) -> Machine:
-        """Return the machine for a trial, as soon as there is one; the driver's own takes none."""
+    def _place(self, number: int, interrupt: Any) -> Machine:
+        """Return the machine for a trial, as soon as there is one; the driver's own takes none.
+
+        Meanwhile the driver asks as often as Tune does whether the sweep goes on.
+        """
         until_s = time.monotonic() + _PATIENCE_S
         while time.monotonic() < until_s:
             free = [machine for machine in self.machines() if machine.is_free() and machine.name != "head"]
             if free:
                 return free[number % len(free)]
+            interrupt.stop_all()
             time.sleep(_LOOK_S)
         raise AssertionError("no machine came for a trial")
 
@@ -197,6 +204,9 @@ def install(stage: Path, watch: Watch) -> None:
     driver.ray_session = lambda _: contextlib.nullcontext()
     fleet.cpus_of_largest_node = lambda: 1
     driver.run_trials = cluster.run_trials
+    sweeps._cluster_map = lambda _: None
+    if (stage / "cloud").is_dir():
+        cloud.install(cloud.Cloud(stage / "cloud", stage / "machines"), cluster_fleet)
     interruptions.CHECK_INTERVAL_S = _LOOK_S
     # A kill loses nothing of what the operating system has; waiting for the disk would be most of a cell's time.
     os.fsync = lambda _: None

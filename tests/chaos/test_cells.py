@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chaos.cloud_stage import CloudStage, check_cloud
 from chaos.faults import FAULTS
 from chaos.matrix import CELLS, QUICK, Cell
 from chaos.moments import MOMENTS
@@ -47,8 +48,9 @@ def stage(cell: Cell, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """A stage; this process sees it from a machine of its own."""
     with price_source(TYPE, usd_per_hour=SPOT_USD_PER_HOUR) as source:
         monkeypatch.setattr(PricedStage, "source", source, raising=False)
-        kind = PricedStage if cell.fault == "price source down" else Stage
-        stage = kind(tmp_path / "stage", store if FAULTS[cell.fault].place == "s3" else None)
+        place = FAULTS[cell.fault].place
+        kind = CloudStage if place == "cloud" else PricedStage if cell.fault == "price source down" else Stage
+        stage = kind(tmp_path / "stage", None if place == "disk" else store)
         for name, value in {**stage.env, "RAYSENT_CACHE": str(tmp_path / "elsewhere")}.items():
             monkeypatch.setenv(name, value)
         yield stage
@@ -68,6 +70,8 @@ def test_cell(cell: Cell, stage: Stage, undisturbed: Found, tell: Any) -> None:
     found = go_on_to_the_end(stage, ending)
     check_same(found, undisturbed)
     check_ledger(stage, found, killed_s=ending.at_s)
+    if isinstance(stage, CloudStage):
+        check_cloud(stage, found, cell.fault, ending)
     if isinstance(stage, PricedStage):
         assert ending.code == 0
         check_prices(stage, found)

@@ -1,0 +1,105 @@
+"""A stage on a cluster that grows: workers are admitted, launched through the gate, and billed by the cloud's list."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import ClassVar
+
+from chaos.cloud import FIRST, HEAD, LABELS, SECOND, Cloud
+from chaos.stage import USD_PER_HOUR, Ending, Stage
+from chaos.verdict import Found
+from raysent.cluster.fleet import FleetSettings
+from raysent.cluster.gate import LAUNCHED, REFUSED, Record
+from raysent.sweeps import Workers
+
+# What a ledger may lack, or have too much, of what was used: a look at the list takes that long on a busy machine.
+_SLACK_USD = 0.05
+
+
+class CloudStage(Stage):
+    """A stage in a cloud, with one worker at a time: of the type `first`, else of the type `second`."""
+
+    cost: ClassVar[str] = f"machines: {{{LABELS['instance-type']}: {USD_PER_HOUR}}}, poll: 0.2s"
+
+    def __post_init__(self) -> None:
+        self.machines = ()
+        super().__post_init__()
+        self.cloud = Cloud(self.folder / "cloud", self.folder / "machines")
+        self.cloud.found()
+        self._num_heads = 0
+        self._new_head()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """A cluster."""
+        return ("--address", "made-up")
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What the launcher of the cluster tells a sweep."""
+        resources = {"CPU": 1.0}
+        types = {
+            name: {"resources": resources, "labels": LABELS, "priority": priority, "max_workers": 1}
+            for name, priority in ((FIRST, 10), (SECOND, 0))
+        }
+        folder = self._head_folder()
+        settings = FleetSettings("made-up", "us-east-1", types, 1, str(folder), str(folder / "config.json"))
+        return {**super().env, **settings.environment(), **Workers(1, 1).environment()}
+
+    @property
+    def record(self) -> Record:
+        """What the gate of the first head recorded."""
+        return Record(self._head_folder(1))
+
+    def workers(self) -> list[str]:
+        """Return the workers that are billed now."""
+        return self.cloud.running(FIRST, SECOND)
+
+    def take_workers(self) -> None:
+        """Let the cloud take all workers, so that others have to be launched."""
+        for name in self.workers():
+            self.cloud.end(name)
+
+    def kill_head(self, *, alone_s: float) -> None:
+        """Kill the driver with the head's machine and disk; each worker ends itself after `alone_s` seconds."""
+        self.kill_driver()
+        self.cloud.end(self.cloud.running(HEAD)[0])
+        left = self.workers()
+        for name in left:
+            (self.cloud.machines / f"{name}.json").unlink(missing_ok=True)  # its Ray node
+            threading.Timer(alone_s, self.cloud.end, (name,)).start()
+        self._new_head()
+
+    def _new_head(self) -> None:
+        self._num_heads += 1
+        self._head_folder().mkdir()
+
+    def _head_folder(self, number: int | None = None) -> Path:
+        return self.folder / f"head-{number or self._num_heads}"
+
+
+def check_cloud(stage: CloudStage, found: Found, fault: str, ending: Ending) -> None:
+    """Every machine is billed from its launch to its end, and what had to come instead came."""
+    base_s = stage.cloud.now - time.monotonic()
+    sittings = [json.loads(path.read_text()) for path in stage.folder.glob("sitting-*.json")]
+    least_s = max(times[1] for times in sittings if len(times) > 1)
+    for name, one in stage.cloud.all().items():
+        charged = sum(line["usd"] for line in found.ledger if line["entry"] == "node" and line["node"] == name)
+        used, most = (
+            min(one["ended"] or until, until) - one["launched"] for until in (least_s + base_s, stage.cloud.now)
+        )
+        assert used - _SLACK_USD <= charged <= most + _SLACK_USD, f"{name}: {charged:.3f} charged, {used:.3f} used"
+    joined = [one for one in stage.cloud.all().values() if one.get("joined")]
+    if fault == "launch refused":
+        assert {line["type"] for line in stage.record.lines() if line["event"] == REFUSED} == {FIRST}
+        assert joined[-1]["type"] == SECOND
+    if fault == "never joins":
+        [lost] = [one for one in stage.cloud.all().values() if not one["joins"]]
+        assert (lost["type"], joined[-1]["type"]) == (FIRST, SECOND)
+        assert lost["ended"] is not None
+    launched = [line for line in stage.record.lines() if line["event"] == LAUNCHED]
+    assert sum(line["type"] != HEAD for line in launched) <= len(stage.cloud.all()) - 1
+    assert ending.code == (0 if fault != "head killed" else -9), ending.errors
