@@ -50,7 +50,8 @@ def write_sweep(folder: Path) -> Files:
         folder, config, nodes=lambda: {"a": {}}, clock=lambda: now[0], num_events=lambda: journal.num_lines
     ) as cost_tracker:
         journal.follow(cost_tracker.written)
-        controller = SweepController(parse_space(parse_yaml(SPACE), name="toy"), seed=1, write=journal.write)
+        space = parse_space(parse_yaml(SPACE), name="toy")
+        controller = SweepController(space, seed=1, write=journal.write, one_line=journal.one_line)
         journal.write("session", trials=4, spent_usd=0.0, budget=None)
         while (trial := controller.suggest(cost_tracker.funds())) is not None:
             for index in range(1, NUM_REPORTS + 1):

@@ -74,7 +74,7 @@ class Journal:
 
     @contextmanager
     def one_line(self) -> Iterator[None]:
-        """Write the events of the block as one line at its end, also if it raises; nothing of it may take effect before.
+        """Write the events of the block as one line at its end, also if it raises; none may take effect before.
 
         Raises:
             ArtifactError: At the end of the block, if the disk or the object store refuses; none of it is written.

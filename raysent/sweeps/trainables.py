@@ -250,8 +250,6 @@ def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) ->
     """
 
     def driver(config: dict[str, Any]) -> None:
-        from ray.tune.integration.ray_train import TuneReportCallback  # noqa: PLC0415 - only inside a Tune session
-
         folder = open_folder(config["folder"], with_checkpoints=True)
         run = RunConfig.model_validate(config["run"])
         trainer = _trainer(
@@ -260,7 +258,7 @@ def nested_train(decisions: Any, *, num_workers: int, gpus_per_worker: float) ->
             folder,
             num_workers=num_workers,
             gpus_per_worker=gpus_per_worker,
-            callbacks=[TuneReportCallback()],
+            on_report=tune.report,
             should_continue=decision_reader(decisions, config["trial"]),
         )
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -157,10 +158,13 @@ def make_trainer(
     cpus_per_worker: int = 1,
     gpus_per_worker: float = 0,
     interruptions_per_hour: float = 0.0,
-    callbacks: list[Any] | None = None,
+    on_report: Callable[[dict[str, Any]], object] | None = None,
     should_continue: Callable[[int], bool] | None = None,
 ) -> Any:
     """Return the TorchTrainer of one run, to be fitted here or inside a Tune function trainable.
+
+    With `on_report`, Ray Train's controller runs in this process: a sweep has one for each trial that is training, and
+    as an actor, which is Ray's way, each would be one more process on the head.
 
     After `.fit()`, whether it raised or not, `training_outcome` returns the outcome.
 
@@ -171,7 +175,7 @@ def make_trainer(
         cpus_per_worker: Cores and threads of each worker.
         gpus_per_worker: GPUs of each worker; may be a fraction.
         interruptions_per_hour: Expected interruptions, for checkpoints between reports.
-        callbacks: Callbacks of Ray Train, such as `TuneReportCallback`; they receive every `Report` as plain values.
+        on_report: Called in this process with every `Report` as plain values.
         should_continue: Called by the first worker with the index of each report; False stops the run.
     """
     set_ray_environment()
@@ -194,7 +198,8 @@ def make_trainer(
         "should_continue": should_continue,
         "prepared": shared_address(),
     }
-    return TorchTrainer(
+    callbacks = None if on_report is None else [_report_callback(on_report)]
+    return (TorchTrainer if on_report is None else _trainer_here())(
         train_worker,
         train_loop_config=job,
         scaling_config=ray.train.ScalingConfig(
@@ -208,6 +213,32 @@ def make_trainer(
             callbacks=callbacks,
         ),
     )
+
+
+def _report_callback(on_report: Callable[[dict[str, Any]], object]) -> Any:
+    """Return a callback of Ray Train that passes on the reports of the first worker."""
+    from ray.train import UserCallback  # noqa: PLC0415 - late, as above
+
+    class PassOn(UserCallback):
+        def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
+            del run_context, checkpoint
+            on_report(metrics[0])
+
+    return PassOn()
+
+
+def _trainer_here() -> Any:
+    """Return a TorchTrainer whose controller is no actor of its own."""
+    from ray.train.torch import TorchTrainer  # noqa: PLC0415 - late, as above
+    from ray.train.v2._internal.execution.controller import TrainController  # noqa: PLC0415
+
+    class TrainerHere(TorchTrainer):
+        def _initialize_and_run_controller(self, **options: Any) -> Any:
+            controller = TrainController(**options)
+            asyncio.run(controller.run())
+            return controller.get_result()
+
+    return TrainerHere
 
 
 def train_worker(job: dict[str, Any]) -> None:
