@@ -12,7 +12,7 @@ paired.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +27,7 @@ from raysent.ensembles.methods import fit
 from raysent.ensembles.result import ENSEMBLE, WITH_LEXICAL, name_with_lexical
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.baselines import CHANCE, LEXICAL
+from raysent.evaluation.evaluate import Load, MapJobs, run_in_turn
 from raysent.evaluation.members import Member
 from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import STRENGTHS as LEXICAL_STRENGTHS
@@ -137,8 +138,9 @@ def label_curve(
     *,
     sizes: Sequence[int | str] = DEFAULT_SIZES,
     method: str = "validation",
-    load: Callable[[str], SentenceEncoder] = load_model,
+    load: Load = load_model,
     progress: Progress | None = None,
+    map_jobs: MapJobs | None = None,
 ) -> LabelCurve:
     """Return the scores of models on a task against the number of labels.
 
@@ -151,6 +153,7 @@ def label_curve(
         method: A name in `METHODS`, for the ensemble of the members.
         load: Path -> encoder.
         progress: Called with the progress.
+        map_jobs: Runs a `CurveJob` for each model, e.g. on a cluster; by default one after another.
 
     Raises:
         ConfigError: If the task's rows have scores instead of classes, or no size fits.
@@ -163,19 +166,16 @@ def label_curve(
     if not counts:
         raise ConfigError(f"--labels: {data.task} has {len(pool)} rows to train on; name fewer labels")
     draws = {count: _draws(data.labels, pool, count) for count in counts}
-    needed = np.unique(np.concatenate([test, *(draw for of_size in draws.values() for draw in of_size)]))
-    found: dict[str, dict[int, list[_Fitted]]] = {}
     models = [*members, *baselines]
-    for place, model in enumerate(models):
+    jobs = [CurveJob(model, data, tuple(counts)) for model in models]
+    if progress is not None:
+        progress(f"{models[0].name}: {data.task}, by number of labels", 0, len(models))
+    fitted: dict[str, dict[int, list[_Fitted]]] = {}
+    for place, of_model in run_in_turn(jobs, load=load) if map_jobs is None else map_jobs(jobs):
+        fitted[models[place].name] = of_model
         if progress is not None:
-            progress(f"{model.name}: {data.task}, by number of labels", place, len(models))
-        encoder = load(model.path) if model.encoder is None else model.encoder
-        fitter: _Lexical | _Dense
-        if isinstance(encoder, LexicalModel):
-            fitter = _Lexical(encoder, data, test)
-        else:
-            fitter = _Dense(encoder, data, test, needed)
-        found[model.name] = {count: fitter.fit(draws[count]) for count in counts}
+            progress(f"{models[place].name}: {data.task}, by number of labels", len(fitted), len(models))
+    found = {model.name: fitted[model.name] for model in models}
     kinds: dict[str, Kind] = {one.name: "member" for one in members}
     kinds.update({one.name: "baseline" for one in baselines})
     lexical = [one.name for one in baselines if one.name in LEXICAL]
@@ -228,6 +228,34 @@ class _Fitted:
 
     validation: np.ndarray
     test: np.ndarray
+
+
+@dataclass(frozen=True)
+class CurveJob:
+    """The probes of one model on every draw of a task.
+
+    Attributes:
+        member: The model.
+        data: The task's rows.
+        counts: Numbers of labels.
+    """
+
+    member: Member
+    data: TaskData = field(repr=False)
+    counts: tuple[int, ...]
+
+    def run(self, *, load: Load = load_model) -> dict[int, list[_Fitted]]:
+        """Encode the rows that are needed, and return the fits on each number of labels."""
+        encoder = load(self.member.path) if self.member.encoder is None else self.member.encoder
+        pool, test = _pool_and_test(self.data)
+        draws = {count: _draws(self.data.labels, pool, count) for count in self.counts}
+        fitter: _Lexical | _Dense
+        if isinstance(encoder, LexicalModel):
+            fitter = _Lexical(encoder, self.data, test)
+        else:
+            needed = np.unique(np.concatenate([test, *(draw for of_size in draws.values() for draw in of_size)]))
+            fitter = _Dense(encoder, self.data, test, needed)
+        return {count: fitter.fit(of_size) for count, of_size in draws.items()}
 
 
 def _pool_and_test(data: TaskData) -> tuple[np.ndarray, np.ndarray]:

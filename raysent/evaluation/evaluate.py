@@ -12,8 +12,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -70,9 +70,28 @@ class Job:
     protocol: str
     key: str
 
+    def run(self, *, load: Load = load_model) -> Result:
+        """Evaluate the model on the task."""
+        return run_job(self, load=load)
 
-# Jobs -> the place of each among them and its result, in any order.
-MapJobs = Callable[[Sequence[Job]], Iterable[tuple[int, Result]]]
+
+class AnyJob(Protocol):
+    """Work on one model and one task's rows, on any machine; a frozen dataclass."""
+
+    @property
+    def member(self) -> Member:
+        """The model."""
+
+    @property
+    def data(self) -> Any:
+        """The task's rows."""
+
+    def run(self, *, load: Load) -> Any:
+        """Do it, with the encoder that `load` returns for the model's path."""
+
+
+# Jobs of one kind -> the place of each among them and its result, in any order.
+MapJobs = Callable[[Sequence[Any]], Iterable[tuple[int, Any]]]
 
 
 @dataclass(frozen=True)
@@ -206,7 +225,7 @@ def _write(folder: Path, job: Job, result: Result) -> None:
         write_similarity_score(folder, result, key=job.key)
 
 
-def run_in_turn(jobs: Sequence[Job], *, load: Load = load_model) -> Iterator[tuple[int, Result]]:
+def run_in_turn(jobs: Sequence[AnyJob], *, load: Load = load_model) -> Iterator[tuple[int, Any]]:
     """Run jobs one after another; a model is loaded once for consecutive jobs."""
     last: tuple[str, SentenceEncoder] | None = None
 
@@ -216,7 +235,7 @@ def run_in_turn(jobs: Sequence[Job], *, load: Load = load_model) -> Iterator[tup
             last = (path, load(path))
         return last[1]
 
-    yield from enumerate(map(partial(run_job, load=load_once), jobs))
+    yield from enumerate(job.run(load=load_once) for job in jobs)
 
 
 def run_job(job: Job, *, load: Load = load_model) -> Result:

@@ -24,7 +24,7 @@ from raysent.ensembles import (
 from raysent.ensembles import default_folder as ensemble_folder
 from raysent.errors import BudgetError, ConfigError, WorkerError
 from raysent.evaluation.baselines import LEXICAL, baselines_of
-from raysent.evaluation.evaluate import Evaluator, Job, MapJobs, Result, run_in_turn, run_job
+from raysent.evaluation.evaluate import Evaluator, MapJobs, run_in_turn
 from raysent.evaluation.members import Member, Model, UnreadableModelError, load_shared, shared_name
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.protocols import protocol_name
@@ -32,6 +32,7 @@ from raysent.evaluation.records import AnyScore
 from raysent.evaluation.task import SimilarityData, TaskData
 from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
 from raysent.exports.mteb import evaluate_on_mteb
+from raysent.models import load as load_model
 from raysent.models.pretrained import trust_remote_code as trusting
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.pipeline.arguments import print_remarks
@@ -276,7 +277,7 @@ def map_jobs(processes: int | None, address: str | None) -> MapJobs | None:
     if processes in (None, 1) and address is None:
         return None
 
-    def map_all(jobs: Sequence[Job]) -> Iterator[tuple[int, Result]]:
+    def map_all(jobs: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         return _map_on_ray(jobs, address=address, num_cpus=processes)
 
     return map_all
@@ -301,7 +302,7 @@ class ClusterMap:
     check: Callable[[], object] = lambda: None
     release: Callable[[], object] | None = None
 
-    def __call__(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Result]]:
+    def __call__(self, jobs: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield the place of each job and its result, in any order."""
         left = dict(enumerate(jobs))
         if not left:
@@ -328,32 +329,18 @@ class ClusterMap:
             raise WorkerError("evaluation: no node of the cluster with cores is left")
 
 
-@dataclass(frozen=True)
-class _SentJob:
-    """A job as it is sent to another machine, which gets the task's rows separately.
-
-    Attributes:
-        member: The model, by the name that other machines know.
-        protocol: As in `Job`.
-        key: As in `Job`.
-    """
-
-    member: Member
-    protocol: str
-    key: str
-
-
 def _map_on_ray(
-    jobs: Sequence[Job],
+    jobs: Sequence[Any],
     *,
     address: str | None,
     num_cpus: int | None = None,
     on_wait: Callable[[], object] = lambda: None,
-) -> Generator[tuple[int, Result]]:
-    """Run jobs on a cluster; see `map_on_ray`. The rows of a task are sent to each node once."""
+) -> Generator[tuple[int, Any]]:
+    """Run jobs on a cluster; see `map_on_ray`."""
     if not jobs:
         return
-    sent = [_SentJob(_sent_member(job.member), job.protocol, job.key) for job in jobs]
+    # The rows of a task are sent apart, once to each node.
+    sent = [replace(job, member=_sent_member(job.member), data=None) for job in jobs]
     rows = [job.data for job in jobs]
     yield from map_on_ray(_run_sent_job, sent, shared=rows, num_cpus=num_cpus, address=address, on_wait=on_wait)
 
@@ -362,14 +349,14 @@ def _sent_member(member: Member) -> Member:
     return member if member.encoder is not None else replace(member, path=shared_name(member.path))
 
 
-def _run_sent_job(sent: _SentJob, data: TaskData | SimilarityData) -> Result:
-    """Run a job in a process that imports this module, so that it can load ensembles too.
+def _run_sent_job(sent: Any, data: TaskData | SimilarityData) -> Any:
+    """Run a job that was sent without its rows, in a process that imports this module: it can load ensembles too.
 
     Raises:
         UnreadableModelError: If this machine cannot read the model.
     """
-    member = sent.member
+    job, member = replace(sent, data=data), sent.member
     if member.encoder is not None:
-        return run_job(Job(member, data, sent.protocol, sent.key))
+        return job.run(load=load_model)
     path, encoder = load_shared(member.path, member.key)
-    return run_job(Job(replace(member, path=path), data, sent.protocol, sent.key), load=lambda _: encoder)
+    return replace(job, member=replace(member, path=path)).run(load=lambda _: encoder)

@@ -493,9 +493,9 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
                     progress=on_progress,
                     map_jobs=_cluster_map(machines),
                 )
-                machines.release()  # the rest is this machine's work
                 if options.get("labels"):
-                    _write_label_curves(ended, result, options, on_progress)
+                    _write_label_curves(ended, result, options, on_progress, _cluster_map(machines))
+                machines.release()  # the rest is this machine's work
             except BudgetError as error:
                 run = shlex.quote(address_of(ended.folder))
                 stopped = f"{error}; raise it with 'raysent resume {run} --budget …'"
@@ -504,7 +504,11 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
 
 
 def _write_label_curves(
-    ended: Sweep, result: EnsembleResult, options: Mapping[str, Any], progress: Callable[[str, int, int], None]
+    ended: Sweep,
+    result: EnsembleResult,
+    options: Mapping[str, Any],
+    progress: Callable[[str, int, int], None],
+    map_jobs: MapJobs | None,
 ) -> None:
     """Write the members' scores against the number of labels into a sweep's folder, for tasks with classes."""
     data = None if options.get("data") is None else Path(options["data"])
@@ -518,7 +522,7 @@ def _write_label_curves(
         if not isinstance(rows, TaskData) or rows.is_scored:
             continue
         try:
-            curves.append(label_curve(rows, members, others, sizes=sizes, progress=progress))
+            curves.append(label_curve(rows, members, others, sizes=sizes, progress=progress, map_jobs=map_jobs))
         except ConfigError as error:  # fewer rows than the smallest size: nothing else is lost
             messages.print(str(error), soft_wrap=True)
     write_curves(ended.folder, curves)
