@@ -34,9 +34,9 @@ limits: {{trials: {trials}, scheduler: {{type: none}}, backend: train}}
 evaluation: {{tasks: []}}
 """
 # Workers train on the nodes; they run on this machine only here.
-ON_NODES = ("RayTrainWorker",)
+ON_NODES = ("RayTrainWorker", "execute")
 # What Ray has on a head without any trial.
-RAYS_OWN = ("IDLE", "AutoscalingCoordinator", "DecisionStore")
+RAYS_OWN = ("IDLE", "AutoscalingCoordinator", "DecisionStore", "Agent", "missing")
 _POLL_S = 0.5
 
 

@@ -19,7 +19,7 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import Lines, num_lines
 from raysent.sweeps.cost_tracker import CostTracker, read_ledger, spent_usd
 from raysent.sweeps.driver import is_urgent, training_left_s
-from raysent.sweeps.machines import Machines, Workers, layout, num_workers, workers_to_come
+from raysent.sweeps.machines import Layout, Machines, Workers, layout, num_workers, within_memory, workers_to_come
 from raysent.sweeps.space import Limits, parse_space
 from raysent.sweeps.trial import Trial
 
@@ -267,6 +267,19 @@ def test_deadline_is_urgent_only_when_what_is_left_just_fits():
     urgent = [is_urgent(budget, Funds(elapsed_s=now), left_s=left_s, boot_s=300) for now, left_s in cases]
     assert urgent == [False, False, True, True, False]
     assert not is_urgent(Budget(), Funds(elapsed_s=1e9), left_s=1e9, boot_s=300)
+
+
+def test_trials_at_once_fit_into_the_memory_of_the_head(capsys):
+    """64 GPUs and a head of 16 GiB: no more trials than it can drive; a trial without workers of its own needs none."""
+    found = Layout(64, 1, 4, 1.0, is_nested=True)
+    assert within_memory(found, 11 * 2**30).concurrent == 14
+    said = "14 trials at once instead of 64: each needs 0.8 GiB on the head, which has 11.0 GiB for them"
+    assert said in capsys.readouterr().err.replace("\n", " ")
+    assert within_memory(found, 64 * 2**30) == within_memory(found, None) == found
+    assert within_memory(found, 1.0).concurrent == 1
+    reused = Layout(64, 1, 4, 1.0, is_nested=False)
+    assert within_memory(reused, 1.0) == reused
+    assert capsys.readouterr().err.count("instead of") == 1
 
 
 def test_layout_keeps_a_worker_on_one_machine():

@@ -24,6 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysent.cost import Budget, Prices, num_affordable
 from raysent.errors import ConfigError
+from raysent.progress import messages
 from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote
 from raysent.storage.layout import SWEEP_FILE
@@ -129,6 +130,11 @@ def layout(limits: Limits, machines: Machines, *, num_trials: int) -> Layout:
     return Layout(at_once, workers, cores, gpus_per_worker, nested)
 
 
+# A resource of machines on which drivers of trials are meant to live, as `cluster.yaml` names it; and Ray's own, of the
+# head.
+DRIVER_RESOURCE, HEAD_RESOURCE = "raysent_driver", "node:__internal_head__"
+# Memory that a trial with workers of its own takes on the head: `python -m benchmarks.head_memory`, and a margin.
+DRIVER_BYTES = 800 << 20
 _LOOK_S = 60.0
 WORKERS_VARIABLE = "RAYSENT_WORKERS"
 
@@ -227,13 +233,42 @@ def share(space: SearchSpace, *, num_trials: int, prices: Prices) -> Layout:
             int(have.get("CPU", 0)), float(have.get("GPU", 0)), cpus_of_largest_node(), trials_per_gpu(space, have),
             shapes=shapes,
         )  # fmt: skip
-        return layout(space.limits, machines, num_trials=num_trials)
+        return within_memory(layout(space.limits, machines, num_trials=num_trials), _driver_bytes(alive))
     workers = _affordable(space, come, alive, prices)
     models = {f"{ACCELERATOR}{name}": 1.0 for name in workers.accelerators}
     machines = Machines(
         workers.num * workers.CPU, workers.num * workers.GPU, workers.CPU, trials_per_gpu(space, models), workers.num
     )
-    return layout(space.limits, machines, num_trials=num_trials)
+    return within_memory(layout(space.limits, machines, num_trials=num_trials), _driver_bytes(alive))
+
+
+def within_memory(found: Layout, memory_bytes: float | None) -> Layout:
+    """Return a layout with so few trials at once that their processes on the head fit into its memory, and say so.
+
+    Args:
+        found: How trials share the cluster.
+        memory_bytes: Memory of the head for processes; None if it is unknown.
+    """
+    if not found.is_nested or memory_bytes is None:
+        return found
+    most = max(1, int(memory_bytes // DRIVER_BYTES))
+    if found.concurrent <= most:
+        return found
+    messages.print(
+        f"{most} trials at once instead of {found.concurrent}: each needs {DRIVER_BYTES / 2**30:.1f} GiB on the head, "
+        f"which has {memory_bytes / 2**30:.1f} GiB for them; more need a larger head",
+        soft_wrap=True,
+    )
+    return replace(found, concurrent=most)
+
+
+def _driver_bytes(alive: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the memory for drivers of trials: of the machines that are meant for them, else of the head."""
+    for name in (DRIVER_RESOURCE, HEAD_RESOURCE):
+        found = [float(node["Resources"].get("memory", 0)) for node in alive if name in node["Resources"]]
+        if found:
+            return sum(found) or None
+    return None
 
 
 def num_workers(space: SearchSpace, *, most: int, head_usd: float, each_usd: float) -> int:

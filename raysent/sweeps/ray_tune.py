@@ -29,7 +29,7 @@ from raysent.storage import storage_errors
 from raysent.sweeps.controller import SweepController
 from raysent.sweeps.cost_tracker import CostTracker
 from raysent.sweeps.journal import finite
-from raysent.sweeps.machines import Layout
+from raysent.sweeps.machines import DRIVER_RESOURCE, HEAD_RESOURCE, Layout
 from raysent.sweeps.retraining import Retraining
 from raysent.sweeps.trainables import DecisionStore, ReusedActor, nested_train, retrain
 from raysent.sweeps.trial import Trial
@@ -44,10 +44,6 @@ _GIVEN_UP = f"its process died {MAX_RESTARTS + 1} times, perhaps for lack of mem
 
 # Seconds between two looks at what is trained on.
 _POLL_S = 0.5
-_HEAD = "node:__internal_head__"
-
-# A resource of machines on which drivers of trials are meant to live, as `cluster.yaml` names it.
-DRIVER_RESOURCE = "raysent_driver"
 
 _QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -392,7 +388,7 @@ def _lasting_place() -> dict[str, float]:
 
 def _driver_place(resources: Mapping[str, float]) -> dict[str, float]:
     """Return what keeps drivers off the machines that their own workers need: those meant for them, else the head."""
-    for name, share in ((DRIVER_RESOURCE, 1.0), (_HEAD, 0.001)):
+    for name, share in ((DRIVER_RESOURCE, 1.0), (HEAD_RESOURCE, 0.001)):
         if name in resources:
             return {name: share}
     return {}
