@@ -28,6 +28,7 @@ BY_NAME = {
     "exports",
     "forecast",
     "gpu",
+    "head_memory",
     "mutants",
     "server",
     "pooling",

@@ -26,7 +26,8 @@ from raysent.preemption import InstanceMetadata, NodeAgent
 NUM_TRIALS = 3
 USD_PER_HOUR = 3600.0
 MACHINES = ("head", "one", "two", "three")
-_COME_S, _POLL_S = 60.0, 0.005
+# A busy machine takes long to start a driver.
+_COME_S, _POLL_S = 180.0, 0.005
 
 SPACE = """
 metric: context_accuracy
