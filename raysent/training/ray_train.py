@@ -235,7 +235,7 @@ def _trainer_here() -> Any:
 
     class TrainerHere(TorchTrainer):
         def _create_default_callbacks(self) -> list[Any]:
-            callbacks = super()._create_default_callbacks()
+            callbacks = super()._create_default_callbacks()  # type: ignore[misc]
             return [one for one in callbacks if not isinstance(one, DatasetsCallback)]
 
         def _initialize_and_run_controller(self, **options: Any) -> Any:
