@@ -58,6 +58,7 @@ def policies(metric: str = METRIC) -> list[Policy]:
         Policy("families in turn", metric, NO_STOPPING, **turn),
         Policy(BASELINE, metric, PLAIN_ASHA, stratified=False, sampler=PlainOptuna),
         Policy("raysent", metric, {"sampler": "tpe", **asha(3, 1)}),
+        Policy("raysent without stopping", metric, {"sampler": "tpe", **NO_STOPPING}),
         Policy(f"raysent by {OLD_METRIC}", OLD_METRIC, {"sampler": "tpe", **asha(3, 1)}),
     ]
 
