@@ -67,7 +67,8 @@ def _events(client) -> list[dict]:
     """Return the events of the journal in the bucket, without what protects its lines."""
     names = sorted(name for name in keys(client) if "/journal.jsonl/" in name)
     lines = [json.loads(client.get_object(Bucket=BUCKET, Key=name)["Body"].read()) for name in names]
-    return [{key: line[key] for key in line.keys() - {"line", "seen", "hash"}} for line in lines]
+    events = [event for line in lines for event in line.get("entries", [line])]
+    return [{key: event[key] for key in event.keys() - {"line", "seen", "hash"}} for event in events]
 
 
 def _is_half_done(client) -> bool:

@@ -29,7 +29,7 @@ from raysent.data.vocabulary.tokens import (
     tokenize,
 )
 from raysent.errors import ArtifactError, ConfigError
-from raysent.reading import read_text
+from raysent.reading import parse_json, read_text
 
 # Far more than 20 million words; the list of words takes several times the size of the file.
 _MAX_FILE_BYTES = 1 << 28
@@ -274,7 +274,7 @@ class SubwordVocabulary(Vocabulary):
 
 def _after_spaces(tokenizer: str) -> str:
     """Return a `tokenizer.json` that reads each word as if it followed a space, also the first."""
-    values = json.loads(tokenizer)
+    values = parse_json(tokenizer)
     before = values.get("pre_tokenizer") or {}
     for step in (before, *before.get("pretokenizers", ())):
         if step.get("type") == "ByteLevel":
