@@ -170,7 +170,8 @@ def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(following, "FIRST_WAIT_S", 0.1)
     space, token, first = read_space(_space(tmp_path)), head.token_file.read_text(), []
-    cluster = CutTunnel(int(head.dashboard.rpartition(":")[2]), head.token_file, num_cuts=10)
+    # Few bytes, so that the sweep does not end before the tenth cut.
+    cluster = CutTunnel(int(head.dashboard.rpartition(":")[2]), head.token_file, num_cuts=10, bytes_between=150)
 
     def on_event(event) -> None:
         first.append(event)
