@@ -142,12 +142,12 @@ def _wait_for(head: Head) -> None:
     raise AssertionError("the head did not come up")
 
 
-def _space(folder: Path) -> Path:
-    """Write a search space of two trials, and its corpus."""
+def _space(folder: Path, *, trials: int = 2) -> Path:
+    """Write a search space, and its corpus."""
     lines = [" ".join(WORDS[(number * 7 + word * 5) % len(WORDS)] for word in range(7)) for number in range(400)]
     (folder / "text.txt").write_text("".join(f"{line}.\n" for line in lines))
     path = folder / "toy.yaml"
-    text = SPACE.replace("trials: 4", "trials: 2").replace("text.txt", str(folder / "text.txt"))
+    text = SPACE.replace("trials: 4", f"trials: {trials}").replace("text.txt", str(folder / "text.txt"))
     path.write_text(text + "evaluation: {tasks: []}\n")
     return path
 
@@ -169,9 +169,9 @@ def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch,
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(following, "FIRST_WAIT_S", 0.1)
-    space, token, first = read_space(_space(tmp_path)), head.token_file.read_text(), []
-    # Few bytes, so that the sweep does not end before the tenth cut.
-    cluster = CutTunnel(int(head.dashboard.rpartition(":")[2]), head.token_file, num_cuts=10, bytes_between=150)
+    # Trials enough that the sweep does not end before the tenth cut.
+    space, token, first = read_space(_space(tmp_path, trials=4)), head.token_file.read_text(), []
+    cluster = CutTunnel(int(head.dashboard.rpartition(":")[2]), head.token_file, num_cuts=10)
 
     def on_event(event) -> None:
         first.append(event)
