@@ -3,7 +3,7 @@
 The list is the folder of instances, one file each. Its clock is nobody's time of day: it never jumps. What goes wrong
 stands in a file of its own, which a stage writes:
 
-    weather.json    {"refused": [type, ...], "num_unjoined": 1, "slow_s": 0.5}
+    weather.json    {"refused": [type, ...], "num_unjoined": 1}
 """
 
 from __future__ import annotations
@@ -105,7 +105,6 @@ class Listed:
 
     def instances(self) -> tuple[float, list[Instance]]:
         """Return the cloud's time and every machine."""
-        time.sleep(self._cloud.weather.get("slow_s", 0.0))
         found = [
             Instance(name, one["type"], one["labels"], one["launched"], one["ended"])
             for name, one in self._cloud.all().items()
@@ -130,7 +129,6 @@ class _Launcher:
         """Launch machines, or refuse them as EC2 does."""
         del node_config, resources
         kind, weather = tags["ray-user-node-type"], self._cloud.weather
-        time.sleep(weather.get("slow_s", 0.0))
         if kind in weather.get("refused", ()):
             raise NodeLaunchException("InsufficientInstanceCapacity", "none left", None)
         joins = not weather.get("num_unjoined", 0)

@@ -98,7 +98,7 @@ class Watch:
         _after(Lines, "append", self._see_line)
 
     def see(self, sight: Sight) -> None:
-        """Wait where the moment has come; note when a sitting begins and ends."""
+        """Wait where the moment has come; note when a session begins and ends."""
         if sight.kind == "line" and sight.value.get("event") in ("session", "completed"):
             self._note()
         if self._dies_in:
@@ -126,9 +126,9 @@ class Watch:
             self.see(Sight("line", lines.path, entry))
 
     def _note(self) -> None:
-        """Keep the time at which a sitting began, or ended."""
+        """Keep the time at which a session began, or ended."""
         self._times.append(time.monotonic())
-        write_whole(self._stage / f"sitting-{os.getpid()}.json", self._times)
+        write_whole(self._stage / f"session-{os.getpid()}.json", self._times)
 
 
 def _look_for_pulses(stage: Path, watch: Watch) -> None:

@@ -118,7 +118,7 @@ class MetadataFlaps:
 
 @dataclass(frozen=True)
 class StorageFails:
-    """An object store that refuses this share of all requests, for as long as the sitting lasts."""
+    """An object store that refuses this share of all requests, for as long as the session lasts."""
 
     refused: float
     name: str

@@ -25,7 +25,7 @@ class PricedStage(Stage):
     @property
     def options(self) -> tuple[str, ...]:
         """A cluster: one's own machine has no spot price."""
-        return ("--address", "made-up")
+        return ("--address", "simulated")
 
     @property
     def env(self) -> dict[str, str]:

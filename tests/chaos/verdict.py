@@ -96,9 +96,9 @@ def check_same(found: Found, undisturbed: Found) -> None:
 
 
 def check_ledger(stage: Stage, found: Found, *, killed_s: float) -> None:
-    """The ledger is never below what was used: every machine's time while a sitting trained."""
+    """The ledger is never below what was used: every machine's time while a session trained."""
     used_usd = 0.0
-    for path in stage.folder.glob("sitting-*.json"):
+    for path in stage.folder.glob("session-*.json"):
         begun_s, ended_s = [*json.loads(path.read_text()), killed_s][:2]
         for machine in stage.machines:
             until_s = min(ended_s, stage.lost_s.get(machine, ended_s))

@@ -10,10 +10,6 @@
 
 namespace {
 
-inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
-
-inline float hyperbolic_tangent(float x) { return 1.0f - 2.0f / (1.0f + exponential(2.0f * x)); }
-
 // The arguments shared by all time steps of one direction; `_Direction` in packed_gru/cells.py has the same fields.
 struct Direction {
     int64_t hidden;

@@ -50,4 +50,8 @@ inline float exponential(float x) {
     return sum * scale;
 }
 
+inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+
+inline float hyperbolic_tangent(float x) { return 1.0f - 2.0f / (1.0f + exponential(2.0f * x)); }
+
 }  // namespace
