@@ -470,7 +470,7 @@ def test_combine_uses_records_in_the_members_folders(tmp_path, monkeypatch):
     """What was evaluated in a model's folder is copied, not evaluated again."""
     fit_model(tiny_run(tmp_path), tmp_path / "a")
     first = Evaluator(tmp_path / "a/evaluation").records(expand([tmp_path / "a"]), ["docs-neighbours"])
-    monkeypatch.setattr(evaluate, "run_job", Mock(side_effect=AssertionError("evaluated again")))
+    monkeypatch.setattr(evaluate.Job, "run", Mock(side_effect=AssertionError("evaluated again")))
     result = combine([tmp_path / "a"], output=tmp_path / "both", tasks=["docs-neighbours"])
     (record,) = next(iter(first.values()))
     assert result.tasks["docs-neighbours"].keys == {"a": record.key}

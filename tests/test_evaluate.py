@@ -11,7 +11,7 @@ from safetensors.numpy import save
 
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, BudgetError, ConfigError, DataError, WorkerError
-from raysent.evaluation.evaluate import Evaluator, run_job
+from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Costs, UnreadableModelError, expand, load_shared, shared_name
 from raysent.evaluation.protocols import PROTOCOLS
 from raysent.evaluation.records import Score, SimilarityScore, read_record, read_scores
@@ -273,7 +273,7 @@ def test_evaluate_hands_all_jobs_to_map_jobs(data_dir, tmp_path):
     """Their results may come in any order; scores keep the order of tasks."""
 
     def backwards(jobs):
-        return [(place, run_job(jobs[place])) for place in reversed(range(len(jobs)))]
+        return [(place, jobs[place].run()) for place in reversed(range(len(jobs)))]
 
     evaluator = Evaluator(tmp_path / "out", data_dir, map_jobs=backwards)
     scores = evaluator.evaluate(["hash:8", "hash:9"], [pairs_task(), "CR"])

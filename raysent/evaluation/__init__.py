@@ -17,7 +17,7 @@ from raysent.registry import import_name
 
 if TYPE_CHECKING:
     from raysent.evaluation.baselines import below_start
-    from raysent.evaluation.evaluate import Evaluator, Job, MapJobs, run_job
+    from raysent.evaluation.evaluate import Evaluator, Job, MapJobs
     from raysent.evaluation.members import Costs, Member, Model, expand, is_model
     from raysent.evaluation.protocols import PROTOCOLS, protocol_name
     from raysent.evaluation.records import (
@@ -60,7 +60,6 @@ _MODULE_OF = {
     "protocol_name": "protocols",
     "read_scores": "records",
     "resolve_tasks": "tasks",
-    "run_job": "evaluate",
 }
 
 __all__ = [
@@ -90,7 +89,6 @@ __all__ = [
     "protocol_name",
     "read_scores",
     "resolve_tasks",
-    "run_job",
 ]
 
 

@@ -72,7 +72,10 @@ class Job:
 
     def run(self, *, load: Load = load_model) -> Result:
         """Evaluate the model on the task."""
-        return run_job(self, load=load)
+        encoder = load(self.member.path) if self.member.encoder is None else self.member.encoder
+        if isinstance(self.data, SimilarityData):
+            return score_sets(encoder, self.data.sets, model=self.member.name, task=self.data.task)
+        return _run_probe(self, self.data, encoder)
 
 
 class AnyJob(Protocol):
@@ -236,14 +239,6 @@ def run_in_turn(jobs: Sequence[AnyJob], *, load: Load = load_model) -> Iterator[
         return last[1]
 
     yield from enumerate(job.run(load=load_once) for job in jobs)
-
-
-def run_job(job: Job, *, load: Load = load_model) -> Result:
-    """Evaluate one model on one task."""
-    encoder = load(job.member.path) if job.member.encoder is None else job.member.encoder
-    if isinstance(job.data, SimilarityData):
-        return score_sets(encoder, job.data.sets, model=job.member.name, task=job.data.task)
-    return _run_probe(job, job.data, encoder)
 
 
 def _encode_ms(encoder: SentenceEncoder, sentences: Sequence[str]) -> float:
