@@ -112,7 +112,7 @@ def test_members_are_also_combined_with_the_best_lexical_baseline(tmp_path):
     assert found.test == pytest.approx(whole.test)
     assert found.measures["nll"].value == pytest.approx(whole.measures["nll"].value, abs=1e-6)
     assert over.with_lexical.value == pytest.approx(found.test - scores[over.baseline].test)
-    assert f"combining with {over.lexical} too (--method pool) " in over.sentence(result.best_member)
+    assert f"combining with {over.lexical} too (method pool) " in over.sentence(result.best_member)
     given = combine(["hash:3", "tfidf"], output=tmp_path / "given", tasks=[task], baselines=True).mean.over_baseline
     assert given is not None
     assert given.lexical is None

@@ -142,7 +142,7 @@ class OverBaseline(StrictModel):
         """Return what is gained in words, given the best member's name."""
         gains = [f"training ({member}) {_gain(self.best_member)}", f"combining {_gain(self.ensemble)}"]
         if self.with_lexical is not None:
-            gains.append(f"combining with {self.lexical} too (--method {WITH_LEXICAL}) {_gain(self.with_lexical)}")
+            gains.append(f"combining with {self.lexical} too (method {WITH_LEXICAL}) {_gain(self.with_lexical)}")
         return f"Against {self.baseline}, the best baseline on validation: {', '.join(gains)}"
 
 
