@@ -1,9 +1,11 @@
 """Students, members, ensemble and the students' encoders trained alone, at equal cost; bag and GRU, two corpora.
 
-Each corpus and seed has three ways to spend the same processor time T on one thread:
+Each corpus and seed has four ways to spend the same processor time T on one thread:
 
 - ensemble: four members with T / 4 each; the best of them by validation is the best member;
 - student: the same members with T / 10 each, then the targets, then a student with what is left of T, for each encoder;
+- taught: the student again, which also learns the log-probabilities that the members, as an ensemble fitted on the
+  labels of the tasks' training and validation rows, give to the text; what making the ensemble took is part of T;
 - alone: the student's encoder with T, trained on contexts as the members are.
 
 Test scores are accuracies of the `fast` probe on samples of MR, SUBJ and TREC, means over tasks; intervals are 95 %
@@ -36,7 +38,7 @@ from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import load_task, resolve_tasks
 from raysent.models import load
 from raysent.models.sentence_encoder import SentenceEncoder
-from raysent.pipeline import compose
+from raysent.pipeline import compose, ensemble
 from raysent.storage import read_json, write_json
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
@@ -59,6 +61,9 @@ STUDENTS: dict[str, dict[str, Any]] = {
 }
 SENTENCES, DIM = 20_000, 512
 METHOD = "pool"
+# Students that learn vectors, students that learn log-probabilities too, and the same encoders without a teacher.
+TAUGHT = ("student", "taught")
+ARMS = (*TAUGHT, "alone")
 
 
 def run_config(encoder: dict[str, Any], corpus: str, *, seed: int, steps: int, **changes: Any) -> RunConfig:
@@ -78,9 +83,11 @@ def run_config(encoder: dict[str, Any], corpus: str, *, seed: int, steps: int, *
     return RunConfig.model_validate({**values, **changes})
 
 
-def distilled(encoder: dict[str, Any], corpus: str, teacher: Path, *, seed: int, steps: int) -> RunConfig:
-    """Return the run of a student."""
-    objective = {"type": "distillation", "teacher": str(teacher), "dim": DIM, "max_loss": 100.0}
+def distilled(
+    encoder: dict[str, Any], corpus: str, teacher: Path, *, tasks: Sequence[str] | None, seed: int, steps: int
+) -> RunConfig:
+    """Return the run of a student; `tasks` are those whose log-probabilities it learns too."""
+    objective = {"type": "distillation", "teacher": str(teacher), "dim": DIM, "max_loss": 100.0, "tasks": tasks}
     config = run_config(encoder, corpus, seed=seed, steps=steps, objective=objective)
     training = config.training.model_copy(update={"learning_rate": 8e-3})
     return config.model_copy(update={"training": training})
@@ -136,6 +143,12 @@ class Bench:
             for name, encoder in ENCODERS.items()
         )
 
+    def once(self, file: Path, action: Callable[[], object]) -> float:
+        """Do something unless its file says that it was done, and return the processor time that it took."""
+        if not file.exists():
+            write_json(file, {"seconds": processor_seconds(action)})
+        return float(read_json(file)["seconds"])
+
     def seed(self, seed: int, tasks: Sequence[str]) -> dict[str, Any]:
         """Return scores and costs of every arm of a seed."""
         place = self.folder / f"seed-{seed}"
@@ -144,27 +157,41 @@ class Bench:
         whole, part = self.seconds, 0.4 * self.seconds
         costs = {"ensemble": self.members(place / "whole", seed, whole)}
         shared = self.members(place / "part", seed, part)
-        teacher = place / "teacher"
-        if not teacher.exists():
-            compose([str(place / "part" / name) for name in ENCODERS], output=teacher)
+        members = [str(place / "part" / name) for name in ENCODERS]
+        teachers = {
+            "student": (place / "teacher", None, lambda at: compose(members, output=at)),
+            "taught": (
+                place / "ensemble",
+                list(tasks),
+                lambda at: ensemble(members, tasks=tasks, method=METHOD, baselines=False, output=at, progress=False),
+            ),
+        }
+        targets_s: dict[str, float] = {}
+        for arm, (teacher, learned, make_teacher) in teachers.items():
+            making = self.once(place / f"{arm}-teacher.json", lambda teacher=teacher, do=make_teacher: do(teacher))  # type: ignore[misc]
+            for name, encoder in STUDENTS.items():
+
+                def make(
+                    steps: int,
+                    encoder: dict[str, Any] = encoder,
+                    teacher: Path = teacher,
+                    learned: list[str] | None = learned,
+                ) -> RunConfig:
+                    return distilled(encoder, self.corpus, teacher, tasks=learned, seed=seed, steps=steps)
+
+                targets = self.once(place / f"{arm}-targets.json", lambda make=make: open_training_data(make(1)))  # type: ignore[misc]
+                targets_s[arm] = making + targets
+                spent = shared + making + targets
+                left = max(whole - spent, 0.1 * whole)
+                costs[f"{arm} {name}"] = spent + self.trained(f"{arm} {name}", place / f"{arm}-{name}", left, make)
         for name, encoder in STUDENTS.items():
-
-            def make(steps: int, encoder: dict[str, Any] = encoder) -> RunConfig:
-                return distilled(encoder, self.corpus, teacher, seed=seed, steps=steps)
-
-            targets = place / "targets.json"
-            if not targets.exists():
-                write_json(targets, {"seconds": processor_seconds(lambda: open_training_data(make(1)))})
-            spent = shared + float(read_json(targets)["seconds"])
-            left = max(whole - spent, 0.1 * whole)
-            costs[f"student {name}"] = spent + self.trained(f"student {name}", place / f"student-{name}", left, make)
             costs[f"alone {name}"] = self.trained(
                 f"alone {name}",
                 place / f"alone-{name}",
                 whole,
                 lambda steps, encoder=encoder: run_config(encoder, self.corpus, seed=seed, steps=steps),  # type: ignore[misc]
             )
-        found = {"costs": costs, **self.scores(place, tasks), "targets_s": read_json(place / "targets.json")["seconds"]}
+        found = {"costs": costs, **self.scores(place, tasks), "targets_s": targets_s}
         write_json(place / "result.json", found)
         return found
 
@@ -172,8 +199,7 @@ class Bench:
         """Return estimates of the test scores as value and draws, and the times to encode."""
         arms = {
             **{f"member {name}": place / "whole" / name for name in ENCODERS},
-            **{f"student {name}": place / f"student-{name}" for name in STUDENTS},
-            **{f"alone {name}": place / f"alone-{name}" for name in STUDENTS},
+            **{f"{arm} {name}": place / f"{arm}-{name}" for arm in ARMS for name in STUDENTS},
             **{f"teacher's {name}": place / "part" / name for name in ENCODERS},
         }
         evaluator = Evaluator(place / "evaluation")
@@ -197,7 +223,9 @@ class Bench:
         ms["teacher"] = sum(ms[f"teacher's {name}"] for name in ENCODERS)
         ms |= {f"best of {arm}": ms[name] for arm, name in best.items()}
         cosines = {
-            name: read_json(place / f"student-{name}" / "outcome.json")["metrics"]["target_cosine"] for name in STUDENTS
+            f"{arm} {name}": read_json(place / f"{arm}-{name}" / "outcome.json")["metrics"]["target_cosine"]
+            for arm in TAUGHT
+            for name in STUDENTS
         }
         draws = {name: {"value": test.value, "draws": np.asarray(test.draws).tolist()} for name, test in tests.items()}
         return {"tests": draws, "ms": ms, "best": best, "cosines": cosines}
@@ -247,11 +275,12 @@ def table(results: Sequence[dict[str, Any]]) -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     best = over_seeds("best of ensemble")
-    names = ["best of ensemble", "ensemble", *(f"{arm} {name}" for name in STUDENTS for arm in ("student", "alone"))]
+    names = ["best of ensemble", "ensemble", *(f"{arm} {name}" for name in STUDENTS for arm in ARMS)]
     for name in [*names, "teacher", "best of teacher"]:
         test, cost = over_seeds(name), "ensemble" if name == "best of ensemble" else name
         costs = [one["costs"][cost] for one in results if cost in one["costs"]]
-        alone = name.replace("student", "alone") if name.startswith("student") else None
+        arm, _, encoder = name.partition(" ")
+        alone = f"alone {encoder}" if arm in TAUGHT else None
         seeds = [one["tests"][name]["value"] - one["tests"]["best of ensemble"]["value"] for one in results]
         cells = [
             name,
@@ -264,11 +293,15 @@ def table(results: Sequence[dict[str, Any]]) -> list[str]:
             ", ".join(f"{value:+.2f}" for value in seeds) if name != "best of ensemble" else "",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    cosines = {name: mean(one["cosines"][name] for one in results) for name in STUDENTS}
+    cosines = {name: mean(one["cosines"][name] for one in results) for name in results[0]["cosines"]}
     shown = ", ".join(f"{name} {value:.3f}" for name, value in cosines.items())
-    targets = mean(one["targets_s"] for one in results)
+    targets = ", ".join(f"{arm} {mean(one['targets_s'][arm] for one in results):.1f} s" for arm in TAUGHT)
     chosen = ", ".join(one["best"]["ensemble"].removeprefix("member ") for one in results)
-    return [*lines, "", f"Best member by seed: {chosen}. Targets {targets:.1f} s. Cosine with the target: {shown}."]
+    return [
+        *lines,
+        "",
+        f"Best member by seed: {chosen}. Teacher and targets: {targets}. Cosine with the target: {shown}.",
+    ]
 
 
 def difference(one: BootstrapEstimate, other: BootstrapEstimate) -> str:

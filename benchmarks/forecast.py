@@ -1,6 +1,6 @@
 """Whether forecasts of scores hold: simulated sweeps drawn from a table of finished trials.
 
-The table (`benchmarks/search`) has trials of twelve families on two corpora, with scores after 12.5, 25, 50 and 100 %
+The table (`benchmarks/search`) has trials of twelve families on three corpora, with scores after 12.5, 25, 50 and 100 %
 of their steps. For each simulated sweep
 
 - pilots are the first two reports, a quarter of the steps, of a few trials, the families in turn;
@@ -9,21 +9,21 @@ of their steps. For each simulated sweep
   log-pool of its six best trials by that score, or with no --trials of the best of these six.
 
 The forecast is made by `raysent.simulation.forecast.TrialModel`, from the pilots and the budget alone. The priors are
-fitted to one corpus, by the interval score of 80 % bands, and evaluated on the other, with other draws. The table has
-no test scores before the end: pilots have validation scores plus their mean difference in the corpus that is fitted.
+fitted to all corpora but one, by the interval score of 80 % bands, and evaluated on that one, with other draws. The
+table has no test scores before the end: pilots have validation scores plus their mean difference in the other corpora.
 
 Source: T. Gneiting and A. E. Raftery, "Strictly proper scoring rules, prediction, and estimation", 2007, section 6.2.
 
     python -m benchmarks.forecast [--table FILE] [--trials FOLDER] [--sweeps 100] [--fit] [--json]
 
-Without --fit the shipped priors are evaluated on both corpora.
+Without --fit the shipped priors are evaluated on all corpora.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -195,9 +195,10 @@ def interval_score(band: Band, outcome: float) -> float:
     return band.p90 - band.p10 + 2 / (1 - LEVEL) * (below + above)
 
 
-def offset_of(trials: Sequence[TableTrial]) -> float:
-    """Return the mean difference between test accuracy and the validation score at the end."""
-    return float(np.mean([trial.test - trial.metric[LAST_REPORT] for trial in trials]))
+def offset_of(by_corpus: Mapping[str, Sequence[TableTrial]]) -> float:
+    """Return the mean difference between test accuracy and the validation score at the end, over corpora."""
+    of_corpora = [[trial.test - trial.metric[LAST_REPORT] for trial in trials] for trials in by_corpus.values()]
+    return float(np.mean([np.mean(differences) for differences in of_corpora]))
 
 
 def evaluate(sweeps: Sequence[TableSweep], fitted: Fitted) -> dict[str, Any]:
@@ -221,27 +222,42 @@ def evaluate(sweeps: Sequence[TableSweep], fitted: Fitted) -> dict[str, Any]:
 
 # What is fitted, in this order, and the values that are tried. The gain's mean and spread are those of the sweeps.
 GRID: tuple[tuple[str, tuple[float, ...]], ...] = (
+    ("level", (0.0, 0.2, 0.4, 0.6)),
     ("width", (0.1, 0.2, 0.4, 0.7)),
     ("residual", (0.0, 0.25, 0.5, 1.0)),
     ("exponent", (0.5, 1.0, 2.0)),
     ("own_gain", (0.0, 0.25, 0.5)),
     ("exponent_sigma", (0.25, 0.5, 1.0)),
+    ("level", (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)),
 )
 
 
-def fit(sweeps: Sequence[TableSweep], trials: Sequence[TableTrial]) -> Fitted:
-    """Return the priors with the least interval score over sweeps, one value after another."""
-    gains = [swept.gain for swept in sweeps]
-    mean, sigma = float(np.mean(gains)), max(0.3, float(np.std(gains)))
-    fitted = Fitted(replace(PRIORS, gain=round(mean, 2), gain_sigma=round(sigma, 2)), offset_of(trials))
+def fit(sweeps: Mapping[str, Sequence[TableSweep]], by_corpus: Mapping[str, Sequence[TableTrial]]) -> Fitted:
+    """Return the priors with the least interval score over the sweeps of some corpora, one value after another.
+
+    What differs between texts can be seen only in several of them: each has the offset of the others.
+    """
+    gains = [[swept.gain for swept in of_corpus] for of_corpus in sweeps.values()]
+    mean = float(np.mean([np.mean(one) for one in gains]))
+    sigma = max(0.3, float(np.sqrt(np.mean([np.mean((np.array(one) - mean) ** 2) for one in gains]))))
+    fitted = Fitted(replace(PRIORS, gain=round(mean, 2), gain_sigma=round(sigma, 2)), offset_of(by_corpus))
     for name, values in GRID:
         tried = {value: _with(fitted, name, value, value) for value in values}
-        scores = {value: evaluate(sweeps, one) for value, one in tried.items()}
-        best, ensemble = (
-            min(values, key=lambda value: scores[value][measure]["interval_score"]) for measure in ("best", "ensemble")
-        )
+        scores = {value: _loss(sweeps, by_corpus, one) for value, one in tried.items()}
+        best, ensemble = (min(values, key=lambda value: scores[value][measure]) for measure in ("best", "ensemble"))
         fitted = _with(fitted, name, best, ensemble)
     return fitted
+
+
+def _loss(
+    sweeps: Mapping[str, Sequence[TableSweep]], by_corpus: Mapping[str, Sequence[TableTrial]], fitted: Fitted
+) -> dict[str, float]:
+    """Return the mean interval score over corpora."""
+    found = []
+    for corpus, of_corpus in sweeps.items():
+        others = {name: trials for name, trials in by_corpus.items() if name != corpus} or by_corpus
+        found.append(evaluate(of_corpus, replace(fitted, offset=offset_of(others))))
+    return {name: float(np.mean([one[name]["interval_score"] for one in found])) for name in ("best", "ensemble")}
 
 
 def _with(fitted: Fitted, name: str, of_metric: float, of_score: float) -> Fitted:
@@ -252,28 +268,31 @@ def _with(fitted: Fitted, name: str, of_metric: float, of_score: float) -> Fitte
 
 
 def main() -> None:
-    """Evaluate forecasts on each corpus, with the shipped priors or with those that the other corpus says."""
+    """Evaluate forecasts on each corpus, with the shipped priors or with those that the other corpora say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path, default=TABLE)
     parser.add_argument("--trials", type=Path, help="folder of the build, with labels.npz and trials/")
     parser.add_argument("--sweeps", type=int, default=100)
-    parser.add_argument("--fit", action="store_true", help="fit the priors to the other corpus")
+    parser.add_argument("--fit", action="store_true", help="fit the priors to the other corpora")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     by_corpus, labels = read_trials(options.table, options.trials)
     found: dict[str, Any] = {}
     for corpus, trials in by_corpus.items():
-        (other,) = (one for one in by_corpus if one != corpus)
+        others = {name: of_other for name, of_other in by_corpus.items() if name != corpus}
         held_out = [draw_sweep(trials, labels, seed=number) for number in range(options.sweeps)]
-        fitted = Fitted(PRIORS, offset_of(by_corpus[other]))
+        fitted = Fitted(PRIORS, offset_of(others))
         if options.fit:
-            of_other = by_corpus[other]
-            fitted = fit([draw_sweep(of_other, labels, seed=10_000 + n) for n in range(options.sweeps)], of_other)
+            drawn = {
+                name: [draw_sweep(of_other, labels, seed=10_000 + number) for number in range(options.sweeps)]
+                for name, of_other in others.items()
+            }
+            fitted = fit(drawn, others)
         found[corpus] = {
             "trials": len(trials),
             "sweeps": options.sweeps,
             "mean_trials_in_a_sweep": float(np.mean([swept.num_trials for swept in held_out])),
-            "fitted_to": other if options.fit else "shipped",
+            "fitted_to": " and ".join(others) if options.fit else "shipped",
             "priors": asdict(fitted.priors),
             "offset": fitted.offset,
             **evaluate(held_out, fitted),

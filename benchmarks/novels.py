@@ -13,7 +13,9 @@ Each step continues from what the output folder has; `results` reads it and prin
 pretrained model on disk, may stand beside them.
 
     OMP_NUM_THREADS=1 python -m benchmarks.novels members|untrained|peers|student|evaluate|labels|results
-        --books FOLDER --data DIR --output FOLDER [--only NAME,…] [--reference st:PATH]
+        --books FOLDER --data DIR --output FOLDER [--seed N] [--only NAME,…] [--reference st:PATH]
+
+Each seed has an output folder of its own.
 
 Source: Gao, Yao and Chen, 2021 (unsupervised SimCSE); Arora et al., 2017 (SIF); Le and Mikolov, 2014 (doc2vec).
 """
@@ -60,7 +62,7 @@ LABEL_TASKS = CLASS_TASKS[:5]
 SCORE_TASKS = ("SICK-R", "STS-B")
 SIMILARITY_TASKS = ("STS12", "STS13", "STS14", "STS15", "STS-B-similarity", "SICK-R-similarity")
 SIZES = (32, 100, 300, 1000)
-SEED, BATCH_SIZE, CHUNK = 1, 400, 100_000
+BATCH_SIZE, CHUNK = 400, 100_000
 SECONDS_FILE = "processor_seconds.json"
 WITH_TFIDF, STUDENT = f"{ENSEMBLE} + tfidf", "student"
 
@@ -92,7 +94,7 @@ MEMBERS: dict[str, tuple[dict[str, Any], float]] = {
 # -- training ---------------------------------------------------------------------------------------------------------
 
 
-def run_config(encoder: dict[str, Any], books: str, *, epochs: float, **changes: Any) -> RunConfig:
+def run_config(encoder: dict[str, Any], books: str, *, epochs: float, seed: int, **changes: Any) -> RunConfig:
     """Return a run on the novels, on contexts unless `changes` name another objective."""
     values: dict[str, Any] = {
         "corpus": {"path": books, "max_length": 30},
@@ -104,14 +106,14 @@ def run_config(encoder: dict[str, Any], books: str, *, epochs: float, **changes:
             "epochs": epochs, "num_reports": 4,
         },
         "validation": {"num_candidates": 1000, "num_sentences": 5000},
-        "seed": SEED,
+        "seed": seed,
     }  # fmt: skip
     return RunConfig.model_validate({**values, **changes})
 
 
 def corpus_of(books: str) -> Corpus:
     """Return the prepared text that everything is trained on."""
-    config = run_config(GRU, books, epochs=1.0)
+    config = run_config(GRU, books, epochs=1.0, seed=0)
     return prepare(config.corpus, config.vocabulary)
 
 
@@ -129,22 +131,22 @@ def timed(folder: Path, action: Callable[[], object]) -> float:
     return total
 
 
-def train_members(books: str, output: Path, names: Sequence[str]) -> None:
+def train_members(books: str, output: Path, names: Sequence[str], *, seed: int) -> None:
     """Train the members one after another."""
     for name in names:
         encoder, epochs = MEMBERS[name]
-        config = run_config(encoder, books, epochs=epochs)
+        config = run_config(encoder, books, epochs=epochs, seed=seed)
         open_training_data(config)
         place = output / "members" / name
         seconds = timed(place, lambda config=config, place=place: fit(config, place))  # type: ignore[misc]
         print(f"{name}: {seconds:.0f} s of processor time, {epochs:g} passes", flush=True)
 
 
-def make_untrained(books: str, output: Path) -> None:
+def make_untrained(books: str, output: Path, *, seed: int) -> None:
     """Save the mean of the members' initial word vectors, and the same as SIF."""
     corpus = corpus_of(books)
     known = corpus.vocabulary.words[UNK_ID + 1 :]
-    vectors = WordVectors(known, corpus_word_vectors(corpus, dim=WORDS["dim"], seed=SEED)[UNK_ID + 1 :])
+    vectors = WordVectors(known, corpus_word_vectors(corpus, dim=WORDS["dim"], seed=seed)[UNK_ID + 1 :])
     frequencies = np.zeros(len(corpus.vocabulary), dtype=np.int64)
     for first in range(0, len(corpus.train), CHUNK):
         ids = corpus.train.sentences(first, min(first + CHUNK, len(corpus.train))).ids
@@ -156,7 +158,7 @@ def make_untrained(books: str, output: Path) -> None:
     sif.save(output / "untrained" / "sif")
 
 
-def train_student(books: str, output: Path) -> None:
+def train_student(books: str, output: Path, *, seed: int) -> None:
     """Train a student on what the members return for part of the text."""
     teacher, place = output / "teacher", output / STUDENT
     if not teacher.exists():
@@ -165,6 +167,7 @@ def train_student(books: str, output: Path) -> None:
         {"type": "bag", "embedding": {"dim": 1024}},
         books,
         epochs=STUDENT_EPOCHS,
+        seed=seed,
         corpus={"path": books, "max_length": 30, "max_sentences": STUDENT_SENTENCES},
         objective={"type": "distillation", "teacher": str(teacher), "dim": 1024, "max_loss": 100.0},
     )
@@ -189,8 +192,9 @@ def sentences_of(corpus: Corpus, count: int) -> list[list[str]]:
 class Doc2Vec(SentenceEncoder):
     """gensim's doc2vec: the vector of a new sentence is inferred, from the same start every time."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *, seed: int) -> None:
         """Load the model that `train_doc2vec` wrote."""
+        self._seed = seed
         self.model = importlib.import_module("gensim.models.doc2vec").Doc2Vec.load(str(file))
 
     def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> np.ndarray:
@@ -198,7 +202,7 @@ class Doc2Vec(SentenceEncoder):
         del batch_size
         rows = []
         for sentence in sentences:
-            self.model.random.seed(SEED)
+            self.model.random.seed(self._seed)
             rows.append(self.model.infer_vector(sentence.lower().split(), epochs=DOC2VEC_EPOCHS))
         return np.stack(rows).astype(np.float32)
 
@@ -207,7 +211,7 @@ class Doc2Vec(SentenceEncoder):
         return int(self.model.vector_size)
 
 
-def train_doc2vec(corpus: Corpus, place: Path) -> None:
+def train_doc2vec(corpus: Corpus, place: Path, *, seed: int) -> None:
     """Train doc2vec as a distributed bag of words together with skip-gram word vectors."""
     library = importlib.import_module("gensim.models.doc2vec")
     texts = [
@@ -215,44 +219,44 @@ def train_doc2vec(corpus: Corpus, place: Path) -> None:
     ]
     model = library.Doc2Vec(
         texts, vector_size=WORDS["dim"], dm=0, dbow_words=1, min_count=3, window=5, sample=1e-4, workers=1,
-        epochs=DOC2VEC_EPOCHS, seed=SEED,
+        epochs=DOC2VEC_EPOCHS, seed=seed,
     )  # fmt: skip
     model.save(str(place / "doc2vec.model"))
 
 
-def train_simcse(corpus: Corpus, place: Path) -> None:
+def train_simcse(corpus: Corpus, place: Path, *, seed: int) -> None:
     """Train sentence-transformers' mean of word vectors with the loss of unsupervised SimCSE."""
     library = importlib.import_module("sentence_transformers")
     modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
     tokenizers = importlib.import_module("sentence_transformers.sentence_transformer.modules.tokenizer")
     losses = importlib.import_module("sentence_transformers.sentence_transformer.losses")
-    torch.manual_seed(SEED)
+    torch.manual_seed(seed)
     names = list(corpus.vocabulary.words)
-    vectors = torch.from_numpy(corpus_word_vectors(corpus, dim=WORDS["dim"], seed=SEED))
+    vectors = torch.from_numpy(corpus_word_vectors(corpus, dim=WORDS["dim"], seed=seed))
     tokenizer = tokenizers.WhitespaceTokenizer(vocab=names, stop_words=[], do_lower_case=True)
     words = modules.WordEmbeddings(tokenizer, vectors, update_embeddings=True)
     layers = [words, modules.Pooling(WORDS["dim"], pooling_mode="mean"), modules.Dropout(0.1)]
     model = library.SentenceTransformer(modules=layers, device="cpu")
     texts = [" ".join(found) for found in sentences_of(corpus, len(corpus.train))]
-    chosen = np.random.default_rng(SEED).permutation(len(texts))[: SIMCSE_STEPS * BATCH_SIZE]
+    chosen = np.random.default_rng(seed).permutation(len(texts))[: SIMCSE_STEPS * BATCH_SIZE]
     texts = [texts[row] for row in chosen]
     pairs = importlib.import_module("datasets").Dataset.from_dict({"anchor": texts, "positive": texts})
     options = library.SentenceTransformerTrainingArguments(
         output_dir=str(place / "trainer"), max_steps=SIMCSE_STEPS, per_device_train_batch_size=BATCH_SIZE,
         learning_rate=1e-3, bf16=True, use_cpu=True, save_strategy="no", report_to=[], disable_tqdm=True,
-        logging_steps=200, seed=SEED,
+        logging_steps=200, seed=seed,
     )  # fmt: skip
     loss = losses.MultipleNegativesRankingLoss(model)
     library.SentenceTransformerTrainer(model=model, args=options, train_dataset=pairs, loss=loss).train()
     model.save(str(place / "model"), create_model_card=False)
 
 
-def train_peers(books: str, output: Path, names: Sequence[str]) -> None:
+def train_peers(books: str, output: Path, names: Sequence[str], *, seed: int) -> None:
     """Train the models of other libraries."""
     corpus = corpus_of(books)
     trainings: dict[str, Callable[[Path], None]] = {
-        "doc2vec": lambda place: train_doc2vec(corpus, place),
-        "simcse": lambda place: train_simcse(corpus, place),
+        "doc2vec": lambda place: train_doc2vec(corpus, place, seed=seed),
+        "simcse": lambda place: train_simcse(corpus, place, seed=seed),
     }
     for name in names:
         place = output / "peers" / name
@@ -264,7 +268,7 @@ def train_peers(books: str, output: Path, names: Sequence[str]) -> None:
 # -- scores -----------------------------------------------------------------------------------------------------------
 
 
-def models_of(output: Path, reference: str | None) -> dict[str, list[Member]]:
+def models_of(output: Path, reference: str | None, *, seed: int) -> dict[str, list[Member]]:
     """Return the models by kind; what is not trained yet is left out."""
 
     def folders(names: Sequence[str]) -> list[Member]:
@@ -279,7 +283,7 @@ def models_of(output: Path, reference: str | None) -> dict[str, list[Member]]:
         if (place / "model").exists()
     ]
     if (file := places["doc2vec"] / "doc2vec.model").exists():
-        peers.append(Member("doc2vec", "doc2vec", file_sha256(file), Doc2Vec(file)))
+        peers.append(Member("doc2vec", "doc2vec", file_sha256(file), Doc2Vec(file, seed=seed)))
     return {
         "member": folders([f"members/{name}" for name in MEMBERS]),
         STUDENT: folders([STUDENT]),
@@ -480,6 +484,7 @@ def main() -> None:
     parser.add_argument("--books", required=True, help="folder of novels")
     parser.add_argument("--data", type=Path, required=True, help="folder in SentEval's layout")
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", metavar="NAME,…", help="only these members or peers")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="of `results`: where the plot of few labels goes")
     parser.add_argument("--reference", metavar="MODEL", help="a further model to evaluate, such as st:PATH")
@@ -487,15 +492,15 @@ def main() -> None:
     torch.set_num_threads(1)
     output, names = options.output, options.only.split(",") if options.only else None
     if options.step == "members":
-        train_members(options.books, output, names or list(MEMBERS))
+        train_members(options.books, output, names or list(MEMBERS), seed=options.seed)
     elif options.step == "untrained":
-        make_untrained(options.books, output)
+        make_untrained(options.books, output, seed=options.seed)
     elif options.step == "student":
-        train_student(options.books, output)
+        train_student(options.books, output, seed=options.seed)
     elif options.step == "peers":
-        train_peers(options.books, output, names or PEERS)
+        train_peers(options.books, output, names or PEERS, seed=options.seed)
     else:
-        models = models_of(output, options.reference)
+        models = models_of(output, options.reference, seed=options.seed)
         if names:
             models = {kind: [one for one in found if one.name in names] for kind, found in models.items()}
         if options.step == "evaluate":

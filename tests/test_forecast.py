@@ -32,8 +32,10 @@ from raysent.simulation.forecast import (
 from raysent.sweeps.pilots import Pilot, draw_pilots, family_of
 from raysent.sweeps.space import parse_space
 
-EXACT = CurvePrior(exponent=0.5, exponent_sigma=0.0, own_gain=1.0, residual=0.0, width=0.0)
-WIDE = replace(PRIORS, metric=CurvePrior(exponent=0.5, exponent_sigma=0.5, own_gain=0.5, residual=0.4, width=0.7))
+EXACT = CurvePrior(exponent=0.5, exponent_sigma=0.0, own_gain=1.0, residual=0.0, width=0.0, level=0.0)
+WIDE = replace(
+    PRIORS, metric=CurvePrior(exponent=0.5, exponent_sigma=0.5, own_gain=0.5, residual=0.4, width=0.7, level=0.2)
+)
 SIMULATED = """
 base: {encoder: {type: gru}, objective: {type: context_prediction}, training: {num_reports: 4}}
 search:

@@ -165,6 +165,7 @@ class Measurement:
     def _contexts(self, model: SentenceModel, corpus: Corpus, found: Found, *, num_sentences: int) -> None:
         """Pick neighbours among the candidates of pools of several sizes; all pools share the encoded sentences."""
         started, parts = time.process_time(), []
+        num_sentences = min(num_sentences, len(corpus.validation))
         for start in range(0, num_sentences, CHUNK):
             sentences = corpus.validation.sentences(start, min(start + CHUNK, num_sentences))
             towers = model.comparable_vectors(sentences)

@@ -2,12 +2,13 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.search build --data DIR --output FOLDER [--only-corpus novels] [--rounds 3]
 
-DIR has `corpus/books` and `senteval`. A trial is one file of FOLDER/trials, whole or absent, so that the build may be
-stopped and started again at any time. `collect` writes the scalars of all trials as `benchmarks/search/trials.csv.gz`.
+DIR has `corpus/books`, `corpus/nonfiction` and `senteval`. A trial is one file of FOLDER/trials, whole or absent, so
+that the build may be stopped and started again at any time. `collect` writes the scalars of all trials as
+`benchmarks/search/trials.csv.gz`.
 
 Columns of the scalars, a row for each report of each trial:
 
-    corpus, config, seed    `novels` or `docs`; number of the configuration; seed of the run
+    corpus, config, seed    `novels`, `docs` or `news`; number of the configuration; seed of the run
     family, params          of the configuration; params is a JSON object, searched name -> what was drawn
     length                  1 for the short part of the table; how many times longer trials of the long part are trained
     report, share           1, 2, 4, 8 of eight reports; share of the steps that are done
@@ -206,7 +207,7 @@ def build(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     limit_primitive_cache()
     set_matmul_precision()
-    paths = corpus_paths(options.data / "corpus" / "books")
+    paths = corpus_paths(options.data / "corpus")
     names = [name for name in paths if options.only_corpus in (None, name)]
     benches = {name: Bench(name, paths[name], data=options.data, output=options.output) for name in names}
     for name, chosen, seed in order(options.rounds, names):

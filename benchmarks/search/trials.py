@@ -92,10 +92,15 @@ def configuration(number: int) -> Configuration:
     raise AssertionError(f"no draw of {family}")
 
 
-def corpus_paths(books: Path) -> dict[str, str | list[str]]:
-    """Return the files of each corpus: 16 novels, spread over the years, and the embedded documentation."""
-    novels = sorted(map(str, books.glob("*.txt.gz")))[5::11]
-    return {"novels": novels, "docs": "docs"}
+def corpus_paths(folder: Path) -> dict[str, str | list[str]]:
+    """Return the files of each corpus: 16 novels, spread over the years, the embedded documentation, and news.
+
+    Args:
+        folder: Has `books` and `nonfiction`.
+    """
+    novels = sorted(map(str, (folder / "books").glob("*.txt.gz")))[5::11]
+    news = sorted(map(str, (folder / "nonfiction").glob("abc-*.txt.gz")))
+    return {"novels": novels, "docs": "docs", "news": news}
 
 
 def corpus_config(paths: str | list[str]) -> CorpusConfig:

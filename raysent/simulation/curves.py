@@ -10,7 +10,9 @@ octave, from half of its steps to all of them, and ``t0`` the part that the pilo
 Gains are shrunk towards the mean of all pilots. The exponent ``c`` cannot be read from a pilot: each simulated sweep
 draws it from a distribution that was fitted to finished trials (`benchmarks/forecast.py`). A new trial is a pilot of
 its family, drawn with the weights of a Bayesian bootstrap, plus noise, shrunk to the family's mean so that the noise
-adds no variance: a smoothed bootstrap over configurations.
+adds no variance: a smoothed bootstrap over configurations. What all trials of a sweep miss their curves by together,
+such as the probes' rows and a text on which curves bend differently, is one more draw for each sweep: it widens the
+forecast without raising the best of many trials.
 
 Source: T. Domhan, J. T. Springenberg and F. Hutter, "Speeding up automatic hyperparameter optimization of deep neural
 networks by extrapolation of learning curves", IJCAI 2015, table 1 (``pow3``); D. B. Rubin, "The Bayesian bootstrap",
@@ -45,6 +47,8 @@ class CurvePrior:
         residual: Standard deviation of what a trial gains after the pilot's end, as a fraction of the mean gain and of
             the spread of the pilots' gains together.
         width: Noise of the smoothed bootstrap, as a fraction of the standard deviation within families.
+        level: Standard deviation of the error that all trials of a sweep share, as a fraction of the standard deviation
+            of the pilots' expected finals.
     """
 
     exponent: float
@@ -52,6 +56,7 @@ class CurvePrior:
     own_gain: float
     residual: float
     width: float
+    level: float
 
 
 @dataclass(frozen=True)
@@ -77,8 +82,8 @@ class Priors:
 
 # Between what two corpora of finished trials say; see `benchmarks/results/forecast.md`.
 PRIORS = Priors(
-    metric=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.5, residual=0.5, width=0.2),
-    score=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.5, residual=0.5, width=0.1),
+    metric=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.5, residual=0.5, width=0.2, level=0.0),
+    score=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.5, residual=0.5, width=0.1, level=0.0),
     gain=1.6,
     gain_sigma=0.6,
 )
@@ -170,6 +175,7 @@ class CurveModel:
         prior = self._prior
         exponent = max(_LEAST_EXPONENT, generator.normal(prior.exponent, prior.exponent_sigma))
         shift = generator.normal(0.0, self._gain_error)
+        level = generator.normal(0.0, prior.level * self._between)
         after = [gain_after(part, exponent) for part in self._parts]
         mean_gain = float(np.mean([(g + shift) * times for g, times in zip(self._gains, after, strict=True)]))
         residual = prior.residual * math.hypot(mean_gain, self._gain_spread)
@@ -177,7 +183,7 @@ class CurveModel:
 
         def draw(pilot: int, *, is_other_family: bool, noise: float) -> DrawnCurve:
             gain = self._gains[pilot] + shift
-            final = self._levels[pilot] + gain * after[pilot]
+            final = self._levels[pilot] + gain * after[pilot] + level
             deviation = self._overall[pilot] if is_other_family else self._deviations[pilot]
             width = prior.width * (self._between if is_other_family else self._within)
             final += (kept - 1) * deviation + kept * width * noise
