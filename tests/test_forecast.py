@@ -96,6 +96,22 @@ def test_curve_model_continues_an_exact_power_law():
         assert one(part) == pytest.approx(0.7 - 0.05 * (part**-0.5 - 1))
 
 
+def test_the_shared_error_moves_all_trials_of_a_sweep_alike():
+    """It has the stated spread over sweeps and none within one, so that the best of many is not expected higher."""
+    finals = [0.5, 0.6, 0.7, 0.9]
+    curves = [power_law(final, 0.05, 0.5, [0.125, 0.25]) for final in finals]
+    model = CurveModel(curves, ["a", "b", "c", "d"], replace(EXACT, level=0.5))
+    drawn = []
+    for seed in range(400):
+        draw = model.sweep(np.random.default_rng(seed))
+        drawn.append([draw(place, is_other_family=False, noise=0.0).final for place in range(4)])
+    shifts = np.array(drawn) - np.array(drawn)[:, :1]
+    assert np.allclose(shifts, np.array(finals) - finals[0])
+    spread = 0.5 * np.std(finals, ddof=1)
+    assert np.std(np.array(drawn)[:, 0]) == pytest.approx(spread, rel=0.1)
+    assert np.mean(np.array(drawn)[:, 3]) == pytest.approx(0.9, abs=4 * spread / 20)
+
+
 def test_trial_model_bands_hold_in_known_sweeps():
     """Of simulated sweeps with power laws of varied exponents, 8 of 10 end inside the band, within the noise of 30."""
     inside = 0

@@ -25,6 +25,7 @@ import numpy as np
 
 from raysent.cost import Budget
 from raysent.errors import ArtifactError
+from raysent.progress import format_duration
 from raysent.simulation.curves import PRIORS, CurveModel, DrawnCurve, Priors
 from raysent.simulation.estimate import budget_of
 from raysent.simulation.simulator import SimulatedSweep, Simulator
@@ -150,15 +151,9 @@ def show(value: float) -> str:
 def limits_text(cell: ForecastCell) -> str:
     """Return budget, deadline and machines of a cell in words."""
     parts = [] if cell.budget_usd is None else [f"{cell.budget_usd:g} usd"]
-    parts += [] if cell.deadline_s is None else [_duration(cell.deadline_s)]
+    parts += [] if cell.deadline_s is None else [format_duration(cell.deadline_s)]
     parts += [f"{cell.machines} machine" + ("s" if cell.machines > 1 else "")]
     return ", ".join(parts)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 3600:
-        return f"{seconds / 60:.3g} min"
-    return f"{seconds / 3600:.3g} h"
 
 
 def _cell_values(cell: ForecastCell) -> dict[str, Any]:
