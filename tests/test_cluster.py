@@ -269,6 +269,22 @@ def test_doctor_finds_open_ports_and_orphans(aws, file, monkeypatch):
     assert (found["credentials"], found["security group"][0]) == (("ok", "account 123456789012"), "ok")
 
 
+def test_doctor_tells_the_time_to_the_first_trial(aws, file, monkeypatch):
+    """Of the last sweep from this computer; nothing is made up where none is known."""
+    for name in ("_prices", "_capacity"):
+        monkeypatch.setattr(doctoring, name, lambda *_: iter(()))
+    launcher = Launcher(read_cluster(file), run=FakeRay())
+    verdict, text = _examined(launcher)["time to first trial"]
+    assert (verdict, "5m of boot are assumed" in text) == ("unknown", True)
+    launcher.up()
+    launcher.keep_first_trial(200.4)
+    verdict, text = _examined(launcher)["time to first trial"]
+    assert verdict == "ok"
+    assert text.startswith("3m20s from the launch to the first trial of the sweep of 20")
+    launcher.first_trial_file.write_text("[1]")
+    assert _examined(launcher)["time to first trial"][0] == "unknown"
+
+
 def test_doctor_fails_without_credentials(file, monkeypatch, capsys, tmp_path):
     """Exit code 1; checks that need credentials are unknown, not ok."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):

@@ -72,6 +72,9 @@ class Launcher:
     def up(self, *, sweep, inputs, on_line) -> None:
         """Do nothing."""
 
+    def keep_first_trial(self, seconds) -> None:
+        """Do nothing."""
+
     def down(self, *, on_line) -> None:
         """Do nothing."""
 

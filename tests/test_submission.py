@@ -341,6 +341,9 @@ class FakeLauncher:
         if self._fails:
             raise CloudError("raysent: 'ray up' ended with exit code 1: no capacity")
 
+    def keep_first_trial(self, seconds) -> None:
+        """Do nothing."""
+
     def down(self, *, on_line) -> None:
         """Terminate."""
         self.calls.append("down")
@@ -508,6 +511,20 @@ def test_a_bug_after_the_submission_leaves_the_sweep_alone(tmp_path, monkeypatch
         run_submission(launcher, _submission(tmp_path), on_event=lambda _: 1 / 0, say=partial(print, file=sys.stderr))
     assert "down" not in launcher.calls
     assert "'raysent attach" in capsys.readouterr().err
+
+
+def test_the_time_to_the_first_trial_is_kept_once(tmp_path, monkeypatch):
+    """From the launch to the first trial that starts, for the doctor; without a trial nothing is kept."""
+    events = [{"event": "session"}, {"event": "started"}, {"event": "started"}]
+    launcher, kept = FakeLauncher(tmp_path), []
+    monkeypatch.setattr(launcher, "keep_first_trial", kept.append)
+    monkeypatch.setattr(launcher, "up", lambda **_: time.sleep(0.05))
+    for chosen in (events, events[:1]):
+        lines = [EVENT_MARK + json.dumps(event) for event in chosen]
+        monkeypatch.setattr(following, "Jobs", FakeJobs(lines, ended=JobResult(0)))
+        _run(launcher, tmp_path)
+    [seconds] = kept
+    assert 0.05 <= seconds < 60
 
 
 def test_every_line_arrives_once_however_often_the_tunnel_is_cut(tmp_path, monkeypatch, no_waits):

@@ -24,10 +24,11 @@ from raysent.cluster.account import Account, Machine
 from raysent.cluster.cluster_file import ClusterFile
 from raysent.cluster.launcher import DASHBOARD_PORT, Launcher, answers, wheel_name
 from raysent.cluster.policies import head_role, worker_role
-from raysent.cluster.prices import quote
+from raysent.cluster.prices import BOOT, quote
 from raysent.cost import price_list
-from raysent.errors import ConfigError, RaysentError
-from raysent.storage import address_of, open_folder, remove_folder, storage_errors
+from raysent.errors import ArtifactError, ConfigError, RaysentError
+from raysent.progress import format_duration
+from raysent.storage import address_of, open_folder, read_json, remove_folder, storage_errors
 from raysent.training.checkpoint import Progress, save_checkpoint
 
 # Everyone who reaches one of these ports can run code on the cluster.
@@ -117,6 +118,7 @@ def diagnose(
     yield Finding("file", "ok", f"{cluster.path}: token mode on, dashboard on 127.0.0.1, IMDSv2, own group and roles")
     yield _versions(launcher)
     yield _token(launcher)
+    yield _first_trial(launcher)
     credentials = _credentials(account)
     yield credentials
     if credentials.verdict != "ok":
@@ -217,6 +219,21 @@ def _token(launcher: Launcher) -> Finding:
     if mode != 0o600:
         return Finding("token", "failed", f"{path}: must have mode 600; given {mode:o}; 'chmod 600 {path}'")
     return Finding("token", "ok", f"{path}: mode 600")
+
+
+def _first_trial(launcher: Launcher) -> Finding:
+    """Tell how long the last sweep waited for its head and its first machine, which are billed from their launch."""
+    check, path = "time to first trial", launcher.first_trial_file
+    if not path.is_file():
+        return Finding(
+            check, "unknown", f"no sweep has launched this cluster from here yet; {BOOT} of boot are assumed"
+        )
+    try:
+        known = read_json(path)
+        took, date = format_duration(known["seconds"]), known["date"]
+    except (ArtifactError, KeyError, TypeError):
+        return Finding(check, "unknown", f"{path}: damaged; the next sweep replaces it")
+    return Finding(check, "ok", f"{took} from the launch to the first trial of the sweep of {date}")
 
 
 def _credentials(account: Account) -> Finding:

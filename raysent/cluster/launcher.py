@@ -80,6 +80,11 @@ class Head:
         return self.folder / "auth_token"
 
     @property
+    def first_trial_file(self) -> Path:
+        """How long the last cluster that was launched from this computer took to start a sweep's first trial."""
+        return self.folder / "first_trial.json"
+
+    @property
     def is_reachable(self) -> bool:
         """Whether this computer has what a tunnel needs; only the computer that launched the cluster has."""
         return self.file.exists() and self.token_file.exists()
@@ -239,6 +244,12 @@ class Launcher(Head):
         write_json(self.file, rendered)
         self.file.chmod(0o600)
         self._ray(["up", "--yes", "--no-config-cache", str(self.file)], on_line)
+
+    def keep_first_trial(self, seconds: float) -> None:
+        """Keep for the doctor how long it took from the call of `up` to the first trial of its sweep."""
+        now = datetime.datetime.now(datetime.UTC)
+        with contextlib.suppress(ArtifactError):  # the sweep is worth more
+            write_json(self.first_trial_file, {"seconds": seconds, "date": f"{now:%Y-%m-%d}"})
 
     def _placeholders(self, sweep: str) -> Mapping[str, str]:
         """Return the values of the placeholders that need no request to AWS."""

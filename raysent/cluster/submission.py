@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from raysent.cluster.cluster_file import read_cluster
 from raysent.cluster.fleet import FleetSettings
@@ -50,10 +50,13 @@ _SPACE_FOLDER = "space"
 
 
 class Cluster(ReachableCluster, Protocol):
-    """The part of a launcher that a submission uses, in this order: `up`, `tunnel`, `down`."""
+    """The part of a launcher that a submission uses, in this order: `up`, `tunnel`, `keep_first_trial`, `down`."""
 
     def up(self, *, sweep: str, inputs: Sequence[str], on_line: Say) -> None:
         """Launch it."""
+
+    def keep_first_trial(self, seconds: float) -> None:
+        """Keep how long it took from the call of `up` to the sweep's first trial."""
 
     def down(self, *, on_line: Say) -> None:
         """Terminate it."""
@@ -172,7 +175,7 @@ def run_submission(
         keep: Whether the cluster stays afterwards.
     """
     say = _lasting(say)
-    job = SweepJob(submission, on_event, is_kept=keep)
+    job = SweepJob(submission, _timed_to_first_trial(on_event, launcher), is_kept=keep)
     try:
         with _closed_terminal_raises(KeyboardInterrupt):
             inputs = s3_addresses(submission.space.document.values)
@@ -314,6 +317,20 @@ def _pack(submission: Submission, folder: Path, *, is_kept: bool) -> list[str]:
             with atomic_write(stored / file.relative_to(folder / SHIPPED_FOLDER)) as temporary:
                 shutil.copyfile(file, temporary)
     return [*command, *options]
+
+
+def _timed_to_first_trial(on_event: Listener, launcher: Cluster) -> Listener:
+    """Return a listener that also tells a launcher how long it took from now to the first trial."""
+    begun, is_first = time.monotonic(), True
+
+    def listen(event: dict[str, Any]) -> None:
+        nonlocal is_first
+        if is_first and event["event"] == "started":
+            is_first = False
+            launcher.keep_first_trial(time.monotonic() - begun)
+        on_event(event)
+
+    return listen
 
 
 class _ClosedTerminal(BaseException):
