@@ -3,7 +3,7 @@
 The list is the folder of instances, one file each. Its clock is nobody's time of day: it never jumps. What goes wrong
 stands in a file of its own, which a stage writes:
 
-    weather.json    {"refused": [type, ...], "num_unjoined": 1}
+    weather.json    {"refused": [type, ...], "num_unjoined": 1, "slow_s": 0.5}
 """
 
 from __future__ import annotations
@@ -57,6 +57,10 @@ class Cloud:
         """Let this go wrong from now on."""
         write_whole(self.folder / "weather.json", {**self.weather, **weather})
 
+    def answer(self) -> None:
+        """Take the time that the cloud takes for a request."""
+        time.sleep(self.weather.get("slow_s", 0.0))
+
     def found(self) -> None:
         """Make the folders: no machine yet."""
         (self.folder / "instances").mkdir(parents=True, exist_ok=True)
@@ -105,6 +109,7 @@ class Listed:
 
     def instances(self) -> tuple[float, list[Instance]]:
         """Return the cloud's time and every machine."""
+        self._cloud.answer()
         found = [
             Instance(name, one["type"], one["labels"], one["launched"], one["ended"])
             for name, one in self._cloud.all().items()
@@ -113,6 +118,7 @@ class Listed:
 
     def terminate(self, names: Sequence[str]) -> None:
         """End machines."""
+        self._cloud.answer()
         for name in names:
             self._cloud.end(name)
 
@@ -128,6 +134,7 @@ class _Launcher:
     ) -> dict[str, Any]:
         """Launch machines, or refuse them as EC2 does."""
         del node_config, resources
+        self._cloud.answer()
         kind, weather = tags["ray-user-node-type"], self._cloud.weather
         if kind in weather.get("refused", ()):
             raise NodeLaunchException("InsufficientInstanceCapacity", "none left", None)

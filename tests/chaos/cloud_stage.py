@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+import threading
 import time
 from pathlib import Path
 from typing import ClassVar
 
 from chaos.cloud import FIRST, HEAD, LABELS, SECOND, Cloud
 from chaos.stage import USD_PER_HOUR, Ending, Stage
-from chaos.verdict import Found
+from chaos.verdict import KILLED, Found
 from raysent.cluster.fleet import FleetSettings
 from raysent.cluster.gate import LAUNCHED, REFUSED, Record
 from raysent.sweeps import Workers
@@ -64,6 +66,20 @@ class CloudStage(Stage):
         for name in self.workers():
             self.cloud.end(name)
 
+    def kill_head(self, *, alone_s: float) -> None:
+        """Let the head be gone, with its disk; its workers end themselves after a while, as no Ray is left to them."""
+        self.kill_driver()
+        for name in self.cloud.running(HEAD):
+            self.cloud.end(name)
+        shutil.rmtree(self._head_folder)
+        self._head_folder.mkdir()
+        for path in (self.folder / "machines").glob("*.json"):
+            path.unlink()
+        left = self.workers()
+        thread = threading.Timer(alone_s, lambda: [self.cloud.end(name) for name in left])
+        thread.start()
+        self._threads.append(thread)
+
     @property
     def _head_folder(self) -> Path:
         return self.folder / "head"
@@ -73,11 +89,14 @@ def check_cloud(stage: CloudStage, found: Found, fault: str, ending: Ending) -> 
     """Every machine is billed from its launch to its end, and what had to come instead came."""
     base_s = stage.cloud.now - time.monotonic()
     sessions = [json.loads(path.read_text()) for path in stage.folder.glob("session-*.json")]
+    begin_s = min(times[0] for times in sessions) + base_s
     least_s = max(times[1] for times in sessions if len(times) > 1)
     for name, one in stage.cloud.all().items():
         charged = sum(line["usd"] for line in found.ledger if line["entry"] == "node" and line["node"] == name)
+        # The head was launched before the sweep began, and is charged from then on at least.
         used, most = (
-            min(one["ended"] or until, until) - one["launched"] for until in (least_s + base_s, stage.cloud.now)
+            min(one["ended"] or until, until) - max(one["launched"], since)
+            for since, until in ((begin_s, least_s + base_s), (0.0, stage.cloud.now))
         )
         assert used - _SLACK_USD <= charged <= most + _SLACK_USD, f"{name}: {charged:.3f} charged, {used:.3f} used"
     joined = [one for one in stage.cloud.all().values() if one.get("joined")]
@@ -90,4 +109,4 @@ def check_cloud(stage: CloudStage, found: Found, fault: str, ending: Ending) -> 
         assert lost["ended"] is not None
     launched = [line for line in stage.record.lines() if line["event"] == LAUNCHED]
     assert sum(line["type"] != HEAD for line in launched) <= len(stage.cloud.all()) - 1
-    assert ending.code == 0, ending.errors
+    assert ending.code == (KILLED if fault == "head killed" else 0), ending.errors

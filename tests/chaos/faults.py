@@ -230,6 +230,50 @@ class LaunchRefused:
         return {}
 
 
+@dataclass(frozen=True)
+class HeadKilled:
+    """The head is gone with its disk; the workers are up and billed until they end, perhaps only after a resume."""
+
+    name: str = "head killed"
+    place: str = "cloud"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Kill it."""
+        assert isinstance(stage, CloudStage)
+        stage.kill_head(alone_s=chance.uniform(0.2, 6.0))
+        return {}
+
+
+@dataclass(frozen=True)
+class HeadClockOff:
+    """The time of day of the head is an hour off from now on, there or back, and the worker is taken."""
+
+    name: str = "head's clock off"
+    place: str = "cloud"
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Set the clock."""
+        assert isinstance(stage, CloudStage)
+        stage.take_workers()
+        return {"jump_s": chance.choice([-3600.0, 3600.0])}
+
+
+@dataclass(frozen=True)
+class CloudSlow:
+    """The cloud answers every request late, and the worker is taken."""
+
+    name: str = "cloud slow"
+    place: str = "cloud"
+    slow_s: float = 0.5
+
+    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
+        """Be slow from now on."""
+        assert isinstance(stage, CloudStage)
+        stage.cloud.change(slow_s=self.slow_s)
+        stage.take_workers()
+        return {}
+
+
 def _arm(service: Metadata, seconds: float) -> None:
     """Give notice with the fraction of a second that AWS's own lack."""
     at = time.time() + seconds
@@ -256,5 +300,8 @@ FAULTS: dict[str, Fault] = {
         PricesDown(),
         NeverJoins(),
         LaunchRefused(),
+        HeadKilled(),
+        HeadClockOff(),
+        CloudSlow(),
     )
 }

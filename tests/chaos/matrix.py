@@ -21,7 +21,7 @@ _NODE_FAULTS = (
     "kill without notice",
     "double notice",
 )
-_CLOUD_FAULTS = ("never joins", "launch refused")
+_CLOUD_FAULTS = ("never joins", "launch refused", "head killed", "head's clock off", "cloud slow")
 # Fault and moment -> why there is nothing to try.
 SENSELESS: dict[tuple[str, str], str] = {
     (fault, moment): _JUDGING for fault in (*_NODE_FAULTS, *_CLOUD_FAULTS) for moment in ("evaluation", "ensemble")
