@@ -80,11 +80,11 @@ class Priors:
     noise_correlation: float = 0.5
 
 
-# Between what two corpora of finished trials say; see `benchmarks/results/forecast.md`.
+# What three corpora of finished trials say; see `benchmarks/results/forecast.md`.
 PRIORS = Priors(
-    metric=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.5, residual=0.5, width=0.2, level=0.0),
-    score=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.5, residual=0.5, width=0.1, level=0.0),
-    gain=1.6,
+    metric=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.5, residual=0.5, width=0.2, level=0.2),
+    score=CurvePrior(exponent=1.0, exponent_sigma=0.5, own_gain=0.5, residual=0.5, width=0.1, level=0.2),
+    gain=1.1,
     gain_sigma=0.6,
 )
 
