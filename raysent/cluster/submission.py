@@ -320,7 +320,7 @@ def _pack(submission: Submission, folder: Path, *, is_kept: bool) -> list[str]:
 
 
 def _timed_to_first_trial(on_event: Listener, launcher: Cluster) -> Listener:
-    """Return a listener that also tells a launcher how long it took from now to the first trial."""
+    """Return a listener that also passes to a launcher how long it took from now to the first trial."""
     begun, is_first = time.monotonic(), True
 
     def listen(event: dict[str, Any]) -> None:
