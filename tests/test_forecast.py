@@ -14,7 +14,7 @@ from run_folders import write_evaluation, write_sweep
 
 from raysent.config import parse_yaml
 from raysent.errors import ArtifactError
-from raysent.pipeline.forecasts import _PilotEvaluation
+from raysent.pipeline.forecasts import _assumptions, _PilotEvaluation
 from raysent.progress import ProgressLines
 from raysent.report.run import read_run
 from raysent.report.sections.forecast import expected_score
@@ -229,6 +229,31 @@ def test_pilot_that_ended_at_its_half_is_scored_once(tmp_path, monkeypatch):
     assert short.score == ((0.02, 50.0),)
     assert long.score == ((0.02, 40.0), (0.03, 50.0))
     assert octave_gain(short.score) is None
+
+
+def test_pilots_are_evaluated_at_their_end_and_half_before_the_next_one(tmp_path, monkeypatch):
+    """Without time two pilots are, and both have a curve that can be continued."""
+    monkeypatch.setattr(_PilotEvaluation, "_score", lambda _, name: 40.0 if name.endswith("half") else 50.0)
+    monkeypatch.setattr(_PilotEvaluation, "_gain", lambda *_: None)
+    metric = ((0.1, 0.1), (0.2, 0.2), (0.3, 0.3))
+    pilots = [Pilot(f"{number:04d}", "uni", metric, 60.0) for number in range(3)]
+    for pilot in pilots:
+        (tmp_path / f"{pilot.name}-half").mkdir()
+    with ProgressLines(is_quiet=True) as bar:
+        found, _ = _PilotEvaluation(tmp_path, [], None, progress=bar).run(pilots, end=-math.inf)
+    assert [octave_gain(one.score) is not None for one in found if one.score] == [True, True]
+    assert found[2].score == ()
+
+
+def test_short_pilots_are_said_to_promise_too_little():
+    """From an eighth of the steps down; forecasts were checked with pilots of a quarter."""
+
+    def said(part: float) -> str:
+        pilots = [Pilot("0000", "uni", ((part / 2, 0.1), (part, 0.2)), 60.0)]
+        return "\n".join(_assumptions(pilots, trial_s=60.0, at_once=1, is_at_chance=False))
+
+    assert "promise too little: give more --pilot-time" in said(0.1)
+    assert "promise" not in said(0.25)
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from raysent.simulation.forecast import (
 from raysent.storage import address_of
 from raysent.storage.layout import EVALUATION_FOLDER, FORECAST_FILE, PILOTS_FOLDER
 from raysent.sweeps.machines import layout, this_machine
-from raysent.sweeps.pilots import HALF_REPORT, HALF_SUFFIX, Pilot, run_pilots
+from raysent.sweeps.pilots import HALF_REPORT, HALF_SUFFIX, WANTED_PART, Pilot, run_pilots
 from raysent.sweeps.space import SearchSpace
 
 # The part of the time of pilots that their evaluation on tasks may take.
@@ -176,12 +176,17 @@ def forecast_space(  # noqa: PLR0913 - what it needs of `plan`
 def _assumptions(pilots: Sequence[Pilot], *, trial_s: float, at_once: int, is_at_chance: bool) -> tuple[str, ...]:
     """Return what a forecast assumes, in words."""
     parts = [pilot.metric[-1][0] for pilot in pilots]
+    short = (
+        f"forecasts were checked with pilots of {100 * WANTED_PART:g} % of a trial's steps; these are shorter and tend "
+        "to promise too little: give more --pilot-time",
+    )
     at_chance = (
         "no pilot is far above chance, so their metric cannot be forecast, and scores on tasks may come out higher: "
         "give more --pilot-time",
     )
     return (
         *(at_chance if is_at_chance else ()),
+        *(short if fmean(parts) < WANTED_PART / 2 else ()),
         f"{len(pilots)} pilots, trained for {100 * min(parts):.2g} to {100 * max(parts):.2g} % of a trial's steps; a "
         f"whole trial takes {trial_s / 60:.3g} minutes, {at_once} at once on a machine",
         "settings stay as they were fitted for the space's own limits; proposals are random, a sampler may do better",
@@ -190,7 +195,7 @@ def _assumptions(pilots: Sequence[Pilot], *, trial_s: float, at_once: int, is_at
 
 
 class _PilotEvaluation:
-    """Evaluates pilots on tasks within a time: their ends first, then the models of half of their steps."""
+    """Evaluates pilots on tasks within a time, each at its end and at half of its steps, as a curve needs both."""
 
     def __init__(self, folder: Path, tasks: Sequence[Task], data: Path | None, *, progress: ProgressLines) -> None:
         self._folder, self._tasks, self._data, self._progress = folder, tasks, data, progress
@@ -203,17 +208,14 @@ class _PilotEvaluation:
             pilots: The pilots.
             end: When no other evaluation starts, by the monotonic clock.
         """
-        ends: dict[str, float] = {}
+        ends, halves = dict[str, float](), dict[str, float]()
         for pilot in pilots:
-            if len(ends) < _MIN_SCORED or time.monotonic() < end:
-                ends[pilot.name] = self._score(pilot.name)
-        # A slow pilot may have ended at the report of its half.
-        longer = [pilot.name for pilot in pilots if pilot.name in ends and len(pilot.metric) > HALF_REPORT]
-        halves = {
-            name: self._score(name + HALF_SUFFIX)
-            for name in longer
-            if time.monotonic() < end and (self._folder / (name + HALF_SUFFIX)).is_dir()
-        }
+            if len(ends) >= _MIN_SCORED and time.monotonic() >= end:
+                break
+            ends[pilot.name] = self._score(pilot.name)
+            # A slow pilot may have ended at the report of its half.
+            if len(pilot.metric) > HALF_REPORT and (self._folder / (pilot.name + HALF_SUFFIX)).is_dir():
+                halves[pilot.name] = self._score(pilot.name + HALF_SUFFIX)
         return [self._scored(pilot, ends, halves) for pilot in pilots], self._gain(list(ends))
 
     def _score(self, name: str) -> float:

@@ -42,7 +42,8 @@ HALF_REPORT, HALF_SUFFIX = NUM_REPORTS // 2, "-half"
 # least this part of a trial's steps.
 _MOST_TIME, _LEAST_PART = 1.5, 0.01
 # How many pilots there are: as many as reach this part of a trial's steps in the time, at least one of each family.
-_WANTED_PART = 0.15
+# It is the part that forecasts were checked with on finished sweeps (`benchmarks/forecast.py`).
+WANTED_PART = 0.25
 _MIN_PILOTS, _MAX_PILOTS = 4, 12
 # Draws among which pilots are chosen, for each pilot.
 _DRAWS = 20
@@ -166,10 +167,11 @@ def _num_pilots(space: SearchSpace, drawn: Sequence[Params], *, seconds: float, 
     configs = [space.config(params) for params in drawn]
     families = [family_of(space, params) for params in drawn]
     # The speed of the first one is measured, that of the others guessed from it.
-    epoch_s, _ = speed.of(configs[0], families[0])
+    epoch_s, report_s = speed.of(configs[0], families[0])
     guesses = [guess_epoch_s(config, open_training_data(config).facts()) for config in configs]
     trial_s = sum(one.training.epochs * guess for one, guess in zip(configs, guesses, strict=True)) / len(configs)
-    num_fitting = int(seconds / (_WANTED_PART * trial_s * epoch_s / guesses[0]))
+    pilot_s = WANTED_PART * trial_s * epoch_s / guesses[0] + NUM_REPORTS * report_s
+    num_fitting = int(seconds / pilot_s)
     return min(len(drawn), max(num_fitting, _MIN_PILOTS, len(set(families))))
 
 
