@@ -117,10 +117,11 @@ class Sleeper(ReusedActor):
 
     def setup(self, config: dict[str, Any]) -> None:
         """Sleep in a thread, as training runs in one."""
-        self._waits_for_answer = False
+        self._should_continue = True
+        self._waits_for_decision = False
         self._error = None
         self._messages: queue.Queue[Message] = queue.Queue()
-        self._answers: queue.Queue[bool] = queue.Queue()
+        self._decisions: queue.Queue[bool] = queue.Queue()
         self._thread = threading.Thread(target=self._sleep, args=(config["seconds"],), daemon=True)
         self._thread.start()
 
@@ -130,7 +131,7 @@ class Sleeper(ReusedActor):
             message = {"index": index, "num_reports": NUM_REPORTS, "metrics": metrics, "node": "here"}
             done = {"seconds": seconds * index / NUM_REPORTS, "step": index, "steps_lost": 0}
             self._messages.put({**message, **done})
-            self._answers.get()
+            self._decisions.get()
 
         sleep_and_report(seconds, report)
         self._messages.put({"status": "finished", "seconds": seconds, "error": None, "done": True})

@@ -35,6 +35,7 @@ from raysent.analysis.efficiency import Curve, Efficiency
 from raysent.evaluation.members import costs_of
 from raysent.models import SentenceModel
 from raysent.storage import read_json, write_json
+from raysent.training.interruptions import Interruptions
 from raysent.training.loop import fit
 from raysent.training.outcome import Report
 from raysent.training.run import RunConfig
@@ -116,7 +117,8 @@ def train(family: str, options: argparse.Namespace) -> None:
         begun_s = time.process_time() - took_s
         return True
 
-    fit(run_config(family, SMALL, options.corpus, training=training), folder, report=note)
+    config = run_config(family, SMALL, options.corpus, training=training)
+    fit(config, folder, report=note, interruptions=Interruptions(saves_at_reports=True))
     write_json(folder / POINTS_FILE, points)
 
 

@@ -11,12 +11,11 @@ import torch
 from tiny_run import tiny_run
 
 from raysent.errors import ArtifactError
-from raysent.models import SentenceModel
 from raysent.storage import load_tensors, mirror, read_json
-from raysent.training.checkpoint import Heartbeat, Progress, steps_lost
+from raysent.training.checkpoint import Heartbeat, Progress, load_checkpoint, save_checkpoint, steps_lost
 from raysent.training.interruptions import CHECK_INTERVAL_S, Interruptions, SaveTimer, best_interval_s
 from raysent.training.loop import fit
-from raysent.training.outcome import Report, load_reports
+from raysent.training.outcome import Report, load_outcome, load_reports
 
 
 class KilledError(Exception):
@@ -76,15 +75,18 @@ def test_timer_saves_at_the_best_interval() -> None:
     assert _saves(timer, until_s=40, left_s=lambda _: None) == [first, first + second, first + 2 * second]
 
 
-def test_timer_saves_at_a_report_for_a_twentieth_of_the_time() -> None:
-    """Always the first report of a session and saves that are cheap; else twenty times as long as a save must pass."""
-    timer = SaveTimer(per_hour=0.0, now_s=0.0)
-    assert timer.is_due_at_report(now_s=0.1)
-    timer.record_save(now_s=10.0, took_s=0.5)
-    assert not timer.is_due_at_report(now_s=19.9)
-    assert timer.is_due_at_report(now_s=20.0)
-    timer.record_save(now_s=20.0, took_s=0.2)
-    assert timer.is_due_at_report(now_s=20.1)
+def test_timer_saves_at_reports_for_a_twenty_fifth_of_the_time() -> None:
+    """And a quarter of a second more, so that the first saves of a small model are made at once."""
+    timer = SaveTimer(per_hour=0.0, now_s=0.0, save_s=0.65)
+    assert not timer.is_due_at_report(now_s=9.9)
+    assert timer.is_due_at_report(now_s=10.1)
+    timer.record_save(now_s=10.1, took_s=0.4)
+    assert not timer.is_due_at_report(now_s=13.7)
+    assert timer.is_due_at_report(now_s=13.8)
+    timer = SaveTimer(per_hour=0.0, now_s=0.0, save_s=0.2)
+    assert timer.is_due_at_report(now_s=0.0)
+    timer.record_save(now_s=0.0, took_s=0.2)
+    assert not timer.is_due_at_report(now_s=0.1)
 
 
 def test_timer_saves_at_every_report_after_a_notice() -> None:
@@ -100,7 +102,8 @@ def test_timer_saves_at_every_report_after_a_notice() -> None:
 @pytest.fixture
 def _expensive_saves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every save but the first of a session too expensive for a report."""
-    monkeypatch.setattr("raysent.training.interruptions._ALWAYS_PAID_S", 0.0)
+    monkeypatch.setattr("raysent.training.interruptions._ADVANCE_S", 1e-9)
+    monkeypatch.setattr("raysent.training.interruptions._FIRST_BYTES_PER_S", math.inf)
     monkeypatch.setattr("raysent.training.interruptions._MAX_PART", 0.0)
 
 
@@ -110,7 +113,7 @@ def _saved_steps(folder: Path) -> list[int]:
 
 @pytest.mark.usefixtures("_expensive_saves")
 def test_fit_killed_without_a_checkpoint_of_the_last_report_repeats_it(tmp_path: Path) -> None:
-    """The killed run has the last report's model; resumed, it has every report once and the same weights."""
+    """Resumed, it has every report once and the same weights."""
     config = tiny_run(tmp_path)
     fit(config, tmp_path / "straight")
     told: list[int] = []
@@ -126,7 +129,6 @@ def test_fit_killed_without_a_checkpoint_of_the_last_report_repeats_it(tmp_path:
     straight = load_reports(tmp_path / "straight")
     assert _saved_steps(tmp_path / "killed") == [straight[0].step]
     assert len(load_reports(tmp_path / "killed")) == 3
-    assert SentenceModel.load(tmp_path / "killed").encode(["w1"]).shape == (1, 16)
     fit(config, tmp_path / "killed", report=die)
     assert told == [1, 2, 3, 1, 2, 3, 4]
     assert [one.metrics for one in load_reports(tmp_path / "killed")] == [one.metrics for one in straight]
@@ -135,13 +137,66 @@ def test_fit_killed_without_a_checkpoint_of_the_last_report_repeats_it(tmp_path:
 
 
 @pytest.mark.usefixtures("_expensive_saves")
-def test_fit_stopped_by_a_report_has_its_checkpoint(tmp_path: Path) -> None:
-    """Its report had none, so it is saved after the decision; the resumed run repeats no step."""
+def test_fit_stopped_by_a_report_without_a_checkpoint_can_be_resumed(tmp_path: Path) -> None:
+    """It repeats the steps since the last checkpoint."""
     config = tiny_run(tmp_path)
+    fit(config, tmp_path / "straight")
     outcome = fit(config, tmp_path / "run", report=lambda now: now.index < 3)
-    assert _saved_steps(tmp_path / "run")[-1] == outcome.step
-    fit(config, tmp_path / "run")
-    assert load_reports(tmp_path / "run")[-1].steps_lost == 0
+    saved = _saved_steps(tmp_path / "run")[-1]
+    assert saved < outcome.step
+    told: list[int] = []
+    fit(config, tmp_path / "run", report=lambda now: not told.append(now.index))  # type: ignore[func-returns-value]
+    assert told == [1, 2, 3, 4]
+    one, other = _weights(tmp_path / "straight"), _weights(tmp_path / "run")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("saves_at_reports", [False, True])
+def test_fit_saves_its_model_at_reports_only_if_asked_to(tmp_path: Path, saves_at_reports: bool) -> None:
+    """Else only in the end; the model at each report is that of a run that was stopped there."""
+    config = tiny_run(tmp_path)
+    fit(config, tmp_path / "stopped", report=lambda now: now.index < 2)
+    models: list[dict[str, torch.Tensor]] = []
+
+    def look(now: Report) -> bool:
+        if (tmp_path / "run" / "model.json").exists():
+            models.append(_weights(tmp_path / "run"))
+        return True
+
+    fit(config, tmp_path / "run", report=look, interruptions=Interruptions(saves_at_reports=saves_at_reports))
+    assert len(models) == (4 if saves_at_reports else 0)
+    for name, value in _weights(tmp_path / "stopped").items():
+        assert not models or torch.equal(models[1][name], value)
+
+
+def test_fit_stopped_past_its_last_report_makes_the_model_of_that_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that saved after a notice, between two reports, and that is told to stop when it repeats the earlier one."""
+    monkeypatch.setattr("raysent.training.interruptions.CHECK_INTERVAL_S", 0.0)  # at every step
+    config = tiny_run(tmp_path, training__num_reports=2)
+    stopped = fit(config, tmp_path / "stopped", report=lambda now: now.index < 1)
+
+    notice = _die_at_check(stopped.step + 3, notice_at=stopped.step + 1)
+    with pytest.raises(KilledError):
+        fit(config, tmp_path / "run", interruptions=Interruptions(notice))
+    assert stopped.step < _saved_steps(tmp_path / "run")[-1]
+    outcome = fit(config, tmp_path / "run", report=lambda _: False)
+    assert (outcome.status, outcome.step, outcome.metrics) == ("stopped", stopped.step, stopped.metrics)
+    assert load_outcome(tmp_path / "run", key=config.key) == outcome
+    one, other = _weights(tmp_path / "stopped"), _weights(tmp_path / "run")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert [now.index for now in load_reports(tmp_path / "run")] == [1]
+
+
+def test_checkpoints_keep_the_last_one_up_to_the_last_report(tmp_path: Path) -> None:
+    """Besides the last two, as the model of that report can be made from it alone."""
+    for step, last in [(1, 1), (2, 2), (4, 3), (5, 3), (6, 3)]:
+        save_checkpoint(tmp_path, {}, Progress(step=step, reports=({"step": last},)), key="k")
+    assert _saved_steps(tmp_path) == [2, 5, 6]
+    found = load_checkpoint(tmp_path, key="k", max_step=3)
+    assert found is not None
+    assert found[1].step == 2
 
 
 def _die_at_check(number: int, *, notice_at: int) -> Callable[[], float | None]:

@@ -170,6 +170,17 @@ def test_controller_halts_training_when_the_money_is_gone():
     assert controller.is_complete
 
 
+def test_controller_abandons_a_trial_without_the_model_of_its_report_as_failed():
+    """One that has reported is stopped only if its model is there; one that has not needs none."""
+    controller = SweepController(_space(), seed=1, write=lambda *_, **__: None)
+    names = [controller.suggest().name for _ in range(3)]
+    for name in names[:2]:
+        controller.report(name, index=1, num_reports=4, metrics={"context_accuracy": 0.5}, seconds=1.0)
+    controller.abandon(lambda trial: trial.name == names[0])
+    assert [controller.trials[name].status for name in names] == ["stopped", "failed", "stopped"]
+    assert controller.trials[names[1]].error == "the budget ended before its model was saved"
+
+
 def test_controller_pays_ways_to_rungs_ahead_when_told_to():
     """Under finish-rung a trial at a rung goes on only if its next rung, and those of others, still fit."""
     budget = Budget(limit_usd=10.0, reserve=0.0, on_budget="finish-rung")

@@ -21,6 +21,8 @@ from raysent.sweeps.schedulers import Scheduler, make_scheduler
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trial import ENDED, Status, Trial, apply_event, derived_seed, trial_name
 
+_WITHOUT_MODEL = "the budget ended before its model was saved"
+
 
 class SweepController:
     """Asks the sampler for trials, and the scheduler and the budget whether they continue.
@@ -184,9 +186,16 @@ class SweepController:
                 self.closed = f"halted: {reason}"
         return self.closed.startswith("halted")
 
-    def abandon(self) -> None:
-        """End every trial that has not ended: the budget does not let it continue."""
+    def abandon(self, has_model: Callable[[Trial], bool] = lambda _: True) -> None:
+        """End every trial that has not ended: the budget does not let it continue.
+
+        Args:
+            has_model: Returns whether the model of a trial's last report is there; not if that report was made before
+                the sweep had a budget. Such a trial has failed.
+        """
         for trial in self.trials.values():
+            if trial.index and trial.status not in ENDED and not has_model(trial):
+                self.end(trial.name, status="failed", error=_WITHOUT_MODEL)
             self.end(trial.name, status="stopped")
 
     def end(

@@ -28,6 +28,7 @@ from raysent.storage.layout import (
     JOURNAL_FILE,
     LEDGER_FILE,
     LOCK_FILE,
+    MODEL_FILE,
     PREPARED_FOLDER,
     RUN_FILE,
     SWEEP_FILE,
@@ -379,7 +380,7 @@ def _sweep(
                     interrupted = _sit(record, folder, controller, cost_tracker, journal, plan, callbacks)
                     refresh(folder)  # with what other machines trained; they stand there meanwhile
                     if controller.closed and not interrupted:
-                        controller.abandon()
+                        controller.abandon(lambda trial: (trial_folder(folder, trial.number) / MODEL_FILE).is_file())
                     if not interrupted:
                         interrupted = _retrain(record, folder, controller, cost_tracker)
                 # After the last line of the ledger, so that the journal has seen all of it.
@@ -453,6 +454,7 @@ def _retrain(record: SweepRecord, folder: Path, controller: SweepController, cos
             "trial": place.name,
             "run": config.model_dump(mode="json"),
             "interruptions_per_hour": space.cost.interruptions_per_hour,
+            "saves_at_reports": False,
             "folder": to_uri(place),
             "prepared": prepared,
         }
@@ -531,13 +533,16 @@ def _clock(space: SearchSpace, earlier_s: float) -> Callable[[], bool]:
 
 def _describer(record: SweepRecord, folder: Path) -> Callable[[Trial], dict[str, Any]]:
     """Return what a trial's process needs to know."""
-    space, prepared = record.space, _shared_text(record, folder)
+    space, prepared, budget = record.space, _shared_text(record, folder), _budget(record)
+    may_halt = budget.limit_usd is not None or budget.deadline_s is not None
 
     def describe(trial: Trial) -> dict[str, Any]:
         return {
             "trial": trial.name,
             "run": trial_config(space, trial).model_dump(mode="json"),
             "interruptions_per_hour": space.cost.interruptions_per_hour,
+            # Where the money may end between two reports, the model of each has to be there.
+            "saves_at_reports": may_halt,
             "folder": to_uri(trial_folder(folder, trial.number)),
             "memory_bytes": space.limits.memory_bytes,
             "prepared": prepared,

@@ -28,6 +28,7 @@ from raysent.sweeps.space.space import FAMILY
 from raysent.sweeps.trial import derived_seed, trial_name
 from raysent.training.data import open_training_data
 from raysent.training.duration import guess_epoch_s, guess_steps, measure_run_s
+from raysent.training.interruptions import Interruptions
 from raysent.training.loop import fit
 from raysent.training.outcome import Report, load_reports
 from raysent.training.run import RunConfig
@@ -218,7 +219,8 @@ class _PilotRun:
         config = self.config.model_copy(
             update={"training": training.model_copy(update={"num_reports": num_reports})},
         )
-        outcome = fit(config, self.folder, report=self._on_report)
+        interruptions = Interruptions(saves_at_reports=True)
+        outcome = fit(config, self.folder, report=self._on_report, interruptions=interruptions)
         reports = load_reports(self.folder)
         if outcome.status == "nan" or len(reports) < 2:
             return None

@@ -152,10 +152,10 @@ class _Scheduler(FIFOScheduler):
         if self._decisions is not None:
             self._decisions.put.remote(name, result["index"], should_continue)
             return str(TrialScheduler.CONTINUE)
-        if should_continue:
-            return str(TrialScheduler.CONTINUE)
-        self._controller.end(name, status="stopped", seconds=result["seconds"])
-        return str(TrialScheduler.STOP)
+        if not should_continue:
+            # Its end is recorded once it says that its model is saved.
+            trial.temporary_state.ray_actor.stop_trial.remote()
+        return str(TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, _: Any, trial: Any, result: dict[str, Any]) -> None:
         if "status" in result:

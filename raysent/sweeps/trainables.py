@@ -13,7 +13,7 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +96,14 @@ def ending(outcome: Outcome) -> Message:
 class ReusedActor(tune.Trainable):
     """A Tune actor in which one trial after the other trains.
 
-    The loop runs in a thread of its own, which hands over each report and waits for the decision. A trial that is
-    stopped at a report saves its model before the actor takes the next trial.
+    The loop runs in a thread of its own, which hands over each report and waits for the decision. It continues with the
+    next step unless the driver has called `stop_trial`; a trial that is stopped saves its model, and then says so.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
         """Start training the trial that `config` names; its folder may hold a checkpoint."""
         torch.set_num_threads(config["num_threads"])
+        self._should_continue = True
         self._waits_for_decision = False
         self._error: BaseException | None = None
         # Queues of this trial alone: a thread that is left behind cannot send messages of the next trial.
@@ -118,7 +119,7 @@ class ReusedActor(tune.Trainable):
     def step(self) -> Message:
         """Continue training to its next report or its end."""
         if self._waits_for_decision:
-            self._decisions.put(True)
+            self._decisions.put(self._should_continue)
         if self._error is not None:
             raise self._error  # Tune starts the trial again, in another process
         message = self._messages.get()
@@ -128,26 +129,22 @@ class ReusedActor(tune.Trainable):
         self._waits_for_decision = "status" not in message
         return message
 
+    def stop_trial(self) -> None:
+        """End the trial at the report that it has made, in the next step."""
+        self._should_continue = False
+
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """End the trial at hand and start another one in this process.
+        """Start another trial in this process, after one that has ended.
 
         If the process holds more memory than it may, its next step fails. Tune then starts the new trial in another
         process, as it does after any process that is lost; a process that ended here would cost the trial instead.
         """
-        self.cleanup()
         limit, held = new_config.get("memory_bytes"), resident_bytes()
         if limit is None or held <= limit:
             self.setup(new_config)
         else:
             self._error = MemoryError(f"the process holds {held} bytes; limits.memory is {limit}")
         return True
-
-    def cleanup(self) -> None:
-        """End a trial that waits for a decision; one between reports is left, because its checkpoint is complete."""
-        if self._waits_for_decision:
-            self._waits_for_decision = False
-            self._decisions.put(False)
-            self._thread.join()
 
 
 def _train_in_thread(config: dict[str, Any], messages: queue.Queue[Message], decisions: queue.Queue[bool]) -> None:
@@ -186,13 +183,18 @@ def train_trial(config: dict[str, Any], on_report: Callable[[Report], bool], *, 
     folder = open_folder(config["folder"], with_checkpoints=True)
     try:
         run = RunConfig.model_validate(config["run"])
-        interruptions = Interruptions(notice, per_hour=config["interruptions_per_hour"])
+        interruptions = replace(_interruptions(config), notice=notice)
         with shared_cache(config.get("prepared")):
             return ending(fit(run, folder, report=on_report, interruptions=interruptions))
     except STORAGE_ERRORS:
         raise
     except Exception as error:  # a failure of the trial itself
         return failure(error, folder)
+
+
+def _interruptions(config: dict[str, Any]) -> Interruptions:
+    """Return the interruptions that the trial of `config` must expect, without notices."""
+    return Interruptions(per_hour=config["interruptions_per_hour"], saves_at_reports=config["saves_at_reports"])
 
 
 def retrain(config: dict[str, Any], *, num_workers: int, gpus_per_worker: float) -> Message:
@@ -222,7 +224,7 @@ def _trainer(config: dict[str, Any], run: RunConfig, folder: Path, **options: An
             run,
             folder,
             cpus_per_worker=config["num_threads"],
-            interruptions_per_hour=config["interruptions_per_hour"],
+            interruptions=_interruptions(config),
             **options,
         )
 

@@ -8,7 +8,8 @@
     checkpoint/pulse.json           the same in a bucket, once a minute, as the other is lost with its machine
 
 Random states are not stored: batches and dropout are functions of the seed and the step. The last two checkpoints are
-kept, so that the older one is left if the newer one is damaged.
+kept, so that the older one is left if the newer one is damaged, and the last one that is not past the last report, from
+which the model of that report can be made again.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Progress:
 
 
 def save_checkpoint(folder: Path, tensors: dict[str, Tensor], progress: Progress, *, key: str) -> None:
-    """Write a checkpoint of the run that `key` identifies, and remove all but the last two.
+    """Write a checkpoint of the run that `key` identifies, and remove those that are no longer needed.
 
     Raises:
         ArtifactError: If the disk is full or the folder cannot be written; earlier checkpoints are unchanged.
@@ -83,25 +84,30 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], progress: Progress
     save_tensors(path, tensors)
     record = {"format": _FORMAT, "run": key, "tensor_sha256": file_sha256(path), **asdict(progress)}
     write_json(path.with_suffix(".json"), {**record, "digest": content_key(record)})
-    for step in _steps(place)[:-_NUM_KEPT]:
+    steps, last = _steps(place), progress.reports[-1]["step"] if progress.reports else 0
+    up_to_report = [step for step in steps if step <= last][-1:]
+    for step in set(steps) - {*steps[-_NUM_KEPT:], *up_to_report}:
         # The record first, because tensors without a record are no checkpoint.
         remove(_tensors_path(place, step).with_suffix(".json"))
         remove(_tensors_path(place, step))
 
 
-def load_checkpoint(folder: Path, *, key: str) -> tuple[dict[str, Tensor], Progress] | None:
+def load_checkpoint(
+    folder: Path, *, key: str, max_step: int | None = None
+) -> tuple[dict[str, Tensor], Progress] | None:
     """Return the last complete checkpoint of a run's folder, or None if there is none.
 
     Args:
         folder: The run's folder.
         key: Key of the run's configuration; a checkpoint of another run is refused.
+        max_step: The last step that it may be of; None for any.
 
     Raises:
         ArtifactError: If the checkpoint is of another run, or all checkpoints are damaged.
     """
     place = folder / CHECKPOINT_FOLDER
     damage: ArtifactError | None = None
-    for step in reversed(_steps(place)):
+    for step in reversed([step for step in _steps(place) if max_step is None or step <= max_step]):
         path = _tensors_path(place, step)
         try:
             progress, sha256 = _read_record(path.with_suffix(".json"), key=key)

@@ -1,8 +1,8 @@
 """Interruptions of a run: notices of them, and when to save a checkpoint.
 
 A checkpoint between reports is due at the interval that loses least, at once after a notice, and just before the
-deadline of a notice. A report has a checkpoint unless that would take too large a part of the time. `SaveTimer` decides
-on plain values; `InterruptionMonitor` gives it the time, and asks for notices about once a second.
+deadline of a notice. A report has a checkpoint unless all saves would take too large a part of the time. `SaveTimer`
+decides on plain values; `InterruptionMonitor` gives it the time, and asks for notices about once a second.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ SecondsLeft = Callable[[], float | None]
 
 # Seconds between two checks for a notice, and between two heartbeats.
 CHECK_INTERVAL_S = 1.0
-# The duration of a save before one has been measured.
-_FIRST_GUESS_S = 1.0
-# A save at a report may take this part of the time since the last save, or so many seconds whatever the time. A killed
-# run then repeats at most 20 times as long as the save that it did without.
-_MAX_PART = 0.05
-_ALWAYS_PAID_S = 0.25
+# How fast a checkpoint is written before one has been measured: a busy disk, or a bucket.
+_FIRST_BYTES_PER_S = 1e8
+# A report has a checkpoint if all saves of the session then take at most this part of its time, and so many seconds
+# more. A killed run then repeats at most 25 times as long as the save that it did without. What is left of a twentieth
+# is for the model at the end.
+_MAX_PART = 0.04
+_ADVANCE_S = 0.25
 # Two notices whose deadlines differ by less are the same notice.
 _SAME_DEADLINE_S = 5.0
 
@@ -39,10 +40,13 @@ class Interruptions:
     Attributes:
         notice: Returns the seconds left on this machine, or on any machine of the run; None without a notice.
         per_hour: Interruptions without notice per hour of the run; 0 saves only at reports and after notices.
+        saves_at_reports: Whether the model is saved before every report, not only when the run has ended: for a caller
+            that reads it then, or that may end the process between two reports and keep the model.
     """
 
     notice: SecondsLeft = no_notice
     per_hour: float = 0.0
+    saves_at_reports: bool = False
 
 
 def best_interval_s(save_s: float, *, per_hour: float) -> float:
@@ -63,12 +67,12 @@ class SaveTimer:
     A notice asks for two saves: one at once, and one just before the deadline, which keeps the training in between.
     """
 
-    def __init__(self, *, per_hour: float, now_s: float) -> None:
-        """Start at `now_s`, on the caller's clock."""
-        self.save_s = _FIRST_GUESS_S
+    def __init__(self, *, per_hour: float, now_s: float, save_s: float = 1.0) -> None:
+        """Start at `now_s`, on the caller's clock, with a guess of the seconds of a save."""
+        self.save_s = save_s
         self._per_hour = per_hour
-        self._saved_s = now_s
-        self._has_saved = False
+        self._started_s = self._saved_s = now_s
+        self._spent_s = 0.0
         self._deadline_s: float | None = None
         self._saves_left = 0
 
@@ -90,13 +94,13 @@ class SaveTimer:
         return now_s - self._saved_s >= best_interval_s(self.save_s, per_hour=self._per_hour)
 
     def is_due_at_report(self, *, now_s: float) -> bool:
-        """Return whether a report has a checkpoint: always the first of a session, and after a notice."""
-        is_cheap = self.save_s <= max(_ALWAYS_PAID_S, _MAX_PART * (now_s - self._saved_s))
-        return is_cheap or not self._has_saved or self._deadline_s is not None
+        """Return whether a report has a checkpoint: if saves take little time, and after a notice always."""
+        is_cheap = self._spent_s + self.save_s <= _ADVANCE_S + _MAX_PART * (now_s - self._started_s)
+        return is_cheap or self._deadline_s is not None
 
     def record_save(self, *, now_s: float, took_s: float, left_s: float | None = None) -> None:
         """Record that a checkpoint was saved in `took_s` seconds."""
-        self._has_saved = True
+        self._spent_s += took_s
         is_last = left_s is not None and left_s <= self.margin_s
         self._saves_left = 0 if is_last else min(self._saves_left, 1)
         self._saved_s, self.save_s = now_s, took_s
@@ -116,20 +120,22 @@ class InterruptionMonitor:
         next_check: The step of the next check.
     """
 
-    def __init__(self, interruptions: Interruptions, *, step: int, seconds: float) -> None:
+    def __init__(self, interruptions: Interruptions, *, step: int, seconds: float, save_bytes: int = 0) -> None:
         """Start a session.
 
         Args:
             interruptions: The interruptions to expect.
             step: The first step of the session.
             seconds: Duration of the earlier sessions.
+            save_bytes: Size of a checkpoint.
         """
         self.next_check = step + 1
         self._notice = interruptions.notice
         self._left_s: float | None = None
         self._checked_step, self._checked_s = step, time.perf_counter()
         self._started_s = self._checked_s - seconds
-        self._timer = SaveTimer(per_hour=interruptions.per_hour, now_s=self._checked_s)
+        guess_s = save_bytes / _FIRST_BYTES_PER_S
+        self._timer = SaveTimer(per_hour=interruptions.per_hour, now_s=self._checked_s, save_s=guess_s)
 
     @property
     def seconds(self) -> float:

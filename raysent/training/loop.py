@@ -10,11 +10,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from raysent.data.vocabulary import Sentences
+from raysent.errors import TrainingError
 from raysent.kernels.devices import default_device, set_matmul_precision
-from raysent.storage import append_json_line, remove, write_text
-from raysent.storage.layout import CHECKPOINT_FOLDER, OUTCOME_FILE, REPORTS_FILE
+from raysent.storage import address_of, append_json_line, refresh, remove, write_text
+from raysent.storage.layout import CHECKPOINT_FOLDER, MODEL_FILE, OUTCOME_FILE, REPORTS_FILE
 from raysent.training.allocator import limit_primitive_cache, release_memory, resident_bytes
 from raysent.training.checkpoint import (
     Heartbeat,
@@ -59,15 +61,15 @@ def fit(
 ) -> Outcome:
     """Train one run in its folder, from its last checkpoint if there is one.
 
-    The same configuration on the same text gives the same weights, whether or not the run was killed and resumed. The
-    folder then holds a model that `load` reads. A run that has ended is not trained again; a run that was stopped is
-    resumed. A resumed run calls `report` with its last report again, because the caller may not have received it.
+    The same configuration on the same text gives the same weights, whether or not the run was killed and resumed. When
+    the run has ended, the folder holds the model of its last report, which `load` reads. A run that has ended is not
+    trained again; a run that was stopped is resumed. A resumed run calls `report` with its last report again, because
+    the caller may not have received it.
 
     Args:
         config: The run.
         folder: Where its files are; created if necessary. On several nodes, a shared folder.
-        report: Called on every worker after each validation and checkpoint; the run stops where it returns False on the
-            first worker.
+        report: Called on every worker after each validation; the run stops where it returns False on the first worker.
         device: Where to compute; by default the GPU if there is one.
         workers: This process's rank among several; by default it is the only one.
         interruptions: The interruptions to expect; by default none.
@@ -88,13 +90,37 @@ def fit(
     before = load_outcome(folder, key=config.key)
     if before is not None and before.status != "stopped":
         return before
+    interruptions = interruptions or Interruptions()
+    outcome, is_saved = _fit(config, folder, report, device, workers, interruptions)
+    if not is_saved:
+        # The weights have gone past the last report: the steps up to it are repeated, which gives the same bits.
+        refresh(folder, with_checkpoints=True)
+        interruptions = replace(interruptions, saves_at_reports=False)
+        stop_there: OnReport = lambda now: now.step < outcome.step  # noqa: E731
+        _, is_saved = _fit(config, folder, stop_there, device, workers, interruptions, until=outcome)
+        if not is_saved:
+            raise TrainingError(f"{address_of(folder)}: repeated steps gave other weights; train it again")
+    return outcome
+
+
+def _fit(
+    config: RunConfig,
+    folder: Path,
+    report: OnReport,
+    device: torch.device,
+    workers: Workers,
+    interruptions: Interruptions,
+    *,
+    until: Outcome | None = None,
+) -> tuple[Outcome, bool]:
+    """Train a run that has not ended; `until` and the result are those of `_Training.run`."""
     training_data = open_training_data(config)
     training = _Training(config, training_data, device=device, workers=workers)
     if workers.is_first:
         keep_counted_vectors(config, training_data, folder)
     del training_data
     try:
-        return training.run(folder, report, interruptions or Interruptions())
+        return training.run(folder, report, interruptions, until=until)
     finally:
         del training
         release_memory()
@@ -138,6 +164,9 @@ class _Training:
         self._progress = Progress()
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self._num_losses = 0
+        self._saves_at_reports = False
+        # The step of the last model that was saved before a report; 0 without one.
+        self._model_step = 0
 
     def _fit_parts_without_steps(self, training_data: TrainingData) -> Sentences | None:
         """Fit the code, and return the sample that postprocessing is fitted to at each report; None without it."""
@@ -156,27 +185,56 @@ class _Training:
 
     # -- the whole run ------------------------------------------------------------------------------------------
 
-    def run(self, folder: Path, report: OnReport, interruptions: Interruptions) -> Outcome:
-        """Train from the folder's last checkpoint to the end."""
-        self._resume(folder)
+    def run(
+        self,
+        folder: Path,
+        report: OnReport,
+        interruptions: Interruptions,
+        *,
+        until: Outcome | None,
+    ) -> tuple[Outcome, bool]:
+        """Train from the folder's last checkpoint to the end.
+
+        Args:
+            folder: The run's.
+            report: As for `fit`.
+            interruptions: As for `fit`.
+            until: The outcome of a run whose model is to be made again: only checkpoints up to its step are read.
+
+        Returns:
+            How the run ended, and whether its model and its outcome are saved: not if the weights are past the last
+            report or no longer finite. The same on every worker.
+        """
+        self._saves_at_reports = interruptions.saves_at_reports
+        self._resume(folder, max_step=None if until is None else until.step)
         if self._workers.is_first:
             save_run(self._config, folder)
             self._heartbeat = Heartbeat(folder)
             self._heartbeat.write(self._progress, self._live_progress(self._progress.seconds))
-            remove(folder / OUTCOME_FILE)  # of a stopped run that is being resumed
+            self._remove_ended(folder)
             self._rewrite_reports(folder)
         status = self._train(folder, report, interruptions)
-        outcome = self._outcome(status)
+        outcome = until or self._outcome(status)
+        is_at_hand = status != "nan" and self._progress.step == outcome.step
+        if outcome.step not in (0, self._model_step):
+            if not is_at_hand:
+                return outcome, False
+            self._save_model(folder)
         if self._workers.is_first:
             self._save(outcome, folder)
-        return outcome
+        return outcome, True
 
     def _train(self, folder: Path, report: OnReport, interruptions: Interruptions) -> Status:
         """Step until the run is done, stopped or no longer finite."""
         num_reports = self._config.training.num_reports
         if self._progress.reports and not self._should_continue(Report(**self._progress.reports[-1]), report):
             return "stopped"
-        monitor = InterruptionMonitor(interruptions, step=self._progress.step, seconds=self._progress.seconds)
+        monitor = InterruptionMonitor(
+            interruptions,
+            step=self._progress.step,
+            seconds=self._progress.seconds,
+            save_bytes=sum(tensor.nbytes for tensor in self._checkpoint_tensors().values()),
+        )
         while self._progress.step < self._num_steps:
             self._step()
             step = self._progress.step
@@ -285,18 +343,14 @@ class _Training:
         )
         self._progress = replace(self._progress, seconds=seconds, reports=(*self._progress.reports, asdict(now)))
         self._count_drops()
-        is_saved = monitor.is_save_due_at_report()
-        if is_saved:
+        if monitor.is_save_due_at_report():
             self._save_checkpoint(folder, monitor)
+        if self._saves_at_reports:
+            self._save_model(folder)
+            self._model_step = now.step
         if self._workers.is_first:
-            # At every report and before it, because a report may end a trial, and its model is evaluated then.
-            self._model.save(folder)
             append_json_line(folder / REPORTS_FILE, asdict(now))
-        if self._should_continue(now, report):
-            return "finished"
-        if not is_saved:  # a run that was stopped can be resumed from its last report
-            self._save_checkpoint(folder, monitor)
-        return "stopped"
+        return "finished" if self._should_continue(now, report) else "stopped"
 
     def _count_drops(self) -> None:
         """Let the learning rate depend on the reports so far; all workers have the same."""
@@ -333,18 +387,26 @@ class _Training:
         if not self._workers.is_first:
             return
         started = time.perf_counter()
-        tensors = {f"model.{name}": tensor for name, tensor in self._model.tensors().items()}
-        tensors |= {f"optimizer.{name}": tensor for name, tensor in self._optimizer.tensors().items()}
         # 0 after a report; between two reports a part of the next report's mean loss.
         progress = replace(self._progress, loss_sum=float(self._loss_sum), num_losses=self._num_losses)
-        save_checkpoint(folder, tensors, progress, key=self._config.key)
+        save_checkpoint(folder, self._checkpoint_tensors(), progress, key=self._config.key)
         monitor.record_save(took_s=time.perf_counter() - started)
+
+    def _checkpoint_tensors(self) -> dict[str, Tensor]:
+        """Return the tensors of a checkpoint by name."""
+        tensors = {f"model.{name}": tensor for name, tensor in self._model.tensors().items()}
+        return tensors | {f"optimizer.{name}": tensor for name, tensor in self._optimizer.tensors().items()}
+
+    def _save_model(self, folder: Path) -> None:
+        """Save the model, on the first worker."""
+        if self._workers.is_first:
+            self._model.save(folder)
 
     # -- start and end ------------------------------------------------------------------------------------------
 
-    def _resume(self, folder: Path) -> None:
-        """Load the last complete checkpoint if there is one."""
-        saved = load_checkpoint(folder, key=self._config.key)
+    def _resume(self, folder: Path, *, max_step: int | None) -> None:
+        """Load the last complete checkpoint, of at most `max_step`, if there is one."""
+        saved = load_checkpoint(folder, key=self._config.key, max_step=max_step)
         if saved is None:
             self._progress = Progress(steps_lost=steps_lost(folder, Progress()))
             return
@@ -355,6 +417,18 @@ class _Training:
         self._loss_sum.fill_(progress.loss_sum)
         self._num_losses = progress.num_losses
         self._count_drops()
+
+    def _remove_ended(self, folder: Path) -> None:
+        """Remove what is not true once a stopped run is resumed: its outcome, and its model unless reports save it."""
+        remove(folder / OUTCOME_FILE)
+        if not self._saves_at_reports:
+            remove(folder / MODEL_FILE)
+        elif not (folder / MODEL_FILE).exists() and self._is_at_report():
+            self._save_model(folder)
+
+    def _is_at_report(self) -> bool:
+        """Return whether the weights are those of the last report."""
+        return bool(self._progress.reports) and self._progress.reports[-1]["step"] == self._progress.step
 
     def _rewrite_reports(self, folder: Path) -> None:
         """Make the file of reports agree with the checkpoint that is resumed."""
@@ -377,7 +451,7 @@ class _Training:
         )
 
     def _save(self, outcome: Outcome, folder: Path) -> None:
-        """Write how the run ended; its model was saved with the last report."""
+        """Write how the run ended, after its model."""
         save_outcome(outcome, folder, key=self._config.key)
         if outcome.status == "finished":
             drop_checkpoints(folder)

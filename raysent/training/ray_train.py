@@ -9,7 +9,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ def train(
             num_workers=num_workers,
             cpus_per_worker=cpus,
             gpus_per_worker=gpus,
-            interruptions_per_hour=interruptions_per_hour,
+            interruptions=Interruptions(per_hour=interruptions_per_hour),
         )
         _fit_and_follow(trainer, folder, on_report)
     return training_outcome(config, folder)
@@ -157,7 +157,7 @@ def make_trainer(
     num_workers: int = 1,
     cpus_per_worker: int = 1,
     gpus_per_worker: float = 0,
-    interruptions_per_hour: float = 0.0,
+    interruptions: Interruptions | None = None,
     on_report: Callable[[dict[str, Any]], object] | None = None,
     should_continue: Callable[[int], bool] | None = None,
 ) -> Any:
@@ -174,7 +174,7 @@ def make_trainer(
         num_workers: Processes that share every step.
         cpus_per_worker: Cores and threads of each worker.
         gpus_per_worker: GPUs of each worker; may be a fraction.
-        interruptions_per_hour: Expected interruptions, for checkpoints between reports.
+        interruptions: The interruptions to expect, without notices, of which the workers know; by default none.
         on_report: Called in this process with every `Report` as plain values.
         should_continue: Called by the first worker with the index of each report; False stops the run.
     """
@@ -194,7 +194,7 @@ def make_trainer(
         "folder": to_uri(folder),
         "working_folder": str(Path.cwd()),
         "num_threads": cpus_per_worker,
-        "interruptions_per_hour": interruptions_per_hour,
+        "interruptions": interruptions or Interruptions(),
         "should_continue": should_continue,
         "prepared": shared_address(),
     }
@@ -250,8 +250,8 @@ def train_worker(job: dict[str, Any]) -> None:
     """Run `loop.fit` in one Ray Train worker.
 
     Args:
-        job: `config` as JSON, `folder`, `working_folder`, `num_threads`, `interruptions_per_hour`, `should_continue`
-            and `prepared`.
+        job: `config` as JSON, `folder`, `working_folder`, `num_threads`, `interruptions`, `should_continue` and
+            `prepared`.
     """
     import ray.train  # noqa: PLC0415 - late, as above
     import ray.train.torch  # noqa: PLC0415
@@ -263,7 +263,7 @@ def train_worker(job: dict[str, Any]) -> None:
         os.chdir(job["working_folder"])
     torch.set_num_threads(job["num_threads"])
     workers = Workers.of_group()
-    interruptions = Interruptions(worker_notice(), per_hour=job["interruptions_per_hour"])
+    interruptions = replace(job["interruptions"], notice=worker_notice())
     should_continue = job["should_continue"] if workers.is_first else None
 
     def report(now: Report) -> bool:

@@ -177,12 +177,17 @@ class Cluster:
         raise AssertionError("no machine came for a trial")
 
     def _run(self, config: dict[str, Any], machine: Machine, trial: Any, scheduler: Any) -> dict[str, Any]:
+        stopped: list[bool] = []
+        stop_trial = SimpleNamespace(remote=lambda: stopped.append(True))
+        trial.temporary_state = SimpleNamespace(ray_actor=SimpleNamespace(stop_trial=stop_trial))
+
         def tell(report: Report) -> bool:
             machine.deadline_ms()
             message = trainables.report_message(report, node=machine.name)
             flat = {**message, **{f"metrics/{name}": value for name, value in report.metrics.items()}}
             with _cached(self._cache):
-                return bool(scheduler.on_trial_result(None, trial, flat) == "CONTINUE")
+                scheduler.on_trial_result(None, trial, flat)
+            return not stopped
 
         notice = _Deadline(machine.deadline_ms)
 
