@@ -17,8 +17,8 @@ SecondsLeft = Callable[[], float | None]
 
 # Seconds between two checks for a notice, and between two heartbeats.
 CHECK_INTERVAL_S = 1.0
-# How fast a checkpoint is written before one has been measured: a busy disk, or a bucket.
-_FIRST_BYTES_PER_S = 1e8
+# How fast a checkpoint is written before one has been measured: to a bucket, or on a busy machine.
+_FIRST_BYTES_PER_S = 5e7
 # A report has a checkpoint if all saves of the session then take at most this part of its time, and so many seconds
 # more. A killed run then repeats at most 25 times as long as the save that it did without. What is left of a twentieth
 # is for the model at the end.
