@@ -83,6 +83,32 @@ def test_solve_does_not_depend_on_other_problems():
     torch.testing.assert_close(together.margins[..., 1:2], alone.margins, rtol=0, atol=0.01)
 
 
+def test_a_solved_problem_stays_solved_while_harder_ones_go_on():
+    """One problem of a small C among seven of a large one, which take ten times as many steps."""
+    generator = np.random.default_rng(0)
+    scales = np.geomspace(1, 0.01, 100).astype(np.float32)
+    rows = generator.normal(size=(300, 100)).astype(np.float32) * scales
+    is_second = rows @ generator.normal(size=100) + 0.3 * generator.normal(size=300) > 0
+    targets = torch.from_numpy(is_second.astype(np.float32))[:, None]
+    fits = logistic.Fits(rows, targets, trainable=np.arange(300), strengths=[0.1, 1e5])
+    masks = torch.stack([torch.arange(300) % 8 != fold for fold in range(8)], dim=1)
+    together = fits.solve(masks, torch.tensor([0.1] + 7 * [1e5]))
+    alone = fits.solve(masks[:, :1], torch.tensor([0.1]))
+    assert alone.num_steps[0] < together.num_steps[1:].min() / 3
+    assert torch.allclose(together.margins[..., :1], alone.margins, atol=1e-3)
+    assert torch.isfinite(together.margins).all()
+
+
+def test_a_fit_that_is_not_finite_is_an_error(monkeypatch):
+    """Not a score: NaN would count as the first class."""
+    monkeypatch.setattr(logistic, "_inverse", lambda moved, turned: 1 / moved.dot(turned).clamp(min=1e-30) * np.inf)
+    features, labels = random_task(400, 60, 2)
+    targets = torch.from_numpy(labels).float()[:, None]
+    fits = logistic.Fits(features, targets, trainable=np.arange(400), strengths=[1.0])
+    with pytest.raises(DataError, match="features: must allow finite fits"):
+        fits.solve(torch.ones(400, 1, dtype=torch.bool), torch.tensor([1.0]))
+
+
 @pytest.mark.parametrize("num_masks", [2, 9])
 def test_path_ends_near_the_optimum_at_every_c(num_masks):
     """Fits that choose C are within their tolerance, whether values of C are solved side by side or in sequence."""

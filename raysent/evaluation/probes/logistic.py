@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from raysent.errors import DataError
 from raysent.evaluation.probes.results import Probe
 
 # The eigenvectors of the preconditioner, and the sample of rows that they are estimated on.
@@ -335,8 +336,15 @@ def solve(problems: Problems, *, start: Start | None = None, tolerance: Tensor |
         gradient, curvature = problems.gradient(point, margins)
         turned = gradient.plus(before, torch.tensor(-1.0))
         moved = Point(length * direction.weights, length * direction.intercepts)
-        history.append(Step(moved, turned, 1 / moved.dot(turned).clamp(min=1e-30)))
+        history.append(Step(moved, turned, _inverse(moved, turned)))
     return solution
+
+
+def _inverse(moved: Point, turned: Point) -> Tensor:
+    """Return 1 over the inner products [problems]; 0, which leaves a step out of the history, where it is rounding."""
+    product = moved.dot(turned)
+    is_rounding = product <= ROUNDING * (moved.dot(moved) * turned.dot(turned)).sqrt()
+    return torch.where(is_rounding, 0, 1 / product.clamp(min=torch.finfo(product.dtype).tiny))
 
 
 def _direction(spectrum: Spectrum, gradient: Point, curvature: Tensor, history: deque[Step]) -> Point:
@@ -404,6 +412,9 @@ class Fits:
             start: The initial point; by default zero.
             direction: Where given, the initial point is the best one on the line through `start` along it.
             tolerance: Of each problem [problems]; by default `TOLERANCE`.
+
+        Raises:
+            DataError: If a fit is not finite.
         """
         rows, outputs = self._targets.shape[:2]
         size = max(1, ARRAY_BYTES // (4 * rows * outputs))
@@ -415,7 +426,12 @@ class Fits:
             if begin and direction:
                 begin = problems.best_along(begin, direction.select(some))
             parts.append(solve(problems, start=begin, tolerance=TOLERANCE if tolerance is None else tolerance[some]))
-        return _concatenate(parts)
+        solution = _concatenate(parts)
+        if not bool(torch.isfinite(solution.objective).all()):
+            raise DataError(
+                "features: must allow finite fits of a probe; given some that do not; train the model again"
+            )
+        return solution
 
     def path(self, masks: Tensor) -> Solution:
         """Solve every mask [rows, masks] at every C, in ascending order, each starting from those before.

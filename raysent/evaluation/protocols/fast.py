@@ -53,7 +53,7 @@ class Fast:
     def settings(self) -> dict[str, object]:
         """Return what scores depend on."""
         return {
-            "version": 4,
+            "version": 5,
             "strengths": list(STRENGTHS),
             "num_folds": NUM_FOLDS,
             "fold_seed": FOLD_SEED,
