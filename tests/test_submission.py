@@ -142,12 +142,13 @@ def _wait_for(head: Head) -> None:
     raise AssertionError("the head did not come up")
 
 
-def _space(folder: Path, *, trials: int = 2) -> Path:
+def _space(folder: Path, *, trials: int = 2, epochs: float = 1.0) -> Path:
     """Write a search space, and its corpus."""
     lines = [" ".join(WORDS[(number * 7 + word * 5) % len(WORDS)] for word in range(7)) for number in range(400)]
     (folder / "text.txt").write_text("".join(f"{line}.\n" for line in lines))
     path = folder / "toy.yaml"
     text = SPACE.replace("trials: 4", f"trials: {trials}").replace("text.txt", str(folder / "text.txt"))
+    text = text.replace("epochs: 1.0", f"epochs: {epochs}")
     path.write_text(text + "evaluation: {tasks: []}\n")
     return path
 
@@ -169,8 +170,8 @@ def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch,
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(following, "FIRST_WAIT_S", 0.1)
-    # Trials enough that the sweep does not end before the tenth cut.
-    space, token, first = read_space(_space(tmp_path, trials=4)), head.token_file.read_text(), []
+    # Trials long enough that the sweep does not end before the tenth cut.
+    space, token, first = read_space(_space(tmp_path, trials=4, epochs=60.0)), head.token_file.read_text(), []
     cluster = CutTunnel(int(head.dashboard.rpartition(":")[2]), head.token_file, num_cuts=10)
 
     def on_event(event) -> None:
