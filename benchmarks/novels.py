@@ -356,7 +356,7 @@ def results(output: Path, data: Path, models: Mapping[str, Sequence[Member]]) ->
         *((one.name, other) for one in models[STUDENT] for other in (best, ENSEMBLE)),
     ]  # fmt: skip
     for one, other in dict.fromkeys(pairs):
-        if one != other:
+        if one != other and {one, other} <= means.keys():  # some may have been left out by --only
             lines.append(f"| {one} - {other} | {difference(means[one], means[other])} |")
     lines += ["", *similarity_table(evaluator, models), *label_table(output, everything)]
     return "\n".join([*lines, *cost_table(output, records, members, seconds)])
