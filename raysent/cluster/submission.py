@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from raysent.cluster.cluster_file import read_cluster
 from raysent.cluster.fleet import FleetSettings
@@ -40,7 +40,7 @@ from raysent.config import Override
 from raysent.errors import CloudError, ConfigError
 from raysent.storage import atomic_write, open_folder, write_json
 from raysent.storage.layout import REMOTE_FILE
-from raysent.sweeps import Listener, Workers, load_record
+from raysent.sweeps import Event, Listener, Workers, load_record
 from raysent.sweeps.journal import EVENTS_VARIABLE
 from raysent.sweeps.space import SearchSpace, find_space, with_overrides
 
@@ -323,7 +323,7 @@ def _timed_to_first_trial(on_event: Listener, launcher: Cluster) -> Listener:
     """Return a listener that also passes to a launcher how long it took from now to the first trial."""
     begun, is_first = time.monotonic(), True
 
-    def listen(event: dict[str, Any]) -> None:
+    def listen(event: Event) -> None:
         nonlocal is_first
         if is_first and event["event"] == "started":
             is_first = False

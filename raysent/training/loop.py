@@ -96,8 +96,9 @@ def fit(
         # The weights have gone past the last report: the steps up to it are repeated, which gives the same bits.
         refresh(folder, with_checkpoints=True)
         interruptions = replace(interruptions, saves_at_reports=False)
-        stop_there: OnReport = lambda now: now.step < outcome.step  # noqa: E731
-        _, is_saved = _fit(config, folder, stop_there, device, workers, interruptions, until=outcome)
+        _, is_saved = _fit(
+            config, folder, lambda now: now.step < outcome.step, device, workers, interruptions, until=outcome
+        )
         if not is_saved:
             raise TrainingError(f"{address_of(folder)}: repeated steps gave other weights; train it again")
     return outcome

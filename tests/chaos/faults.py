@@ -201,31 +201,17 @@ class ClockJumps:
 
 
 @dataclass(frozen=True)
-class NeverJoins:
-    """The worker is taken, and the machine that is launched in its place never joins Ray."""
+class CloudFails:
+    """The worker is taken, and the cloud does not do as it should when another one is launched; see `Cloud.change`."""
 
-    name: str = "never joins"
+    name: str
+    weather: Orders
     place: str = "cloud"
 
     def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
         """Take the worker."""
         assert isinstance(stage, CloudStage)
-        stage.cloud.change(num_unjoined=1)
-        stage.take_workers()
-        return {}
-
-
-@dataclass(frozen=True)
-class LaunchRefused:
-    """The worker is taken, and the cloud has no more machines of its type."""
-
-    name: str = "launch refused"
-    place: str = "cloud"
-
-    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
-        """Take the worker."""
-        assert isinstance(stage, CloudStage)
-        stage.cloud.change(refused=[FIRST])
+        stage.cloud.change(**self.weather)
         stage.take_workers()
         return {}
 
@@ -258,22 +244,6 @@ class HeadClockOff:
         return {"jump_s": chance.choice([-3600.0, 3600.0])}
 
 
-@dataclass(frozen=True)
-class CloudSlow:
-    """The cloud answers every request late, and the worker is taken."""
-
-    name: str = "cloud slow"
-    place: str = "cloud"
-    slow_s: float = 0.5
-
-    def strike(self, stage: Stage, machine: str, chance: random.Random) -> Orders:
-        """Be slow from now on."""
-        assert isinstance(stage, CloudStage)
-        stage.cloud.change(slow_s=self.slow_s)
-        stage.take_workers()
-        return {}
-
-
 def _arm(service: Metadata, seconds: float) -> None:
     """Give notice with the fraction of a second that AWS's own lack."""
     at = time.time() + seconds
@@ -298,10 +268,10 @@ FAULTS: dict[str, Fault] = {
         NodeTaken("double notice", notices=(6.0, 1.0)),
         ClockJumps(),
         PricesDown(),
-        NeverJoins(),
-        LaunchRefused(),
+        CloudFails("never joins", {"num_unjoined": 1}),
+        CloudFails("launch refused", {"refused": [FIRST]}),
+        CloudFails("cloud slow", {"slow_s": 0.5}),
         HeadKilled(),
         HeadClockOff(),
-        CloudSlow(),
     )
 }
