@@ -205,6 +205,36 @@ def test_submit_runs_a_sweep_on_a_head_with_a_token(head, tmp_path, monkeypatch,
 
 
 @pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")
+def test_a_sweep_is_stopped_from_a_second_folder_and_resumed(head, tmp_path, monkeypatch, ctrl_c):
+    """`raysent stop` in another process: trials save, and `resume` trains the rest; every trial ends once."""
+    monkeypatch.chdir(tmp_path)
+    (second := tmp_path / "second").mkdir()
+    # Trials long enough that the request reaches the head before they end.
+    remote, space = tmp_path / "remote", read_space(_space(tmp_path, trials=2, epochs=400.0))
+    cluster = CutTunnel(int(head.dashboard.rpartition(":")[2]), head.token_file, num_cuts=0)
+
+    def on_event(event) -> None:
+        if event["event"] == "started":
+            ctrl_c()
+
+    assert submit(cluster, SweepJob(_submission(tmp_path, space=space), on_event), say=print).is_detached
+    stopped = _command(second, "stop", str(remote))
+    assert (stopped.returncode, stopped.stdout) == (
+        0, f"{remote}: stopped; 'raysent resume {remote} --cluster FILE' continues it\n"
+    ), stopped.stderr  # fmt: skip
+    assert read_record(str(remote)).code == 130
+    before = list(read_events(remote))
+    assert [event["event"] for event in before].count("ended") == 0
+    assert list(remote.glob("trials/*/checkpoint*"))
+    again = _submission(tmp_path, space=space, run=second / "run", is_resumed=True)
+    assert submit(cluster, SweepJob(again, [].append), say=print).code == 0
+    events = list(read_events(remote))
+    assert events[: len(before)] == before
+    assert sorted(event["trial"] for event in events if event["event"] == "ended") == ["0000", "0001"]
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize(("token", "given"), [("", "none"), ("0" * 64, "the token of another cluster")])
 def test_jobs_are_rejected_without_the_token(head, token, given):
     """An error of one line, before anything is sent."""
@@ -218,11 +248,16 @@ def test_doctor_passes_a_dashboard_with_a_token(head):
     assert check_token_required(head.dashboard).verdict == "ok"
 
 
-def _sweep_at(head: Head, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    options = ["--run", "run", "--address", head.address, "--yes"]
-    command = [sys.executable, "-m", "raysent", "sweep", str(_space(folder)), *options]
+def _command(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of raysent in a folder, in a process of its own."""
+    command = [sys.executable, "-m", "raysent", *arguments]
     environment = _environment(**{"HOME": str(folder), **environment})
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def _sweep_at(head: Head, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    options = ["--run", "run", "--address", head.address, "--yes"]
+    return _command(folder, "sweep", str(_space(folder)), *options, **environment)
 
 
 @pytest.mark.cluster
