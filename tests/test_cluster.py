@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import importlib.util
 import json
 import subprocess
 import sys
@@ -537,6 +538,28 @@ def launched(account, file, tmp_path, monkeypatch) -> Launcher:
     make_token(launcher.token_file)
     launcher.file.write_text(json.dumps({"setup_commands": [f"pip install {launcher_module.wheel_name()}"]}))
     return launcher
+
+
+@pytest.mark.parametrize(
+    ("ray", "verdict", "text"), [("2.51.1", "failed", "does not support tokens"), ("2.61.0", "unknown", "is 2.60")]
+)
+def test_doctor_names_the_versions_of_ray_that_were_tried(launched, monkeypatch, ray, verdict, text):
+    """An older one fails; a newer one is a finding."""
+    monkeypatch.setattr(doctoring, "version", lambda _: ray)
+    found = doctoring._versions(launched)
+    assert found.verdict == verdict
+    assert text in found.text
+
+
+def test_a_ray_without_the_classes_that_launch_is_an_error_of_one_line(monkeypatch):
+    """It names what is missing and the versions that have it."""
+    monkeypatch.setitem(sys.modules, "ray.autoscaler._private.aws.node_provider", None)
+    name = "raysent.cluster.gate"
+    source = importlib.util.find_spec(name)
+    with pytest.raises(
+        CloudError, match=r"^Ray [\d.]+: must have the classes that launch machines \(.*\); 2.52 to 2.60"
+    ):
+        source.loader.exec_module(importlib.util.module_from_spec(source))
 
 
 def test_doctor_compares_the_last_head_with_this_raysent(launched, monkeypatch):

@@ -22,6 +22,7 @@ import torch
 import raysent
 from raysent.cluster.account import Account, Machine
 from raysent.cluster.cluster_file import ClusterFile
+from raysent.cluster.gate import OLDEST_RAY, TRIED_RAY
 from raysent.cluster.launcher import DASHBOARD_PORT, Launcher, answers, wheel_name
 from raysent.cluster.policies import head_role, worker_role
 from raysent.cluster.prices import BOOT, quote
@@ -33,8 +34,6 @@ from raysent.training.checkpoint import Progress, save_checkpoint
 
 # Everyone who reaches one of these ports can run code on the cluster.
 PORTS = {DASHBOARD_PORT: "dashboard and job API", 10001: "Ray Client", 6379: "Ray"}
-# The first version with token authentication.
-_OLDEST_RAY = (2, 52)
 # The notice of AWS. A save may take half of it: a checkpoint is written twice, and noticing takes time too.
 NOTICE_S = 120.0
 SHARE_OF_NOTICE = 0.5
@@ -202,8 +201,12 @@ def _versions(launcher: Launcher) -> Finding:
     """Check that Ray supports tokens, and that the last head got the versions that are running here."""
     ray = version("ray")
     text = f"raysent {raysent.__version__}, Ray {ray}; the cluster gets the same"
-    if tuple(map(int, ray.split(".")[:2])) < _OLDEST_RAY:
+    given = tuple(map(int, ray.split(".")[:2]))
+    if given < OLDEST_RAY:
         return Finding("versions", "failed", f"Ray {ray} does not support tokens; 2.52 or newer does")
+    if given > TRIED_RAY:
+        fix = "pip install 'ray[default]>=2.52,<2.61'"
+        return Finding("versions", "unknown", f"{text}; the newest Ray that was tried here is 2.60; {fix}")
     if launcher.file.exists() and wheel_name() not in launcher.file.read_text(encoding="utf-8"):
         fix = f"if it is running: raysent cluster up {launcher.cluster.path} --update"
         return Finding("versions", "unknown", f"{text}; the last head was launched with another raysent; {fix}")

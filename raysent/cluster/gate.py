@@ -21,16 +21,26 @@ import json
 import threading
 import time
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
-from ray.autoscaler.node_launch_exception import NodeLaunchException
-from ray.autoscaler.tags import TAG_RAY_USER_NODE_TYPE
-
 from raysent.cluster.cluster_file import EXPIRES_TAG, TIME_FORM
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, CloudError
 from raysent.reading import parse_json, read_json
+
+# The oldest version of Ray with tokens, and the newest that was tried. The gate extends classes that Ray may change.
+OLDEST_RAY, TRIED_RAY = (2, 52), (2, 60)
+
+try:
+    from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
+    from ray.autoscaler.node_launch_exception import NodeLaunchException
+    from ray.autoscaler.tags import TAG_RAY_USER_NODE_TYPE
+except ImportError as error:
+    raise CloudError(
+        f"Ray {version('ray')}: must have the classes that launch machines ({error}); 2.52 to 2.60 have them: "
+        "pip install 'ray[default]>=2.52,<2.61'"
+    ) from None
 
 PERMIT_FILE, LAUNCHES_FILE = "permit.json", "launches.jsonl"
 # The section of the provider's configuration with the folder of both files.
