@@ -11,12 +11,12 @@ from scipy import stats
 from tiny_run import write_corpus
 
 from raysent.config import Document, validate
-from raysent.errors import ConfigError
+from raysent.errors import ConfigError, DataError
 from raysent.evaluation.tasks import senteval
 from raysent.models import SentenceModel, load
 from raysent.reproduction import claims_page, estimate, known_papers, read_paper, reproduce
 from raysent.reproduction.files import ClaimEntry, PaperFile
-from raysent.reproduction.making import Graph, represent, write_caption_pairs
+from raysent.reproduction.making import Graph, represent, write_caption_pairs, write_complete_pairs
 from raysent.reproduction.scores import claim_result, reported_rows
 from raysent.storage import read_json
 
@@ -245,3 +245,36 @@ def test_caption_pairs_are_two_of_each_training_image(tmp_path: Path):
         stream.writelines(json.dumps(image) + "\n" for image in images)
     write_caption_pairs(tmp_path / "captions.gz", tmp_path / "pairs.tsv")
     assert (tmp_path / "pairs.tsv").read_text() == "a\tb\nc\td\n"
+
+
+def test_complete_pairs_are_the_lines_of_two_columns(tmp_path: Path):
+    """Lines of one column, of three, or of an empty one are left out; the file is text."""
+    import gzip
+
+    with gzip.open(tmp_path / "words.gz", "wt") as stream:
+        stream.write("a\tb\nV\nc\td\te\nf\t\ng\th\n")
+    write_complete_pairs(tmp_path / "words.gz", tmp_path / "pairs.tsv")
+    assert (tmp_path / "pairs.tsv").read_text() == "a\tb\ng\th\n"
+    (tmp_path / "bad.gz").write_bytes(b"no gzip")
+    with pytest.raises(DataError, match=r"must hold two columns"):
+        write_complete_pairs(tmp_path / "bad.gz", tmp_path / "pairs.tsv")
+
+
+def test_estimate_of_a_code_leaves_out_its_frozen_source():
+    """A code of 128 bits of 300 numbers and its decoder; the source's words are read, not trained."""
+    paper = read_paper("binary_codes")
+    found = {one.name: one for one in estimate(paper, ["words-ae"], scale="small", data=Path("/nowhere"))}["words-ae"]
+    assert found.parameters == 2 * 300 * 128 + 128 + 300
+    assert found.hours > 0
+
+
+def test_results_are_kept_after_each_table(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """A call that is stopped in its second part has the first in its results."""
+
+    def stopped(self: object, name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("raysent.reproduction.run._Runner.claim", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        toy(folder, claims=["first"])
+    assert json.loads((folder / "out" / "results.json").read_text())["tables"]

@@ -118,11 +118,9 @@ def training_cost(config: RunConfig, dataset: Dataset | None) -> tuple[int, int,
         dataset: What it reads; None or one without a size leaves only `max_steps` to say how many steps there are.
     """
     words = config.vocabulary.size
-    few, more = (_count(config, rows) for rows in (2, 3))
-    per_word = more - few
-    parameters = few + per_word * (words - 2)
-    tables = [table for tower in config.model.towers for table in tower.word_tables().values() if table.trained]
-    computed = parameters - words * sum(table.dim for table in tables)
+    (few, few_in_tables), (more, more_in_tables) = (_count(config, rows) for rows in (2, 3))
+    parameters = few + (more - few) * (words - 2)
+    computed = parameters - few_in_tables - (more_in_tables - few_in_tables) * (words - 2)
     batch = config.training.batch_size
     sentences = dataset.sentences if dataset is not None else None
     if sentences is not None:
@@ -134,13 +132,14 @@ def training_cost(config: RunConfig, dataset: Dataset | None) -> tuple[int, int,
     return parameters, steps, _FLOPS_PER_PARAMETER * computed * tokens
 
 
-def _count(config: RunConfig, words: int) -> int:
-    """Return the trained parameters of a run with a vocabulary of that many words."""
+def _count(config: RunConfig, words: int) -> tuple[int, int]:
+    """Return the trained parameters of a run with a vocabulary of that many words, and those of its word tables."""
     vocabulary = Vocabulary([PAD_WORD, UNK_WORD, *(f"w{number}" for number in range(words - 2))])
     tables = EmptyTables(vocabulary, generator=torch.Generator(device="cpu"))
     model = SentenceModel(config.model, vocabulary, tables=tables, num_classes=3)
     model._add_objectives(tables.generator, lambda: torch.ones(words))
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return trained, sum(table.weight.numel() for table in model.tables)
 
 
 def _dataset_of(paper: PaperFile, name: str, *, scale: Scale) -> Dataset | None:

@@ -29,14 +29,15 @@ class Dataset(StrictModel):
 
     Attributes:
         path: Below the folder of the data.
-        derive: What is made of the file before models read it: `caption_pairs`, two pairs of captions of each image.
+        derive: What is made of the file before models read it: `caption_pairs`, two pairs of captions of each image, or
+            `complete_pairs`, its lines of two columns, where others are known to be broken.
         about: What it is, for the message where it is missing.
         sentences: How many it has, for the estimate of steps.
         words: Words of a sentence, on average.
     """
 
     path: str
-    derive: Literal["caption_pairs"] | None = None
+    derive: Literal["caption_pairs", "complete_pairs"] | None = None
     about: str = ""
     sentences: int | None = None
     words: float = 12.0

@@ -89,7 +89,7 @@ class Graph:
         for key, dataset in self.paper.scales[self.scale].data.items():
             path, source = self.output / "derived" / f"{key}.tsv", self.data / dataset.path
             if dataset.derive is not None and source.is_file() and not path.is_file():
-                write_caption_pairs(source, path)
+                _WRITERS[dataset.derive](source, path)
 
     def config(self, name: str, seed: int) -> RunConfig:
         """Return the run of a trained model.
@@ -189,6 +189,24 @@ def write_caption_pairs(source: Path, path: Path) -> None:
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise DataError(f"{source}: must hold an image's captions a line, as gzipped JSON ({error})") from None
     write_text(path, "".join(lines))
+
+
+def write_complete_pairs(source: Path, path: Path) -> None:
+    """Write the lines of a gzipped `.tsv` file that have two columns with text, as a `.tsv` file.
+
+    Raises:
+        DataError: If the file is of another kind.
+    """
+    try:
+        with gzip.open(source, "rt", encoding="utf-8") as stream:
+            lines = [line for line in stream if [bool(part.strip()) for part in line.split("\t")] == [True, True]]
+    except (OSError, ValueError) as error:
+        raise DataError(f"{source}: must hold two columns, as gzipped text ({error})") from None
+    write_text(path, "".join(lines))
+
+
+# How each kind of derived file is written.
+_WRITERS = {"caption_pairs": write_caption_pairs, "complete_pairs": write_complete_pairs}
 
 
 def represent(folder: Path, changes: Mapping[str, Any]) -> SentenceModel:

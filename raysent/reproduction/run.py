@@ -74,11 +74,19 @@ def reproduce(
     wanted = _chosen(paper.claims, named, what="claim", option="--claim") if claims else []
     runner = _Runner(Graph(paper, scale, data, output), max_hours=max_hours, progress=progress or (lambda _: None))
     runner.graph.derive()
-    found_tables = tuple(runner.table(number) for number in chosen)
-    found_claims = tuple(runner.claim(claim) for claim in wanted)
-    result = Reproduction(paper.title, scale, found_tables, found_claims, runner.hours)
-    _save(result, output)
-    return result
+    found_tables: list[TableResult] = []
+    found_claims: list[ClaimResult] = []
+
+    def result() -> Reproduction:
+        return Reproduction(paper.title, scale, tuple(found_tables), tuple(found_claims), runner.hours)
+
+    for number in chosen:
+        found_tables.append(runner.table(number))
+        _save(result(), output)
+    for claim in wanted:
+        found_claims.append(runner.claim(claim))
+        _save(result(), output)
+    return result()
 
 
 def wanted_models(paper: PaperFile, *, tables: Sequence[str] | None, claims: Sequence[str]) -> list[str]:
