@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from scipy import stats
 from tiny_run import write_corpus
 
@@ -17,8 +18,9 @@ from raysent.models import SentenceModel, load
 from raysent.reproduction import claims_page, estimate, known_papers, read_paper, reproduce
 from raysent.reproduction.files import ClaimEntry, PaperFile
 from raysent.reproduction.making import Graph, represent, write_caption_pairs, write_complete_pairs
-from raysent.reproduction.scores import claim_result, reported_rows
+from raysent.reproduction.scores import ClaimResult, claim_result, reported_rows
 from raysent.storage import read_json
+from raysent.training.outcome import load_reports
 
 # The graph of a paper of two encoders, on a toy text.
 TOY = """
@@ -136,6 +138,51 @@ def test_claims_compare_both_arms_on_every_seed(folder: Path):
     assert claims_page([(str(folder / "toy.yaml"), folder / "nothing")]).count("*not run*") == 3
 
 
+def _toy_claim(folder: Path, **claim) -> ClaimResult:
+    """Return the verdict on a claim that is added to the toy paper."""
+    values = yaml.safe_load((folder / "toy.yaml").read_text())
+    values["claims"] = {"own": {"claim": "it holds", "seeds": 2, **claim}}
+    path = folder / "own.yaml"
+    path.write_text(yaml.safe_dump(values))
+    (found,) = reproduce(str(path), data=folder, output=folder / "out", tables=[], claims=["own"]).claims
+    return found
+
+
+def test_a_claim_may_compare_a_metric_of_the_runs(folder: Path):
+    """Of their last reports, in percent; an unknown one is named."""
+    found = _toy_claim(folder, better="gru", worse="bag", metric="context_accuracy")
+    reports = [load_reports(folder / "out/models/gru" / seed)[-1].metrics["context_accuracy"] for seed in "01"]
+    assert found.better == pytest.approx([100 * value for value in reports])
+    with pytest.raises(ConfigError, match=r"^metric context_accurcy: must be one of gru's: "):
+        _toy_claim(folder, better="gru", worse="bag", metric="context_accurcy")
+
+
+def test_a_claim_may_compare_two_protocols(folder: Path):
+    """Each arm is evaluated with its own; the page names both."""
+    found = _toy_claim(folder, better="bag", worse="bag", tasks=["CR"], protocols=["fast", "kiros"])
+    alone = _toy_claim(folder, better="bag", worse="gru", tasks=["CR"])
+    assert found.better == alone.better
+    with pytest.raises(ConfigError, match="kirso"):
+        _toy_claim(folder, better="bag", worse="bag", tasks=["CR"], protocols=["fast", "kirso"])
+    _toy_claim(folder, better="bag", worse="bag", tasks=["CR"], protocols=["fast", "kiros"])
+    page = claims_page([(str(folder / "own.yaml"), folder / "out")])
+    assert "| bag (fast) " in page
+    assert "| bag (kiros) " in page
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(0.0, "run"), (1e9, "not run")])
+def test_a_claim_may_ask_for_no_more_time(folder: Path, seconds: float, verdict: str):
+    """An arm that trained longer leaves the claim not run, with both times."""
+    toy(folder, tables=[], claims=["first"])
+    for seed in "01":
+        path = folder / "out/models/gru" / seed / "reports.jsonl"
+        lines = [{**json.loads(line), "seconds": seconds} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = _toy_claim(folder, better="gru", worse="bag", tasks=["CR"], is_in_time=True)
+    assert (found.verdict == "not run") == (verdict == "not run")
+    assert found.reason.startswith("seed 0: gru trained 1000000000 s, bag ") == (verdict == "not run")
+
+
 @pytest.mark.parametrize(
     ("better", "margin", "verdict"),
     [
@@ -181,7 +228,10 @@ def test_shipped_papers_are_valid_at_both_scales(name: str, scale):
     plan = {one.name: one for one in estimate(paper, list(paper.models), scale=scale, data=Path("/nowhere"), counts=())}
     assert set(plan) == set(paper.models)
     assert all(plan[model].missing for model in trained)
-    assert all((claim.better and claim.worse and claim.tasks) or claim.needs for claim in paper.claims.values())
+    assert all(
+        (claim.better and claim.worse and (claim.tasks or claim.metric)) or claim.needs
+        for claim in paper.claims.values()
+    )
     known = {number: reported_rows(paper, number, table) for number, table in paper.tables.items()}
     for number, table in paper.tables.items():
         for row, entry in table.models().items():

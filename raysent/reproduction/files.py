@@ -189,6 +189,9 @@ class ClaimEntry(StrictModel):
         better: The model that it says is better.
         worse: The other one.
         tasks: Tasks whose mean score decides.
+        metric: A metric of the runs themselves, at their last report, that decides in place of tasks.
+        protocols: Protocols of both arms, where the evaluation is what differs.
+        is_in_time: Whether `better` must not have trained longer than `worse`, by the clock.
         seeds: Seeds of each arm.
         margin: Points by which the claim says `better` is ahead, or may be behind where negative.
         needs: What must exist for it, where it cannot run yet; then it is not run.
@@ -199,6 +202,9 @@ class ClaimEntry(StrictModel):
     better: str | None = None
     worse: str | None = None
     tasks: list[str] = pydantic.Field(default_factory=list)
+    metric: str = ""
+    protocols: list[str] | None = pydantic.Field(default=None, min_length=2, max_length=2)
+    is_in_time: bool = False
     seeds: int = pydantic.Field(default=5, ge=2)
     margin: float = 0.0
     needs: str = ""

@@ -32,6 +32,7 @@ from raysent.storage import content_key, load_tensors, read_json, write_json, wr
 from raysent.storage.layout import VOCABULARY_FILE
 from raysent.training.data import open_training_data
 from raysent.training.loop import fit
+from raysent.training.outcome import load_reports
 from raysent.training.run import RunConfig, load_run
 
 GRAPH_FILE = "graph.json"
@@ -134,6 +135,11 @@ class Graph:
         seconds = time.perf_counter() - started
         write_json(folder / GRAPH_FILE, {"key": key, "seconds": round(seconds, 1)})
         return seconds
+
+    def training_s(self, name: str, seed: int) -> float:
+        """Return the seconds by the clock in which a made model and its parts were trained."""
+        trained = [part for part in self.paper.order([name]) if self.paper.models[part].kind == "train"]
+        return sum(load_reports(self.folder(part, seed))[-1].seconds for part in trained)
 
     def member(self, name: str, seed: int) -> Member:
         """Return a made model as one to evaluate."""

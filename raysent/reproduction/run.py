@@ -149,22 +149,31 @@ class _Runner:
     def claim(self, name: str) -> ClaimResult:
         """Make a claim's arms on all seeds and compare them."""
         entry = self._paper.claims[name]
-        protocol = self._paper.scales[self.graph.scale].protocol or "fast"
         if entry.needs or entry.better is None or entry.worse is None:
             return ClaimResult(name, entry.claim, "not run", reason=entry.needs)
         tasks = self._scores.present(entry.tasks)
-        if not tasks:
+        if not (tasks or entry.metric):
             return ClaimResult(name, entry.claim, "not run", reason=f"needs the files of {', '.join(entry.tasks)}")
-        means: dict[str, list[float]] = {entry.better: [], entry.worse: []}
+        usual = self._paper.scales[self.graph.scale].protocol or "fast"
+        sides = list(zip((entry.better, entry.worse), entry.protocols or (usual, usual), strict=True))
+        scores: list[tuple[float, float]] = []
         for seed in range(entry.seeds):
-            for arm, values in means.items():
+            for arm, _ in sides:
                 problem = self._make(arm, seed)
                 if problem:
                     return ClaimResult(name, entry.claim, "not run", reason=f"{arm}: {problem}")
+            if entry.is_in_time:
+                ours, theirs = (self.graph.training_s(arm, seed) for arm, _ in sides)
+                if ours > theirs:
+                    reason = f"seed {seed}: {entry.better} trained {ours:.0f} s, {entry.worse} {theirs:.0f} s"
+                    return ClaimResult(name, entry.claim, "not run", reason=reason)
+            of_seed = []
+            for arm, protocol in sides:
                 self._progress(f"claim {name}: {arm}, seed {seed}")
-                found = self._scores.of_model(arm, seed, tasks=tasks, protocol=protocol)
-                values.append(float(np.mean(list(found.values()))))
-        return claim_result(name, entry, better=means[entry.better], worse=means[entry.worse])
+                of_seed.append(self._scores.of_arm(entry, arm, seed, tasks=tasks, protocol=protocol))
+            scores.append((of_seed[0], of_seed[1]))
+        better, worse = zip(*scores, strict=True)
+        return claim_result(name, entry, better=better, worse=worse)
 
     def _make(self, name: str, seed: int) -> str:
         """Make a model and its parts; return why it cannot be made, or an empty text."""
@@ -222,11 +231,11 @@ def _claim_line(entry: ClaimEntry, found: Mapping[str, Any] | None) -> str:
     if found is None or found["verdict"] == "not run":
         reason = entry.needs or (found or {}).get("reason", "")
         arms = f"| {entry.better or ''} | {entry.worse or ''} "
-        return f"| {entry.claim} | *not run* {arms}| | | {', '.join(entry.tasks)} | {reason} |"
-    arms = " | ".join(
-        f"{arm} {np.mean(found[side]):.2f}" for arm, side in ((entry.better, "better"), (entry.worse, "worse"))
-    )
+        return f"| {entry.claim} | *not run* {arms}| | | {entry.metric or ', '.join(entry.tasks)} | {reason} |"
+    protocols = [f" ({protocol})" for protocol in entry.protocols or ()] or ["", ""]
+    sides = zip((entry.better, entry.worse), protocols, (found["better"], found["worse"]), strict=True)
+    arms = " | ".join(f"{arm}{protocol} {np.mean(scores):.2f}" for arm, protocol, scores in sides)
     low, high = found["interval"]
     figures = f"{found['difference']:+.2f} [{low:+.2f}, {high:+.2f}] | {len(found['better'])}"
-    tasks = ", ".join(entry.tasks)
+    tasks = entry.metric or ", ".join(entry.tasks)
     return f"| {entry.claim} | **{found['verdict']}** | {arms} | {figures} | {tasks} | {entry.why} |"

@@ -10,11 +10,13 @@ import numpy as np
 
 from raysent.analysis.reported import MEASURE, reported_tables
 from raysent.ensembles.task_ensemble import score_methods
+from raysent.errors import ConfigError
 from raysent.evaluation import Evaluator
 from raysent.evaluation.records import Record
 from raysent.evaluation.tasks import Task, find_task, resolve_tasks
 from raysent.reproduction.files import ClaimEntry, PaperFile, TableEntry
 from raysent.reproduction.making import Graph
+from raysent.training.outcome import load_reports
 
 Verdict = Literal["reproduced", "refuted at this size", "undecidable", "not run"]
 CONFIDENCE = 0.95
@@ -93,6 +95,19 @@ class Scores:
             records = [result for result in results if isinstance(result, Record)]
             scores[task] = score_methods(records, [entry.method])[entry.method].test.value
         return scores
+
+    def of_arm(self, claim: ClaimEntry, name: str, seed: int, *, tasks: Sequence[str], protocol: str) -> float:
+        """Return the score of a claim's arm: the mean over tasks, or the claim's metric at the last report, in percent.
+
+        Raises:
+            RaysentError: As `of_model`, or if the run has no such metric.
+        """
+        if not claim.metric:
+            return float(np.mean(list(self.of_model(name, seed, tasks=tasks, protocol=protocol).values())))
+        metrics = load_reports(self._graph.folder(name, seed))[-1].metrics
+        if claim.metric not in metrics:
+            raise ConfigError(f"metric {claim.metric}: must be one of {name}'s: {', '.join(metrics)}")
+        return 100 * metrics[claim.metric]
 
     def _results(self, name: str, seed: int, tasks: Sequence[str], protocol: str) -> list[object]:
         evaluator = Evaluator(self._graph.output / "evaluation", self._senteval, protocol)
