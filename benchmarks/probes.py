@@ -6,7 +6,9 @@ features), and the time of one is multiplied by ten. Both run on one thread and 
 scores of both on the outer folds of scikit-learn are printed too. `--senteval` also runs the protocol `senteval`
 (default configuration) on the same features, and some of its fits one by one as SentEval does, with modules and
 autograd: `ratio_over_senteval`, `ratio_over_one_by_one`. `--distances` prints the relative distance of the objectives
-of a path of fits to the optimum at each C.
+of a path of fits to the optimum at each C. `--kiros` runs the protocol `kiros` too, and the fits of one inner fold,
+nine values of C, by scikit-learn's LIBLINEAR: `ratio_over_liblinear`, with the time of these fits times their number in
+the protocol, and the accuracy of both on that inner fold at each C.
 
     python benchmarks/probes.py [--rows 10000] [--dim 2400] [--outer-folds 1] [--json]
     python benchmarks/probes.py --model runs/x/trials/0001 --task MR --data DIR [--rows 2000] [--senteval]
@@ -33,7 +35,7 @@ from raysent import models as model
 from raysent.evaluation.probes.early_stopping import Rows, train_together
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.logistic import Fits, ScaledFeatures
-from raysent.evaluation.protocols import fast, fit_probe
+from raysent.evaluation.protocols import fast, fit_probe, kiros
 from raysent.evaluation.protocols.fast import FOLD_SEED, NUM_FOLDS, stratified_folds
 from raysent.evaluation.protocols.senteval import DEFAULT, PENALTIES
 from raysent.evaluation.tasks import TaskData, load_task
@@ -111,6 +113,40 @@ def distances(features: np.ndarray, data: TaskData) -> dict[str, list[float]]:
     return {name: [float(f"{value:.1e}") for value in (values / best - 1).tolist()] for name, values in found.items()}
 
 
+def time_kiros(features: np.ndarray, data: TaskData) -> dict[str, object]:
+    """Return the seconds of the protocol `kiros` and of LIBLINEAR's fits, and the accuracy of both on an inner fold."""
+    started = time.process_time()
+    result = fit_probe(features, data, protocol="kiros")
+    seconds = time.process_time() - started
+    first = result.folds[0]
+    held_out = first.validation_rows[: -(-len(first.validation_rows) // NUM_FOLDS)]
+    train = np.setdiff1d(first.validation_rows, held_out)
+    wide = features.astype(np.float64)
+    started = time.process_time()
+    theirs = [
+        LogisticRegression(solver="liblinear", C=strength).fit(wide[train], data.labels[train])
+        for strength in kiros.STRENGTHS
+    ]
+    one_fold_s = time.process_time() - started
+    mask = torch.zeros(len(features), 1, dtype=torch.bool)
+    mask[torch.from_numpy(train)] = True
+    targets = torch.from_numpy(data.labels).to(torch.float32)[:, None]
+    rows = np.arange(len(features))
+    fits = Fits(features, targets, trainable=rows, strengths=kiros.STRENGTHS, has_free_intercept=False)
+    margins = fits.path(mask).margins[held_out, 0].numpy()
+    return {
+        "kiros_s": round(seconds, 2),
+        "liblinear_s": round(one_fold_s * NUM_FOLDS * (NUM_FOLDS + 1), 2),
+        "ratio_over_liblinear": round(one_fold_s * NUM_FOLDS * (NUM_FOLDS + 1) / seconds, 1),
+        "mean_accuracy_kiros": round(result.test, 2),
+        "accuracy_kiros": [
+            round(100 * float(np.mean((margins[:, place] > 0) == data.labels[held_out])), 2)
+            for place in range(len(kiros.STRENGTHS))
+        ],
+        "accuracy_liblinear": [round(100 * one.score(wide[held_out], data.labels[held_out]), 2) for one in theirs],
+    }
+
+
 def time_senteval(features: np.ndarray, data: TaskData) -> dict[str, float]:
     """Return the seconds of the protocol `senteval`, its score, and the slowdown of its fits one by one."""
     started = time.process_time()
@@ -171,6 +207,7 @@ def main() -> None:
     parser.add_argument("--task", default="MR")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--senteval", action="store_true")
+    parser.add_argument("--kiros", action="store_true", help="for two classes, without given splits")
     parser.add_argument(
         "--distances", action="store_true", help="print the distance of both to the optimum, for two classes"
     )
@@ -187,6 +224,7 @@ def main() -> None:
         ours_s, ours = time_ours(features, data)
         sklearn_s, theirs = time_sklearn(features, data, outer_folds=options.outer_folds)
         other = time_senteval(features, data) if options.senteval else {}
+        published = time_kiros(features, data) if options.kiros else {}
         far = distances(features, data) if options.distances and len(data.label_names) == 2 else {}
     found = {
         "task": data.task,
@@ -200,6 +238,7 @@ def main() -> None:
         "accuracy_sklearn": [round(score, 2) for score in theirs],
         "mean_accuracy_ours": round(float(np.mean(ours)), 2),
         **{name: round(value, 2) for name, value in other.items()},
+        **published,
         **far,
     }
     if other:

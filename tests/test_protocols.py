@@ -15,7 +15,7 @@ from sklearn.model_selection import KFold
 
 from raysent.errors import ConfigError
 from raysent.evaluation.probes.features import task_features
-from raysent.evaluation.probes.results import accuracy, predicted_scores
+from raysent.evaluation.probes.results import Probe, accuracy, predicted_scores
 from raysent.evaluation.protocols import PROTOCOLS, EvaluationProtocol, fit_probe, kiros, protocol_name, senteval
 from raysent.evaluation.protocols.kiros import NaiveBayes, pair_features
 from raysent.evaluation.tasks import TaskData, load_task
@@ -150,6 +150,26 @@ def test_kiros_chooses_the_first_best_strength():
     result = fit_probe(features, data, protocol="kiros")
     assert result.folds[0].strength == kiros.STRENGTHS[int(np.argmax(means))]
     assert result.validation == pytest.approx(100 * max(means))
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_kiros_solves_the_problem_of_liblinear(num_classes):
+    """One against the rest with a penalty on the intercept; the test predictions are those of a fit on train at that C."""
+    data = sentences_task("train-test", num_rows=160, num_classes=num_classes)
+    features = task_features(HashEncoder(12), data)
+    result = fit_probe(features, data, protocol="kiros")
+    strength = result.folds[0].strength
+    margins = []
+    for label in range(1, num_classes) if num_classes == 2 else range(num_classes):
+        one = LogisticRegression(solver="liblinear", C=strength, tol=1e-9)
+        one.fit(features[data.train].astype(np.float64), data.labels[data.train] == label)
+        margins.append(one.decision_function(features[data.test]))
+    expected = np.stack(margins, axis=1)
+    np.testing.assert_allclose(
+        result.folds[0].test_log_probabilities, Probe.log_probabilities_of_margins(expected), rtol=1e-3, atol=1e-3
+    )
+    again = features[data.test] @ result.probe.weights + result.probe.intercepts
+    np.testing.assert_allclose(again, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_kiros_leaves_out_empty_sentences():

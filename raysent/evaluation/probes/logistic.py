@@ -4,7 +4,9 @@ In: features [rows, dim], labels [rows], one mask of training rows and one C per
 [dim, outputs, problems], and the margins [rows, outputs, problems] of all rows, including held-out ones.
 
 Objective of a problem: 1/2 |W|^2 + C times the sum of the log loss over its training rows, with a free intercept. Two
-classes have one output (sigmoid); more classes have one output each (softmax). This is scikit-learn's objective.
+classes have one output (sigmoid); more classes have one output each (softmax). This is scikit-learn's objective. With
+`has_free_intercept=False` the intercept is the weight of a constant feature, penalized as the others are, and features
+are neither centered nor scaled: LIBLINEAR's objective.
 
 Method: L-BFGS on all problems at once. The only large products are X D and X^T R, shared by all problems; the step
 length comes from Newton's method on the margins, without a product. The initial inverse Hessian comes from the leading
@@ -22,7 +24,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -62,9 +65,15 @@ class ScaledFeatures:
     scale only sets the unit of C.
     """
 
-    def __init__(self, features: Tensor, rows: Tensor) -> None:
-        """Compute the mean and the scale from `rows` [any], an int64 index into `features` [rows, dim]."""
+    def __init__(self, features: Tensor, rows: Tensor, *, is_scaled: bool = True) -> None:
+        """Compute the mean and the scale from `rows` [any], an int64 index into `features` [rows, dim].
+
+        Without `is_scaled` they are 0 and 1.
+        """
         self.features = features
+        if not is_scaled:
+            self.mean, self.scale = torch.zeros(features.shape[1]), 1.0
+            return
         chunks = torch.split(rows, CHUNK)
         total = torch.zeros(features.shape[1], dtype=torch.float64)
         for chunk in self._read(chunks):
@@ -225,16 +234,18 @@ class Problems:
         spectrum: Their leading eigenvectors.
         targets: 1 where the row is of the output's class, [rows, outputs, 1].
         costs: C where the row trains the problem, else zero, [rows, problems].
+        has_free_intercept: Whether there is an intercept without a penalty; otherwise it stays 0.
     """
 
     scaled: ScaledFeatures
     spectrum: Spectrum
     targets: Tensor
     costs: Tensor
+    has_free_intercept: bool = True
 
     def select(self, kept: Tensor) -> Problems:
         """Return some of the problems."""
-        return Problems(self.scaled, self.spectrum, self.targets, self.costs[:, kept])
+        return replace(self, costs=self.costs[:, kept])
 
     def objective(self, point: Point, margins: Tensor) -> Tensor:
         """Return the objective [problems]."""
@@ -249,8 +260,8 @@ class Problems:
         chances = probabilities(margins)
         curvature = (self.costs[:, None] * (chances - chances.square())).sum(0)
         residuals = (chances - self.targets).mul_(self.costs[:, None])
-        gradient = Point(self.scaled.transposed_times(residuals) + point.weights, residuals.sum(0))
-        return gradient, curvature
+        of_intercepts = residuals.sum(0) if self.has_free_intercept else torch.zeros_like(point.intercepts)
+        return Point(self.scaled.transposed_times(residuals) + point.weights, of_intercepts), curvature
 
     def best_along(self, start: Start, direction: Start) -> Start:
         """Return the best point on the line through `start` along `direction`, without a product."""
@@ -375,7 +386,13 @@ class Fits:
     """
 
     def __init__(
-        self, features: np.ndarray, targets: Tensor, *, trainable: np.ndarray, strengths: Sequence[float]
+        self,
+        features: np.ndarray,
+        targets: Tensor,
+        *,
+        trainable: np.ndarray,
+        strengths: Sequence[float],
+        has_free_intercept: bool = True,
     ) -> None:
         """Prepare the fits.
 
@@ -384,16 +401,27 @@ class Fits:
             targets: Probability of each output, float32 [rows, outputs].
             trainable: The rows that may train, int64.
             strengths: The grid of C, ascending.
+            has_free_intercept: See the module.
         """
         array = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
+        if not has_free_intercept:
+            array = torch.cat([array, torch.ones(len(array), 1)], dim=1)
+        self._has_free_intercept = has_free_intercept
         # Rows after the last trainable one take part in no product until all problems are solved.
         stop = int(trainable.max()) + 1
         rows = torch.from_numpy(trainable)
-        self._scaled, self._behind = ScaledFeatures(array[:stop], rows), array[stop:]
+        self._scaled = ScaledFeatures(array[:stop], rows, is_scaled=has_free_intercept)
+        self._behind = array[stop:]
         self._spectrum = Spectrum(self._scaled, rows)
         self._targets = targets[:stop, :, None]
         self._strengths = torch.tensor(strengths)
         self.num_unfinished = 0
+
+    def with_targets(self, targets: Tensor) -> Fits:
+        """Return fits of other targets, float32 [rows, outputs], with the same features and grid."""
+        other = copy(self)
+        other._targets, other.num_unfinished = targets[: len(self._targets), :, None], 0
+        return other
 
     def solve(
         self,
@@ -421,7 +449,7 @@ class Fits:
         parts = []
         for some in torch.split(torch.arange(len(strengths)), size):
             costs = masks[:rows, some].to(torch.float32) * strengths[some]
-            problems = Problems(self._scaled, self._spectrum, self._targets, costs)
+            problems = Problems(self._scaled, self._spectrum, self._targets, costs, self._has_free_intercept)
             begin = start.select(some) if start else None
             if begin and direction:
                 begin = problems.best_along(begin, direction.select(some))
@@ -466,6 +494,8 @@ class Fits:
         """Return the classifier of one problem, for features that are not scaled."""
         point = solution.point
         weights, intercepts = self._scaled.unscaled(point.weights[..., problem], point.intercepts[..., problem])
+        if not self._has_free_intercept:
+            weights, intercepts = weights[:-1], weights[-1]
         return Probe(weights.numpy(), intercepts.numpy(), strength)
 
 

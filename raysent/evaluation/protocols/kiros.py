@@ -1,7 +1,8 @@
 """The protocol `kiros`: that of the Skip-Thoughts paper, also used for Quick-Thoughts.
 
 LIBLINEAR's logistic regression, with a penalty on the intercept too, one against the rest for more than two classes; C
-from 2^0 to 2^8, ties to the smallest. How rows are divided:
+from 2^0 to 2^8, ties to the smallest. All fits of a task are solved together (`probes.logistic`), closer to the optimum
+than LIBLINEAR, which solves the sparse features of words. How rows are divided:
 
 - nested (MR, CR, SUBJ, MPQA): rows in a random order, ten contiguous folds, and within each ten contiguous inner folds
   whose mean accuracy chooses C. Empty sentences are left out.
@@ -26,15 +27,15 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import torch
 from scipy import sparse
 
 from raysent.evaluation.probes.early_stopping import single_thread
+from raysent.evaluation.probes.logistic import Fits
 from raysent.evaluation.probes.relatedness import Predictions, SoftmaxLayer, cross_entropy, scored_result
 from raysent.evaluation.probes.results import (
     FoldResult,
@@ -43,7 +44,6 @@ from raysent.evaluation.probes.results import (
     accuracy,
     class_measures,
     f1,
-    log_probabilities,
     pearson,
     predicted_scores,
 )
@@ -81,7 +81,7 @@ class Kiros:
     def settings(self) -> dict[str, object]:
         """Return what scores depend on."""
         return {
-            "version": 1,
+            "version": 2,
             "configuration": "features" if self.has_extra_features else "default",
             "strengths": list(STRENGTHS),
             "num_folds": NUM_FOLDS,
@@ -109,88 +109,162 @@ PROTOCOLS = {"kiros": Kiros(), "kiros/features": Kiros(has_extra_features=True)}
 
 @dataclass(frozen=True)
 class _Classifier:
-    """A fitted classifier: its margins of all rows [rows, outputs], and its probe for new ones."""
+    """A fitted classifier: its margins of all rows, float32 [rows, outputs], and its probe for new ones."""
 
     margins: np.ndarray
     probe: Probe
 
-    def log_probabilities(self, rows: np.ndarray) -> np.ndarray:
-        """Return log-probabilities of rows, float32 [rows, classes]."""
-        return log_probabilities(torch.from_numpy(self.margins[rows].astype(np.float32))).numpy()
+
+class _Solver(Protocol):
+    """Fits logistic regressions on rows of a task."""
+
+    def path(self, trains: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return for each C the margins of all rows, float32 [rows, outputs, trains], fitted on each set of rows."""
+
+    def fit(self, trains: Sequence[np.ndarray], strengths: Sequence[float]) -> list[_Classifier]:
+        """Return the classifier of each set of rows at its C."""
+
+
+class _Together:
+    """All fits at once, on dense features."""
+
+    def __init__(self, features: np.ndarray, data: TaskData, *, num_vector_dims: int) -> None:
+        classes = np.arange(1, 2) if len(data.label_names) == 2 else np.arange(len(data.label_names))
+        targets = torch.from_numpy((data.labels[:, None] == classes).astype(np.float32))
+        trainable = np.arange(len(data.labels)) if data.split == "nested" else data.train
+        first = Fits(features, targets[:, :1], trainable=trainable, strengths=STRENGTHS, has_free_intercept=False)
+        # One against the rest: every class is a task of its own.
+        self._fits = [first, *(first.with_targets(targets[:, place, None]) for place in range(1, len(classes)))]
+        self._num_rows, self._num_vector_dims = len(features), num_vector_dims
+
+    def path(self, trains: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """See `_Solver`."""
+        masks = self._masks(trains)
+        margins = torch.cat([fits.margins(fits.path(masks)) for fits in self._fits], dim=1).numpy()
+        return np.split(margins, len(STRENGTHS), axis=2)
+
+    def fit(self, trains: Sequence[np.ndarray], strengths: Sequence[float]) -> list[_Classifier]:
+        """See `_Solver`."""
+        masks, costs = self._masks(trains), torch.tensor(strengths)
+        solved = [fits.solve(masks, costs) for fits in self._fits]
+        pairs = list(zip(self._fits, solved, strict=True))
+        margins = torch.cat([fits.margins(one) for fits, one in pairs], dim=1).numpy()
+        found = []
+        for place, strength in enumerate(strengths):
+            probes = [fits.probe(one, place, strength) for fits, one in pairs]
+            # For new sentences, of which only the vectors are known.
+            weights = np.concatenate([probe.weights[: self._num_vector_dims] for probe in probes], axis=1)
+            intercepts = np.concatenate([probe.intercepts for probe in probes])
+            found.append(_Classifier(margins[..., place], Probe(weights, intercepts, strength)))
+        return found
+
+    @property
+    def num_unfinished(self) -> int:
+        """The fits that stopped at the maximum number of iterations."""
+        return sum(fits.num_unfinished for fits in self._fits)
+
+    def _masks(self, trains: Sequence[np.ndarray]) -> torch.Tensor:
+        masks = torch.zeros(self._num_rows, len(trains), dtype=torch.bool)
+        for place, rows in enumerate(trains):
+            masks[torch.from_numpy(rows), place] = True
+        return masks
+
+
+class _OneByOne:
+    """Fit by fit with LIBLINEAR, on dense features beside the sparse ones of the words."""
+
+    num_unfinished = 0
+
+    def __init__(self, features: np.ndarray, data: TaskData) -> None:
+        self._dense, self._labels = features.astype(np.float64), data.labels
+        self._words = NaiveBayes(data.sentences[0])
+
+    def path(self, trains: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """See `_Solver`."""
+        jobs = list(product(STRENGTHS, trains))
+        fitted = self.fit([train for _, train in jobs], [strength for strength, _ in jobs])
+        of_all = np.stack([one.margins for one in fitted], axis=2)
+        return np.split(of_all, len(STRENGTHS), axis=2)
+
+    def fit(self, trains: Sequence[np.ndarray], strengths: Sequence[float]) -> list[_Classifier]:
+        """See `_Solver`."""
+        with ThreadPoolExecutor(os.cpu_count()) as threads:  # LIBLINEAR releases the GIL
+            return list(threads.map(self._fit_one, trains, strengths))
+
+    def _fit_one(self, train: np.ndarray, strength: float) -> _Classifier:
+        from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - seconds that `fast` does without
+
+        words = self._words.features(train, self._labels)
+        inputs = sparse.hstack([sparse.csr_matrix(self._dense), words], format="csr")
+        fitted = LogisticRegression(solver="liblinear", C=strength).fit(inputs[train], self._labels[train])
+        margins = fitted.decision_function(inputs).astype(np.float32)[:, None]
+        # As above.
+        weights = fitted.coef_[:, : self._dense.shape[1]].T.astype(np.float32)
+        return _Classifier(margins, Probe(weights, fitted.intercept_.astype(np.float32), strength))
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The C with the best mean score over folds, that mean, and its held-out predictions, concatenated."""
+
+    strength: float
+    mean: float
+    log_probabilities: np.ndarray
 
 
 class _Task:
-    """A task's features and labels, and the fits on them."""
+    """A task's rows, labels, and the fits on its features."""
 
     def __init__(self, features: np.ndarray, data: TaskData, *, has_extra_features: bool) -> None:
-        self.data, self.labels = data, data.labels
+        self.data, self.labels, num_dims = data, data.labels, features.shape[1]
         self.is_binary = len(data.label_names) == 2
-        self.has_ratios = has_extra_features and self.is_binary and data.kind == "sentence"
-        dense = features.astype(np.float64)
-        self.features = dense
-        if has_extra_features and data.kind != "sentence":
-            self.features = np.hstack([dense, pair_features(*data.sentences)])
-        self.dim = features.shape[1]
+        self.solver: _Together | _OneByOne
+        if has_extra_features and self.is_binary and data.kind == "sentence":
+            self.solver = _OneByOne(features, data)
+        else:
+            if has_extra_features and data.kind != "sentence":
+                features = np.hstack([features, pair_features(*data.sentences)])
+            self.solver = _Together(features, data, num_vector_dims=num_dims)
 
-    @cached_property
-    def words(self) -> NaiveBayes:
-        """The words of the sentences, counted once."""
-        return NaiveBayes(self.data.sentences[0])
+    def fit(self, trains: Sequence[np.ndarray], strengths: Sequence[float]) -> list[_Classifier]:
+        """Return the classifier of each set of rows at its C."""
+        return self.solver.fit(trains, strengths)
 
-    def fit(self, train: np.ndarray, strength: float) -> _Classifier:
-        """Return the classifier for training rows and a C."""
-        from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - seconds that `fast` does without
-        from sklearn.multiclass import OneVsRestClassifier  # noqa: PLC0415 - as above
-
-        inputs: Any = self.features
-        if self.has_ratios:
-            inputs = sparse.hstack([sparse.csr_matrix(inputs), self.words.features(train, self.labels)], format="csr")
-        one = LogisticRegression(solver="liblinear", C=strength)
-        classifier = one if self.is_binary else OneVsRestClassifier(one)
-        classifier.fit(inputs[train], self.labels[train])
-        margins = classifier.decision_function(inputs)
-        return _Classifier(margins.reshape(len(self.labels), -1), self._probe(classifier, strength))
-
-    def _probe(self, classifier: Any, strength: float) -> Probe:
-        """Return the classifier for new sentences, of which only the vectors are known."""
-        parts = [classifier] if self.is_binary else classifier.estimators_
-        weights = np.concatenate([part.coef_[:, : self.dim] for part in parts]).T.astype(np.float32)
-        intercepts = np.concatenate([part.intercept_ for part in parts]).astype(np.float32)
-        return Probe(weights, intercepts, strength)
-
-    def choose(self, folds: Sequence[Fold], score: ScoreFunction) -> tuple[float, float, np.ndarray]:
-        """Return the C with the best mean score over folds, that mean, and its held-out predictions, concatenated."""
-        means, predictions = [], []
-        jobs = list(product(STRENGTHS, folds))
-        with ThreadPoolExecutor(os.cpu_count()) as threads:  # LIBLINEAR releases the GIL
-            fitted = list(threads.map(lambda job: self._held_out(job[0], job[1]), jobs))
-        for place in range(len(STRENGTHS)):
-            of_strength = fitted[place * len(folds) : (place + 1) * len(folds)]
-            scores = [score(one, self.labels[out]) for one, (_, out) in zip(of_strength, folds, strict=True)]
-            means.append(float(np.mean(scores)))
-            predictions.append(np.concatenate(of_strength))
-        best = int(np.argmax(means))
-        return STRENGTHS[best], means[best], predictions[best]
-
-    def _held_out(self, strength: float, fold: Fold) -> np.ndarray:
-        train, held_out = fold
-        return self.fit(train, strength).log_probabilities(held_out)
+    def choose(self, sets: Sequence[Sequence[Fold]], score: ScoreFunction) -> list[_Choice]:
+        """Return the choice of each set of folds."""
+        by_strength = self.solver.path([train for folds in sets for train, _ in folds])
+        found, begin = [], 0
+        for folds in sets:
+            candidates = []
+            for strength, margins in zip(STRENGTHS, by_strength, strict=True):
+                held_out = [
+                    Probe.log_probabilities_of_margins(margins[out, :, begin + place])
+                    for place, (_, out) in enumerate(folds)
+                ]
+                scores = [score(one, self.labels[out]) for one, (_, out) in zip(held_out, folds, strict=True)]
+                candidates.append(_Choice(strength, float(np.mean(scores)), np.concatenate(held_out)))
+            found.append(max(candidates, key=lambda one: one.mean))  # the first, the smallest C, in a tie
+            begin += len(folds)
+        return found
 
 
 def _fit_nested(task: _Task) -> ProbeResult:
     rows = np.array([row for row, sentence in enumerate(task.data.sentences[0]) if sentence.strip()])
-    rows = _shuffled(rows)
-    chosen, means, results = [], [], []
-    for train, test in _folds(rows):
-        inner = _folds(train)
-        strength, mean, validated = task.choose(inner, accuracy)
-        chosen.append(strength)
-        means.append(mean)
-        tested = task.fit(train, strength).log_probabilities(test)
-        results.append(FoldResult(np.concatenate([out for _, out in inner]), validated, test, tested, strength))
+    outer = _folds(_shuffled(rows))
+    inner = [_folds(train) for train, _ in outer]
+    choices = task.choose(inner, accuracy)
+    strengths = [choice.strength for choice in choices]
+    *fitted, last = task.fit([*(train for train, _ in outer), rows], [*strengths, float(np.median(strengths))])
+    results = []
+    for (_, test), folds, choice, classifier in zip(outer, inner, choices, fitted, strict=True):
+        validated = np.concatenate([out for _, out in folds])
+        tested = Probe.log_probabilities_of_margins(classifier.margins[test])
+        results.append(FoldResult(validated, choice.log_probabilities, test, tested, choice.strength))
     tests = [accuracy(fold.test_log_probabilities, task.labels[fold.test_rows]) for fold in results]
-    last = task.fit(rows, float(np.median(chosen)))
-    return ProbeResult(100 * float(np.mean(means)), 100 * float(np.mean(tests)), tuple(results), last.probe)
+    validation = float(np.mean([choice.mean for choice in choices]))
+    return ProbeResult(
+        100 * validation, 100 * float(np.mean(tests)), tuple(results), last.probe, task.solver.num_unfinished
+    )
 
 
 def _fit_train_test(task: _Task) -> ProbeResult:
@@ -201,22 +275,25 @@ def _fit_train_test(task: _Task) -> ProbeResult:
     else:
         train = _shuffled(train)
         folds = _folds(train)
-    strength, mean, validated = task.choose(folds, f1 if by_f1 else accuracy)
-    fitted = task.fit(train, strength)
-    tested = fitted.log_probabilities(data.test)
-    labels = task.labels[data.test]
-    measures = class_measures(data, tested, data.test)
-    result = FoldResult(np.concatenate([out for _, out in folds]), validated, data.test, tested, strength)
-    return ProbeResult(100 * mean, 100 * accuracy(tested, labels), (result,), fitted.probe, measures=measures)
+    return _fit_chosen(task, folds, f1 if by_f1 else accuracy, train=train)
 
 
 def _fit_given_splits(task: _Task) -> ProbeResult:
     data = task.data
-    strength, mean, validated = task.choose([(data.train, data.validation)], accuracy)
-    fitted = task.fit(data.train, strength)
-    tested = fitted.log_probabilities(data.test)
-    result = FoldResult(data.validation, validated, data.test, tested, strength)
-    return ProbeResult(100 * mean, 100 * accuracy(tested, task.labels[data.test]), (result,), fitted.probe)
+    return _fit_chosen(task, [(data.train, data.validation)], accuracy, train=data.train)
+
+
+def _fit_chosen(task: _Task, folds: Sequence[Fold], score: ScoreFunction, *, train: np.ndarray) -> ProbeResult:
+    """Return the result of a fit on train, at the C that folds choose, on the test rows that are given."""
+    data = task.data
+    (choice,) = task.choose([folds], score)
+    (fitted,) = task.fit([train], [choice.strength])
+    tested = Probe.log_probabilities_of_margins(fitted.margins[data.test])
+    validated = np.concatenate([out for _, out in folds])
+    result = FoldResult(validated, choice.log_probabilities, data.test, tested, choice.strength)
+    test = 100 * accuracy(tested, task.labels[data.test])
+    measures = class_measures(data, tested, data.test)
+    return ProbeResult(100 * choice.mean, test, (result,), fitted.probe, task.solver.num_unfinished, measures)
 
 
 def _fit_scored_pairs(features: np.ndarray, data: TaskData) -> ProbeResult:
