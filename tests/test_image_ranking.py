@@ -11,6 +11,7 @@ import pytest
 import reference
 import torch
 from command import CommandLine
+from tiny_run import tiny_run
 
 from raysent.analysis import image_ranking
 from raysent.analysis.image_ranking import (
@@ -21,9 +22,13 @@ from raysent.analysis.image_ranking import (
     ranking_folds,
     ranking_recalls,
     read_ranking_data,
+    train_maps,
 )
 from raysent.errors import ConfigError, DataError
+from raysent.evaluation.members import costs_of, model_key
+from raysent.models import load
 from raysent.models.schemes.hash import HashEncoder
+from raysent.training.loop import fit
 
 WORDS = [f"word{number}" for number in range(60)]
 
@@ -198,3 +203,34 @@ def test_command_rank_prints_both_directions(monkeypatch, capsys, tmp_path) -> N
     assert lines[3] == "mean of 4 folds of 5 images; captions of an image, then images of a caption"
     found = json.loads(command("rank", "hash:32", images, captions, "--json").out)
     assert found["results"][0]["test"]["captions_of_image"]["r10"] > 0
+
+
+def test_rank_saves_a_model_with_its_map(monkeypatch, capsys, tmp_path) -> None:
+    """It loads and is evaluated like any model: its own vector, then that of the common space, which ranks as printed."""
+    monkeypatch.setitem(RANKING_PROTOCOLS, "kiros", replace(RANKING_PROTOCOLS["kiros"], dim=10, max_epochs=2))
+    command, (images, captions) = CommandLine(monkeypatch, capsys), write_data(tmp_path)
+    fit(tiny_run(tmp_path, training__max_steps=3), tmp_path / "gru")
+    ran = command("rank", tmp_path / "gru", images, captions, "--output", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    source, saved = load(tmp_path / "gru"), load(tmp_path / "out" / "gru")
+    data = read_ranking_data(images, captions)
+    vectors = saved.encode(list(data.test.captions))
+    own = source.encode(list(data.test.captions))
+    assert saved.get_sentence_embedding_dimension() == vectors.shape[1] == own.shape[1] + 10
+    np.testing.assert_array_equal(vectors[:, :-10], own)
+    encoded = [
+        EncodedSplit(torch.from_numpy(split.images), torch.from_numpy(source.encode(list(split.captions))), image_of)
+        for split in (data.train, data.dev)
+        for image_of in [torch.from_numpy(split.image_of)]
+    ]
+    maps = train_maps(*encoded, RANKING_PROTOCOLS["kiros"], seed=1234)
+    mapped = torch.nn.functional.normalize(maps.sentence(torch.from_numpy(own)), dim=1).detach().numpy()
+    np.testing.assert_allclose(vectors[:, -10:], mapped, atol=1e-5)
+    assert model_key(str(tmp_path / "out" / "gru")) != model_key(str(tmp_path / "gru"))
+    assert costs_of(tmp_path / "out" / "gru").num_parameters == costs_of(tmp_path / "gru").num_parameters
+    again = command("rank", tmp_path / "gru", images, captions, "-o", tmp_path / "out")
+    assert (again.code, again.err.splitlines()[-1]) == (
+        2, f"error: --output {tmp_path}/out/gru: must be a new or an empty folder; name another"
+    )  # fmt: skip
+    ran = command("rank", "hash:8", images, captions, "-o", tmp_path / "other")
+    assert ran.err == "error: --output: hash:8 must be a trained model's folder, to be saved with its map\n"

@@ -1,7 +1,8 @@
 """Ranking of images by sentences and of sentences by images, with linear maps into a common space.
 
 `rank_images` takes models, image features and captions. It trains two linear maps per model, from sentence vectors and
-from image features, with a margin loss in both directions. It returns recalls at 1, 5 and 10 and the median rank.
+from image features, with a margin loss in both directions. It returns recalls at 1, 5 and 10 and the median rank. Where
+asked, it saves each trained model with its map: the model's vector, and beside it the one in the common space.
 
 Source: Kiros et al., 2015 (protocol `kiros` and `eval_rank`), Conneau and Kiela, 2018 (protocol `senteval`), each as in
 the authors' code; Karpathy and Fei-Fei, 2015 (five folds).
@@ -24,8 +25,9 @@ from torch import Tensor, nn
 
 from raysent.errors import ConfigError, DataError, did_you_mean
 from raysent.evaluation.evaluate import Load
-from raysent.evaluation.members import Member, expand
+from raysent.evaluation.members import Member, expand, model_folder
 from raysent.kernels.devices import set_matmul_precision
+from raysent.models import LinearMap, check_new, compose_with_map
 from raysent.models import load as load_model
 from raysent.models.layers import linear_layer
 from raysent.models.sentence_encoder import SentenceEncoder
@@ -189,6 +191,7 @@ def rank_images(
     protocol: str = "kiros",
     seed: int = 1234,
     fold_size: int = 1000,
+    output: Path | None = None,
     load: Load | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[RankingScore]:
@@ -200,11 +203,12 @@ def rank_images(
         protocol: ``kiros`` or ``senteval``.
         seed: Of everything random.
         fold_size: Images in a fold; recalls on dev and test are means over up to five folds.
+        output: Folder in which each model is saved with its map of sentences, under its name; none by default.
         load: Path -> encoder; `raysent.models.load` by default.
         progress: Called with the progress.
 
     Raises:
-        ConfigError: If the protocol is unknown.
+        ConfigError: If the protocol is unknown, or a model cannot be saved with a map.
         DataError: If a model gives NaN, or training diverges.
         ArtifactError: If a model cannot be loaded.
     """
@@ -215,11 +219,20 @@ def rank_images(
             f"protocol: must be one of {known}; given '{protocol}'{did_you_mean(protocol, RANKING_PROTOCOLS)}"
         )
     chosen, found = RANKING_PROTOCOLS[protocol], []
-    for member in expand(models):
+    members = expand(models)
+    places = {} if output is None else {member: output / member.name for member in members}
+    for member, place in places.items():
+        _check_saveable(member, place)
+    for member in members:
         encoder = (load or load_model)(member.path)
         train, dev, test = (_encoded(encoder, split, member) for split in (data.train, data.dev, data.test))
         report = None if progress is None else _named(progress, f"ranking by {member.name}")
         maps = train_maps(train, dev, chosen, seed=seed, fold_size=fold_size, progress=report)
+        if member in places:
+            source = model_folder(Path(member.path))
+            assert source is not None  # checked above
+            weight, bias = (values.detach().numpy() for values in (maps.sentence.weight, maps.sentence.bias))
+            compose_with_map(source, LinearMap(weight, bias), places[member])
         folds = ranking_folds(data.test.image_of, num_images=len(data.test.images), fold_size=fold_size)
         found.append(
             RankingScore(
@@ -233,6 +246,17 @@ def rank_images(
             )
         )
     return found
+
+
+def _check_saveable(member: Member, folder: Path) -> None:
+    """Refuse a model that is not a trained one of its own folder, or a place that is taken.
+
+    Raises:
+        ConfigError: With what must hold.
+    """
+    if model_folder(Path(member.path)) is None:
+        raise ConfigError(f"--output: {member.name} must be a trained model's folder, to be saved with its map")
+    check_new(folder)
 
 
 def _encoded(encoder: SentenceEncoder, split: RankingSplit, member: Member) -> EncodedSplit:

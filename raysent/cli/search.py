@@ -193,12 +193,17 @@ def rank(
     fold_size: Annotated[
         int, typer.Option("--fold-size", metavar="N", min=1, help="Images ranked together; up to five such folds.")
     ] = 1000,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Save each model with its map of sentences here."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Rank images by captions and captions by images.
 
     Trains linear maps of sentence vectors and image features on train, selects the best on dev, and prints the recall
-    at 1, 5 and 10 and the median rank on test, means of up to five folds.
+    at 1, 5 and 10 and the median rank on test, means of up to five folds. A model saved with --output gives its own
+    vector and beside it the one in the common space, as features.
     """
     from raysent.analysis import rank_images, read_ranking_data
     from raysent.evaluation import expand
@@ -206,7 +211,9 @@ def rank(
     expand(models)  # reports a wrong name before any file is read
     data = read_ranking_data(images, captions)
     with ProgressLines(is_quiet=as_json) as progress:
-        scores = rank_images(models, data, protocol=protocol, seed=seed, fold_size=fold_size, progress=progress)
+        scores = rank_images(
+            models, data, protocol=protocol, seed=seed, fold_size=fold_size, output=output, progress=progress
+        )
     if as_json:
         print_json({"results": [asdict(score) for score in scores]})
     else:

@@ -35,6 +35,7 @@ from raysent.storage import (
 from raysent.storage.layout import (
     COMPOSITION_FILE,
     ENSEMBLE_FILE,
+    MAP_FILE,
     MODEL_FILE,
     OUTCOME_FILE,
     SEED_FOLDER,
@@ -113,7 +114,10 @@ def model_key(path: str) -> str:
     folder = model_folder(Path(path))
     if folder is None:
         return content_key([model_key(member) for member in part_paths(Path(path))])
-    return content_key(*(_digest(folder / name) for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)))
+    files = [folder / name for name in (MODEL_FILE, TENSORS_FILE, VOCABULARY_FILE)]
+    if (folder / MAP_FILE).is_file():
+        files.append(folder / MAP_FILE)
+    return content_key(*map(_digest, files))
 
 
 def model_folder(path: Path) -> Path | None:

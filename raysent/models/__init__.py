@@ -15,7 +15,14 @@
 - `vector_folder`: vectors of many files of text
 """
 
-from raysent.models.composition import Composition, compose, member_folders
+from raysent.models.composition import (
+    Composition,
+    LinearMap,
+    check_new,
+    compose,
+    compose_with_map,
+    member_folders,
+)
 from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, encoder_tensors
 from raysent.models.loading import load, register_loader
@@ -29,6 +36,7 @@ from raysent.models.word_models import average_of_words, bag_of_words, check_wei
 __all__ = [
     "TENSORS_FILE",
     "Composition",
+    "LinearMap",
     "ModelConfig",
     "SentenceModel",
     "VectorCode",
@@ -36,8 +44,10 @@ __all__ = [
     "Whitening",
     "average_of_words",
     "bag_of_words",
+    "check_new",
     "check_weighting",
     "compose",
+    "compose_with_map",
     "encoder_tensors",
     "expand",
     "is_vector_folder",
