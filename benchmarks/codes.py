@@ -1,12 +1,14 @@
 """Binary codes of frozen sources, each encoded once: AE-SP against AE over seeds, and what predicts STS.
 
     python -m benchmarks.codes DATA MODEL... [--bits 128] [--seeds 5] [--trials 24]
+    raysent sweep binary --run RUN --set initial=MODEL --set encoder=null --set objective.text=pairs --set pairs.path=…
+    python -m benchmarks.codes DATA RUN...
 
 DATA is the data folder with `senteval/STS` and `nli`; a MODEL is a model's folder or a file of word vectors, which is
 averaged. Codes learn from the pairs of SNLI's development and test files. Scores are the mean Pearson correlation times
 100 of the sets of STS 2012 to 2015. The trials draw method, bits, learning rate and lambda_sp as
 `search_spaces/binary.yaml` does; the table gives Spearman's correlation of each metric with STS and its 95 % bootstrap
-interval.
+interval. Of a RUN, a sweep of that space, the table alone is printed, over its own trials.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from raysent.data.vocabulary import read_word_vectors
+from raysent.evaluation import Evaluator
 from raysent.evaluation.tasks import find_task
 from raysent.kernels.hamming import unpack_bits
 from raysent.models import SentenceModel, VectorCodeConfig, average_of_words, make_code
@@ -102,15 +106,27 @@ def predict(source: Source, *, trials: int, epochs: int) -> str:
             code["threshold"] = "stochastic"
         rate, weight = (float(np.exp(random.uniform(np.log(a), np.log(b)))) for a, b in ((5e-4, 1e-2), (1e-3, 1.0)))
         found.append(source.trial(code, weight=weight, rate=rate, epochs=epochs, seed=seed))
-    sts = np.array([one["sts"] for one in found])
-    lines = []
+    return correlations(pd.DataFrame(found))
+
+
+def predict_in_sweep(run: Path, *, data: Path) -> str:
+    """Return the rank correlation of each metric with STS over the trials of a sweep."""
+    trials = pd.read_csv(run / "trials.csv", dtype={"trial": str}).set_index("trial")
+    scores = Evaluator(run / "evaluation", data / "senteval").evaluate([run], YEARS)
+    sts = pd.Series([one.test for one in scores], index=[Path(one.model).name for one in scores])
+    trials["sts"] = sts.groupby(level=0).mean()
+    return correlations(trials)
+
+
+def correlations(trials: pd.DataFrame) -> str:
+    """Return a line for each metric: Spearman's correlation with the column `sts` and its 95 % bootstrap interval."""
+    random, lines = np.random.default_rng(0), []
     for metric in METRICS:
-        values = np.array([one[metric] for one in found])
-        draws = [random.integers(0, trials, trials) for _ in range(2000)]
-        drawn = [stats.spearmanr(values[rows], sts[rows])[0] for rows in draws]
-        low, high = np.nanpercentile(drawn, [2.5, 97.5])
-        rank = stats.spearmanr(values, sts)[0]
-        lines.append(f"{metric}: Spearman {rank:.2f} [{low:.2f}, {high:.2f}] over {trials} trials")
+        known = trials[[metric, "sts"]].dropna().to_numpy()
+        draws = [known[random.integers(0, len(known), len(known))] for _ in range(2000)]
+        low, high = np.nanpercentile([stats.spearmanr(*drawn.T)[0] for drawn in draws], [2.5, 97.5])
+        rank = stats.spearmanr(*known.T)[0]
+        lines.append(f"{metric}: Spearman {rank:.2f} [{low:.2f}, {high:.2f}] over {len(known)} trials")
     return "\n".join(lines)
 
 
@@ -125,6 +141,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     options = parser.parse_args()
     for model in options.models:
+        if (model / "trials.csv").is_file():
+            print(f"## {model}\n\n{predict_in_sweep(model, data=options.data)}", flush=True)
+            continue
         encoder = SentenceModel.load(model) if model.is_dir() else average_of_words(read_word_vectors(model))
         source = Source(encoder, options.data)
         print(f"## {model}\n", flush=True)
