@@ -121,7 +121,7 @@ def predict_in_sweep(run: Path, *, data: Path) -> str:
 def correlations(trials: pd.DataFrame) -> str:
     """Return a line for each metric: Spearman's correlation with the column `sts` and its 95 % bootstrap interval."""
     random, lines = np.random.default_rng(0), []
-    for metric in METRICS:
+    for metric in filter(trials.columns.__contains__, METRICS):
         known = trials[[metric, "sts"]].dropna().to_numpy()
         draws = [known[random.integers(0, len(known), len(known))] for _ in range(2000)]
         low, high = np.nanpercentile([stats.spearmanr(*drawn.T)[0] for drawn in draws], [2.5, 97.5])
