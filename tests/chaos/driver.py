@@ -136,8 +136,9 @@ def _look_for_pulses(stage: Path, watch: Watch) -> None:
     seen: dict[Path, float] = {}
     places = (stage, Path(os.environ[NODES_VARIABLE]))
     while True:
-        for pulse in (path for place in places for path in place.glob("**/checkpoint/.pulse.json")):
-            with contextlib.suppress(OSError):
+        # A folder may be removed while it is listed.
+        with contextlib.suppress(OSError):
+            for pulse in (path for place in places for path in place.glob("**/checkpoint/.pulse.json")):
                 at_s = pulse.stat().st_mtime
                 if seen.setdefault(pulse, at_s) != at_s:
                     seen[pulse] = at_s

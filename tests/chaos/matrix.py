@@ -12,7 +12,7 @@ from chaos.moments import MOMENTS
 
 SEED = int(os.environ.get("CHAOS_SEED", "0"))
 
-_JUDGING = "the driver judges alone: no node of the cluster takes part"
+_EVALUATING = "the driver evaluates alone: no node of the cluster takes part"
 _NODE_FAULTS = (
     "worker process",
     "node",
@@ -24,7 +24,7 @@ _NODE_FAULTS = (
 _CLOUD_FAULTS = ("never joins", "launch refused", "head killed", "head's clock off", "cloud slow")
 # Fault and moment -> why there is nothing to try.
 SENSELESS: dict[tuple[str, str], str] = {
-    (fault, moment): _JUDGING for fault in (*_NODE_FAULTS, *_CLOUD_FAULTS) for moment in ("evaluation", "ensemble")
+    (fault, moment): _EVALUATING for fault in (*_NODE_FAULTS, *_CLOUD_FAULTS) for moment in ("evaluation", "ensemble")
 }
 
 
