@@ -21,6 +21,7 @@ score is Pearson's correlation times 100. "Refuted" is said of this size alone.
 Written by `python -m benchmarks.claims`.
 
 """
+VERDICTS = ("reproduced", "refuted at this size", "undecidable", "not run")
 
 
 def main() -> None:
@@ -30,7 +31,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/claims.md"))
     options = parser.parse_args()
     page = claims_page((name, options.folder / name) for name in known_papers())
-    options.output.write_text(HEAD + page, encoding="utf-8")
+    counts = [f"{page.count(f'*{verdict}*')} {verdict}" for verdict in VERDICTS]
+    options.output.write_text(f"{HEAD}{', '.join(counts).capitalize()}.\n\n{page}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -156,6 +156,26 @@ def test_bag_of_words_is_the_mean_of_each_table(trained):
     np.testing.assert_allclose(vectors[0], expected, atol=1e-6)
 
 
+def test_bag_of_words_of_views_is_the_mean_of_their_fixed_words(tmp_path):
+    """One block, as both views read the same vectors; the model's objective asks for a linear view, the bag has none."""
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("".join(f"w{number} {number}.5 1.0 -{number}.0 2.0\n" for number in range(9)))
+    words = {"dim": 4, "vectors": str(vectors), "trained": False, "unknown": "zero"}
+    view = {"hidden_size": 6, "embedding": words, "encode_pooling": ["mean"]}
+    run = tiny_run(
+        tmp_path,
+        encoder={"type": "gru", "bidirectional": True, **view},
+        second_encoder={"type": "linear", **view},
+        objective={"type": "view_generation"},
+        training__max_steps=1,
+    )
+    fit(run, tmp_path / "views")
+    model = SentenceModel.load(tmp_path / "views")
+    found = bag_of_words(model).encode(["w1 w2"])[0]
+    mean = np.array([2.0, 1.0, -1.5, 2.0])
+    np.testing.assert_allclose(found, mean / np.linalg.norm(mean), atol=1e-6)
+
+
 def test_expand_and_bag_commands_write_models(trained, tmp_path, monkeypatch, capsys):
     """Both write a folder that every command accepts as a model, and never overwrite one."""
     raysent = CommandLine(monkeypatch, capsys)

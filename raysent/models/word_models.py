@@ -141,22 +141,25 @@ def expand(model: SentenceModel, vectors: WordVectors, *, has_intercept: bool = 
 
 
 def bag_of_words(model: SentenceModel) -> SentenceModel:
-    """Return the model that averages the word vectors of each tower, one block for each word table."""
+    """Return the model that averages the word vectors of each tower, one block for each word table.
+
+    Fixed word vectors, which all towers share, are one block.
+    """
     towers = [_tables(tower) for tower in model.towers]
-    config = validate(
-        ModelConfig,
-        Document(
-            {
-                "encoder": _bags(towers[0]),
-                "objective": model.config.objective.model_dump(mode="json"),
-                "second_encoder": _bags(towers[1]) if model.config.second_encoder is not None else None,
-            }
-        ),
-    )
+    if not model.tables:
+        towers = [list(dict.fromkeys(towers[0]))]
+        values: dict[str, Any] = {"encoder": _bags(towers[0]), "objective": {"type": "paraphrase_margin"}}
+    else:
+        values = {
+            "encoder": _bags(towers[0]),
+            "objective": model.config.objective.model_dump(mode="json"),
+            "second_encoder": _bags(towers[1]) if model.config.second_encoder is not None else None,
+        }
+    config = validate(ModelConfig, Document(values))
     empty = SentenceModel(config, model.vocabulary, tables=EmptyTables(model.vocabulary, generator=torch.Generator()))
-    values = [table.weight.detach() for tables in towers for table in tables]
+    weights = [table.weight.detach() for tables in towers for table in tables]
     names = [f"{name}.weight" for name, module in empty.named_modules() if isinstance(module, WordTable)]
-    tensors = dict(zip(names, values, strict=True))
+    tensors = dict(zip(names, weights, strict=True))
     return SentenceModel.from_tensors(model.record._replace(config=config), model.vocabulary, tensors)
 
 

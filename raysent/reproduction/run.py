@@ -229,7 +229,7 @@ def claims_page(papers: Iterable[tuple[str, Path]]) -> str:
 
 def _claim_line(entry: ClaimEntry, found: Mapping[str, Any] | None) -> str:
     if found is None or found["verdict"] == "not run":
-        reason = entry.needs or (found or {}).get("reason", "")
+        reason = entry.needs or (found or {}).get("reason") or entry.why
         arms = f"| {entry.better or ''} | {entry.worse or ''} "
         return f"| {entry.claim} | *not run* {arms}| | | {entry.metric or ', '.join(entry.tasks)} | {reason} |"
     protocols = [f" ({protocol})" for protocol in entry.protocols or ()] or ["", ""]
