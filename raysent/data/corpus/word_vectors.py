@@ -6,7 +6,6 @@ from typing import Any
 
 import filelock
 import numpy as np
-from scipy import sparse
 
 from raysent import storage
 from raysent.data.corpus.store import Corpus, CorpusSplit
@@ -65,7 +64,7 @@ def corpus_word_vectors(corpus: Corpus, *, dim: int, seed: int) -> np.ndarray:
 def _count_pairs(split: CorpusSplit, num_words: int) -> Any:
     """Return the co-occurrence counts of words and contexts, weighted 1/distance: sparse [vocabulary, contexts]."""
     num_contexts = min(num_words, _NUM_CONTEXTS)
-    counts = sparse.csr_matrix((num_words, num_contexts), dtype=np.float32)
+    counts = _sparse((num_words, num_contexts), dtype=np.float32)
     blocks = range(0, len(split), _BLOCK_SENTENCES)
     stride = -(-split.num_tokens // _MAX_TOKENS)
     for start in blocks[::stride]:
@@ -73,18 +72,25 @@ def _count_pairs(split: CorpusSplit, num_words: int) -> Any:
     return counts
 
 
+def _sparse(values: Any, **options: Any) -> Any:
+    """Return a sparse matrix, stored by rows."""
+    from scipy.sparse import csr_matrix  # noqa: PLC0415 - a tenth of a second for every process that loads a model
+
+    return csr_matrix(values, **options)
+
+
 def _block_pairs(sentences: Sentences, shape: tuple[int, int]) -> Any:
     """Return the co-occurrence counts of one block, in both directions."""
     ids = sentences.ids
     sentence = np.repeat(np.arange(len(sentences.lengths)), sentences.lengths)
-    total = sparse.csr_matrix(shape, dtype=np.float32)
+    total = _sparse(shape, dtype=np.float32)
     for distance in range(1, min(_WINDOW, len(ids) - 1) + 1):
         same = sentence[:-distance] == sentence[distance:]
         left, right = ids[:-distance][same], ids[distance:][same]
         rows, columns = np.concatenate([left, right]), np.concatenate([right, left])
         inside = columns < shape[1]
         values = np.full(int(inside.sum()), 1 / distance, dtype=np.float32)
-        total = total + sparse.csr_matrix((values, (rows[inside], columns[inside])), shape=shape)
+        total = total + _sparse((values, (rows[inside], columns[inside])), shape=shape)
     return total
 
 
@@ -95,7 +101,7 @@ def _positive_information(counts: Any) -> Any:
     contexts = np.asarray(counts.sum(axis=0), dtype=np.float64).ravel() ** _SMOOTHING
     ratio = pairs.data * contexts.sum() / (words[pairs.row] * contexts[pairs.col])
     information = np.maximum(np.log(ratio), 0).astype(np.float32)
-    positive = sparse.csr_matrix((information, (pairs.row, pairs.col)), shape=counts.shape)
+    positive = _sparse((information, (pairs.row, pairs.col)), shape=counts.shape)
     positive.eliminate_zeros()
     return positive
 
