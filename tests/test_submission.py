@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -232,6 +233,62 @@ def test_a_sweep_is_stopped_from_a_second_folder_and_resumed(head, tmp_path, mon
     events = list(read_events(remote))
     assert events[: len(before)] == before
     assert sorted(event["trial"] for event in events if event["event"] == "ended") == ["0000", "0001"]
+
+
+@pytest.fixture
+def sshd(tmp_path):
+    """An SSH server on the loopback that drops a client within three seconds of silence: its port, and a key."""
+    if (server := shutil.which("sshd", path="/usr/sbin:/usr/bin")) is None or shutil.which("ssh-keygen") is None:
+        pytest.skip("needs OpenSSH's server and client")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # where the server gives up its rights
+    for name in ("host", "key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
+    (port,) = free_ports(1)
+    lines = [
+        f"Port {port}", "ListenAddress 127.0.0.1", f"HostKey {tmp_path}/host", f"AuthorizedKeysFile {tmp_path}/key.pub",
+        "StrictModes no", "UsePAM no", "PidFile none", "PermitRootLogin prohibit-password",
+        "ClientAliveInterval 1", "ClientAliveCountMax 3",
+    ]  # fmt: skip
+    (tmp_path / "sshd_config").write_text("\n".join(lines) + "\n")
+    command = [server, "-D", "-f", tmp_path / "sshd_config"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        yield port, tmp_path / "key"
+        process.terminate()
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")
+def test_a_client_that_sleeps_gets_every_event_once(head, sshd, tmp_path, monkeypatch, ctrl_c):
+    """Its process and its SSH tunnel are stopped until the server has dropped it; then it goes on to the end."""
+    monkeypatch.chdir(tmp_path)
+    remote, space = tmp_path / "remote", read_space(_space(tmp_path, trials=4, epochs=100.0))
+    port = head.dashboard.rpartition(":")[2]
+    cluster = CutTunnel(int(port), head.token_file, num_cuts=0)
+    job = SweepJob(_submission(tmp_path, space=space), lambda _: ctrl_c())
+    assert submit(cluster, job, say=print).is_detached
+    heard, (sshd_port, key) = tmp_path / "heard", sshd
+    command = [sys.executable, Path(__file__).with_name("ssh_client.py"), remote, tmp_path / "second", heard]
+    command += [port, head.token_file, str(sshd_port), key]
+    paths = {"PYTHONPATH": f"{SHIPPED.parent}:{Path(__file__).parent}"}
+    with subprocess.Popen(
+        command, env=_environment(**paths), stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as client:
+        until = time.monotonic() + 300
+        while not (heard.is_file() and heard.read_text()) and time.monotonic() < until:
+            time.sleep(0.1)
+        os.killpg(client.pid, signal.SIGSTOP)
+        before = heard.read_text().count("\n")
+        time.sleep(float(os.environ.get("RAYSENT_SLEEP_S", "10")))
+        assert heard.read_text().count("\n") == before
+        os.killpg(client.pid, signal.SIGCONT)
+        shown, _ = client.communicate(timeout=600)
+    events = [json.loads(line) for line in heard.read_text().splitlines()]
+    assert client.returncode == 0, shown
+    assert shown.count("connection lost") == shown.count("connected again") >= 1
+    assert 0 < before < len(events)
+    assert events == list(read_events(tmp_path / "second"))
+    assert events[-1]["event"] == "completed"
 
 
 @pytest.mark.cluster

@@ -22,7 +22,7 @@ import torch
 import raysent
 from raysent.cluster.account import Account, Machine
 from raysent.cluster.cluster_file import ClusterFile
-from raysent.cluster.gate import OLDEST_RAY, TRIED_RAY
+from raysent.cluster.gate import INSTALL_RAY, OLDEST_RAY, TRIED_RAY
 from raysent.cluster.launcher import DASHBOARD_PORT, Launcher, answers, wheel_name
 from raysent.cluster.policies import head_role, worker_role
 from raysent.cluster.prices import BOOT, quote
@@ -205,8 +205,7 @@ def _versions(launcher: Launcher) -> Finding:
     if given < OLDEST_RAY:
         return Finding("versions", "failed", f"Ray {ray} does not support tokens; 2.52 or newer does")
     if given > TRIED_RAY:
-        fix = "pip install 'ray[default]>=2.52,<2.61'"
-        return Finding("versions", "unknown", f"{text}; the newest Ray that was tried here is 2.60; {fix}")
+        return Finding("versions", "unknown", f"{text}; the newest Ray that was tried here is 2.60; {INSTALL_RAY}")
     if launcher.file.exists() and wheel_name() not in launcher.file.read_text(encoding="utf-8"):
         fix = f"if it is running: raysent cluster up {launcher.cluster.path} --update"
         return Finding("versions", "unknown", f"{text}; the last head was launched with another raysent; {fix}")

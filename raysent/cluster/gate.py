@@ -31,6 +31,7 @@ from raysent.reading import parse_json, read_json
 
 # The oldest version of Ray with tokens, and the newest that was tried. The gate extends classes that Ray may change.
 OLDEST_RAY, TRIED_RAY = (2, 52), (2, 60)
+INSTALL_RAY = "pip install 'ray[default]>=2.52,<2.61'"
 
 try:
     from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
@@ -39,7 +40,7 @@ try:
 except ImportError as error:
     raise CloudError(
         f"Ray {version('ray')}: must have the classes that launch machines ({error}); 2.52 to 2.60 have them: "
-        "pip install 'ray[default]>=2.52,<2.61'"
+        f"{INSTALL_RAY}"
     ) from None
 
 PERMIT_FILE, LAUNCHES_FILE = "permit.json", "launches.jsonl"

@@ -32,7 +32,7 @@ from raysent.evaluation.members import Member
 from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import STRENGTHS as LEXICAL_STRENGTHS
 from raysent.evaluation.probes.lexical import fit_classifier, full_probe
-from raysent.evaluation.probes.logistic import Fits
+from raysent.evaluation.probes.logistic import Fits, class_targets
 from raysent.evaluation.probes.results import PERCENTILES, Probe, log_probabilities
 from raysent.evaluation.protocols.fast import STRENGTHS, stratified_folds
 from raysent.evaluation.task import TaskData
@@ -303,13 +303,10 @@ class _Dense:
     def fit(self, draws: Sequence[np.ndarray]) -> list[_Fitted]:
         """Return the fits of draws of one size."""
         union = np.unique(np.concatenate(draws))
-        num_classes = len(self.data.label_names)
-        labels = torch.from_numpy(np.concatenate([self.data.labels[union], self.data.labels[self.test]]))
-        classes = torch.arange(1, 2) if num_classes == 2 else torch.arange(num_classes)
-        targets = (labels[:, None] == classes).to(torch.float32)
+        labels = np.concatenate([self.data.labels[union], self.data.labels[self.test]])
         fits = Fits(
             self.features[np.searchsorted(self.needed, np.concatenate([union, self.test]))],
-            targets,
+            class_targets(labels, num_classes=len(self.data.label_names)),
             trainable=np.arange(len(union)),
             strengths=STRENGTHS,
         )

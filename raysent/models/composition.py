@@ -114,7 +114,7 @@ def compose(models: Mapping[str, Path], output: Path) -> Composition:
     return Composition(members)
 
 
-def compose_with_map(model: Path, linear: LinearMap, output: Path) -> Composition:
+def compose_with_map(model: Path, linear: LinearMap, output: Path) -> None:
     """Save a trained model with a linear map of its vectors, as one model of both vectors.
 
     Args:
@@ -126,8 +126,8 @@ def compose_with_map(model: Path, linear: LinearMap, output: Path) -> Compositio
         ConfigError: If `output` is not empty.
         ArtifactError: If the folder holds no model, or `output` cannot be written.
     """
+    check_new(output)
     _save({"model": model}, output, {"model": linear})
-    return load_composition(output)
 
 
 def check_new(output: Path) -> None:
@@ -141,7 +141,6 @@ def check_new(output: Path) -> None:
 
 
 def _save(models: Mapping[str, Path], output: Path, maps: Mapping[str, LinearMap]) -> None:
-    check_new(output)
     with storage_errors(output):
         for name, folder in models.items():
             place = output / MEMBERS_FOLDER / name

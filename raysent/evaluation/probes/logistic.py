@@ -11,7 +11,8 @@ are neither centered nor scaled: LIBLINEAR's objective.
 Method: L-BFGS on all problems at once. The only large products are X D and X^T R, shared by all problems; the step
 length comes from Newton's method on the margins, without a product. The initial inverse Hessian comes from the leading
 eigenvectors of X^T X (estimated on a sample of rows), scaled by each problem's C and mean curvature, so that 5 to 20
-iterations do the work of hundreds of plain L-BFGS iterations. X is never copied: products are centered and scaled.
+iterations do the work of hundreds of plain L-BFGS iterations. Products are centered and scaled, not X, which is copied
+only for the constant feature.
 
 Tolerance: a problem stops when its estimated distance to the optimum falls below 1e-7 of the objective; the objective
 is then within 1e-6 of a tightly converged scikit-learn fit. Arithmetic is float32.
@@ -293,6 +294,12 @@ class Problems:
             if bool((newton.abs() < 0.05 * length).all()):
                 break
         return length
+
+
+def class_targets(labels: np.ndarray, *, num_classes: int) -> Tensor:
+    """Return 1 where a row is of an output's class, float32 [rows, outputs]; two classes have one output."""
+    classes = torch.arange(1, 2) if num_classes == 2 else torch.arange(num_classes)
+    return (torch.from_numpy(labels)[:, None] == classes).to(torch.float32)
 
 
 def probabilities(margins: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysent.evaluation.probes.logistic import PATH_TOLERANCE, TOLERANCE, Fits, Solution
+from raysent.evaluation.probes.logistic import PATH_TOLERANCE, TOLERANCE, Fits, Solution, class_targets
 from raysent.evaluation.probes.relatedness import Predictions, level_targets, scored_result
 from raysent.evaluation.probes.results import (
     FoldResult,
@@ -100,8 +100,7 @@ def _targets(data: TaskData) -> Tensor:
         # The solver needs distributions: what a score below the first level lost goes to the first level.
         targets[:, 0] += 1 - targets.sum(dim=1)
         return targets
-    classes = torch.arange(1, 2) if num_classes == 2 else torch.arange(num_classes)
-    return (torch.from_numpy(data.labels)[:, None] == classes).to(torch.float32)
+    return class_targets(data.labels, num_classes=num_classes)
 
 
 def fold_numbers(data: TaskData, rows: np.ndarray) -> tuple[np.ndarray, int]:

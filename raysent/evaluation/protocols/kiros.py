@@ -35,7 +35,7 @@ import torch
 from scipy import sparse
 
 from raysent.evaluation.probes.early_stopping import single_thread
-from raysent.evaluation.probes.logistic import Fits
+from raysent.evaluation.probes.logistic import Fits, class_targets
 from raysent.evaluation.probes.relatedness import Predictions, SoftmaxLayer, cross_entropy, scored_result
 from raysent.evaluation.probes.results import (
     FoldResult,
@@ -118,6 +118,10 @@ class _Classifier:
 class _Solver(Protocol):
     """Fits logistic regressions on rows of a task."""
 
+    @property
+    def num_unfinished(self) -> int:
+        """The fits that stopped at the maximum number of iterations."""
+
     def path(self, trains: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return for each C the margins of all rows, float32 [rows, outputs, trains], fitted on each set of rows."""
 
@@ -129,12 +133,11 @@ class _Together:
     """All fits at once, on dense features."""
 
     def __init__(self, features: np.ndarray, data: TaskData, *, num_vector_dims: int) -> None:
-        classes = np.arange(1, 2) if len(data.label_names) == 2 else np.arange(len(data.label_names))
-        targets = torch.from_numpy((data.labels[:, None] == classes).astype(np.float32))
+        targets = class_targets(data.labels, num_classes=len(data.label_names))
         trainable = np.arange(len(data.labels)) if data.split == "nested" else data.train
         first = Fits(features, targets[:, :1], trainable=trainable, strengths=STRENGTHS, has_free_intercept=False)
         # One against the rest: every class is a task of its own.
-        self._fits = [first, *(first.with_targets(targets[:, place, None]) for place in range(1, len(classes)))]
+        self._fits = [first, *(first.with_targets(targets[:, place, None]) for place in range(1, targets.shape[1]))]
         self._num_rows, self._num_vector_dims = len(features), num_vector_dims
 
     def path(self, trains: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -160,7 +163,7 @@ class _Together:
 
     @property
     def num_unfinished(self) -> int:
-        """The fits that stopped at the maximum number of iterations."""
+        """See `_Solver`."""
         return sum(fits.num_unfinished for fits in self._fits)
 
     def _masks(self, trains: Sequence[np.ndarray]) -> torch.Tensor:
@@ -218,7 +221,7 @@ class _Task:
     def __init__(self, features: np.ndarray, data: TaskData, *, has_extra_features: bool) -> None:
         self.data, self.labels, num_dims = data, data.labels, features.shape[1]
         self.is_binary = len(data.label_names) == 2
-        self.solver: _Together | _OneByOne
+        self.solver: _Solver
         if has_extra_features and self.is_binary and data.kind == "sentence":
             self.solver = _OneByOne(features, data)
         else:
