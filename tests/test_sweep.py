@@ -103,14 +103,24 @@ def test_layout_shares_a_gpu_among_as_many_trials_as_it_has_room_for():
     assert layout(several, Machines(cpus=9, gpus=2, trials_per_gpu=4), num_trials=9).gpus_per_worker == 1.0
 
 
+def _press_ctrl_c(driver: subprocess.Popen[str]) -> None:
+    driver.send_signal(signal.SIGINT)
+
+
+def _close_terminal(driver: subprocess.Popen[str]) -> None:
+    """Send what a terminal sends to all processes of its command, Ray's own among them."""
+    os.killpg(driver.pid, signal.SIGHUP)
+
+
 @pytest.mark.cluster
-def test_sweep_interrupted_stops_cleanly_and_says_how_to_go_on(corpus, tmp_path):
-    """The first Ctrl-C ends with exit code 130 and the command to resume with."""
+@pytest.mark.parametrize("strike", [_press_ctrl_c, _close_terminal])
+def test_sweep_interrupted_stops_cleanly_and_says_how_to_go_on(corpus, tmp_path, strike):
+    """The first Ctrl-C, and a closed terminal, end with exit code 130 and the command to resume with."""
     run = tmp_path / "run"
     space = _write_space(corpus, epochs=200, trials=3, scheduler="none")
     driver = begin("sweep", space, "--run", run, "--yes", stderr=subprocess.PIPE)
     wait_for(lambda: _num_reports_of_running(run) >= 1, driver)
-    driver.send_signal(signal.SIGINT)
+    strike(driver)
     _, told = driver.communicate(timeout=600)
     assert driver.returncode == 130
     assert f"raysent resume {run}" in told

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -68,7 +70,7 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
             _check_address(address)
             verbose = VERBOSE_VARIABLE in os.environ
             level = logging.INFO if verbose else logging.ERROR
-            with _on_loopback() if address is None else contextlib.nullcontext():
+            with _own_processes() if address is None else contextlib.nullcontext():
                 _init(address=address or "local", logging_level=level, log_to_driver=verbose, **options)
             _protect_token()
         except (OSError, ValueError, AuthenticationError) as error:
@@ -108,6 +110,29 @@ def _init(**options: Any) -> None:
 
 def _not_started(error: Exception) -> TrainingError:
     return TrainingError(f"Ray cannot start on this machine: {' '.join(str(error).split())}")
+
+
+@contextlib.contextmanager
+def _own_processes() -> Iterator[None]:
+    """Let what Ray starts inside the block listen on 127.0.0.1 alone, and outlive a closed terminal."""
+    with _on_loopback(), _ignoring_hangups():
+        yield
+
+
+@contextlib.contextmanager
+def _ignoring_hangups() -> Iterator[None]:
+    """Let processes that are started inside the block ignore SIGHUP.
+
+    A closed terminal sends it to all processes of a command. This one stops the sweep, for which it needs Ray's.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGHUP"):
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @contextlib.contextmanager
