@@ -71,7 +71,7 @@ def test_run_of_an_earlier_version_is_read_and_keeps_its_key(tmp_path: Path) -> 
     changes = {"objective": now, "pairs": {"path": "pairs.tsv", "score": 2}}
     config = tiny_run(tmp_path, **changes)
     added = {
-        "training": {"optimizer", "epoch_decay", "drop_decay"},
+        "training": {"optimizer", "epoch_decay", "drop_decay", "encode_once"},
         "corpus": {"cache_dir", "document_field"},
         "postprocessing": {"whitening"},
         "validation": {"documents"},

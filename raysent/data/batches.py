@@ -118,6 +118,15 @@ class BatchStream:
         self._order = _orders(split, batch_size, candidates, 2 * context_size + 1, seed)
         self.num_batches = self._order.num_batches
 
+    @property
+    def num_sentences(self) -> int:
+        """Sentences of all batches."""
+        return len(self._split)
+
+    def sentences(self) -> Sentences:
+        """Return the sentences of all batches."""
+        return self._split.sentences(0, len(self._split))
+
     def size(self, step: int) -> int:
         """Return the number of sentences of a step over all workers."""
         del step  # the same for all steps
@@ -479,6 +488,16 @@ class PairStream:
                 f"given {batch_size}, and {len(pairs)} pairs"
             )
         self._order = lru_cache(maxsize=2)(self._make_order)
+
+    @property
+    def num_sentences(self) -> int:
+        """Sentences of all batches."""
+        return 2 * len(self._pairs)
+
+    def sentences(self) -> Sentences:
+        """Return the sentences of all batches."""
+        sides = (self._pairs.first, self._pairs.second)
+        return Sentences(np.concatenate([side.ids for side in sides]), np.concatenate([side.lengths for side in sides]))
 
     def size(self, step: int) -> int:
         """Return the number of pairs of a step over all workers."""

@@ -25,6 +25,7 @@ from raysent.models.composition import (
 )
 from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, encoder_tensors
+from raysent.models.known_vectors import KnownVectors, sentence_keys
 from raysent.models.loading import load, register_loader
 from raysent.models.model import SentenceModel
 from raysent.models.pretrained import trust_remote_code
@@ -36,6 +37,7 @@ from raysent.models.word_models import average_of_words, bag_of_words, check_wei
 __all__ = [
     "TENSORS_FILE",
     "Composition",
+    "KnownVectors",
     "LinearMap",
     "ModelConfig",
     "SentenceModel",
@@ -57,5 +59,6 @@ __all__ = [
     "member_folders",
     "read_vectors",
     "register_loader",
+    "sentence_keys",
     "trust_remote_code",
 ]

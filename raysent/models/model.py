@@ -38,6 +38,7 @@ from raysent.models.files import (
     verify_files,
     write_record,
 )
+from raysent.models.known_vectors import KnownVectors
 from raysent.models.loading import register_loader
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.postprocessing import Postprocessing
@@ -136,6 +137,7 @@ class SentenceModel(nn.Module, SentenceEncoder):
             for tower in self.towers:
                 tower.requires_grad_(False)
         self.objectives = nn.ModuleList()
+        self._known: KnownVectors | None = None
         self._num_encoding, self._was_training = 0, False
 
     # -- building and loading -----------------------------------------------------------------------------------
@@ -315,6 +317,10 @@ class SentenceModel(nn.Module, SentenceEncoder):
         for table in self.tables:
             table.sparse_gradient = enabled
 
+    def use_known_vectors(self, known: KnownVectors) -> None:
+        """Look up what `encoded` returned before, instead of encoding again; the encoder must not change."""
+        self._known = known
+
     def prepare(self, batch: AnyBatch, *, generator: torch.Generator | None = None) -> AnyBatch:
         """Return a training batch as the objective changes it, for instance with shuffled words."""
         prepared: AnyBatch = self._objectives()[0].prepare(batch, generator=generator)
@@ -335,10 +341,10 @@ class SentenceModel(nn.Module, SentenceEncoder):
             The vectors of f, or of f and g, each float32 [batch, dim]. Where the objective trains a code, the finished
             vectors only. Where the objective sees bits, these as -1 and 1.
         """
-        packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
         if self._trains_code:
             with torch.no_grad():
-                return (self.postprocessing(self._blocks(packed)),)
+                return (self.postprocessing(self._blocks(sentences)),)
+        packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
         for table in self._word_tables():
             table.generator = generator
         vectors = tuple(tower(packed).float() for tower in self.towers)
@@ -481,6 +487,10 @@ class SentenceModel(nn.Module, SentenceEncoder):
 
     def _blocks(self, sentences: Sentences | Packed) -> Tensor:
         """Return the blocks of all towers before postprocessing [batch, sum of `encoded_dims`]."""
+        if self._known is not None and isinstance(sentences, Sentences):
+            found = self._known.find(sentences)
+            if found is not None:
+                return torch.from_numpy(found).to(self.device)
         packed = sentences if isinstance(sentences, Packed) else self.pack(sentences)
         return torch.cat([tower.encoded(packed).float() for tower in self.towers], dim=1)
 
@@ -594,7 +604,21 @@ class SentenceModel(nn.Module, SentenceEncoder):
             for first in range(0, len(sentences), _CHUNK):
                 chunk = self.vocabulary.ids(sentences[first : first + _CHUNK], max_length=self.max_length)
                 for rows, vectors in self._encode_blocks(chunk, readers, batch_size):
-                    out[first + rows] = vectors
+                    # Postprocessing is cheap and stays in float32.
+                    with torch.autocast(self.device.type, enabled=False):
+                        out[first + rows] = self._finish(vectors).cpu().numpy()
+        return out
+
+    def encoded(self, sentences: Sentences, *, batch_size: int = 512) -> Float32:
+        """Return all towers' blocks before postprocessing, float32 [sentences, sum of `encoded_dims`].
+
+        The same sentences in the same order give the same bits.
+        """
+        readers = list(zip(self.config.towers, self.towers, strict=True))
+        out = np.empty((len(sentences.lengths), sum(self.config.encoded_dims)), dtype=np.float32)
+        with self._evaluating(), torch.inference_mode():
+            for rows, blocks in self._encode_blocks(sentences, readers, batch_size):
+                out[rows] = blocks.cpu().numpy()
         return out
 
     @contextlib.contextmanager
@@ -615,16 +639,14 @@ class SentenceModel(nn.Module, SentenceEncoder):
 
     def _encode_blocks(
         self, chunk: Sentences, readers: list[tuple[EncoderConfig, Tower]], batch_size: int
-    ) -> Iterator[tuple[npt.NDArray[np.int64], Float32]]:
-        """Yield rows of the chunk and their vectors; a distinct word is projected once for all blocks."""
+    ) -> Iterator[tuple[npt.NDArray[np.int64], Tensor]]:
+        """Yield rows of the chunk and their blocks in float32; a distinct word is projected once for all."""
         blocks = pack_blocks(chunk, batch_size=batch_size, device=self.device)
         projected: list[Any] = []
         for rows, packed in zip(block_rows(chunk.lengths, batch_size=batch_size), blocks, strict=True):
             projected = projected or [reader.project(packed.words) for _, reader in readers]
             towers = [reader.read_encoded(packed, one) for (_, reader), one in zip(readers, projected, strict=True)]
-            # Postprocessing is cheap and stays in float32.
-            with torch.autocast(self.device.type, enabled=False):
-                yield rows, self._finish(torch.cat(towers, dim=1).float()).cpu().numpy()
+            yield rows, torch.cat(towers, dim=1).float()
 
     def encode_packed(self, sentences: list[str], *, batch_size: int = 512) -> npt.NDArray[np.uint8]:
         """Encode text as packed bits, uint8 [sentences, ceil(bits / 8)]; see `kernels.hamming`.

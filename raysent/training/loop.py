@@ -40,6 +40,7 @@ from raysent.training.plan import (
     report_index,
 )
 from raysent.training.run import RunConfig, save_run
+from raysent.training.source_vectors import open_source_vectors
 from raysent.training.validation.config import METRICS
 from raysent.training.workers import SharedLoss, Workers, dropout_generator
 
@@ -152,6 +153,11 @@ class _Training:
         self._num_steps = count_steps(config.training, steps_per_epoch=self._stream.num_batches)
         self._validator = open_validator(config, training_data)
         self._model = build_model(config, training_data).to(device)
+        known = open_source_vectors(
+            config, self._model, self._stream, self._validator.held_out, num_steps=self._num_steps
+        )
+        if known is not None:
+            self._model.use_known_vectors(known)
         self._sample = self._fit_parts_without_steps(training_data)
         self._optimizer = Optimizer(
             self._model, config.training, num_steps=self._num_steps, steps_per_epoch=self._stream.num_batches

@@ -31,7 +31,7 @@ from raysent.storage.layout import RUN_FILE
 from raysent.training.validation import ValidationConfig, metrics_of
 
 _ADDED = {
-    "training": ("optimizer", "epoch_decay", "drop_decay"),
+    "training": ("optimizer", "epoch_decay", "drop_decay", "encode_once"),
     "corpus": ("document_field",),
     "postprocessing": ("whitening",),
     "validation": ("documents",),
@@ -62,6 +62,8 @@ class TrainingConfig(StrictModel):
         row_exact_adam: Whether Adam updates only the word vectors in use, with the result of dense Adam; False is
             torch's dense Adam, as a reference.
         gather_candidates: Whether the candidates of a step are the sentences of all workers.
+        encode_once: Whether a fixed encoder, whose codes are trained, encodes each sentence once for all runs, where a
+            run reads all its text; the vectors are kept in the cache. False encodes at every step, and needs no room.
     """
 
     batch_size: int = pydantic.Field(default=400, ge=2)
@@ -79,6 +81,7 @@ class TrainingConfig(StrictModel):
     num_reports: int = pydantic.Field(default=10, ge=1)
     row_exact_adam: bool = True
     gather_candidates: bool = True
+    encode_once: bool = True
 
 
 class RunConfig(StrictModel):

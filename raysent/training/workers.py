@@ -358,7 +358,7 @@ class SharedLoss:
     def _of_one(self, batch: AnyBatch, generator: torch.Generator) -> Tensor:
         """Return the loss of a batch that no other worker shares."""
         reader = self._model.step_reader(generator)
-        if isinstance(batch, Batch):
+        if isinstance(batch, Batch) and not self._model.config.objective.trains_code:
             packed = self._model.pack(batch.sentences)
             self._optimizer.catch_up(packed.words)
             reader.add(batch.sentences, self._model.vectors(packed, generator=generator))

@@ -47,17 +47,18 @@ class HeldOut:
 
     Attributes:
         hash: Equal for equal text and settings.
+        batches: Yields the batches.
     """
 
     def __init__(self, key: str, make: Callable[[], Iterator[AnyBatch]]) -> None:
         """Store the key of the batches, and the function that yields them."""
         self.hash = key
-        self._make = make
+        self.batches = make
 
     def scores(self, score: Score) -> dict[str, float]:
         """Return each metric's mean over all cases."""
         totals: dict[str, tuple[float, int]] = {}
-        for batch in self._make():
+        for batch in self.batches():
             for name, (total, count) in score(batch).items():
                 before = totals.get(name, (0.0, 0))
                 totals[name] = (before[0] + total, before[1] + count)
@@ -66,7 +67,7 @@ class HeldOut:
     def prediction_scores(self, predict: Predict) -> dict[str, float]:
         """Return the correlation and the mean squared difference of predictions and the pairs' scores."""
         found, given = [], []
-        for batch in self._make():
+        for batch in self.batches():
             found.append(predict(batch))
             given.append(np.asarray(getattr(batch, "scores", None), dtype=np.float64))
         predictions, scores = np.concatenate(found), np.concatenate(given)
