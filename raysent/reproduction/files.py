@@ -190,6 +190,7 @@ class ClaimEntry(StrictModel):
         worse: The other one.
         tasks: Tasks whose mean score decides.
         metric: A metric of the runs themselves, at their last report, that decides in place of tasks.
+        searched: Rows that are searched exactly, in which case the queries answered in a millisecond decide.
         protocols: Protocols of both arms, where the evaluation is what differs.
         is_in_time: Whether `better` must not have trained longer than `worse`, by the clock.
         seeds: Seeds of each arm.
@@ -203,12 +204,20 @@ class ClaimEntry(StrictModel):
     worse: str | None = None
     tasks: list[str] = pydantic.Field(default_factory=list)
     metric: str = ""
+    searched: int | None = pydantic.Field(default=None, ge=1)
     protocols: list[str] | None = pydantic.Field(default=None, min_length=2, max_length=2)
     is_in_time: bool = False
     seeds: int = pydantic.Field(default=5, ge=2)
     margin: float = 0.0
     needs: str = ""
     why: str = ""
+
+    @property
+    def measured(self) -> str:
+        """What decides: the names of tasks, a metric, or the speed of a search."""
+        if self.searched is not None:
+            return f"queries in a millisecond, of {self.searched:,} rows"
+        return self.metric or ", ".join(self.tasks)
 
 
 class PaperFile(StrictModel):

@@ -152,7 +152,7 @@ class _Runner:
         if entry.needs or entry.better is None or entry.worse is None:
             return ClaimResult(name, entry.claim, "not run", reason=entry.needs)
         tasks = self._scores.present(entry.tasks)
-        if not (tasks or entry.metric):
+        if not (tasks or entry.metric or entry.searched):
             return ClaimResult(name, entry.claim, "not run", reason=f"needs the files of {', '.join(entry.tasks)}")
         usual = self._paper.scales[self.graph.scale].protocol or "fast"
         sides = list(zip((entry.better, entry.worse), entry.protocols or (usual, usual), strict=True))
@@ -231,11 +231,10 @@ def _claim_line(entry: ClaimEntry, found: Mapping[str, Any] | None) -> str:
     if found is None or found["verdict"] == "not run":
         reason = entry.needs or (found or {}).get("reason") or entry.why
         arms = f"| {entry.better or ''} | {entry.worse or ''} "
-        return f"| {entry.claim} | *not run* {arms}| | | {entry.metric or ', '.join(entry.tasks)} | {reason} |"
+        return f"| {entry.claim} | *not run* {arms}| | | {entry.measured} | {reason} |"
     protocols = [f" ({protocol})" for protocol in entry.protocols or ()] or ["", ""]
     sides = zip((entry.better, entry.worse), protocols, (found["better"], found["worse"]), strict=True)
     arms = " | ".join(f"{arm}{protocol} {np.mean(scores):.2f}" for arm, protocol, scores in sides)
     low, high = found["interval"]
     figures = f"{found['difference']:+.2f} [{low:+.2f}, {high:+.2f}] | {len(found['better'])}"
-    tasks = entry.metric or ", ".join(entry.tasks)
-    return f"| {entry.claim} | **{found['verdict']}** | {arms} | {figures} | {tasks} | {entry.why} |"
+    return f"| {entry.claim} | **{found['verdict']}** | {arms} | {figures} | {entry.measured} | {entry.why} |"

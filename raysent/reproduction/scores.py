@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from raysent.analysis.neighbours import nearest_codes, nearest_vectors
 from raysent.analysis.reported import MEASURE, reported_tables
 from raysent.ensembles.task_ensemble import score_methods
 from raysent.errors import ConfigError
 from raysent.evaluation import Evaluator
 from raysent.evaluation.records import Record
 from raysent.evaluation.tasks import Task, find_task, resolve_tasks
+from raysent.models import load
+from raysent.models.sentence_encoder import SentenceEncoder, normalize_rows
 from raysent.reproduction.files import ClaimEntry, PaperFile, TableEntry
 from raysent.reproduction.making import Graph
 from raysent.training.outcome import load_reports
 
 Verdict = Literal["reproduced", "refuted at this size", "undecidable", "not run"]
 CONFIDENCE = 0.95
+_NUM_QUERIES = 100
 _SCORINGS = ("accuracy", "rating", "similarity")
 
 
@@ -97,11 +102,17 @@ class Scores:
         return scores
 
     def of_arm(self, claim: ClaimEntry, name: str, seed: int, *, tasks: Sequence[str], protocol: str) -> float:
-        """Return the score of a claim's arm: the mean over tasks, or the claim's metric at the last report, in percent.
+        """Return the score of a claim's arm, as the claim says.
+
+        Returns:
+            The mean over tasks or the claim's metric at the last report, in percent; or queries in a millisecond.
 
         Raises:
             RaysentError: As `of_model`, or if the run has no such metric.
         """
+        if claim.searched is not None:
+            member = self._graph.member(name, seed)
+            return search_speed(member.encoder or load(member.path), claim.searched, seed=seed)
         if not claim.metric:
             return float(np.mean(list(self.of_model(name, seed, tasks=tasks, protocol=protocol).values())))
         metrics = load_reports(self._graph.folder(name, seed))[-1].metrics
@@ -121,6 +132,26 @@ class Scores:
     def present(self, names: Sequence[str]) -> list[str]:
         """Return the names of the tasks whose files exist."""
         return [task.name for task in map(find_task, names) if task.is_present(self._senteval)]
+
+
+def search_speed(encoder: SentenceEncoder, num_rows: int, *, seed: int) -> float:
+    """Return the queries in a millisecond whose ten nearest rows are found exactly, the best of five searches for 100.
+
+    Rows are random ones of the encoder's form, as the time does not depend on their values: packed bits, or vectors.
+    """
+    dim, generator = encoder.get_sentence_embedding_dimension(), np.random.default_rng(seed)
+    rows: Any
+    search: Callable[..., object]
+    if encoder.similarity_measure == "hamming":
+        rows, search = generator.integers(0, 256, (num_rows, -(-dim // 8)), dtype=np.uint8), nearest_codes
+    else:
+        rows, search = normalize_rows(generator.normal(size=(num_rows, dim)).astype(np.float32)), nearest_vectors
+    seconds = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        search(rows, rows[:_NUM_QUERIES], k=10)
+        seconds.append(time.perf_counter() - begun)
+    return _NUM_QUERIES / (1000 * min(seconds))
 
 
 def _test(result: object) -> float:
