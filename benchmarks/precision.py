@@ -1,8 +1,9 @@
 """bfloat16 products and torch's own cell against float32: the loss after equal steps, and its spread over seeds.
 
-Runs of one model on one corpus with the step of `raysent train`, with the same seeds: in float32, in bfloat16, and in
-float32 with torch's recurrence in place of raysent's. The losses of each run's last steps are compared seed by seed;
-the spread over seeds is the noise. The process memory after each run shows whether runs leak.
+Runs of one model on one corpus with the step of `raysent train`, with the same seeds: in float32, in bfloat16, in
+float32 with torch's recurrence in place of raysent's, and in float32 from initial values that are moved by a relative
+1e-6, which shows how far rounding alone takes a run. The losses of each run's last steps are compared seed by seed. The
+process memory after each run shows whether runs leak.
 
     python -m benchmarks.precision [--encoder gru|lstm] [--corpus PATH] [--steps 500] [--seeds 2] [--json]
 """
@@ -33,18 +34,27 @@ from raysent.training.run import TrainingConfig
 _BATCH, _WORD_DIM, _HIDDEN = 100, 64, 128
 _LAST = 100  # the last steps, whose loss is compared
 _ENCODERS = {"gru": Gru, "lstm": Lstm}
-_RUNS = {"float32": ("auto", False), "bfloat16": ("auto", True), "torch": ("torch", False)}
+# The recurrence, whether products are bfloat16, and how far initial values are moved.
+_RUNS = {
+    "float32": ("auto", False, 0.0),
+    "bfloat16": ("auto", True, 0.0),
+    "torch": ("torch", False, 0.0),
+    "moved": ("auto", False, 1e-6),
+}
 _RATE = 5e-3  # ten times the default, so that the loss falls within 500 steps
 
 
 def losses(corpus: Corpus, encoder_type: str, *, run: str, seed: int, num_steps: int) -> list[float]:
     """Return the loss of every step of one run."""
-    implementation, bfloat16 = _RUNS[run]
+    implementation, bfloat16, moved_by = _RUNS[run]
     encoder = _ENCODERS[encoder_type](
         hidden_size=_HIDDEN, embedding=EmbeddingConfig(dim=_WORD_DIM), implementation=implementation
     )
     config = ModelConfig(encoder=encoder, objective=ContextPrediction())
     model = SentenceModel.build(config, corpus.vocabulary, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.data.mul_(1 + moved_by * torch.randn(parameter.shape, generator=generator))
     step = step_of(model, TrainingConfig(batch_size=_BATCH, learning_rate=_RATE), bfloat16=bfloat16)
     # The same batches for all seeds: only the initial values differ.
     stream = BatchStream(corpus.train, batch_size=_BATCH, candidates="contiguous", context_size=1, seed=0)
