@@ -118,7 +118,7 @@ def _limit_spinning() -> None:
     """Let a thread that waits for the others of a product sleep soon, unless the user has chosen; before torch starts.
 
     By default it spins for milliseconds. Beside another program that uses the cores it then takes the time of the very
-    threads that it waits for: training took 2.5 to 10 times as long (`benchmarks/busy_cores.py`).
+    threads that it waits for: training took 2 to 34 times as long (`benchmarks/busy_cores.py`).
     """
     if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
         os.environ["GOMP_SPINCOUNT"] = "1000"
