@@ -2,7 +2,8 @@
 
     python ssh_client.py REMOTE FOLDER HEARD HEAD_PORT TOKEN_FILE SSHD_PORT KEY
 
-It appends each event to the file HEARD, as a line of JSON, and ends with the sweep's exit code.
+It creates the file HEARD, waits for the file HEARD.go, so that the sweep begins after the client's imports, appends each
+event to HEARD as a line of JSON, and ends with the sweep's exit code.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def main() -> None:
     remote, folder, heard, port, token_file, sshd_port, key = sys.argv[1:]
     tunnel = SshTunnel(int(port), Path(token_file), int(sshd_port), Path(key))
     with Path(heard).open("a", buffering=1, encoding="utf-8") as lines:
+        while not Path(f"{heard}.go").exists():
+            time.sleep(0.05)
         ended = follow_run(
             find_run(remote, new_run=Path(folder)),
             on_event=lambda event: print(json.dumps(event), file=lines),

@@ -257,16 +257,23 @@ def sshd(tmp_path):
         process.terminate()
 
 
+def _wait_until(is_so):
+    """Wait until a condition holds, five minutes at most."""
+    until = time.monotonic() + 300
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")
 def test_a_client_that_sleeps_gets_every_event_once(head, sshd, tmp_path, monkeypatch, ctrl_c):
     """Its process and its SSH tunnel are stopped until the server has dropped it; then it goes on to the end."""
     monkeypatch.chdir(tmp_path)
-    remote, space = tmp_path / "remote", read_space(_space(tmp_path, trials=4, epochs=100.0))
+    remote, space = tmp_path / "remote", read_space(_space(tmp_path, trials=6, epochs=100.0))
     port = head.dashboard.rpartition(":")[2]
     cluster = CutTunnel(int(port), head.token_file, num_cuts=0)
     job = SweepJob(_submission(tmp_path, space=space), lambda _: ctrl_c())
-    assert submit(cluster, job, say=print).is_detached
     heard, (sshd_port, key) = tmp_path / "heard", sshd
     command = [sys.executable, Path(__file__).with_name("ssh_client.py"), remote, tmp_path / "second", heard]
     command += [port, head.token_file, str(sshd_port), key]
@@ -274,9 +281,10 @@ def test_a_client_that_sleeps_gets_every_event_once(head, sshd, tmp_path, monkey
     with subprocess.Popen(
         command, env=_environment(**paths), stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as client:
-        until = time.monotonic() + 300
-        while not (heard.is_file() and heard.read_text()) and time.monotonic() < until:
-            time.sleep(0.1)
+        _wait_until(heard.exists)
+        assert submit(cluster, job, say=print).is_detached
+        (tmp_path / "heard.go").touch()
+        _wait_until(lambda: heard.read_text() != "")
         os.killpg(client.pid, signal.SIGSTOP)
         before = heard.read_text().count("\n")
         time.sleep(float(os.environ.get("RAYSENT_SLEEP_S", "10")))

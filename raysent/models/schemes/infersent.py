@@ -11,9 +11,9 @@ padding the released code compares too.
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -157,7 +157,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the age of the pickle's format
             tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
+    except UnpicklingError:
         raise ArtifactError(
             f"{path}: must hold tensors alone; reading what else it holds would run its code; name a file of the "
             "release, a `state_dict`"
