@@ -596,7 +596,7 @@ def test_prepare_in_processes_names_the_bad_line(tmp_path):
 
 
 def test_preparation_memory_is_bounded(tmp_path):
-    """Ten times the text needs far less than ten times the memory."""
+    """Five times the text needs less than twice the memory."""
 
     def peak(num_copies: int) -> int:
         path = tmp_path / f"{num_copies}.txt"
@@ -608,7 +608,7 @@ def test_preparation_memory_is_bounded(tmp_path):
         tracemalloc.stop()
         return peak_bytes
 
-    small, large = peak(40), peak(400)  # 20,000 and 200,000 sentences
+    small, large = peak(120), peak(600)  # 60,000 and 300,000 sentences
     assert large < 2 * small
 
 

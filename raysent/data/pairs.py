@@ -27,9 +27,9 @@ from raysent.data.vocabulary import (
     Vocabulary,
     VocabularyConfig,
     build_vocabulary,
-    ragged_indices,
 )
 from raysent.errors import DataError, did_you_mean
+from raysent.kernels.ragged import ragged_indices
 from raysent.storage import content_key
 
 Column = int | str

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysent.data.vocabulary import Sentences
 from raysent.kernels.devices import to_device
+from raysent.kernels.ragged import Sentences
 
 _UINT16 = 1 << 16
 

@@ -32,6 +32,7 @@ from raysent.data.corpus.sources import CorpusConfig, Source
 from raysent.data.markup import MARKUP_VERSION, html_paragraphs, markdown_paragraphs
 from raysent.data.text_files import parse_object
 from raysent.errors import DataError
+from raysent.kernels.text import compiled_sentences, has_compiled_text
 from raysent.parallel import map_in_processes, num_processes_for
 
 # Part of every cache key: must change whenever the same text gives different sentences.
@@ -47,12 +48,16 @@ _HIDDEN = (
     *((start + "'", start + " ") for start in " \n-—"),
     (" me.", " it."),
 )
+# The splitter fails on such a space: "plan B\u00a0."
+_UNREADABLE = re.compile(r"(?<=[A-Z])(\s*)[^\S\x00-\x7f](?=\.)")
 _OPENERS = frozenset("\"'“‘([`")
 _OPENING = re.compile(r"\s(?:[\"'“‘(\[]|``)+$")
 # After any of these, a lowercase letter continues the sentence.
 _OPEN_ENDS = (*"!?\"'”’)]—–-…", "..")
 _CONTINUATION = re.compile(r"[-—–,;:\s]*[a-z]")
 _NO_WORD = re.compile(r"\W+$")
+# For shorter text the compiled kernel is not worth its start.
+_MIN_COMPILED = 1 << 14
 
 
 def split_sentences(text: str) -> list[str]:
@@ -61,13 +66,30 @@ def split_sentences(text: str) -> list[str]:
     Args:
         text: One paragraph, or several separated by `PARAGRAPH_BREAK` (one call for many paragraphs is faster).
     """
+    if len(text) >= _MIN_COMPILED and has_compiled_text():
+        found = compiled_sentences(text, _segment)
+        if found is not None:
+            return found
+    return _split_plainly(text)
+
+
+def _segment(text: str) -> list[str]:
+    """Return the splitter's pieces of a text."""
+    pieces: list[str] = sentencex.segment("en", text)
+    return pieces
+
+
+def _split_plainly(text: str) -> list[str]:
+    """Return what `split_sentences` returns, without a compiler."""
     hidden = " " + text[1:] if text.startswith("'") else text
     for mark, stand_in in _HIDDEN:
         hidden = hidden.replace(mark, stand_in)
+    if not hidden.isascii():
+        hidden = _UNREADABLE.sub(r"\1 ", hidden)
     sentences: list[str] = []
     start = end = 0
     first = True  # whether the next sentence is the first of its paragraph
-    for piece in sentencex.segment("en", hidden):
+    for piece in _segment(hidden):
         # The splitter drops some paragraph breaks, so search for each piece instead of adding up lengths.
         found = hidden.find(piece, end)
         if found < 0:
@@ -104,6 +126,8 @@ Layout = Literal["sentences", "paragraphs", "wrapped"]
 
 _NUM_SAMPLE_LINES = 1_000
 _MAX_SAMPLE_CHARACTERS = 10_000
+# Lines that are split at once, until they have enough sentences.
+_SAMPLE_BLOCK = 200
 _CLOSED = re.compile(r"[.!?:;][\"'”’)\]]*$|''$")
 # A paragraph of wrapped lines is split after this many lines without a blank line, so that memory stays bounded.
 _MAX_PARAGRAPH_LINES = 10_000
@@ -333,7 +357,7 @@ def _layout(first: list[str], format: str) -> Layout:
     """Return how to read the lines; the module docstring has the rule."""
     if format == "sentences":
         return "sentences"
-    lines = [line.strip() for line in first if line.strip()][:_NUM_SAMPLE_LINES]
+    lines = list(islice(filter(None, map(str.strip, first)), _NUM_SAMPLE_LINES))
     if not lines:
         return "sentences"
     if _is_wrapped(lines):
@@ -345,16 +369,21 @@ def _layout(first: list[str], format: str) -> Layout:
 
 def _has_running_text(samples: list[list[str]]) -> bool:
     """Return whether lines or rows, each in paragraphs, have more than 1.2 sentences on average."""
-    num_sentences = len(split_sentences(PARAGRAPH_BREAK.join(chain.from_iterable(samples))))
-    return num_sentences > 1.2 * len(samples)
+    num_sentences = 0
+    for first in range(0, len(samples), _SAMPLE_BLOCK):
+        block = samples[first : first + _SAMPLE_BLOCK]
+        num_sentences += len(split_sentences(PARAGRAPH_BREAK.join(chain.from_iterable(block))))
+        if num_sentences > 1.2 * len(samples):
+            return True
+    return False
 
 
 def _is_wrapped(lines: list[str]) -> bool:
     lengths = np.array([len(line) for line in lines])
     long = np.percentile(lengths, 95)
-    full = np.mean(lengths >= 0.8 * long)
-    closed = np.mean([bool(_CLOSED.search(line)) for line in lines])
-    return bool(len(lines) >= 10 and long <= 120 and full >= 0.5 and closed < 0.5)
+    if len(lines) < 10 or long > 120 or np.mean(lengths >= 0.8 * long) < 0.5:
+        return False
+    return bool(np.mean([bool(_CLOSED.search(line)) for line in lines]) < 0.5)
 
 
 def _text_passages(blocks: Iterable[list[str]], *, wrapped: bool) -> Iterator[Passage]:

@@ -28,10 +28,9 @@ from raysent.data.vocabulary import (
     Vocabulary,
     VocabularyConfig,
     build_vocabulary,
-    ragged_indices,
-    ragged_sums,
 )
 from raysent.errors import DataError
+from raysent.kernels.ragged import ragged_indices, ragged_sums
 from raysent.storage import cache_folder
 
 FORMAT_VERSION = 1

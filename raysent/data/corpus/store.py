@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from raysent import storage
-from raysent.data.vocabulary import Sentences, Vocabulary, ragged_indices
+from raysent.data.vocabulary import Sentences, Vocabulary
 from raysent.errors import DataError
+from raysent.kernels.ragged import ragged_indices
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the name of a stage, the number of sentences done, and the total or None."""

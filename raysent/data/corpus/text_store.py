@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -45,8 +46,8 @@ class PassageReader:
 
     def __init__(self) -> None:
         self._words = Numbering()
-        self._new_words: list[str] = []
-        self._table = ChunkTable(self._number)
+        self._num_sent = 0
+        self._table = ChunkTable(self._words.__getitem__, is_compiled=True)
 
     def __reduce__(self) -> tuple[type[PassageReader], tuple[()]]:
         return PassageReader, ()
@@ -61,13 +62,10 @@ class PassageReader:
                 if piece.ends_document:
                     ends.append(len(sentences))
         encoded = self._table.encode(sentences)
-        new_words, self._new_words = self._new_words, []
+        # The last words of the dictionary, which keeps their order.
+        new_words = list(islice(reversed(self._words), len(self._words) - self._num_sent))[::-1]
+        self._num_sent = len(self._words)
         return EncodedPassages(os.getpid(), new_words, encoded, np.array(ends, dtype=np.int64))
-
-    def _number(self, word: str) -> int:
-        if word not in self._words:
-            self._new_words.append(word)
-        return self._words[word]
 
 
 class TextWriter:

@@ -9,14 +9,12 @@ from raysent.data.vocabulary.tokens import (
     UNK_WORD,
     ChunkTable,
     Numbering,
-    Sentences,
     as_rows,
-    ragged_indices,
-    ragged_sums,
     tokenize,
 )
 from raysent.data.vocabulary.vectors import WordVectors, read_word_vectors
 from raysent.data.vocabulary.words import SubwordVocabulary, Vocabulary, VocabularyConfig, build_vocabulary
+from raysent.kernels.ragged import Sentences
 
 __all__ = [
     "PAD_ID",
@@ -36,8 +34,6 @@ __all__ = [
     "build_vocabulary",
     "fit_linear_map",
     "new_words",
-    "ragged_indices",
-    "ragged_sums",
     "read_word_vectors",
     "shared_words",
     "tokenize",

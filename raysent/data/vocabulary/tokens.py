@@ -28,12 +28,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress, repeat
-from typing import NamedTuple
 
 import numpy as np
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import Split
 
+from raysent.kernels.ragged import Sentences, ragged_indices, ragged_sums
+from raysent.kernels.text import CompiledChunkRows, ascii_tokens, has_compiled_text
 from raysent.parallel import lock_for_forks
 
 PAD_ID = 0
@@ -90,24 +91,30 @@ _BREAK, _BREAK_ROW = "\0", 0
 _UNKNOWN = -1
 
 
-class Sentences(NamedTuple):
-    """Ragged rows of ids.
+class _ChunkRows(dict[str, int]):
+    """The rows of known chunks; `kernels.text` has the same functions in C++."""
 
-    Attributes:
-        ids: The concatenated sentences, int32 [tokens].
-        lengths: Number of tokens of each sentence, at least 1, int64 [batch].
-    """
+    def find(self, text: str) -> tuple[np.ndarray, list[str]]:
+        """Return the row of each chunk of a text, -1 - i for the i-th unknown one, int32; and the unknown chunks."""
+        # One list for all sentences: one list per sentence takes twice the time.
+        chunks = text.split()
+        rows = np.fromiter(map(self.get, chunks, repeat(_UNKNOWN)), dtype=np.int32, count=len(chunks))
+        is_unknown = rows == _UNKNOWN
+        number = Numbering()
+        if is_unknown.any():
+            numbers = np.fromiter(map(number.__getitem__, compress(chunks, is_unknown.tolist())), dtype=np.int32)
+            rows[is_unknown] = -1 - numbers
+        return rows, list(number)
 
-    ids: np.ndarray
-    lengths: np.ndarray
+    def add(self, chunks: Sequence[str], rows: np.ndarray) -> None:
+        """Add chunks and their rows, int64 [chunks]."""
+        self.update(zip(chunks, rows.tolist(), strict=True))
 
-    def split(self, size: int) -> Iterator[Sentences]:
-        """Yield the sentences in order, at most `size` at a time."""
-        ends = np.cumsum(self.lengths)
-        for first in range(0, len(ends), size):
-            lengths = self.lengths[first : first + size]
-            stop = int(ends[first + len(lengths) - 1])
-            yield Sentences(self.ids[stop - int(lengths.sum()) : stop], lengths)
+    def expand(self, rows: np.ndarray, ids: np.ndarray, starts: np.ndarray, *, break_row: int) -> Sentences:
+        """Return the ids of rows of chunks, int32 [chunks], as sentences, which are separated by `break_row`."""
+        firsts, lengths = starts[rows], starts[rows + 1] - starts[rows]
+        ends = np.append(np.flatnonzero(rows == break_row), len(rows) - 1)
+        return Sentences(ids[ragged_indices(firsts, lengths)], ragged_sums(lengths, np.diff(ends, prepend=-1)))
 
 
 @dataclass
@@ -125,15 +132,14 @@ class _Table:
         num_bytes: Memory of chunks and rows.
     """
 
-    known: dict[str, int] = field(default_factory=lambda: {_BREAK: _BREAK_ROW})
+    known: _ChunkRows | CompiledChunkRows
     ids: np.ndarray = field(default_factory=lambda: np.empty(256, dtype=np.int32))
     starts: np.ndarray = field(default_factory=lambda: np.zeros(256, dtype=np.int64))
     num_rows: int = 1  # the break has no token
     num_bytes: int = 0
 
-    def find(self, chunks: list[str]) -> np.ndarray:
-        """Return the row of each chunk, or _UNKNOWN, int64 [chunks]."""
-        return np.fromiter(map(self.known.get, chunks, repeat(_UNKNOWN)), dtype=np.int64, count=len(chunks))
+    def __post_init__(self) -> None:
+        self.known.add([_BREAK], np.array([_BREAK_ROW]))
 
     def append(self, ids: np.ndarray, lengths: np.ndarray) -> int:
         """Add rows, and return the number of the first; rows that readers may know stay where they are."""
@@ -170,12 +176,16 @@ class ChunkTable:
         word_id: Returns the id of a token. Called in one thread at a time, once for each token of a new chunk, in the
             order of the text.
         max_bytes: Size of the table.
+        is_compiled: Whether to use the compiled kernel if there is a compiler: for large texts. The ids are equal.
     """
 
-    def __init__(self, word_id: Callable[[str], int], *, max_bytes: int = _MAX_TABLE_BYTES) -> None:
+    def __init__(
+        self, word_id: Callable[[str], int], *, max_bytes: int = _MAX_TABLE_BYTES, is_compiled: bool = False
+    ) -> None:
         self._word_id = word_id
         self._max_bytes = max_bytes
-        self._table = _Table()
+        self._is_compiled = is_compiled and has_compiled_text()
+        self._table = self._new_table()
 
     def encode(self, sentences: Sequence[str]) -> Sentences:
         """Return the ids of all tokens; a sentence without tokens has length 0."""
@@ -184,36 +194,30 @@ class ChunkTable:
         text = f" {_BREAK} ".join(sentences)
         if text.count(_BREAK) != len(sentences) - 1:
             text = f" {_BREAK} ".join(sentence.replace(_BREAK, " ") for sentence in sentences)
-        # One list for all sentences: one list per sentence takes twice the time.
-        chunks = text.split()
         table = self._table
-        rows = table.find(chunks)
-        is_unknown = rows == _UNKNOWN
-        if is_unknown.any():
-            number = Numbering()
-            numbers = np.fromiter(map(number.__getitem__, compress(chunks, is_unknown.tolist())), dtype=np.int64)
-            rows[is_unknown] = self._add(table, list(number))[numbers]
-        ids, starts = table.ids, table.starts
-        firsts, lengths = starts[rows], starts[rows + 1] - starts[rows]
-        ends = np.append(np.flatnonzero(rows == _BREAK_ROW), len(rows) - 1)
-        return Sentences(ids[ragged_indices(firsts, lengths)], ragged_sums(lengths, np.diff(ends, prepend=-1)))
+        rows, new = table.known.find(text)
+        if new:
+            is_new = rows < 0
+            rows[is_new] = self._add(table, new)[-1 - rows[is_new]]
+        return table.known.expand(rows, table.ids, table.starts, break_row=_BREAK_ROW)
+
+    def _new_table(self) -> _Table:
+        return _Table(CompiledChunkRows() if self._is_compiled else _ChunkRows())
 
     def _add(self, table: _Table, chunks: list[str]) -> np.ndarray:
-        """Add distinct chunks to a table; a long one gets a row, but stays unknown. Return their rows, int64."""
+        """Add distinct chunks to a table; a long one gets a row, but stays unknown. Return their rows, int32."""
         with _CHANGING:
-            rows = table.find(chunks)
             # Another thread may have added some since they were looked up.
-            is_new = rows == _UNKNOWN
-            new = chunks if is_new.all() else list(compress(chunks, is_new.tolist()))
+            rows, new = table.known.find(" ".join(chunks))
             sizes = np.fromiter(map(len, new), dtype=np.int64, count=len(new))
             first = table.append(*self._ids(new, sizes))
-            rows[is_new] = np.arange(first, first + len(new))
-            kept = zip(new, range(first, first + len(new)), strict=True)
+            new_rows = np.arange(first, first + len(new))
+            rows[rows < 0] = new_rows
             is_kept = sizes <= _MAX_KEPT
             table.num_bytes += _ENTRY_BYTES * len(new) + 4 * int(sizes[is_kept].sum())
-            table.known.update(kept if is_kept.all() else compress(kept, is_kept.tolist()))
+            table.known.add(list(compress(new, is_kept.tolist())), new_rows[is_kept])
             if table.num_bytes > self._max_bytes and self._table is table:
-                self._table = _Table()
+                self._table = self._new_table()
         return rows
 
     def _ids(self, chunks: list[str], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -221,11 +225,11 @@ class ChunkTable:
         num_pieces = -(-sizes // _MAX_PIECE)
         pieces = list(chain.from_iterable(map(_pieces, chunks))) if (num_pieces > 1).any() else chunks
         ids, lengths = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int64)]
+        tokenized = _compiled_tokens if self._is_compiled else _tokens_of_chunks
         for block in _blocks(pieces) if sizes.sum() > _MAX_BLOCK else [pieces]:
-            tokens = _tokenize_chunks(block)
-            lengths.append(np.fromiter(map(len, tokens), dtype=np.int64, count=len(tokens)))
-            flat = map(self._word_id, chain.from_iterable(tokens))
-            ids.append(np.fromiter(flat, dtype=np.int32, count=int(lengths[-1].sum())))
+            tokens, counts = tokenized(block)
+            lengths.append(counts)
+            ids.append(np.fromiter(map(self._word_id, tokens), dtype=np.int32, count=len(tokens)))
         return np.concatenate(ids), ragged_sums(np.concatenate(lengths), num_pieces)
 
 
@@ -235,21 +239,6 @@ class Numbering(dict[str, int]):
     def __missing__(self, key: str) -> int:
         number = self[key] = len(self)
         return number
-
-
-def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the indices starts[i], …, starts[i] + lengths[i] - 1 of all rows i, concatenated, int64."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(starts - ends + lengths, lengths) + np.arange(total, dtype=np.int64)
-
-
-def ragged_sums(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the sum of each row's values, int64 [rows]; an empty row sums to 0."""
-    totals = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(values, dtype=np.int64)])
-    ends = np.cumsum(lengths)
-    sums: np.ndarray = totals[ends] - totals[ends - lengths]
-    return sums
 
 
 def as_rows(encoded: Sentences, *, max_length: int) -> Sentences:
@@ -270,7 +259,7 @@ _pre_tokenizer = Split(Regex(PATTERN), "removed", invert=True)
 def tokenize(sentence: str) -> list[str]:
     """Return the tokens of a sentence."""
     pieces = chain.from_iterable(map(_pieces, sentence.replace(_BREAK, " ").split()))
-    return list(chain.from_iterable(chain.from_iterable(map(_tokenize_chunks, _blocks(pieces)))))
+    return list(chain.from_iterable(_tokens_of_chunks(block)[0] for block in _blocks(pieces)))
 
 
 def _pieces(chunk: str) -> list[str]:
@@ -294,11 +283,31 @@ def _blocks(chunks: Iterable[str]) -> Iterator[list[str]]:
         yield block
 
 
-def _tokenize_chunks(chunks: Sequence[str]) -> list[list[str]]:
-    """Return the tokens of each chunk; a chunk contains no white space."""
+def _tokens_of_chunks(chunks: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Return the tokens of chunks without white space, concatenated; and their number, int64 [chunks]."""
     rows = [_plain_tokens(chunk) for chunk in chunks]
-    others = _matched_tokens([chunk for chunk, row in zip(chunks, rows, strict=True) if row is None])
-    return [next(others) if row is None else row for row in rows]
+    others = _matched_tokens(_plain_text([chunk for chunk, row in zip(chunks, rows, strict=True) if row is None]))
+    tokens = [next(others) if row is None else row for row in rows]
+    return list(chain.from_iterable(tokens)), np.fromiter(map(len, tokens), dtype=np.int64, count=len(tokens))
+
+
+def _compiled_tokens(chunks: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Return what `_tokens_of_chunks` returns; only chunks with other than ASCII characters need the pattern."""
+    text = _plain_text(chunks)
+    tokens, counts = ascii_tokens(text, abbreviations=ABBREVIATIONS)
+    others = np.flatnonzero(counts < 0)
+    if len(others) == 0:
+        return tokens, counts
+    counts[others] = 0
+    ends = np.cumsum(counts)[others].tolist()
+    lines = text.split("\n")
+    matched = _matched_tokens("".join(lines[place] + "\n" for place in others.tolist()))
+    merged: list[str] = []
+    for place, start, end, row in zip(others.tolist(), [0, *ends], ends, matched, strict=False):
+        merged += tokens[start:end]
+        merged += row
+        counts[place] = len(row)
+    return merged + tokens[ends[-1] :], counts
 
 
 def _plain_tokens(chunk: str) -> list[str] | None:
@@ -312,12 +321,16 @@ def _plain_tokens(chunk: str) -> list[str] | None:
     return [stem, mark] if mark else [stem]
 
 
-def _matched_tokens(chunks: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the tokens of each chunk, split by the pattern."""
-    text = "\n".join(chunks)
+def _plain_text(chunks: Sequence[str]) -> str:
+    """Return chunks, each followed by a line feed, with plain characters for typographic ones."""
+    text = "".join(f"{chunk}\n" for chunk in chunks)
     for typographic, plain in REPLACEMENTS:
         text = text.replace(typographic, plain)
-    text = _SURROGATE.sub("\ufffd", text)
-    tokens = (token for token, _ in _pre_tokenizer.pre_tokenize_str(text + "\n"))
-    for _ in chunks:
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def _matched_tokens(text: str) -> Iterator[list[str]]:
+    """Yield the tokens of each line, split by the pattern."""
+    tokens = (token for token, _ in _pre_tokenizer.pre_tokenize_str(text))
+    for _ in range(text.count("\n")):
         yield list(iter(tokens.__next__, "\n"))

@@ -23,12 +23,11 @@ from raysent.data.vocabulary.tokens import (
     UNK_ID,
     UNK_WORD,
     ChunkTable,
-    Sentences,
     as_rows,
-    ragged_indices,
     tokenize,
 )
 from raysent.errors import ArtifactError, ConfigError
+from raysent.kernels.ragged import Sentences, ragged_indices
 from raysent.reading import parse_json, read_text
 
 # Far more than 20 million words; the list of words takes several times the size of the file.
@@ -298,6 +297,9 @@ def build_vocabulary(counts: Iterable[tuple[str, int]], config: VocabularyConfig
         key = word.lower() if config.lowercase else word
         totals[key] = totals.get(key, 0) + count
     totals.pop(UNK_WORD, None)
-    kept = [word for word, count in totals.items() if count >= config.min_count]
+    num_words = config.size - 2
+    # The frequency of the last word: only words that can be among the first need an order.
+    last_count = sorted(totals.values(), reverse=True)[:num_words][-1:]
+    kept = [word for word, count in totals.items() if count >= max(config.min_count, *last_count)]
     kept.sort(key=lambda word: (-totals[word], word))
-    return Vocabulary([PAD_WORD, UNK_WORD, *kept[: config.size - 2]], lowercase=config.lowercase)
+    return Vocabulary([PAD_WORD, UNK_WORD, *kept[:num_words]], lowercase=config.lowercase)
