@@ -3,7 +3,7 @@
     python -m benchmarks.corpus --corpus FOLDER [--files 40] [--rounds 3] [--processes 2] [--json]
 
 The plain implementation does the same work (unpack, split into sentences, tokenize, count, look up ids, write) with one
-compiled regular expression for each step and a `Counter`; its expressions are simpler than raysent's rules. raysent runs
+compiled regular expression for each step and a `Counter`; its expressions are simpler than our rules. raysent runs
 with its compiled kernel and as without a compiler. All run alternately in one process (A B C A B C …). The comparison
 uses the median of their processor time, which is independent of other work on the machine. All write to a new folder
 every time.
