@@ -118,7 +118,7 @@ def train(family: str, options: argparse.Namespace) -> None:
         return True
 
     config = run_config(family, SMALL, options.corpus, training=training)
-    fit(config, folder, report=note, interruptions=Interruptions(saves_at_reports=True))
+    fit(config, folder, report=note, interruptions=Interruptions(models="all"))
     write_json(folder / POINTS_FILE, points)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,9 +14,15 @@ from tiny_run import tiny_run
 from raysent.errors import ArtifactError
 from raysent.storage import load_tensors, mirror, read_json
 from raysent.training.checkpoint import Heartbeat, Progress, load_checkpoint, save_checkpoint, steps_lost
-from raysent.training.interruptions import CHECK_INTERVAL_S, Interruptions, SaveTimer, best_interval_s
+from raysent.training.interruptions import (
+    CHECK_INTERVAL_S,
+    Interruptions,
+    ModelsAtReports,
+    SaveTimer,
+    best_interval_s,
+)
 from raysent.training.loop import fit
-from raysent.training.outcome import Report, load_outcome, load_reports
+from raysent.training.outcome import Report, load_model_report, load_outcome, load_reports
 
 
 class KilledError(Exception):
@@ -151,8 +158,8 @@ def test_fit_stopped_by_a_report_without_a_checkpoint_can_be_resumed(tmp_path: P
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("saves_at_reports", [False, True])
-def test_fit_saves_its_model_at_reports_only_if_asked_to(tmp_path: Path, saves_at_reports: bool) -> None:
+@pytest.mark.parametrize("models_at_reports", ["none", "all"])
+def test_fit_saves_its_model_at_reports_only_if_asked_to(tmp_path: Path, models_at_reports: ModelsAtReports) -> None:
     """Else only in the end; the model at each report is that of a run that was stopped there."""
     config = tiny_run(tmp_path)
     fit(config, tmp_path / "stopped", report=lambda now: now.index < 2)
@@ -163,8 +170,8 @@ def test_fit_saves_its_model_at_reports_only_if_asked_to(tmp_path: Path, saves_a
             models.append(_weights(tmp_path / "run"))
         return True
 
-    fit(config, tmp_path / "run", report=look, interruptions=Interruptions(saves_at_reports=saves_at_reports))
-    assert len(models) == (4 if saves_at_reports else 0)
+    fit(config, tmp_path / "run", report=look, interruptions=Interruptions(models=models_at_reports))
+    assert len(models) == (4 if models_at_reports == "all" else 0)
     for name, value in _weights(tmp_path / "stopped").items():
         assert not models or torch.equal(models[1][name], value)
 
@@ -296,3 +303,81 @@ def test_heartbeat_ignores_errors_of_the_bucket(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(mirror, "put_file", refuse)
     Heartbeat(folder).write(Progress(step=5))
     assert steps_lost(folder, Progress()) == 5
+
+
+# Models before the end
+
+
+def test_timer_counts_models_among_its_saves() -> None:
+    """Checkpoints and models share a twenty-fifth of the time and a quarter of a second."""
+    timer = SaveTimer(per_hour=0.0, now_s=0.0, save_s=0.1)
+    assert timer.is_model_due(now_s=0.0)
+    timer.record_model(took_s=0.2)
+    assert not timer.is_model_due(now_s=3.0)  # 0.4 > 0.25 + 0.12
+    assert timer.is_model_due(now_s=4.0)
+    timer.record_save(now_s=4.0, took_s=0.3)
+    assert not timer.is_model_due(now_s=10.0)  # 0.7 > 0.65
+    assert timer.is_model_due(now_s=12.0)
+
+
+def _seen_models(folder: Path, **options: Any) -> tuple[Callable[[Report], bool], list[tuple[int, int | None]]]:
+    """Return a function of reports that notes each with the step of the model that is there, and its notes."""
+    seen: list[tuple[int, int | None]] = []
+
+    def look(now: Report) -> bool:
+        kept = load_model_report(folder)
+        seen.append((now.step, None if kept is None else kept.step))
+        if now.index == options.get("dies_at"):
+            raise KilledError
+        return bool(now.index != options.get("ends_at"))
+
+    return look, seen
+
+
+def test_fit_keeps_some_models_with_their_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first report has a model, later ones where saves are cheap; each is the model of the report it names."""
+    config = tiny_run(tmp_path)
+    monkeypatch.setattr(SaveTimer, "is_model_due", lambda *_, **__: len(seen) == 2)
+    look, seen = _seen_models(tmp_path / "run", dies_at=4)
+    with pytest.raises(KilledError):
+        fit(config, tmp_path / "run", report=look, interruptions=Interruptions(models="some"))
+    steps = [step for step, _ in seen]
+    assert [kept for _, kept in seen] == [steps[0], steps[0], steps[2], steps[2]]
+    fit(config, tmp_path / "stopped", report=lambda now: now.index < 3)
+    one, other = _weights(tmp_path / "stopped"), _weights(tmp_path / "run")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    kept = load_model_report(tmp_path / "run")
+    assert kept is not None
+    assert kept.metrics == load_reports(tmp_path / "stopped")[2].metrics
+
+
+@pytest.mark.usefixtures("_expensive_saves")
+def test_fit_resumed_keeps_the_model_of_a_later_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It repeats steps without another model, and ends with that of its last report alone."""
+    config = tiny_run(tmp_path)
+    fit(config, tmp_path / "straight")
+    monkeypatch.setattr(SaveTimer, "is_model_due", lambda *_, **__: True)
+    look, seen = _seen_models(tmp_path / "run", dies_at=3)
+    with pytest.raises(KilledError):
+        fit(config, tmp_path / "run", report=look, interruptions=Interruptions(models="some"))
+    assert _saved_steps(tmp_path / "run")[-1] < seen[-1][0]
+    later = seen[-1][0]
+    look, seen = _seen_models(tmp_path / "run")
+    outcome = fit(config, tmp_path / "run", report=look, interruptions=Interruptions(models="some"))
+    assert [kept for step, kept in seen if step <= later] == [later] * sum(step <= later for step, _ in seen)
+    assert seen[-1] == (outcome.step, outcome.step)
+    assert load_model_report(tmp_path / "run") is None
+    one, other = _weights(tmp_path / "straight"), _weights(tmp_path / "run")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_model_of_another_report_is_none_of_its_report(tmp_path: Path) -> None:
+    """A process that was killed between the two files leaves no metrics for the wrong model; no file is no model."""
+    config = tiny_run(tmp_path)
+    look, _ = _seen_models(tmp_path / "run", dies_at=2)
+    with pytest.raises(KilledError):
+        fit(config, tmp_path / "run", report=look, interruptions=Interruptions(models="some"))
+    assert load_model_report(tmp_path / "run") is not None
+    record = tmp_path / "run" / "model.json"
+    record.write_text(record.read_text() + "\n")
+    assert load_model_report(tmp_path / "run") is None

@@ -176,9 +176,11 @@ def test_controller_abandons_a_trial_without_the_model_of_its_report_as_failed()
     names = [controller.suggest().name for _ in range(3)]
     for name in names[:2]:
         controller.report(name, index=1, num_reports=4, metrics={"context_accuracy": 0.5}, seconds=1.0)
-    controller.abandon(lambda trial: trial.name == names[0])
+    controller.abandon(lambda trial: {"context_accuracy": 0.25} if trial.name == names[0] else None)
     assert [controller.trials[name].status for name in names] == ["stopped", "failed", "stopped"]
     assert controller.trials[names[1]].error == "the budget ended before its model was saved"
+    # The metrics are those of its model, which is of an earlier report.
+    assert controller.score(controller.trials[names[0]]) == 0.25
 
 
 def test_controller_pays_ways_to_rungs_ahead_when_told_to():

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 from typed import begin, typed, wait_for
 
+import raysent
 from raysent.config import parse_yaml
 from raysent.errors import ConfigError
 from raysent.sweeps import load_record, prepare_space, read_events, read_ledger, replay
 from raysent.sweeps.machines import Machines, layout
 from raysent.sweeps.space import Limits, parse_space
+from raysent.training.outcome import load_model_report, load_reports
 
 SPACE = """
 metric: context_accuracy
@@ -128,6 +130,20 @@ def test_sweep_interrupted_stops_cleanly_and_says_how_to_go_on(corpus, tmp_path,
     assert _statuses(run) == {}
 
 
+def _check_models_of_halted(run, rows):
+    """Every trial that has reported has a model, of a report whose metrics are the trial's."""
+    ended = {event["trial"]: event for event in read_events(run) if event["event"] == "ended"}
+    reported = [event["trial"] for event in read_events(run) if event["event"] == "report"]
+    assert reported
+    for name in set(reported):
+        report = load_model_report(run / "trials" / name)
+        assert report in load_reports(run / "trials" / name)
+        assert raysent.load(run / "trials" / name).encode(["a sentence"]).shape[0] == 1
+        assert ended[name]["metrics"] == report.metrics
+        row = next(row for row in rows if row["trial"] == name)
+        assert float(row["context_accuracy"]) == pytest.approx(report.metrics["context_accuracy"], abs=1e-4)
+
+
 @pytest.mark.cluster
 def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
     """What a killed driver spent stays spent; the cap holds over both sittings, and every dollar is in the ledger."""
@@ -153,6 +169,7 @@ def test_sweep_keeps_its_budget_through_a_kill(corpus, tmp_path):
     assert set(_statuses(run).values()) == {"stopped"}
     with (run / "trials.csv").open() as stream:
         rows = list(csv.DictReader(stream))
+    _check_models_of_halted(run, rows)
     assert 0 < sum(float(row["usd"]) for row in rows) < told["spent_usd"]
     events = list(read_events(run))
     found = replay(load_record(run).space, seed=0, events=events)

@@ -19,6 +19,8 @@ RUN_FILE = "run.json"
 REPORTS_FILE = "reports.jsonl"
 OUTCOME_FILE = "outcome.json"
 MODEL_FILE = "model.json"
+# The report whose model a run has saved before its end.
+MODEL_REPORT_FILE = "model_report.json"
 VOCABULARY_FILE = "vocabulary.txt"
 # Of a run whose first word vectors were counted from its text: those vectors, by dimension.
 START_FILE = "start.safetensors"

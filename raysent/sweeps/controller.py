@@ -7,7 +7,7 @@ simulator or a test can drive it, and a new controller reaches the same state fr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -21,6 +21,8 @@ from raysent.sweeps.schedulers import Scheduler, make_scheduler
 from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trial import ENDED, Status, Trial, apply_event, derived_seed, trial_name
 
+# A trial -> the metrics of the report whose model it has; None without a model.
+MetricsOfModel = Callable[[Trial], Mapping[str, float | None] | None]
 _WITHOUT_MODEL = "the budget ended before its model was saved"
 
 
@@ -186,17 +188,21 @@ class SweepController:
                 self.closed = f"halted: {reason}"
         return self.closed.startswith("halted")
 
-    def abandon(self, has_model: Callable[[Trial], bool] = lambda _: True) -> None:
+    def abandon(self, metrics_of_model: MetricsOfModel = lambda trial: trial.metrics) -> None:
         """End every trial that has not ended: the budget does not let it continue.
 
         Args:
-            has_model: Returns whether the model of a trial's last report is there; not if that report was made before
-                the sweep had a budget. Such a trial has failed.
+            metrics_of_model: Returns the metrics of the report whose model a trial has, its last or an earlier one.
+                None without a model, as where all reports were made before the sweep had a budget: it has failed.
         """
         for trial in self.trials.values():
-            if trial.index and trial.status not in ENDED and not has_model(trial):
+            if trial.status in ENDED:
+                continue
+            metrics = metrics_of_model(trial) if trial.index else trial.metrics
+            if metrics is None:
                 self.end(trial.name, status="failed", error=_WITHOUT_MODEL)
-            self.end(trial.name, status="stopped")
+            else:
+                self.end(trial.name, status="stopped", metrics=metrics)
 
     def end(
         self,
@@ -206,14 +212,25 @@ class SweepController:
         seconds: float | None = None,
         usd: float | None = None,
         error: str | None = None,
+        metrics: Mapping[str, float | None] | None = None,
     ) -> None:
-        """Record that a trial has ended; a second call for the same trial changes nothing."""
+        """Record that a trial has ended; a second call for the same trial changes nothing.
+
+        Args:
+            name: The trial.
+            status: How it ended.
+            seconds: Time spent training; None for that of its last report.
+            usd: What that time cost; None for that of its last report.
+            error: One line, where it failed.
+            metrics: Those of its model; None for those of its last report.
+        """
         trial = self.trials[name]
         if trial.status in ENDED:
             return
         seconds = round(trial.seconds if seconds is None else seconds, 3)
         usd = round(trial.usd if usd is None else usd, 6)
-        self._record("ended", trial=name, status=status, metrics=trial.metrics, seconds=seconds, usd=usd, error=error)
+        metrics = trial.metrics if metrics is None else metrics
+        self._record("ended", trial=name, status=status, metrics=metrics, seconds=seconds, usd=usd, error=error)
 
     def _admits(self, funds: Funds | None) -> bool:
         """Return whether the budget covers one more trial; a refusal closes the sweep."""

@@ -16,6 +16,7 @@ import datetime
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,6 +30,7 @@ from raysent.storage.layout import (
     LEDGER_FILE,
     LOCK_FILE,
     MODEL_FILE,
+    MODEL_REPORT_FILE,
     PREPARED_FOLDER,
     RUN_FILE,
     SWEEP_FILE,
@@ -57,6 +59,7 @@ from raysent.sweeps.space import SearchSpace
 from raysent.sweeps.trackers import make_trackers
 from raysent.sweeps.trial import ENDED, Trial
 from raysent.training.checkpoint import drop_checkpoints
+from raysent.training.outcome import load_model_report
 from raysent.training.ray_session import output_to_stderr, ray_session
 from raysent.training.retraining import next_seed, retrained_config
 from raysent.training.run import RunConfig, load_run
@@ -380,7 +383,7 @@ def _sweep(
                     interrupted = _sit(record, folder, controller, cost_tracker, journal, plan, callbacks)
                     refresh(folder)  # with what other machines trained; they stand there meanwhile
                     if controller.closed and not interrupted:
-                        controller.abandon(lambda trial: (trial_folder(folder, trial.number) / MODEL_FILE).is_file())
+                        controller.abandon(partial(_metrics_of_model, folder))
                     if not interrupted:
                         interrupted = _retrain(record, folder, controller, cost_tracker)
                 # After the last line of the ledger, so that the journal has seen all of it.
@@ -454,7 +457,7 @@ def _retrain(record: SweepRecord, folder: Path, controller: SweepController, cos
             "trial": place.name,
             "run": config.model_dump(mode="json"),
             "interruptions_per_hour": space.cost.interruptions_per_hour,
-            "saves_at_reports": False,
+            "models_at_reports": "none",
             "folder": to_uri(place),
             "prepared": prepared,
         }
@@ -499,6 +502,15 @@ def _connect(
     cost_tracker.tick_now()
 
 
+def _metrics_of_model(folder: Path, trial: Trial) -> Mapping[str, float | None] | None:
+    """Return the metrics of the report whose model a trial has, or None without a model."""
+    place = trial_folder(folder, trial.number)
+    if (place / MODEL_FILE).is_file() and not (place / MODEL_REPORT_FILE).exists():
+        return trial.metrics  # of a version that saved the model of every report
+    report = load_model_report(place)
+    return None if report is None else report.metrics
+
+
 def _budget(record: SweepRecord) -> Budget:
     """Return what a sweep may spend, its deadline counted from its beginning."""
     return record.space.cost.for_sweep(datetime.datetime.fromtimestamp(record.started, datetime.UTC))
@@ -541,8 +553,8 @@ def _describer(record: SweepRecord, folder: Path) -> Callable[[Trial], dict[str,
             "trial": trial.name,
             "run": trial_config(space, trial).model_dump(mode="json"),
             "interruptions_per_hour": space.cost.interruptions_per_hour,
-            # Where the money may end between two reports, the model of each has to be there.
-            "saves_at_reports": may_halt,
+            # Where the money may end between two reports, the model of one has to be there.
+            "models_at_reports": "some" if may_halt else "none",
             "folder": to_uri(trial_folder(folder, trial.number)),
             "memory_bytes": space.limits.memory_bytes,
             "prepared": prepared,

@@ -138,8 +138,8 @@ def _halt(controller: SweepController, events: Sequence[Event], at: int) -> None
 
 def _end(controller: SweepController, events: Sequence[Event], at: int) -> None:
     event = events[at]
-    usd = event.get("usd", 0.0)
-    controller.end(event["trial"], status=event["status"], seconds=event["seconds"], usd=usd, error=event["error"])
+    values = {key: event[key] for key in ("status", "seconds", "error")}
+    controller.end(event["trial"], usd=event.get("usd", 0.0), metrics=event.get("metrics"), **values)
 
 
 def _retrain(controller: SweepController, events: Sequence[Event], at: int) -> None:

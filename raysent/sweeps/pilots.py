@@ -219,7 +219,7 @@ class _PilotRun:
         config = self.config.model_copy(
             update={"training": training.model_copy(update={"num_reports": num_reports})},
         )
-        interruptions = Interruptions(saves_at_reports=True)
+        interruptions = Interruptions(models="all")
         outcome = fit(config, self.folder, report=self._on_report, interruptions=interruptions)
         reports = load_reports(self.folder)
         if outcome.status == "nan" or len(reports) < 2:

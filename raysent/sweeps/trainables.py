@@ -194,7 +194,7 @@ def train_trial(config: dict[str, Any], on_report: Callable[[Report], bool], *, 
 
 def _interruptions(config: dict[str, Any]) -> Interruptions:
     """Return the interruptions that the trial of `config` must expect, without notices."""
-    return Interruptions(per_hour=config["interruptions_per_hour"], saves_at_reports=config["saves_at_reports"])
+    return Interruptions(per_hour=config["interruptions_per_hour"], models=config["models_at_reports"])
 
 
 def retrain(config: dict[str, Any], *, num_workers: int, gpus_per_worker: float) -> Message:

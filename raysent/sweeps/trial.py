@@ -47,7 +47,7 @@ class Trial:
         status: `waiting` and `running`; `finished`, `stopped` early, `failed`, or `nan` (diverged).
         index: Index of its last report, 0 before the first.
         num_reports: Reports of a whole run, 0 before the first.
-        metrics: Those of the last report.
+        metrics: Those of the last report; once it has ended, those of its model.
         seconds: Time spent training, over all resumes.
         usd: What that time cost.
         reports: All its reports.
@@ -94,6 +94,7 @@ def apply_event(trials: dict[str, Trial], event: Mapping[str, Any]) -> None:
                 trial.decisions[event["index"]] = event["decision"] == "continue"
             case "ended":
                 trial.status, trial.error = event["status"], event["error"]
+                trial.metrics = event.get("metrics", trial.metrics)
                 trial.seconds, trial.usd = event["seconds"], event.get("usd", 0.0)
 
 

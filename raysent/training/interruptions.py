@@ -11,17 +11,19 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 # Seconds until this machine is reclaimed; None without a notice. Called equally often on every worker.
 SecondsLeft = Callable[[], float | None]
+ModelsAtReports = Literal["none", "some", "all"]
 
 # Seconds between two checks for a notice, and between two heartbeats.
 CHECK_INTERVAL_S = 1.0
 # How fast a checkpoint is written before one has been measured: to a bucket, or on a busy machine.
 _FIRST_BYTES_PER_S = 5e7
-# A report has a checkpoint if all saves of the session then take at most this part of its time, and so many seconds
-# more. A killed run then repeats at most 25 times as long as the save that it did without. What is left of a twentieth
-# is for the model at the end.
+# A report has a checkpoint, and a model where one is wanted, if all saves of the session then take at most this part of
+# its time, and so many seconds more. A killed run then repeats at most 25 times as long as the save that it did
+# without. What is left of a twentieth is for the model at the end.
 _MAX_PART = 0.04
 _ADVANCE_S = 0.25
 # Two notices whose deadlines differ by less are the same notice.
@@ -40,13 +42,14 @@ class Interruptions:
     Attributes:
         notice: Returns the seconds left on this machine, or on any machine of the run; None without a notice.
         per_hour: Interruptions without notice per hour of the run; 0 saves only at reports and after notices.
-        saves_at_reports: Whether the model is saved before every report, not only when the run has ended: for a caller
-            that reads it then, or that may end the process between two reports and keep the model.
+        models: Before which reports the model is saved, not only when the run has ended. ``all``: for a caller that
+            reads it then. ``some``: the first, and later ones while all saves take little time: for a caller that may
+            end the process between two reports and keep the last model.
     """
 
     notice: SecondsLeft = no_notice
     per_hour: float = 0.0
-    saves_at_reports: bool = False
+    models: ModelsAtReports = "none"
 
 
 def best_interval_s(save_s: float, *, per_hour: float) -> float:
@@ -69,7 +72,7 @@ class SaveTimer:
 
     def __init__(self, *, per_hour: float, now_s: float, save_s: float = 1.0) -> None:
         """Start at `now_s`, on the caller's clock, with a guess of the seconds of a save."""
-        self.save_s = save_s
+        self.save_s = self._model_s = save_s
         self._per_hour = per_hour
         self._started_s = self._saved_s = now_s
         self._spent_s = 0.0
@@ -95,8 +98,15 @@ class SaveTimer:
 
     def is_due_at_report(self, *, now_s: float) -> bool:
         """Return whether a report has a checkpoint: if saves take little time, and after a notice always."""
-        is_cheap = self._spent_s + self.save_s <= _ADVANCE_S + _MAX_PART * (now_s - self._started_s)
-        return is_cheap or self._deadline_s is not None
+        return self._is_cheap(self.save_s, now_s) or self._deadline_s is not None
+
+    def is_model_due(self, *, now_s: float) -> bool:
+        """Return whether a report that may have a model has one: if saves take little time."""
+        return self._is_cheap(self._model_s, now_s)
+
+    def _is_cheap(self, save_s: float, now_s: float) -> bool:
+        """Return whether one more save leaves all saves a small part of the time."""
+        return self._spent_s + save_s <= _ADVANCE_S + _MAX_PART * (now_s - self._started_s)
 
     def record_save(self, *, now_s: float, took_s: float, left_s: float | None = None) -> None:
         """Record that a checkpoint was saved in `took_s` seconds."""
@@ -104,6 +114,11 @@ class SaveTimer:
         is_last = left_s is not None and left_s <= self.margin_s
         self._saves_left = 0 if is_last else min(self._saves_left, 1)
         self._saved_s, self.save_s = now_s, took_s
+
+    def record_model(self, *, took_s: float) -> None:
+        """Record that a model was saved in `took_s` seconds."""
+        self._spent_s += took_s
+        self._model_s = took_s
 
     def _update_deadline(self, now_s: float, left_s: float | None) -> None:
         """Plan two saves for a new notice, and none once a notice is cancelled."""
@@ -151,6 +166,10 @@ class InterruptionMonitor:
         """Return whether to save at a report; only the worker that saves needs the answer."""
         return self._timer.is_due_at_report(now_s=time.perf_counter())
 
+    def is_model_due(self) -> bool:
+        """Return whether a report that may have a model has one; only the worker that saves knows."""
+        return self._timer.is_model_due(now_s=time.perf_counter())
+
     def next_check_step(self, step: int) -> int:
         """Return the step that is about a second away, by the speed since the last check."""
         now_s = time.perf_counter()
@@ -161,3 +180,7 @@ class InterruptionMonitor:
     def record_save(self, *, took_s: float) -> None:
         """Record that a checkpoint was saved in `took_s` seconds."""
         self._timer.record_save(now_s=time.perf_counter(), took_s=took_s, left_s=self._left_s)
+
+    def record_model(self, *, took_s: float) -> None:
+        """Record that a model was saved in `took_s` seconds."""
+        self._timer.record_model(took_s=took_s)

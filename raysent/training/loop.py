@@ -16,7 +16,7 @@ from raysent.data.vocabulary import Sentences
 from raysent.errors import TrainingError
 from raysent.kernels.devices import default_device, set_matmul_precision
 from raysent.storage import address_of, append_json_line, refresh, remove, write_text
-from raysent.storage.layout import CHECKPOINT_FOLDER, MODEL_FILE, OUTCOME_FILE, REPORTS_FILE
+from raysent.storage.layout import CHECKPOINT_FOLDER, MODEL_FILE, MODEL_REPORT_FILE, OUTCOME_FILE, REPORTS_FILE
 from raysent.training.allocator import limit_primitive_cache, release_memory, resident_bytes
 from raysent.training.checkpoint import (
     Heartbeat,
@@ -28,9 +28,19 @@ from raysent.training.checkpoint import (
     steps_lost,
 )
 from raysent.training.data import TrainingData, open_training_data
-from raysent.training.interruptions import InterruptionMonitor, Interruptions
+from raysent.training.interruptions import InterruptionMonitor, Interruptions, ModelsAtReports
 from raysent.training.optimization import Optimizer, count_drops, strip_prefix
-from raysent.training.outcome import OnReport, Outcome, Report, Status, always_continue, load_outcome, save_outcome
+from raysent.training.outcome import (
+    OnReport,
+    Outcome,
+    Report,
+    Status,
+    always_continue,
+    load_model_report,
+    load_outcome,
+    save_model_report,
+    save_outcome,
+)
 from raysent.training.plan import (
     build_model,
     count_steps,
@@ -96,7 +106,7 @@ def fit(
     if not is_saved:
         # The weights have gone past the last report: the steps up to it are repeated, which gives the same bits.
         refresh(folder, with_checkpoints=True)
-        interruptions = replace(interruptions, saves_at_reports=False)
+        interruptions = replace(interruptions, models="none")
         _, is_saved = _fit(
             config, folder, lambda now: now.step < outcome.step, device, workers, interruptions, until=outcome
         )
@@ -171,7 +181,7 @@ class _Training:
         self._progress = Progress()
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self._num_losses = 0
-        self._saves_at_reports = False
+        self._models: ModelsAtReports = "none"
         # The step of the last model that was saved before a report; 0 without one.
         self._model_step = 0
 
@@ -212,7 +222,7 @@ class _Training:
             How the run ended, and whether its model and its outcome are saved: not if the weights are past the last
             report or no longer finite. The same on every worker.
         """
-        self._saves_at_reports = interruptions.saves_at_reports
+        self._models = interruptions.models
         self._resume(folder, max_step=None if until is None else until.step)
         if self._workers.is_first:
             save_run(self._config, folder)
@@ -220,6 +230,7 @@ class _Training:
             self._heartbeat.write(self._progress, self._live_progress(self._progress.seconds))
             self._remove_ended(folder)
             self._rewrite_reports(folder)
+        self._model_step = self._workers.agree(self._model_step, self._device)
         status = self._train(folder, report, interruptions)
         outcome = until or self._outcome(status)
         is_at_hand = status != "nan" and self._progress.step == outcome.step
@@ -352,12 +363,28 @@ class _Training:
         self._count_drops()
         if monitor.is_save_due_at_report():
             self._save_checkpoint(folder, monitor)
-        if self._saves_at_reports:
-            self._save_model(folder)
-            self._model_step = now.step
+        if self._wants_model(now, monitor):
+            started = time.perf_counter()
+            self._keep_model(now, folder)
+            monitor.record_model(took_s=time.perf_counter() - started)
         if self._workers.is_first:
             append_json_line(folder / REPORTS_FILE, asdict(now))
         return "finished" if self._should_continue(now, report) else "stopped"
+
+    def _wants_model(self, now: Report, monitor: InterruptionMonitor) -> bool:
+        """Return whether the model is saved before a report; the same on every worker."""
+        if self._models != "some":
+            return self._models == "all"
+        if now.step <= self._model_step:  # a resumed run, which repeats steps: the model of a later report is there
+            return False
+        return self._model_step == 0 or bool(self._workers.agree(int(monitor.is_model_due()), self._device))
+
+    def _keep_model(self, now: Report, folder: Path) -> None:
+        """Save the model of a report, and which report it is of."""
+        self._save_model(folder)
+        if self._workers.is_first:
+            save_model_report(now, folder)
+        self._model_step = now.step
 
     def _count_drops(self) -> None:
         """Let the learning rate depend on the reports so far; all workers have the same."""
@@ -428,10 +455,13 @@ class _Training:
     def _remove_ended(self, folder: Path) -> None:
         """Remove what is not true once a stopped run is resumed: its outcome, and its model unless reports save it."""
         remove(folder / OUTCOME_FILE)
-        if not self._saves_at_reports:
-            remove(folder / MODEL_FILE)
-        elif not (folder / MODEL_FILE).exists() and self._is_at_report():
-            self._save_model(folder)
+        kept = None if self._models == "none" else load_model_report(folder)
+        if kept is not None:
+            self._model_step = kept.step
+            return
+        remove(folder / MODEL_FILE)
+        if self._models != "none" and self._is_at_report():
+            self._keep_model(Report(**self._progress.reports[-1]), folder)
 
     def _is_at_report(self) -> bool:
         """Return whether the weights are those of the last report."""
@@ -460,6 +490,7 @@ class _Training:
     def _save(self, outcome: Outcome, folder: Path) -> None:
         """Write how the run ended, after its model."""
         save_outcome(outcome, folder, key=self._config.key)
+        remove(folder / MODEL_REPORT_FILE)
         if outcome.status == "finished":
             drop_checkpoints(folder)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from raysent.errors import ArtifactError
-from raysent.storage import address_of, read_json, read_json_lines, write_json
-from raysent.storage.layout import OUTCOME_FILE, REPORTS_FILE, RUN_FILE
+from raysent.storage import address_of, file_sha256, read_json, read_json_lines, write_json
+from raysent.storage.layout import MODEL_FILE, MODEL_REPORT_FILE, OUTCOME_FILE, REPORTS_FILE, RUN_FILE
 from raysent.training.run import RunConfig, load_run
 
 Status = Literal["finished", "stopped", "nan"]
@@ -97,6 +97,28 @@ def load_outcome(folder: Path, *, key: str) -> Outcome | None:
         return Outcome(**values)
     except TypeError as error:
         raise ArtifactError(f"{path}: not an outcome ({error}); remove it and resume") from None
+
+
+def save_model_report(report: Report, folder: Path) -> None:
+    """Record that the model of a run's folder is the one of a report."""
+    write_json(folder / MODEL_REPORT_FILE, {**asdict(report), "model": file_sha256(folder / MODEL_FILE)})
+
+
+def load_model_report(folder: Path) -> Report | None:
+    """Return the report whose model is in a run's folder; None if there is no such model, or another one.
+
+    Raises:
+        ArtifactError: If the file is not a report.
+    """
+    path = folder / MODEL_REPORT_FILE
+    if not path.exists() or not (folder / MODEL_FILE).is_file():
+        return None
+    values = read_json(path)
+    try:
+        # A process that ended between the two files leaves the report of an older model.
+        return Report(**values) if values.pop("model") == file_sha256(folder / MODEL_FILE) else None
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{address_of(path)}: not the report of a model ({error}); restore it") from None
 
 
 def load_reports(folder: Path) -> list[Report]:
