@@ -309,15 +309,14 @@ def test_heartbeat_ignores_errors_of_the_bucket(tmp_path: Path, monkeypatch: pyt
 
 
 def test_timer_counts_models_among_its_saves() -> None:
-    """Checkpoints and models share a twenty-fifth of the time and a quarter of a second."""
+    """Checkpoints and models share a twenty-fifth of the time, and the model of the end is one of them."""
     timer = SaveTimer(per_hour=0.0, now_s=0.0, save_s=0.1)
-    assert timer.is_model_due(now_s=0.0)
     timer.record_model(took_s=0.2)
-    assert not timer.is_model_due(now_s=3.0)  # 0.4 > 0.25 + 0.12
-    assert timer.is_model_due(now_s=4.0)
-    timer.record_save(now_s=4.0, took_s=0.3)
-    assert not timer.is_model_due(now_s=10.0)  # 0.7 > 0.65
-    assert timer.is_model_due(now_s=12.0)
+    assert not timer.is_model_due(now_s=14.9)  # 0.2 + 0.4 seconds
+    assert timer.is_model_due(now_s=15.1)
+    timer.record_save(now_s=15.1, took_s=0.3)
+    assert not timer.is_model_due(now_s=22.4)  # 0.5 + 0.4
+    assert timer.is_model_due(now_s=22.6)
 
 
 def _seen_models(folder: Path, **options: Any) -> tuple[Callable[[Report], bool], list[tuple[int, int | None]]]:

@@ -21,9 +21,9 @@ ModelsAtReports = Literal["none", "some", "all"]
 CHECK_INTERVAL_S = 1.0
 # How fast a checkpoint is written before one has been measured: to a bucket, or on a busy machine.
 _FIRST_BYTES_PER_S = 5e7
-# A report has a checkpoint, and a model where one is wanted, if all saves of the session then take at most this part of
-# its time, and so many seconds more. A killed run then repeats at most 25 times as long as the save that it did
-# without. What is left of a twentieth is for the model at the end.
+# A report has a checkpoint if all saves of the session then take at most this part of its time, and so many seconds
+# more. A killed run then repeats at most 25 times as long as the save that it did without. What is left of a twentieth
+# is for the model at the end. For a model before the end there are no more seconds.
 _MAX_PART = 0.04
 _ADVANCE_S = 0.25
 # Two notices whose deadlines differ by less are the same notice.
@@ -98,15 +98,12 @@ class SaveTimer:
 
     def is_due_at_report(self, *, now_s: float) -> bool:
         """Return whether a report has a checkpoint: if saves take little time, and after a notice always."""
-        return self._is_cheap(self.save_s, now_s) or self._deadline_s is not None
+        is_cheap = self._spent_s + self.save_s <= _ADVANCE_S + _MAX_PART * (now_s - self._started_s)
+        return is_cheap or self._deadline_s is not None
 
     def is_model_due(self, *, now_s: float) -> bool:
-        """Return whether a report that may have a model has one: if saves take little time."""
-        return self._is_cheap(self._model_s, now_s)
-
-    def _is_cheap(self, save_s: float, now_s: float) -> bool:
-        """Return whether one more save leaves all saves a small part of the time."""
-        return self._spent_s + save_s <= _ADVANCE_S + _MAX_PART * (now_s - self._started_s)
+        """Return whether a report that may have a model has one: if saves, and the one at the end, take little time."""
+        return self._spent_s + 2 * self._model_s <= _MAX_PART * (now_s - self._started_s)
 
     def record_save(self, *, now_s: float, took_s: float, left_s: float | None = None) -> None:
         """Record that a checkpoint was saved in `took_s` seconds."""
