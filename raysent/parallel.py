@@ -9,6 +9,7 @@ needs no ``if __name__ == "__main__"``.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import deque
@@ -93,7 +94,8 @@ def map_in_processes(
 
 
 def _initialize(function: Callable[[Any], Any]) -> None:
-    """Set the function of this worker process."""
+    """Set the function of this worker process; warnings are those of the first process."""
+    logging.getLogger("raysent").setLevel(logging.ERROR)
     global _function  # noqa: PLW0603  # a worker process runs one function only
     _function = function
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -47,7 +48,11 @@ class PassageReader:
     def __init__(self) -> None:
         self._words = Numbering()
         self._num_sent = 0
-        self._table = ChunkTable(self._words.__getitem__, is_compiled=True)
+
+    @cached_property
+    def _table(self) -> ChunkTable:
+        """The table, made in the process that uses it."""
+        return ChunkTable(self._words.__getitem__, is_compiled=True)
 
     def __reduce__(self) -> tuple[type[PassageReader], tuple[()]]:
         return PassageReader, ()
