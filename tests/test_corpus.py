@@ -562,9 +562,12 @@ def test_cache_folder_follows_option_then_environment(tmp_path, monkeypatch):
     assert cache_folder(str(tmp_path / "option")) == tmp_path / "option"
 
 
-@pytest.mark.parametrize("max_sentences", [None, 700])
-def test_prepare_in_processes_gives_the_same_bytes(tmp_path, monkeypatch, max_sentences):
-    """Every file of the cache is the same for any number of processes, with limits and all kinds of files."""
+@pytest.mark.parametrize(
+    ("max_sentences", "max_file_bytes"), [(None, 1 << 20), (700, 1 << 20), (700, 0), (None, 2_000)]
+)
+def test_prepare_in_processes_gives_the_same_bytes(tmp_path, monkeypatch, max_sentences, max_file_bytes):
+    """Every file is the same for any number of processes, with limits and all kinds of files, read whole or in parts."""
+    monkeypatch.setattr(documents_module, "_MAX_FILE_BYTES", max_file_bytes)
     monkeypatch.setattr(documents_module, "_GROUP_CHARACTERS", 400)
     monkeypatch.setattr(documents_module, "_NUM_FIRST_GROUPS", 3)
     for part in range(8):

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from importlib.metadata import version
 from itertools import chain, islice
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import sentencex
@@ -139,6 +139,8 @@ _MAX_SHOWN = 40
 _GROUP_CHARACTERS = 1 << 19
 # This many groups are read in one or two seconds, less than the start of other processes takes.
 _NUM_FIRST_GROUPS = 8
+# Larger files are sent in passages, so that memory stays bounded.
+_MAX_FILE_BYTES = 1 << 22
 # Rows of one document are sent in passages of at least this many characters.
 _PASSAGE_CHARACTERS = 1 << 18
 # Memory of a process: libraries, the distinct words of a large text, and a few passages.
@@ -327,25 +329,51 @@ def map_passages(
         DataError: If the text cannot be read.
     """
     reading = config.model_dump(include={"format", "text_field", "document_field"})
-    groups = _grouped(passage for source in sources for passage in passages(source, **reading))
+    groups, read_group = _grouped(_parts(sources, reading)), _GroupReader(function, reading)
     if config.num_processes is None:
-        yield from map(function, islice(groups, _NUM_FIRST_GROUPS))
+        yield from map(read_group, islice(groups, _NUM_FIRST_GROUPS))
         first = list(islice(groups, 1))
         if not first:
             return
         groups = chain(first, groups)
     num_processes = num_processes_for(config.num_processes, bytes_each=_PROCESS_BYTES)
-    with closing(map_in_processes(function, groups, num_processes=num_processes)) as results:
+    with closing(map_in_processes(read_group, groups, num_processes=num_processes)) as results:
         yield from results
 
 
-def _grouped(passages: Iterable[Passage]) -> Iterator[list[Passage]]:
-    """Yield passages in groups of about equal size."""
-    group: list[Passage] = []
+class _GroupReader(Generic[Result]):
+    """A function of groups of passages, for groups of which some parts are whole files."""
+
+    def __init__(self, function: Callable[[Sequence[Passage]], Result], reading: dict[str, Any]) -> None:
+        self._function, self._reading = function, reading
+
+    def __call__(self, group: Sequence[Passage | Source]) -> Result:
+        """Return the function's value of all passages of a group."""
+        parts = (passages(one, **self._reading) if isinstance(one, Source) else [one] for one in group)
+        return self._function(list(chain.from_iterable(parts)))
+
+
+def _parts(sources: Sequence[Source], reading: dict[str, Any]) -> Iterator[Passage | Source]:
+    """Yield small files as they are, and the passages of others."""
+    for source in sources:
+        if _is_small(source):
+            yield source
+        else:
+            yield from passages(source, **reading)
+
+
+def _is_small(source: Source) -> bool:
+    """Return whether a file is read as a whole by the process that reads its sentences, rather than in order."""
+    return source.kind != "table" and not source.etag and source.num_bytes <= _MAX_FILE_BYTES
+
+
+def _grouped(parts: Iterable[Passage | Source]) -> Iterator[list[Passage | Source]]:
+    """Yield passages and whole files in groups of about equal size."""
+    group: list[Passage | Source] = []
     num_characters = 0
-    for passage in passages:
-        group.append(passage)
-        num_characters += len(passage.text)
+    for part in parts:
+        group.append(part)
+        num_characters += part.num_bytes if isinstance(part, Source) else len(part.text)
         if num_characters >= _GROUP_CHARACTERS:
             yield group
             group, num_characters = [], 0
