@@ -1,5 +1,5 @@
-"""Fast numerical code: packed recurrences, row-exact Adam, the cross-entropy over a vocabulary, Hamming search.
+"""Fast code: packed recurrences, row-exact Adam, the cross-entropy over a vocabulary, Hamming search, text.
 
-Each has a PyTorch or NumPy implementation, which the tests use as the reference. The C++ implementations in `compiled`
+Each has a reference in PyTorch, NumPy or Python, which the tests compare it with. The C++ implementations in `compiled`
 are used if there is a compiler.
 """

@@ -1,4 +1,4 @@
-// Text in UTF-8: marks hidden from a sentence splitter, its pieces joined, tokens of ASCII chunks, and a table of chunks.
+// Text in UTF-8: marks hidden from a sentence splitter, its pieces joined, tokens of ASCII chunks, a table of chunks.
 //
 // The rules are those of data/corpus/documents.py and data/vocabulary/tokens.py, which are the reference.
 
@@ -45,7 +45,8 @@ uint32_t character(const uint8_t* p) {
 
 // Returns where the character before `p` begins; there must be one.
 const uint8_t* previous(const uint8_t* p) {
-    do p--;
+    do
+        p--;
     while ((*p & 0xC0) == 0x80);
     return p;
 }
@@ -57,39 +58,45 @@ const uint8_t* find(const uint8_t* first, const uint8_t* last, string_view text)
 
 bool is_any(uint32_t c, std::initializer_list<uint32_t> of) { return std::find(of.begin(), of.end(), c) != of.end(); }
 
+// The classes of characters; those after the last one have none.
 struct Classes {
     const uint8_t* of;
+
     bool is(const uint8_t* p, uint8_t bit) const {
         const uint32_t c = *p < 0x80 ? *p : character(p);
         return c < NUM_CLASSES && of[c] & bit;
     }
 
     const uint8_t* skip_space(const uint8_t* p, const uint8_t* last) const {
-        while (p < last && is(p, SPACE)) p += size_of(*p);
+        while (p < last && is(p, SPACE))
+            p += size_of(*p);
         return p;
     }
 
     const uint8_t* drop_space(const uint8_t* first, const uint8_t* last) const {
-        while (last > first && is(previous(last), SPACE)) last = previous(last);
+        while (last > first && is(previous(last), SPACE))
+            last = previous(last);
         return last;
     }
 
-    // Returns the end of the white space before opening marks at the end of a sentence, from the last white space on; or
-    // `last` if what follows it is anything else.
+    // Returns where the last white space begins, if opening marks alone follow it; else `last`.
     const uint8_t* before_opening(const uint8_t* first, const uint8_t* last) const {
         const uint8_t* p = last;
-        while (p > first && !is(previous(p), SPACE)) p = previous(p);
+        while (p > first && !is(previous(p), SPACE))
+            p = previous(p);
         if (p == first || p == last) return last;
         const uint8_t* space = previous(p);
         while (p < last) {
             const bool is_double_backquote = *p == '`' && p + 1 < last && p[1] == '`';
-            if (!is_double_backquote && !is_any(character(p), {'"', '\'', LEFT_DOUBLE, LEFT_SINGLE, '(', '['})) return last;
+            if (!is_double_backquote && !is_any(character(p), {'"', '\'', LEFT_DOUBLE, LEFT_SINGLE, '(', '['}))
+                return last;
             p += is_double_backquote ? 2 : size_of(*p);
         }
         return space;
     }
 
-    // Returns whether the character at `p` is white space on which the splitter fails, after the text from `first` to `end`.
+    // Returns whether the character at `p` is white space on which the splitter fails, after text from `first` to
+    // `end`.
     bool is_unreadable(const uint8_t* first, const uint8_t* end, const uint8_t* p, const uint8_t* last) const {
         if (*p < 0x80 || !is(p, SPACE) || p + size_of(*p) == last || p[size_of(*p)] != '.') return false;
         end = drop_space(first, end);
@@ -99,15 +106,17 @@ struct Classes {
     // Returns whether a piece continues the sentence before it.
     bool belongs(string_view before, const uint8_t* first, const uint8_t* last) const {
         const uint8_t* p = first;
-        while (p < last && !is(p, WORD)) p += size_of(*p);
+        while (p < last && !is(p, WORD))
+            p += size_of(*p);
         if (p == last) return true;
         p = first;
-        while (p < last && (is_any(character(p), {'-', EM_DASH, EN_DASH, ',', ';', ':'}) || is(p, SPACE))) p += size_of(*p);
+        while (p < last && (is_any(character(p), {'-', EM_DASH, EN_DASH, ',', ';', ':'}) || is(p, SPACE)))
+            p += size_of(*p);
         if (p == last || *p < 'a' || *p > 'z') return false;
         const auto* end = reinterpret_cast<const uint8_t*>(before.data()) + before.size();
         if (before.size() >= 2 && before.substr(before.size() - 2) == "..") return true;
-        return is_any(character(previous(end)), {'!', '?', '"', '\'', RIGHT_DOUBLE, RIGHT_SINGLE, ')', ']', EM_DASH, EN_DASH,
-                                                 '-', ELLIPSIS});
+        return is_any(character(previous(end)),
+                      {'!', '?', '"', '\'', RIGHT_DOUBLE, RIGHT_SINGLE, ')', ']', EM_DASH, EN_DASH, '-', ELLIPSIS});
     }
 };
 
@@ -123,14 +132,24 @@ struct Chunk {
     bool is_word_at(const char* p) const { return is_word(at(p)); }
     bool is_at(const char* p, char lower) const { return (at(p) | 0x20) == lower; }
 
+    // Returns whether one of some words of lower-case letters begins at `p`, in either case.
+    bool is_any_at(const char* p, std::initializer_list<string_view> words) const {
+        return std::any_of(words.begin(), words.end(), [&](string_view word) {
+            const char* next = p;
+            return std::all_of(word.begin(), word.end(), [&](char letter) { return is_at(next++, letter); });
+        });
+    }
+
     const char* skip_word(const char* p) const {
-        while (is_word_at(p)) p++;
+        while (is_word_at(p))
+            p++;
         return p;
     }
 
     const char* dotted_letters(const char* p) const {
         int number = 0;
-        for (; is_letter(at(p)) && at(p + 1) == '.'; p += 2) number++;
+        for (; is_letter(at(p)) && at(p + 1) == '.'; p += 2)
+            number++;
         return number >= 2 ? p : nullptr;
     }
 
@@ -143,11 +162,7 @@ struct Chunk {
     }
 
     // `can` of `cannot`.
-    const char* can(const char* p) const {
-        const bool found = is_at(p, 'c') && is_at(p + 1, 'a') && is_at(p + 2, 'n') && is_at(p + 3, 'n') && is_at(p + 4, 'o') &&
-                           is_at(p + 5, 't') && !is_word_at(p + 6);
-        return found ? p + 3 : nullptr;
-    }
+    const char* can(const char* p) const { return is_any_at(p, {"cannot"}) && !is_word_at(p + 6) ? p + 3 : nullptr; }
 
     bool is_negation(const char* p) const {  // n't
         return is_at(p, 'n') && at(p + 1) == '\'' && is_at(p + 2, 't') && !is_word_at(p + 3);
@@ -157,7 +172,8 @@ struct Chunk {
     const char* stem_of_negation(const char* p) const {
         if (!is_letter(at(p))) return nullptr;
         const char* end = p;
-        while (is_letter(at(end))) end++;
+        while (is_letter(at(end)))
+            end++;
         // The apostrophe ends the letters, so that only the last of them can be the n.
         if (end - p < 2 || !is_negation(end - 1)) return nullptr;
         const bool is_capital = end[-1] == 'N';
@@ -166,10 +182,9 @@ struct Chunk {
 
     const char* clitic(const char* p) const {  // 's, 'll, …
         if (at(p) != '\'') return nullptr;
-        const bool is_one = is_at(p + 1, 's') || is_at(p + 1, 'm') || is_at(p + 1, 'd');
+        const bool is_one = is_any_at(p + 1, {"s", "m", "d"});
         if (is_one && !is_word_at(p + 2)) return p + 2;
-        const bool is_two = (is_at(p + 1, 'l') && is_at(p + 2, 'l')) || (is_at(p + 2, 'e') && (is_at(p + 1, 'r') || is_at(p + 1, 'v')));
-        return is_two && !is_word_at(p + 3) ? p + 3 : nullptr;
+        return is_any_at(p + 1, {"ll", "re", "ve"}) && !is_word_at(p + 3) ? p + 3 : nullptr;
     }
 
     const char* word(const char* p) const {
@@ -183,7 +198,8 @@ struct Chunk {
                 if (next[-1] == 'n' && at(next) == '\'' && is_at(next + 1, 't')) return p;
             } else if (mark == ',') {
                 next = p + 1;
-                while (is_digit(at(next))) next++;
+                while (is_digit(at(next)))
+                    next++;
                 if (next == p + 1) return p;
             } else if (mark != '\'' || clitic(p)) {
                 return p;
@@ -195,7 +211,8 @@ struct Chunk {
     const char* repeated(const char* p) const {  // dots or dashes
         const char mark = at(p);
         if ((mark != '.' && mark != '-') || at(p + 1) != mark) return nullptr;
-        while (at(p) == mark) p++;
+        while (at(p) == mark)
+            p++;
         return p;
     }
 
@@ -245,7 +262,7 @@ struct Key {
 
 // Chunks and their rows: short ones by open addressing.
 class ChunkRows {
-   public:
+ public:
     ChunkRows() : slots_(1 << 10) {}
 
     // Returns the row of a chunk, or -1.
@@ -274,7 +291,7 @@ class ChunkRows {
 
     size_t size() const { return num_short_ + long_.size(); }
 
-   private:
+ private:
     static constexpr size_t MAX_SHORT = 16;
 
     struct Slot {
@@ -287,7 +304,8 @@ class ChunkRows {
     uint64_t place(const Key& key, size_t size) const {
         const uint64_t mask = slots_.size() - 1;
         uint64_t i = (key.hash() + size) & mask;
-        while (slots_[i].row >= 0 && !(slots_[i].key == key && slots_[i].size == size)) i = (i + 1) & mask;
+        while (slots_[i].row >= 0 && !(slots_[i].key == key && slots_[i].size == size))
+            i = (i + 1) & mask;
         return i;
     }
 
@@ -315,7 +333,8 @@ const uint8_t* skip_visible(const uint8_t* p, const uint8_t* last) {
         const uint64_t found = (bytes | ((bytes - 0x21 * EACH_BYTE) & ~bytes)) & NOT_ASCII;
         if (found) return p + __builtin_ctzll(found) / 8;
     }
-    while (p < last && *p > 0x20 && *p < 0x80) p++;
+    while (p < last && *p > 0x20 && *p < 0x80)
+        p++;
     return p;
 }
 
@@ -324,7 +343,8 @@ template <class Use>
 void for_each_chunk(const uint8_t* p, const uint8_t* last, const Classes& classes, Use use) {
     while (p < last) {
         const uint8_t* first = p;
-        while ((p = skip_visible(p, last)) < last && !classes.is(p, SPACE)) p += size_of(*p);
+        while ((p = skip_visible(p, last)) < last && !classes.is(p, SPACE))
+            p += size_of(*p);
         if (p > first) use(string_view(reinterpret_cast<const char*>(first), p - first));
         p = classes.skip_space(p, last);
     }
@@ -350,19 +370,23 @@ int64_t text_hide_marks(const uint8_t* text, int64_t size, const uint8_t* class_
         }
         const uint32_t c = character(p);
         if (c >= NUM_CLASSES) return -1;
-        const bool is_closing = (c == '\'' || c == RIGHT_SINGLE) && is_any(original, {'.', '!', '?', ',', ';', ':', '-', EM_DASH});
-        const bool is_hidden = classes.is_unreadable(start, out, p, last) || is_closing || is_any(c, {'"', LEFT_DOUBLE, RIGHT_DOUBLE, LEFT_SINGLE}) || (c == '\'' && p == text);
+        const bool is_single = c == '\'' || c == RIGHT_SINGLE;
+        const bool is_closing = is_single && is_any(original, {'.', '!', '?', ',', ';', ':', '-', EM_DASH});
+        const bool is_mark = is_any(c, {'"', LEFT_DOUBLE, RIGHT_DOUBLE, LEFT_SINGLE}) || (c == '\'' && p == text);
+        const bool is_hidden = is_mark || is_closing || classes.is_unreadable(start, out, p, last);
         const uint32_t now = is_hidden ? ' ' : c;
         const bool is_opening = now == '\'' && (shown == ' ' || shown == '\n');
         if (is_hidden || is_opening) {
             *out++ = ' ';
         } else {
-            for (int i = 0; i < size_of(*p); i++) *out++ = p[i];
+            for (int i = 0; i < size_of(*p); i++)
+                *out++ = p[i];
         }
         original = c;
         shown = now;
     }
-    for (uint8_t* p = start; (p = const_cast<uint8_t*>(find(p, out, " me."))) < out; p += 4) memcpy(p, " it.", 4);
+    for (uint8_t* p = start; (p = const_cast<uint8_t*>(find(p, out, " me."))) < out; p += 4)
+        memcpy(p, " it.", 4);
     return out - start;
 }
 
@@ -371,8 +395,8 @@ int64_t text_hide_marks(const uint8_t* text, int64_t size, const uint8_t* class_
 //   classes    bits of the first NUM_CLASSES characters
 //   out        2 * size + 1 bytes are enough: a joined piece is preceded by a blank, and a sentence has a character
 // Returns the number of bytes written.
-int64_t text_join_pieces(const uint8_t* text, int64_t size, const uint8_t* hidden, int64_t num_hidden, const uint8_t* pieces,
-                         int64_t num_pieces, const uint8_t* class_bits, uint8_t* out) {
+int64_t text_join_pieces(const uint8_t* text, int64_t size, const uint8_t* hidden, int64_t num_hidden,
+                         const uint8_t* pieces, int64_t num_pieces, const uint8_t* class_bits, uint8_t* out) {
     const Classes classes{class_bits};
     const uint8_t *last = text + size, *hidden_last = hidden + num_hidden, *pieces_last = pieces + num_pieces;
     uint8_t* const begin = out;
@@ -394,13 +418,14 @@ int64_t text_join_pieces(const uint8_t* text, int64_t size, const uint8_t* hidde
         if (find(hidden_end, found, PARAGRAPH_BREAK) != found) is_first = true;
         // Both forms have the same number of characters.
         while (hidden_end < found + piece.size()) {
-            const bool is_equal = found + piece.size() - hidden_end >= 8 && last - end >= 8 && load(hidden_end) == load(end) &&
-                                  !(load(end) & NOT_ASCII);
+            const bool is_equal = found + piece.size() - hidden_end >= 8 && last - end >= 8 &&
+                                  load(hidden_end) == load(end) && !(load(end) & NOT_ASCII);
             hidden_end += is_equal ? 8 : size_of(*hidden_end);
             end += is_equal ? 8 : size_of(*end);
         }
         const uint8_t *first = start, *stop = classes.drop_space(start, end);
-        const bool is_opener = stop > first && is_any(character(previous(stop)), {'"', '\'', LEFT_DOUBLE, LEFT_SINGLE, '(', '[', '`'});
+        const bool is_opener =
+            stop > first && is_any(character(previous(stop)), {'"', '\'', LEFT_DOUBLE, LEFT_SINGLE, '(', '[', '`'});
         if (is_opener && end < last && *end != '\n') {
             stop = classes.before_opening(first, stop);
             start = stop;
@@ -413,7 +438,8 @@ int64_t text_join_pieces(const uint8_t* text, int64_t size, const uint8_t* hidde
             is_first = is_first || ends_paragraph;
             continue;
         }
-        const string_view before(reinterpret_cast<const char*>(sentence_begin), out > begin ? out - 1 - sentence_begin : 0);
+        const string_view before(reinterpret_cast<const char*>(sentence_begin),
+                                 out > begin ? out - 1 - sentence_begin : 0);
         if (!is_first && !classes.is(first, UPPER) && classes.belongs(before, first, stop)) {
             out[-1] = ' ';
         } else {
@@ -494,10 +520,10 @@ void chunk_table_find(ChunkTable* table, const uint8_t* text, int64_t size, cons
 }
 
 // Adds the chunks of a text, none of which is known, with their rows.
-void chunk_table_add(ChunkTable* table, const uint8_t* text, int64_t size, const uint8_t* class_bits, const int64_t* rows) {
-    for_each_chunk(text, text + size, Classes{class_bits}, [&](string_view chunk) {
-        table->known.add(chunk, static_cast<int32_t>(*rows++));
-    });
+void chunk_table_add(ChunkTable* table, const uint8_t* text, int64_t size, const uint8_t* class_bits,
+                     const int64_t* rows) {
+    for_each_chunk(text, text + size, Classes{class_bits},
+                   [&](string_view chunk) { table->known.add(chunk, static_cast<int32_t>(*rows++)); });
 }
 
 // Writes the ids of rows of chunks, and the number of ids before each break.
@@ -505,13 +531,14 @@ void chunk_table_add(ChunkTable* table, const uint8_t* text, int64_t size, const
 //   out           the ids [capacity]; those that do not fit are left out
 //   lengths       number of ids of each sentence: of the rows between two breaks, which are rows `break_row`
 // Returns the number of ids, also of those left out.
-int64_t chunk_table_expand(const int32_t* rows, int64_t num_rows, int32_t break_row, const int32_t* ids, const int64_t* starts,
-                           int32_t* out, int64_t capacity, int64_t* lengths) {
+int64_t chunk_table_expand(const int32_t* rows, int64_t num_rows, int32_t break_row, const int32_t* ids,
+                           const int64_t* starts, int32_t* out, int64_t capacity, int64_t* lengths) {
     int64_t num_ids = 0, num_before = 0;
     for (int64_t i = 0; i < num_rows; i++) {
         const int64_t first = starts[rows[i]], stop = starts[rows[i] + 1];
         if (num_ids + stop - first <= capacity)
-            for (int64_t j = first; j < stop; j++) out[num_ids + j - first] = ids[j];
+            for (int64_t j = first; j < stop; j++)
+                out[num_ids + j - first] = ids[j];
         num_ids += stop - first;
         if (rows[i] == break_row) {
             *lengths++ = num_ids - num_before;
