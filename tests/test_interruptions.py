@@ -42,6 +42,8 @@ DRILL_NOTICE_S = 16.0
 NUM_REPORTS, STEPS_PER_REPORT = 10_000, 100
 # The longest until Ray notices a node that has ended.
 NOTICED_S = 240.0
+# Lines of a ledger have times in milliseconds.
+ROUNDING_S = 0.001
 
 SPACE = f"""
 metric: context_accuracy
@@ -109,24 +111,24 @@ def test_sweep_survives_a_killed_and_a_drained_node(cluster: Any, tmp_path: Path
     """Trials continue on other nodes; the ledger has lost steps and the cost of all nodes."""
     run, space = tmp_path / "run", tmp_path / "space.yaml"
     space.write_text(SPACE)
-    ended_at: dict[str, float] = {}
+    told_at: dict[str, float] = {}
     with metadata_service() as service, _sweep(space, run, cluster.address) as sweep:
         killed, drained = _two_nodes_at_work(run, cluster, sweep)
         with node_agent(service, address=cluster.address, node_id=drained.node_id):
             for node, notice_s in ((killed, 0.0), (drained, NOTICE_S)):
+                told_at[node.node_id[:12]] = time.time()
                 if notice_s:
                     service.arm(notice_s)
                     time.sleep(notice_s)
                 cluster.remove_node(node, allow_graceful=False)
-                ended_at[node.node_id[:12]] = time.time()
         printed, errors = sweep.communicate(timeout=600)
     assert sweep.returncode == 0, errors
     outcome = json.loads(printed)
     assert [trial["status"] for trial in outcome["trials"]] == ["finished"] * NUM_TRIALS
     reports = Counter((event["trial"], event["index"]) for event in read_events(run) if event["event"] == "report")
     assert set(reports.values()) == {1}
-    _check_trials(run, set(ended_at))
-    _check_nodes(run, ended_at, spent_usd=outcome["spent_usd"])
+    _check_trials(run, set(told_at))
+    _check_nodes(run, told_at, spent_usd=outcome["spent_usd"])
     found = replay(load_record(run).space, seed=0, events=list(read_events(run)))
     assert found.difference == ""
 
@@ -262,8 +264,12 @@ def _check_trials(run: Path, ended: set[str]) -> None:
         assert all(0 <= line["steps_lost"] < NUM_STEPS / len(lines) for line in lines)
 
 
-def _check_nodes(run: Path, ended_at: dict[str, float], *, spent_usd: float) -> None:
-    """Every node is charged from its start to its end, and the sum is the spending."""
+def _check_nodes(run: Path, told_at: dict[str, float], *, spent_usd: float) -> None:
+    """Every node is charged from its start to its end, and the sum is the spending.
+
+    A node ends after it was killed or given notice, at `told_at`: an idle one leaves as soon as it is drained, and Ray
+    may see the end of a killed one before the call that kills it returns.
+    """
     nodes: dict[str, list[dict[str, Any]]] = {}
     for line in read_ledger(run):
         if line["entry"] == "node":
@@ -273,8 +279,8 @@ def _check_nodes(run: Path, ended_at: dict[str, float], *, spent_usd: float) -> 
     for lines in nodes.values():
         assert not lines[-1]["is_open"]
         assert sum(line["seconds"] for line in lines) == pytest.approx(lines[-1]["time"] - lines[0]["time"], abs=20)
-    for name, at in ended_at.items():
-        assert 0 <= nodes[name][-1]["time"] - at < NOTICED_S
+    for name, at in told_at.items():
+        assert -ROUNDING_S <= nodes[name][-1]["time"] - at < NOTICE_S + NOTICED_S
     assert sum(line["usd"] for lines in nodes.values() for line in lines) == pytest.approx(spent_usd, abs=1e-4)
 
 

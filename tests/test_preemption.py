@@ -42,11 +42,13 @@ def test_metadata_uses_a_token_and_renews_it(service: Metadata) -> None:
     metadata = InstanceMetadata(service.url)
     assert metadata.notice() is None
     service.token = "second"
+    before_s = time.time()
     service.arm(120)
+    after_s = time.time()
     notice = metadata.notice()
     assert notice is not None
     assert notice.action == "terminate"
-    assert notice.time_s == pytest.approx(time.time() + 120, abs=3)
+    assert before_s + 119 <= notice.time_s <= after_s + 120  # whole seconds
 
 
 def test_metadata_endpoint_of_the_environment(service: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,13 +72,13 @@ def test_agent_drains_once_for_a_notice_and_again_for_another_deadline(service: 
     agent, drained = _agent(service)
     agent.poll()
     assert drained == []
-    service.arm(100)
-    agent.poll()
-    agent.poll()
-    assert drained == [pytest.approx(100, abs=3)]
-    service.arm(20)
-    agent.poll()
-    assert drained[1:] == [pytest.approx(20, abs=3)]
+    for number, seconds in enumerate((10_000, 2000)):
+        armed_s = time.time()
+        service.arm(seconds)
+        agent.poll()
+        agent.poll()
+        assert len(drained) == number + 1
+        assert seconds - 1 - (time.time() - armed_s) <= drained[-1] <= seconds
 
 
 def test_agent_continues_after_failures(service: Metadata, caplog: pytest.LogCaptureFixture) -> None:
@@ -111,10 +113,12 @@ def test_agent_treats_a_shutdown_as_a_notice(service: Metadata) -> None:
     """A shutdown drains at once with a short deadline, unless a notice has drained already."""
     agent, drained = _agent(service)
     agent.shut_down()
+    before_s = time.time()
     agent.run()
-    assert drained == [pytest.approx(25, abs=1)]
+    assert len(drained) == 1
+    assert 25 - (time.time() - before_s) <= drained[0] <= 25
     agent, drained = _agent(service)
-    service.arm(60)
+    service.arm(3600)
     agent.poll()
     agent.shut_down()
     agent.run()
@@ -141,7 +145,7 @@ def test_agent_process_stops_at_sigterm_without_a_cluster(service: Metadata) -> 
         assert agent.poll() is None
         time.sleep(0.05)
     agent.send_signal(signal.SIGTERM)
-    _, errors = agent.communicate(timeout=60)
+    _, errors = agent.communicate(timeout=600)
     assert agent.returncode == 0
     assert "127.0.0.1:1: must be a cluster whose nodes can be drained; Ray" in errors
     assert "Traceback" not in errors

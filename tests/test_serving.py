@@ -113,9 +113,9 @@ def test_encode_in_forked_processes_while_threads_encode(expected):
         processes = [context.Process(target=child, args=(queue,)) for _ in range(2)]
         for process in processes:
             process.start()
-        found = [queue.get(timeout=60) for _ in processes]
+        found = [queue.get(timeout=600) for _ in processes]
         for process in processes:
-            process.join(60)
+            process.join(600)
     for vectors in found:
         np.testing.assert_array_equal(vectors, expected)
     np.testing.assert_array_equal(np.concatenate([other.result() for other in others]), expected)

@@ -625,7 +625,7 @@ def test_the_time_to_the_first_trial_is_kept_once(tmp_path, monkeypatch):
         monkeypatch.setattr(following, "Jobs", FakeJobs(lines, ended=JobResult(0)))
         _run(launcher, tmp_path)
     [seconds] = kept
-    assert 0.05 <= seconds < 60
+    assert seconds >= 0.05
 
 
 def test_every_line_arrives_once_however_often_the_tunnel_is_cut(tmp_path, monkeypatch, no_waits):
@@ -1056,7 +1056,7 @@ def test_node_agent_drains_with_the_token_and_reports_a_missing_one(head):
         subprocess.Popen([sys.executable, *start], env=_environment(**head.environment), **quiet) as node,
     ):
         try:
-            service.arm(60)
+            service.arm(3600)  # later than both agents start
             assert _agent_log(head, service.url, until="RAY_AUTH_TOKEN_PATH").count("\n") == 1
             assert "drained for terminate" in _agent_log(head, service.url, until="drained", **head.environment)
         finally:

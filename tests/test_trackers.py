@@ -186,7 +186,6 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> type[Recording]:
     """Return the class behind each target."""
     monkeypatch.setattr(Recording, "made", [])
     monkeypatch.setattr(TRACKERS, "find", lambda *_, **__: Recording)
-    monkeypatch.setattr("raysent.sweeps.trackers._CLOSE_S", 0.5)
     return Recording
 
 
@@ -218,8 +217,9 @@ def test_sweep_refuses_a_wrong_target_before_it_measures(monkeypatch, tmp_path):
         raysent.plan("quickstart", run=tmp_path / "run", track=["mlflow:x"], progress=False)
 
 
-def test_tracking_thread_waits_for_no_tracker(recording, tmp_path):
+def test_tracking_thread_waits_for_no_tracker(recording, tmp_path, monkeypatch):
     """One that blocks delays neither an event nor, for long, the end."""
+    monkeypatch.setattr("raysent.sweeps.trackers._CLOSE_S", 0.5)
     lines = []
     with TrackingThread(["x:blocks"], SPACE, tmp_path, warn=lines.append) as tracking:
         for event in EVENTS:

@@ -38,7 +38,7 @@ from raysent.training.outcome import Report
 # A machine of which the end is known trains slowly, so that the end comes while it trains.
 _SLOW_S = 0.03
 _LOOK_S = 0.02
-_PATIENCE_S = 30.0
+_PATIENCE_S = 600.0
 
 
 class MachineLost(BaseException):

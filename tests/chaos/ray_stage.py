@@ -21,7 +21,7 @@ from raysent.preemption import InstanceMetadata, NodeAgent, drain_node
 from raysent.training.ray_session import node_name
 
 NUM_WORKERS = 2
-_PATIENCE_S = 60.0
+_PATIENCE_S = 600.0
 # Processes in which trials train, as Ray names them.
 _WORKERS = ("ReusedActor", "ResourceTrainable")
 

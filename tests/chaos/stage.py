@@ -27,7 +27,7 @@ NUM_TRIALS = 3
 USD_PER_HOUR = 3600.0
 MACHINES = ("head", "one", "two", "three")
 # A busy machine takes long to start a driver.
-_COME_S, _POLL_S = 180.0, 0.005
+_COME_S, _POLL_S = 600.0, 0.005
 
 SPACE = """
 metric: context_accuracy
