@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,8 +32,9 @@ from raysent.storage.layout import RETRAINED_SUFFIX, TRIALS_FOLDER
 from raysent.sweeps import Event
 from raysent.sweeps.fitting import fitted_settings, part_trained
 from raysent.sweeps.journal import EVENT_MARK, EVENTS_VARIABLE
-from raysent.sweeps.ranking import TrialResult, first_number, rank
+from raysent.sweeps.ranking import rank_trials
 from raysent.sweeps.space import SearchSpace
+from raysent.sweeps.trial import ENDED, Trial, apply_event
 from raysent.training.checkpoint import LiveProgress, read_progress
 from raysent.training.duration import guess_trial_s
 from raysent.training.memory import show_bytes
@@ -55,7 +56,6 @@ _FITTED_WIDTH = 30
 # For the guess before the start: edges of a space that are looked at.
 _NUM_EDGES = 16
 _STYLES = {"running": "cyan", "finished": "green", "stopped": "dim", "failed": "red", "nan": "red"}
-_ENDED = ("finished", "stopped", "failed", "nan")
 
 
 def is_submitted() -> bool:
@@ -319,9 +319,9 @@ class SweepView:
         self._console = console
         self._space, self._title, self._metric = space, space.name, space.metric
         self._folder, self._is_quiet = folder, is_quiet
-        self._trials: dict[str, dict[str, Any]] = {}
+        self._trials: dict[str, Trial] = {}
         # Trials that are trained on after the search, in the same form, under the names of their folders.
-        self._retrained: dict[str, dict[str, Any]] = {}
+        self._retrained: dict[str, Trial] = {}
         self._readers: dict[str, PaceReader] = {}
         self._num_trials = self._concurrent = 1
         self._started = time.monotonic()
@@ -357,8 +357,8 @@ class SweepView:
         for event in events:
             self._add(event)
         for one in [*self._trials.values(), *self._retrained.values()]:
-            if one["status"] not in _ENDED:
-                one["status"] = "waiting"
+            if one.status not in ENDED:
+                one.status = "waiting"
 
     def on_event(self, event: Event) -> None:
         """Show one event."""
@@ -379,7 +379,7 @@ class SweepView:
             if time.monotonic() - self._printed < LINE_INTERVAL_S:
                 return
             shown = [*self._trials.items(), *self._retrained.items()]
-            names = [name for name, trial in shown if trial["status"] == "running"]
+            names = [name for name, trial in shown if trial.status == "running"]
             paces = [(name, pace) for name in names if (pace := self._pace(name)) is not None]
             summary = self._summary()
         texts = [f"{name}: {pace.text()}" for name, pace in paces[:_NUM_IN_LINE]]
@@ -390,38 +390,31 @@ class SweepView:
         """Update the state with an event."""
         match event["event"]:
             case "retrain" if event["decision"] == "train":
-                trial = self._trials[event["trial"]]
-                self._retrained[f"{event['trial']}{RETRAINED_SUFFIX}"] = {**trial, "status": "running", "index": 0}
+                trial = replace(self._trials[event["trial"]], status="running", index=0)
+                self._retrained[f"{event['trial']}{RETRAINED_SUFFIX}"] = trial
             case "retrained":
                 name = f"{event['trial']}{RETRAINED_SUFFIX}"
                 values = {key: event[key] for key in ("status", "metrics", "seconds")}
-                self._retrained[name].update(values, index=self._retrained[name]["num_reports"])
+                index = self._retrained[name].num_reports
+                self._retrained[name] = replace(self._retrained[name], **values, index=index)
                 self._readers.pop(name, None)
             case "session":
                 self._num_trials, self._concurrent = event["trials"], event["concurrent"]
-            case "suggested":
-                blank = {"status": "waiting", "index": 0, "num_reports": 0, "seconds": 0.0, "metrics": {}}
-                self._trials[event["trial"]] = {"number": event["number"], "params": event["params"], **blank}
             case "waiting":
                 self._waiting = event["reason"]
-            case "started":
-                self._trials[event["trial"]]["status"] = "running"
-            case "report":
-                fields = ("index", "num_reports", "metrics", "seconds")
-                self._trials[event["trial"]].update({name: event[name] for name in fields})
             case "ended":
-                self._trials[event["trial"]].update(status=event["status"], seconds=event["seconds"])
                 self._readers.pop(event["trial"], None)
+        apply_event(self._trials, event)
 
     def _line(self, event: Mapping[str, Any]) -> str:
         """Return the line of text for an event; empty for events that are not shown."""
         match event["event"]:
-            case "session" if sum(trial["status"] in _ENDED for trial in self._trials.values()) < event["trials"]:
+            case "session" if sum(trial.status in ENDED for trial in self._trials.values()) < event["trials"]:
                 most = "at most " if event.get("price") == MACHINES else ""
                 costs = f", {most}{event['usd_per_hour']:g} usd an hour a machine" if event.get("usd_per_hour") else ""
                 return f"training {event['trials']} trials, {event['concurrent']} at a time{costs}"
             case "started":
-                params = self._trials[event["trial"]]["params"]
+                params = self._trials[event["trial"]].params
                 drawn = " ".join(f"{name}={format_value(value)}" for name, value in params.items())
                 return f"trial {event['trial']} started  {drawn}"
             case "report":
@@ -437,8 +430,8 @@ class SweepView:
                 return f"trial {event['trial']} {what}"
             case "retrained":
                 why = f": {event['error']}" if event["error"] else ""
-                scores = [one["metrics"].get(self._metric) for one in (self._trials[event["trial"]], event)]
-                change = " -> ".join(map(format_value, scores))
+                scores = (self._trials[event["trial"]].metrics, event["metrics"])
+                change = " -> ".join(format_value(metrics.get(self._metric)) for metrics in scores)
                 took = format_duration(event["seconds"])
                 return f"trial {event['trial']} trained on, {event['status']}{why}  {self._metric} {change}  {took}"
             case "waiting":
@@ -450,25 +443,18 @@ class SweepView:
                 return f"trial {event['trial']} {event['status']}{why}  [{self._summary()}]"
         return ""
 
-    def _score(self, trial: Mapping[str, Any]) -> float | None:
-        score = trial["metrics"].get(self._metric)
+    def _score(self, trial: Trial) -> float | None:
+        score = trial.metrics.get(self._metric)
         return None if score is None else float(score)
 
-    def _ranked(self) -> list[tuple[str, dict[str, Any]]]:
+    def _ranked(self) -> list[Trial]:
         """Return the trials that have reported, best first."""
-        scored = [self._result(name) for name, trial in self._trials.items() if self._score(trial) is not None]
-        return [(result.name, self._trials[result.name]) for result in rank(scored, mode=self._space.mode)]
-
-    def _result(self, name: str) -> TrialResult:
-        """Return a trial in the form that is ranked."""
-        trial = self._trials[name]
-        first = first_number(trial["number"], num_seeds=self._space.limits.seeds)
-        return TrialResult(name, trial["number"], trial["status"], trial["params"], self._score(trial), first)
+        return rank_trials(self._space, (one for one in self._trials.values() if self._score(one) is not None))
 
     def _pace(self, name: str) -> Pace | None:
         """Return how fast a running trial trains; None if it is not known."""
         trial = self._trials.get(name) or self._retrained[name]
-        if self._folder is None or trial["status"] != "running":
+        if self._folder is None or trial.status != "running":
             return None
         if name not in self._readers:
             self._readers[name] = PaceReader(self._folder / TRIALS_FOLDER / name)
@@ -477,19 +463,19 @@ class SweepView:
     def _is_starting(self, name: str) -> bool:
         """Return whether the process of a running trial has not trained yet, where that can be known."""
         trial = self._trials[name]
-        is_silent = trial["status"] == "running" and not trial["index"]
+        is_silent = trial.status == "running" and not trial.index
         return is_silent and self._folder is not None and self._pace(name) is None
 
     def _summary(self) -> str:
         """Return the best value so far, counts and time, in one line."""
         counts = dict.fromkeys(("starting", "running", "finished", "stopped", "failed", "nan"), 0)
         for name, trial in self._trials.items():
-            status = "starting" if self._is_starting(name) else trial["status"]
+            status = "starting" if self._is_starting(name) else trial.status
             if status in counts:
                 counts[status] += 1
         states = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
         ranked = self._ranked()
-        best = f"best {format_value(self._score(ranked[0][1]))} (trial {ranked[0][0]})" if ranked else "no report yet"
+        best = f"best {format_value(self._score(ranked[0]))} (trial {ranked[0].name})" if ranked else "no report yet"
         left = self._time_left()
         time_left = f", about {format_duration(left)} left" if left else ""
         elapsed = format_duration(time.monotonic() - self._started)
@@ -497,17 +483,17 @@ class SweepView:
 
     def _time_left(self) -> float | None:
         """Return the seconds that training still takes at its pace so far; None while too little is done to know it."""
-        per_trial = max((trial["num_reports"] for trial in self._trials.values()), default=0) or 1
-        ended = [trial for trial in self._trials.values() if trial["status"] in _ENDED]
-        mean = sum(trial["index"] for trial in ended) / len(ended) if ended else per_trial
-        seconds = float(sum(trial["seconds"] for trial in ended))
-        done, to_do, longest = float(sum(trial["index"] for trial in ended)), 0.0, 0.0
+        per_trial = max((trial.num_reports for trial in self._trials.values()), default=0) or 1
+        ended = [trial for trial in self._trials.values() if trial.status in ENDED]
+        mean = sum(trial.index for trial in ended) / len(ended) if ended else per_trial
+        seconds = float(sum(trial.seconds for trial in ended))
+        done, to_do, longest = float(sum(trial.index for trial in ended)), 0.0, 0.0
         # Running trials may continue to their end; later ones make on average as many reports as those that have ended.
         for name, trial in self._trials.items():
-            if trial["status"] in _ENDED:
+            if trial.status in ENDED:
                 continue
             pace = self._pace(name)
-            reached, took_s = float(trial["index"]), float(trial["seconds"])
+            reached, took_s = float(trial.index), float(trial.seconds)
             if pace is not None:
                 reached, took_s = max(reached, pace.part * per_trial), max(took_s, pace.now.seconds)
                 longest = max(longest, pace.left_s or 0.0)
@@ -523,7 +509,7 @@ class SweepView:
     def _render(self) -> Group:
         """Return the live table: running trials first, then the best of those that have ended."""
         with self._lock:
-            names = sorted({name for trial in self._trials.values() for name in trial["params"]})
+            names = sorted({name for trial in self._trials.values() for name in trial.params})
             # In a narrow window, searched values are left out before progress is.
             while natural_width(table := self._table(names)) > self._console.width and names:
                 names.pop()
@@ -535,8 +521,8 @@ class SweepView:
     def _table(self, names: list[str], *, has_pace: bool = True) -> Table:
         """Return the table with columns for the given searched names, and for the speed where it is known."""
         shown = [*self._trials.items(), *self._retrained.items()]
-        running = [item for item in shown if item[1]["status"] == "running"]
-        ended = [item for item in self._ranked() if item[1]["status"] in _ENDED]
+        running = [(name, trial) for name, trial in shown if trial.status == "running"]
+        ended = [(trial.name, trial) for trial in self._ranked() if trial.status in ENDED]
         paces = {name: self._pace(name) for name, _ in running}
         has_pace = has_pace and any(pace is not None for pace in paces.values())
         speed = ["loss", "sentences/s", "left", "memory"] if has_pace else []
@@ -546,18 +532,18 @@ class SweepView:
             table.add_column(heading, justify="right" if heading in figures else "left", no_wrap=True)
         for name, trial in (running + ended)[:NUM_SHOWN]:
             pace = paces.get(name)
-            drawn = [format_value(trial["params"].get(searched)) for searched in names]
-            seconds = trial["seconds"] if pace is None else max(trial["seconds"], pace.now.seconds)
-            cells = [name, trial["status"], _done(trial, pace), format_value(self._score(trial))]
+            drawn = [format_value(trial.params.get(searched)) for searched in names]
+            seconds = trial.seconds if pace is None else max(trial.seconds, pace.now.seconds)
+            cells = [name, trial.status, _done(trial, pace), format_value(self._score(trial))]
             cells += [format_duration(seconds), *(_speed(pace) if has_pace else [])]
-            table.add_row(*cells, *drawn, style=_STYLES.get(trial["status"], ""))
+            table.add_row(*cells, *drawn, style=_STYLES.get(trial.status, ""))
         return table
 
 
-def _done(trial: Mapping[str, Any], pace: Pace | None) -> str:
+def _done(trial: Trial, pace: Pace | None) -> str:
     """Return how much of a run is done; before its first step, that it starts."""
-    part = trial["index"] / trial["num_reports"] if trial["num_reports"] else 0.0
-    if trial["status"] == "running":
+    part = trial.index / trial.num_reports if trial.num_reports else 0.0
+    if trial.status == "running":
         part = part if pace is None else max(part, pace.part)
         return f"{part:.0%}" if part else "starting"
     return f"{part:.0%}" if part else "–"

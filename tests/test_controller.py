@@ -378,6 +378,21 @@ def test_retraining_stays_inside_the_budget_and_says_what_does_not_fit(limits, f
     assert "'event': 'retrain'" in replay(space, seed=1, events=events).difference
 
 
+def test_journal_with_the_former_ranking_replays_and_is_not_trained_on_again():
+    """An earlier version took a finished trial where a clock had stopped a better one; new events say by what they chose."""
+    controller, events = _searched(_with_retraining("{retrain: 1}"))
+    events.insert(0, {"event": "session"})
+    events[-1]["status"] = "stopped"
+    events.append({"event": "retrain", "trial": "0002", "decision": "train", "reason": ""})
+    assert replay(controller.space, seed=1, events=events).difference == ""
+    ended = {"status": "finished", "metrics": {}, "seconds": 1.0, "usd": 0.0, "error": None}
+    events.append({"event": "retrained", "trial": "0002", **ended})
+    resumed = SweepController(controller.space, seed=1, write=lambda *_, **__: None, past=events[1:])
+    assert not resumed.has_retraining
+    events[-2]["value"] = 0.2
+    assert "'event': 'retrain'" in replay(controller.space, seed=1, events=events).difference
+
+
 def test_retrained_model_replaces_its_trial_if_it_is_at_least_as_good(tmp_path):
     """A better one is the best of the sweep; one that got worse, or was stopped, is none."""
     space = _with_retraining("{retrain: 2}")

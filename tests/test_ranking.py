@@ -114,7 +114,7 @@ def _report(swept: Swept) -> list[str]:
 
 @pytest.mark.parametrize("place", [_table, _terminal, _live_view, _report])
 def test_every_table_has_the_one_order(swept: Swept, place: Callable[[Swept], list[str]]):
-    """Finished before stopped, configurations by their median, and within one its first seed."""
+    """What the scheduler stopped comes last, configurations are by their median, and within one by its first seed."""
     assert [trial.status for trial in swept.sweep.trials] == ["finished"] * 4 + ["stopped"] * 2
     assert place(swept) == ORDER
 
@@ -140,7 +140,10 @@ def test_trials_csv_gives_the_median_that_it_is_sorted_by(swept: Swept):
 
 
 def _result(number: int, value: float | None, status: str = "finished", *, seeds: int = 1) -> TrialResult:
-    return TrialResult(f"{number:04d}", number, status, {}, value, number - number % seeds)
+    """Return a result; the scheduler has stopped what is `stopped`, and a clock what is `timed`."""
+    known = "stopped" if status == "timed" else status
+    first = number - number % seeds
+    return TrialResult(f"{number:04d}", number, known, {}, value, first, is_outranked=status == "stopped")
 
 
 def _numbers(results: list[TrialResult], mode: str = "max") -> list[int]:
@@ -158,9 +161,10 @@ def test_rank_puts_what_broke_and_what_has_no_value_last():
         _result(5, 0.2, "running"),
         _result(6, 0.05),
         _result(7, float("inf")),
+        _result(8, 0.3, "timed"),
     ]
-    assert _numbers(results) == [6, 5, 4, 2, 3, 0, 1, 7]
-    assert _numbers(results, "min") == [6, 4, 5, 3, 2, 0, 1, 7]
+    assert _numbers(results) == [8, 5, 6, 4, 2, 3, 0, 1, 7]
+    assert _numbers(results, "min") == [6, 5, 8, 4, 3, 2, 0, 1, 7]
 
 
 def test_rank_breaks_ties_by_trial_number():
@@ -184,19 +188,18 @@ def test_rank_begins_a_configuration_with_its_median_trial(values, order):
     assert _numbers(results) == _numbers(results, "min") == order
 
 
-def test_rank_takes_a_configuration_for_finished_only_as_a_whole():
-    """One seed that was stopped, runs or broke puts its configuration behind the finished ones."""
-    for status in ("stopped", "running", "failed", "nan"):
-        results = [
-            _result(0, 0.9, seeds=2),
-            _result(1, 0.9, status, seeds=2),
-            *(_result(n, 0.1, seeds=2) for n in (2, 3)),
-        ]
-        assert _numbers(results)[:2] == [2, 3], status
+@pytest.mark.parametrize(
+    ("status", "best"),
+    [("stopped", 2), ("failed", 2), ("nan", 2), ("finished", 0), ("timed", 0), ("running", 0), ("waiting", 0)],
+)
+def test_rank_puts_only_what_the_scheduler_stopped_or_what_broke_behind(status: str, best: int):
+    """One such seed puts its configuration behind the others; a clock, which stops any trial, does not."""
+    results = [_result(0, 0.9, seeds=2), _result(1, 0.9, status, seeds=2), *(_result(n, 0.1, seeds=2) for n in (2, 3))]
+    assert _numbers(results)[0] == best
 
 
-def test_rank_begins_a_configuration_with_its_finished_trials():
-    """A seed that was stopped says less than one that finished, whichever is nearer the median."""
+def test_rank_begins_a_configuration_with_trials_that_were_not_outranked():
+    """A seed that the scheduler stopped says less than one that finished, whichever is nearer the median."""
     results = [_result(0, 0.3, "stopped", seeds=3), _result(1, 0.1, "stopped", seeds=3), _result(2, 0.9, seeds=3)]
     assert _numbers(results) == [2, 0, 1]
 
@@ -276,14 +279,15 @@ def _space(text: str = "", *, seeds: int = 1) -> SearchSpace:
 
 def _trial(number: int, kind: str, score: float | None, status: str = "finished") -> Trial:
     metrics = {"context_accuracy": score, "context_nll": score}
-    return Trial(f"{number:04d}", number, {"encoder.pooling": kind}, 0, status=status, metrics=metrics)
+    params = {"encoder.pooling": kind}
+    return Trial(f"{number:04d}", number, params, 0, status=status, metrics=metrics, is_outranked=status == "stopped")
 
 
 def test_result_of_has_what_the_ranking_reads():
     """Name, number, status, parameters, the value of the space's metric, and the first trial of its configuration."""
     trial = _trial(5, "mean", 0.5, "stopped")
     assert result_of(_space(seeds=3), trial) == TrialResult(
-        "0005", 5, "stopped", {"encoder.pooling": "mean"}, 0.5, first=3
+        "0005", 5, "stopped", {"encoder.pooling": "mean"}, 0.5, first=3, is_outranked=True
     )
     trial.metrics = {"loss": 0.5}
     assert result_of(_space(), trial).value is None
@@ -296,6 +300,43 @@ def test_rank_trials_and_best_trial_follow_the_direction_of_the_metric(metric, o
     trials = [_trial(0, "a", 0.1), _trial(1, "a", 0.3), _trial(2, "a", None)]
     assert [trial.number for trial in rank_trials(space, trials)] == order
     assert best_trial(space, trials) is trials[order[0]]
+
+
+def _events(second: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Return a journal in which the first trial finished with 0.3, and the second ended as `second` says."""
+    events: list[dict[str, object]] = []
+    for number, score in enumerate((0.3, 0.4)):
+        trial = f"{number:04d}"
+        events += [
+            {"event": "suggested", "trial": trial, "number": number, "params": {"encoder.pooling": "sum"}, "seed": 1},
+            {"event": "started", "trial": trial},
+            {"event": "report", "trial": trial, "index": 2 - number, "num_reports": 2, "seconds": 1.0}
+            | {"metrics": {"context_accuracy": score}},
+        ]
+        events += second if number else [{"event": "ended", "trial": trial, "status": "finished", "seconds": 1.0}]
+    return [{"error": None, **event} if event["event"] == "ended" else event for event in events]
+
+
+@pytest.mark.parametrize(
+    ("values", "best"),
+    [
+        ({"decision": "stop", "reason": "place 2 of 2 after report 1; the best 1 continue"}, "0000"),
+        ({"decision": "stop", "reason": "1.00 usd spent", "by": "budget"}, "0001"),
+        ({"decision": "continue", "reason": ""}, "0001"),
+    ],
+)
+def test_best_trial_is_the_better_one_unless_the_scheduler_stopped_it(
+    values: dict[str, str], best: str, tmp_path: Path
+):
+    """The journal says who stopped a trial; in the folder of a sweep, a clock or a budget makes no trial worse."""
+    ended = {"event": "ended", "trial": "0001", "status": "stopped", "seconds": 1.0}
+    events = _events([{"event": "decision", "trial": "0001", "index": 1, **values}, ended])
+    save_record(tmp_path, SweepRecord(_space(), seed=1))
+    (tmp_path / JOURNAL_FILE).write_text("".join(json.dumps(event) + "\n" for event in events))
+    sweep = Sweep(tmp_path)
+    assert sweep.recorded.best.name == sweep.trials.index[0] == sweep.recorded.best_model == best
+    assert sweep.study().best_trial.user_attrs["trial"] == best
+    assert select_members(sweep.space, sweep.recorded.trials)[0].name == best
 
 
 def test_best_trial_is_none_where_no_trial_has_a_value():

@@ -150,7 +150,10 @@ def _table(folder, trials, *, metric="context_accuracy", base="", num_seeds=1) -
 
 
 def _trial(number, metrics, *, status="finished", params=None, seconds=1.0, usd=0.0) -> Trial:
-    return Trial(f"{number:04d}", number, params or {}, 70 + number, status, metrics=metrics, seconds=seconds, usd=usd)
+    return Trial(
+        f"{number:04d}", number, params or {}, 70 + number, status, metrics=metrics, seconds=seconds, usd=usd,
+        is_outranked=status == "stopped",
+    )  # fmt: skip
 
 
 def test_trials_table_has_a_row_for_each_trial_best_first(tmp_path):

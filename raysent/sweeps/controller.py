@@ -172,11 +172,13 @@ class SweepController:
                 values |= {} if memory_bytes is None else {"memory_bytes": memory_bytes}
                 self._record("report", trial=name, **values)
             should_continue, reason = self._decide(trial)
+            values = _with_funds(funds)
             if should_continue and funds is not None:
                 reason = self._policy.refuses_rung(funds, trial, **self._left())
                 should_continue = not reason
+                values |= {"by": "budget"} if reason else {}
             decision = "continue" if should_continue else "stop"
-            self._record("decision", trial=name, index=index, decision=decision, reason=reason, **_with_funds(funds))
+            self._record("decision", trial=name, index=index, decision=decision, reason=reason, **values)
         return should_continue
 
     def is_halted(self, funds: Funds) -> bool:

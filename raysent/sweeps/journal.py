@@ -8,11 +8,11 @@ and the decision on it, are one line: in a bucket, each line is an object.
     suggested  a trial was drawn                     trial, number, attempts, params, seed
     started    a trial was handed to a worker        trial, funds
     report     a trial came to a share of its run    trial, index, num_reports, metrics, seconds, usd
-    decision   what the scheduler said to it         trial, index, decision, reason, funds
+    decision   whether it continues                  trial, index, decision, by (budget, else scheduler), reason, funds
     ended      a trial is over                       trial, status, metrics, seconds, usd, error
     refused    no money or time for another trial    reason, funds
     halted     no money or time for any training     reason, funds
-    retrain    whether a best trial is trained on    trial, decision, reason, funds
+    retrain    whether a best trial is trained on    trial, value, decision, reason, funds
     retrained  a training on is over                 trial, status, metrics, seconds, usd, error
     interrupted  the driver was asked to stop
     completed  every trial has ended                 reason

@@ -144,6 +144,9 @@ def _end(controller: SweepController, events: Sequence[Event], at: int) -> None:
 
 def _retrain(controller: SweepController, events: Sequence[Event], at: int) -> None:
     left = controller.retraining.to_do(controller.trials)
+    if "value" not in events[at]:
+        # A version that ranked trials which a clock had stopped behind finished ones: its choice counts as it was.
+        left = [controller.trials[events[at]["trial"]]]
     if left:
         controller.retraining.decide(left[0], controller.trials, Funds.from_values(events[at].get("funds")))
 

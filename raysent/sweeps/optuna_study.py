@@ -22,8 +22,9 @@ def study_of(sweep: RecordedSweep) -> optuna.Study:
     """Return an Optuna study with every trial of a sweep, rebuilt from its journal.
 
     Parameters have their labels, reports are intermediate values, and a trial's value is its last one. A trial that
-    was stopped early is pruned; one that failed or diverged has failed, and has no value. User attributes give the
-    trial's `trial` (its name), `status`, `seed`, `seconds`, `usd`, all last `metrics`, and `error`, if it has one.
+    the scheduler stopped is pruned, one that a clock or a budget stopped is complete; one that failed or diverged has
+    failed, and has no value. User attributes give the trial's `trial` (its name), `status`, `seed`, `seconds`, `usd`,
+    all last `metrics`, and `error`, if it has one.
     """
     space = sweep.space
     found = optuna.create_study(study_name=space.name, direction="maximize" if space.mode == "max" else "minimize")
@@ -35,7 +36,8 @@ def study_of(sweep: RecordedSweep) -> optuna.Study:
 def frozen_trial(space: SearchSpace, trial: Trial) -> optuna.trial.FrozenTrial:
     """Return a trial as Optuna keeps it."""
     metric, domains = space.metric, space.domains
-    state, value = _STATES.get(trial.status, TrialState.FAIL), trial.metrics.get(metric)
+    status = "finished" if trial.status == "stopped" and not trial.is_outranked else trial.status
+    state, value = _STATES.get(status, TrialState.FAIL), trial.metrics.get(metric)
     if state == TrialState.COMPLETE and value is None:
         state = TrialState.FAIL
     values = ((report.index, report.metrics.get(metric)) for report in trial.reports)

@@ -3,13 +3,17 @@
 Trials with the same parameters and different seeds are one configuration, worth the median of its trials. From best to
 worst:
 
-1. configurations of which every trial has finished,
-2. other configurations that have a value: trials that run or were stopped early, whose values say less,
+1. configurations with a value of which no trial was outranked or broke,
+2. other configurations with a value,
 3. trials that failed or diverged,
 4. trials without a value.
 
-Within a group the better median comes first, of equal ones the lower trial number. Within a configuration finished
-trials come first, and of those the nearest to the median: it represents the configuration, not the luckiest seed.
+A trial is outranked where the scheduler stopped it: others were better at the same report. A clock or a budget says
+nothing of a trial, which counts with the value of the model that it has left; so does one that still runs.
+
+Within a group the better median comes first, of equal ones the lower trial number. Within a configuration trials that
+were not outranked come first, and of those the nearest to the median: it represents the configuration, not the luckiest
+seed.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ class TrialResult:
         params: Its parameters.
         value: The metric's last value; None or NaN where there is none.
         first: The number of the first trial with the same parameters; the trial's own where each has one seed.
+        is_outranked: Whether the scheduler stopped it.
     """
 
     name: str
@@ -45,6 +50,7 @@ class TrialResult:
     params: Mapping[str, Any]
     value: float | None
     first: int
+    is_outranked: bool = False
 
     @property
     def has_value(self) -> bool:
@@ -79,7 +85,8 @@ def median_value(configuration: Iterable[TrialResult]) -> float | None:
 def result_of(space: SearchSpace, trial: Trial) -> TrialResult:
     """Return what the ranking reads of a trial of a space."""
     first = first_number(trial.number, num_seeds=space.limits.seeds)
-    return TrialResult(trial.name, trial.number, trial.status, trial.params, trial.metrics.get(space.metric), first)
+    value = trial.metrics.get(space.metric)
+    return TrialResult(trial.name, trial.number, trial.status, trial.params, value, first, trial.is_outranked)
 
 
 def median_values(space: SearchSpace, trials: Iterable[Trial]) -> dict[str, float | None]:
@@ -152,7 +159,7 @@ def _places(configuration: Sequence[TrialResult], *, sign: float) -> Iterator[tu
         sign: Makes a smaller value the better one.
     """
     middle = median_value(configuration)
-    is_whole = all(result.status == "finished" for result in configuration)
+    is_sound = not any(result.is_outranked or result.status in BROKEN for result in configuration)
     values = sorted(sign * result.value for result in configuration if _counts(result) and result.value is not None)
     for result in configuration:
         value = sign * (result.value or 0.0)
@@ -163,8 +170,8 @@ def _places(configuration: Sequence[TrialResult], *, sign: float) -> Iterator[tu
         else:
             # Positions instead of differences: of two seeds neither is nearer the median, whatever rounding says.
             distance = abs(2 * values.index(value) - (len(values) - 1))
-            is_early = result.status != "finished"
-            yield (0 if is_whole else 1, sign * middle, result.first, is_early, distance, result.number), result
+            place = (0 if is_sound else 1, sign * middle, result.first, result.is_outranked, distance, result.number)
+            yield place, result
 
 
 def _counts(result: TrialResult) -> bool:

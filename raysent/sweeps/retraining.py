@@ -112,7 +112,8 @@ class Retraining:
             if is_usable and not self._space.config(trial.params).objective.trains_code:
                 first = trial.number - trial.number % self._space.limits.seeds
                 chosen.setdefault(first, trial)
-        best = list(chosen.values())[: self._space.evaluation.retrain]
+        # First what is done, so that a sweep of a version with another ranking trains no more than it was asked to.
+        best = sorted(chosen.values(), key=lambda one: not self._is_done(one.name))[: self._space.evaluation.retrain]
         return [one for one in best if one.name not in self._decided and not self._is_done(one.name)]
 
     def _is_done(self, name: str) -> bool:
@@ -134,8 +135,9 @@ class Retraining:
         """Record whether a trial is trained on, and return it."""
         reason = "" if funds is None else self._refusal(trial, trials, funds)
         decision = "skip" if reason else "train"
-        values = {} if funds is None else {"funds": funds.values()}
-        self._write("retrain", trial=trial.name, decision=decision, reason=reason, **values)
+        values: dict[str, Any] = {} if funds is None else {"funds": funds.values()}
+        value = result_of(self._space, trial).value
+        self._write("retrain", trial=trial.name, value=value, decision=decision, reason=reason, **values)
         self._decided.add(trial.name)
         if not reason:
             self._running.add(trial.name)

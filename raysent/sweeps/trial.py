@@ -52,6 +52,8 @@ class Trial:
         usd: What that time cost.
         reports: All its reports.
         decisions: Report index -> whether it continued.
+        is_outranked: Whether the scheduler stopped it, because others were better at the same report; a clock or a
+            budget does not say so.
         error: One line, where it failed.
     """
 
@@ -67,6 +69,7 @@ class Trial:
     usd: float = 0.0
     reports: list[TrialReport] = field(default_factory=list)
     decisions: dict[int, bool] = field(default_factory=dict)
+    is_outranked: bool = False
     error: str | None = None
 
 
@@ -92,6 +95,7 @@ def apply_event(trials: dict[str, Trial], event: Mapping[str, Any]) -> None:
                 _take_report(trial, event)
             case "decision":
                 trial.decisions[event["index"]] = event["decision"] == "continue"
+                trial.is_outranked = event["decision"] == "stop" and event.get("by") != "budget"
             case "ended":
                 trial.status, trial.error = event["status"], event["error"]
                 trial.metrics = event.get("metrics", trial.metrics)
