@@ -75,6 +75,31 @@ def test_load_rebuilds_a_damaged_library(kernels, compiler):
     assert load("toy").answer() == 42
 
 
+@pytest.mark.parametrize("damage", ["zeros", "cut", "flip", "digest"])
+def test_no_process_loads_a_library_that_is_not_as_built(kernels, compiler, damage):
+    """A library that the loader would map, and die of, is built again before it is loaded."""
+    load("toy")
+    library = libraries(kernels)[0]
+    whole = library.read_bytes()
+    middle, ended = whole[: len(whole) // 2], whole[len(whole) // 2 :]
+    bad = {
+        "zeros": middle + bytes(len(ended)),
+        "cut": middle,
+        "flip": whole[:138] + bytes([whole[138] ^ 4]) + whole[139:],
+    }
+    if damage == "digest":
+        library.with_suffix(".sha256").write_bytes(b"\xff")
+    else:
+        library.unlink()  # this process has it mapped
+        library.write_bytes(bad[damage])
+    program = (
+        "from pathlib import Path; from raysent.kernels import compiled as build; "
+        f"build._SOURCES = Path({str(kernels)!r}); assert build.load('toy').answer() == 42"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    assert library.read_bytes() == whole
+
+
 def test_load_runs_no_library_that_others_could_have_written(kernels, compiler):
     """One that is planted in a folder open to others is built again, and the folder closed."""
     load("toy")

@@ -3,6 +3,7 @@
 import gzip
 import json
 import multiprocessing
+import os
 import pickle
 import tracemalloc
 from pathlib import Path
@@ -516,6 +517,35 @@ def test_damaged_cache_is_rebuilt(tmp_path, name):
     file = corpus.folder / name
     file.write_bytes(file.read_bytes()[:-3])
     assert text_of(build(path, tmp_path).train) == expected
+
+
+@pytest.mark.parametrize("name", ["ids.bin", "offsets.bin", "corpus.json"])
+def test_damage_of_the_same_size_is_rebuilt(tmp_path, name):
+    """Also in files larger than 32 MiB: ids out of range would be written to, those in range trained on in silence."""
+    path, num_sentences = tmp_path / "a.txt", 5 << 16
+    path.write_text("".join(f"{'yes ' * 26}w{number % 4}\n" for number in range(num_sentences)))
+    corpus = build(path, tmp_path, format="sentences")
+    file = corpus.folder / name
+    whole = file.read_bytes()
+    if name == "ids.bin":
+        assert len(whole) > 32 << 20
+    at = whole.index(b'"num_sentences"') + 17 if name == "corpus.json" else len(whole) // 2
+    file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    build(path, tmp_path, format="sentences")
+    assert file.read_bytes() == whole
+
+
+def test_build_is_on_the_disk_before_it_is_found(tmp_path, monkeypatch):
+    """A loss of power after the rename must not leave a folder of empty files."""
+    flushed, fsync = set(), os.fsync
+
+    def noted(handle):
+        flushed.add(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    corpus = build(write(tmp_path / "a.txt"), tmp_path)
+    assert flushed >= {file.stat().st_ino for file in corpus.folder.iterdir()}
 
 
 def test_build_after_a_killed_build(tmp_path, monkeypatch):

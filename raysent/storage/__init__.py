@@ -13,7 +13,7 @@ shared.py        files that machines share, without a working copy
 layout.py        names of the files and folders of a run
 """
 
-from raysent.storage.disk import cache_folder, storage_errors
+from raysent.storage.disk import cache_folder, flush, storage_errors
 from raysent.storage.files import (
     atomic_write,
     content_key,
@@ -63,6 +63,7 @@ __all__ = [
     "copy_to_shared",
     "create_shared",
     "file_sha256",
+    "flush",
     "get_content",
     "is_locked",
     "is_remote",

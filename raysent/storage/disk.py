@@ -51,6 +51,12 @@ def temporary_beside(path: Path) -> Iterator[Path]:
         Path(name).unlink(missing_ok=True)
 
 
+def flush(path: Path) -> None:
+    """Wait until a file is on the disk, so that a rename after it is never seen with less than the whole file."""
+    with path.open("r+b") as written:  # Windows flushes only files that are open for writing
+        os.fsync(written.fileno())
+
+
 def cache_folder(cache_dir: str | None = None) -> Path:
     """Return the folder of prepared corpora, compiled kernels and working copies of runs in a bucket.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import safetensors
 
 from raysent import reading
 from raysent.errors import ArtifactError
-from raysent.storage.disk import cache_folder, storage_errors, temporary_beside
+from raysent.storage.disk import cache_folder, flush, storage_errors, temporary_beside
 from raysent.storage.mirror import address_of, commit
 from raysent.storage.object_store import S3, is_remote, put_file, split_address
 
@@ -40,9 +39,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_beside(path) as temporary:
             yield temporary
-            # Windows flushes only files that are open for writing.
-            with temporary.open("r+b") as written:
-                os.fsync(written.fileno())
+            flush(temporary)
             temporary.chmod(0o644)
             commit(temporary, path)
 

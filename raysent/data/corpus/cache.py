@@ -8,12 +8,14 @@ written last and never replaced:
     corpora/<key>/5b0c…/ids.bin …
 
 So a reader finds everything or nothing, and of two writers one removes its own files.
+
+A folder is used only if all of its bytes are what was written: training reads them without looking. The summary holds
+the SHA-256 of each file and a hash of itself; hashing takes about 0.6 seconds a GB.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import shutil
 import uuid
@@ -31,8 +33,7 @@ from raysent.reading import parse_json
 
 SUMMARY = "corpus.json"
 _MANIFEST = "manifest.json"
-# When a folder is opened, files up to this size are verified by their hash, larger ones by their size only.
-_HASHED_BYTES = 32 << 20
+_OWN_KEY = "content_key"
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,10 @@ def build_once(cache: Path, name: str, build: Callable[[Path], dict[str, Any]]) 
             is_fetched = shared is not None and _fetch(f"{shared.address}/{name}", unfinished)
             if not is_fetched:
                 summary = build(unfinished)
-                storage.write_json(unfinished / SUMMARY, summary | {"files": _describe(unfinished)})
+                files = {file.name: _size_and_hash(file) for file in sorted(unfinished.iterdir())}
+                storage.write_json(unfinished / SUMMARY, _sealed(summary | {"files": files}))
+            for file in unfinished.iterdir():
+                storage.flush(file)
             shutil.rmtree(folder, ignore_errors=True)
             unfinished.rename(folder)
         finally:
@@ -119,7 +123,7 @@ def _publish(folder: Path, address: str) -> None:
         if storage.read_shared(f"{address}/{_MANIFEST}") is not None:
             return
         place = uuid.uuid4().hex
-        files = {file.name: [file.stat().st_size, storage.file_sha256(file)] for file in sorted(folder.iterdir())}
+        files = {file.name: _size_and_hash(file) for file in sorted(folder.iterdir())}
         for name in files:
             storage.copy_to_shared(folder / name, f"{address}/{place}/{name}")
         manifest = json.dumps({"place": place, "files": files}).encode()
@@ -135,10 +139,10 @@ def _fetch(address: str, folder: Path) -> bool:
         if data is None:
             return False
         manifest = parse_json(data)
-        for name, (num_bytes, sha256) in manifest["files"].items():
+        for name, expected in manifest["files"].items():
             file = folder / Path(name).name
             storage.copy_from_shared(f"{address}/{manifest['place']}/{name}", file)
-            if (file.stat().st_size, storage.file_sha256(file)) != (num_bytes, sha256):
+            if _size_and_hash(file) != expected:
                 raise ArtifactError(f"{address}/{name}: not as it was written")
         if _is_intact(folder):
             return True
@@ -149,21 +153,24 @@ def _fetch(address: str, folder: Path) -> bool:
     return False
 
 
-def _describe(folder: Path) -> dict[str, list[Any]]:
-    """Return the size of each file and, for smaller ones, its hash."""
-    return {file.name: _size_and_hash(file) for file in sorted(folder.iterdir()) if file.name != SUMMARY}
-
-
 def _size_and_hash(file: Path) -> list[Any]:
-    """Return the size of a file in bytes, and its hash, or None if it is large."""
-    num_bytes = file.stat().st_size
-    return [num_bytes, hashlib.sha256(file.read_bytes()).hexdigest() if num_bytes <= _HASHED_BYTES else None]
+    """Return the size of a file in bytes, and its hash."""
+    return [file.stat().st_size, storage.file_sha256(file)]
+
+
+def _sealed(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return a summary with the hash of the rest of it."""
+    rest = {name: value for name, value in summary.items() if name != _OWN_KEY}
+    return rest | {_OWN_KEY: storage.content_key(rest)}
 
 
 def _is_intact(folder: Path) -> bool:
     """Return whether the folder exists and its files are unchanged."""
     try:
-        files = storage.read_json(folder / SUMMARY)["files"]
-        return all(expected == _size_and_hash(folder / name) for name, expected in files.items())
+        summary = storage.read_json(folder / SUMMARY)
+        is_sealed = summary == _sealed(summary)
+        return is_sealed and all(
+            expected == _size_and_hash(folder / name) for name, expected in summary["files"].items()
+        )
     except (ArtifactError, OSError, KeyError, TypeError, AttributeError):
         return False

@@ -10,7 +10,8 @@ several kernels share.
 A library is built once per machine. It is cached under a hash of its source, the headers, the compiler and the
 processor, so that a changed file, another compiler or a home folder shared by several machines never uses an old one.
 The folder of libraries belongs to one user, who alone may write it: another user's is refused, and a library that
-another user owns or may change is built again.
+another user owns or may change is built again, as is one that has not the SHA-256 of the file beside it: a damaged
+library would end the process.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pathlib import Path
 import filelock
 
 from raysent.errors import ArtifactError, CompilerError
-from raysent.storage import atomic_write, cache_folder, storage_errors
+from raysent.storage import atomic_write, cache_folder, file_sha256, storage_errors
 
 __all__ = ["cpu_info", "load", "try_load"]
 
@@ -129,9 +130,14 @@ def _opened(library: Path) -> ctypes.CDLL | None:
     """Return a library of the cache, or None if it does not exist or is damaged."""
     try:
         # A folder that others could write once may hold what they wrote.
-        return ctypes.CDLL(str(library)) if library.exists() and _is_private(library) else None
-    except OSError:
+        is_whole = _is_private(library) and _digest_file(library).read_text() == file_sha256(library)
+        return ctypes.CDLL(str(library)) if is_whole else None
+    except (OSError, ValueError):
         return None
+
+
+def _digest_file(library: Path) -> Path:
+    return library.with_suffix(".sha256")
 
 
 def _make_private(folder: Path) -> None:
@@ -164,6 +170,8 @@ def _built(source: Path, library: Path, command: list[str]) -> ctypes.CDLL:
             lines = done.stderr.splitlines()
             reason = next((line for line in lines if "error" in line), lines[0] if lines else "no message")
             raise CompilerError(f"compiled kernel '{source.stem}': {command[0]} must build it; given {reason}; try g++")
+    with atomic_write(_digest_file(library)) as unfinished:
+        unfinished.write_text(file_sha256(library))
     return ctypes.CDLL(str(library))
 
 
