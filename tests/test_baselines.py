@@ -71,7 +71,7 @@ def test_tfidf_is_a_member_that_predicts_and_cannot_encode(tmp_path):
     combine(["tfidf", "hash:10"], output=tmp_path / "both", tasks=[str(path) + ":folds=4"])
     both = load_ensemble(tmp_path / "both")
     assert both.predict("own", ["a red tall thing", "a blue short thing"]) == ["c0", "c1"]
-    with pytest.raises(ConfigError, match=r"^tfidf: cannot encode, as it has no vectors of a fixed size"):
+    with pytest.raises(ConfigError, match=r"cannot encode, as its member tfidf has no vectors of a fixed size"):
         both.encode(["a red thing"])
     with pytest.raises(ConfigError, match=r"^--protocol senteval: must be fast for tfidf"):
         Evaluator(tmp_path / "out", protocol="senteval").evaluate(["tfidf"], [str(path)])

@@ -124,7 +124,10 @@ def test_export_equals_every_model(tmp_path, target) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_export_of_an_ensemble_is_read_without_raysent(tmp_path) -> None:
-    """In a process that cannot import raysent; saved again and reloaded, the vectors are bit-identical."""
+    """In a process that cannot import raysent; saved again and reloaded, the vectors are bit-identical.
+
+    What is no text is refused, not read as its Python form.
+    """
     pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
     models = [build(GRU), build(BAG, Vocabulary(["<pad>", "<unk>", "A", "Dog"]), seed=2)]
     folder, text = tmp_path / "st", ["A dog can't.", "", "a man"]
@@ -139,6 +142,13 @@ first = model.encode({text!r})
 model.save({str(tmp_path / "again")!r})
 again = SentenceTransformer({str(tmp_path / "again")!r}, trust_remote_code=True, device="cpu").encode({text!r})
 assert (first == again).all()
+for odd in (None, 123):
+    try:
+        model.encode(["text", odd])
+    except Exception as error:
+        assert f"given {{type(odd).__name__}}" in str(error), error
+    else:
+        raise AssertionError(f"{{odd}} was encoded")
 print(json.dumps(first.tolist()))
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

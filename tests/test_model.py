@@ -12,7 +12,7 @@ from raysent.data.batches import Batch
 from raysent.data.vocabulary import Vocabulary
 from raysent.errors import ArtifactError, RaysentError
 from raysent.kernels.row_adam import RowAdam, gradient_values
-from raysent.models import ModelConfig, SentenceModel, load, register_loader
+from raysent.models import ModelConfig, SentenceModel, load
 from raysent.models import model as encoding
 from raysent.models.objectives import build_objective
 from raysent.models.schemes.hash import HashEncoder
@@ -299,11 +299,3 @@ def test_load_error_names_the_files_it_reads(tmp_path):
         load(tmp_path)
     with pytest.raises(ArtifactError, match=r"nowhere: no such folder; name a run, a trial, a model, an ensemble, "):
         load(tmp_path / "nowhere")
-
-
-def test_load_reads_folders_with_a_registered_file(tmp_path, monkeypatch):
-    """A kind of folder is identified by its file."""
-    monkeypatch.setattr("raysent.models.loading._LOADERS", {})
-    register_loader("thing.json", lambda _folder: HashEncoder(7))
-    write_json(tmp_path / "thing.json", {})
-    assert load(tmp_path).get_sentence_embedding_dimension() == 7

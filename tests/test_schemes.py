@@ -65,9 +65,15 @@ def test_scheme_of_another_package_works_like_hash(tmp_path: Path) -> None:
     assert known_forms().endswith(" or fixed:DIM/COMMENT")
 
 
+def load_thing(folder: Path) -> HashEncoder:
+    """Return the model of a folder of a kind that this test makes up."""
+    assert (folder / "thing.json").is_file()
+    return HashEncoder(3)
+
+
 def test_folder_with_a_colon_is_loaded_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its prefix is not registered."""
-    monkeypatch.setattr("raysent.models.loading._LOADERS", {"thing.json": lambda _: HashEncoder(3)})
+    monkeypatch.setattr("raysent.models.loading.LOADERS", {"thing.json": f"{__name__}:load_thing"})
     (tmp_path / "my:run").mkdir()
     write_json(tmp_path / "my:run" / "thing.json", {})
     monkeypatch.chdir(tmp_path)

@@ -106,5 +106,8 @@ def serve(
     config = ServerConfig(
         token=token, normalize=normalize, max_batch=max_batch, max_waiting=max_waiting, wait_s=wait_ms / 1000
     )
-    messages.print(f"serving {model} on http://{host}:{port}; stop with Ctrl-C", soft_wrap=True)
-    run(model, host=host, port=port, config=config)
+
+    def say_where() -> None:
+        messages.print(f"serving {model} on http://{host}:{port}; stop with Ctrl-C", soft_wrap=True)
+
+    run(model, host=host, port=port, config=config, on_ready=say_where)

@@ -8,8 +8,6 @@ members' scores, and the ensemble averages log-probabilities with these weights.
 Every method's score is cross-validated and stands beside those of the base rule, of equal weights, of the best single
 member, and of `guarded`, the base rule unless the best member scores higher. A row follows its rule and no other.
 
-Importing this package lets `raysent.models.load` read ensembles.
-
 predictions.py      members' log-probabilities and their targets
 combination.py      pools and regressions: [members, rows, classes] -> [rows, classes]
 methods/            how a combination is fitted; one file per family
@@ -45,8 +43,6 @@ from raysent.ensembles.predictions import MemberPredictions, Targets
 from raysent.ensembles.result import ENSEMBLE, EnsembleResult, read_result
 from raysent.ensembles.students import FrontPoint, FrontRow, ensemble_front, read_front, student_front, write_front
 from raysent.ensembles.subsets import CostLimits, MemberCost, MemberSubset, total_cost
-from raysent.models import register_loader
-from raysent.storage.layout import ENSEMBLE_FILE
 
 __all__ = [
     "ALL",
@@ -87,5 +83,3 @@ __all__ = [
     "write_curves",
     "write_front",
 ]
-
-register_loader(ENSEMBLE_FILE, load_ensemble)

@@ -23,7 +23,7 @@ from raysent.evaluation.probes.lexical import predict_lexical
 from raysent.evaluation.records import Record, read_record, record_folder
 from raysent.models import load as load_model
 from raysent.models.schemes.tfidf import LexicalModel
-from raysent.models.sentence_encoder import Float32, SentenceEncoder
+from raysent.models.sentence_encoder import Float32, SentenceEncoder, Texts, as_sentences
 from raysent.storage import address_of
 from raysent.storage.layout import ENSEMBLE_FILE, EVALUATION_FOLDER
 
@@ -66,8 +66,18 @@ class Ensemble(SentenceEncoder):
         """The tasks that it can predict."""
         return list(self.result.tasks)
 
+    @property
+    def cannot_encode(self) -> str | None:
+        """Why it has no vectors: a member has none."""
+        lacking = next((member.name for member in self.members if member.encoder.cannot_encode), None)
+        return lacking and (
+            f"{address_of(self.folder)}: cannot encode, as its member {lacking} has no vectors of a fixed size; "
+            f"it predicts {', '.join(self.tasks)}; to encode, name another member"
+        )
+
     def get_sentence_embedding_dimension(self) -> int:
-        """Return the size of an encoded sentence, the sum over members."""
+        """Return the size of an encoded sentence, the sum over members; raises as `encode_texts`."""
+        self._check_vectors()
         return self._vectors.get_sentence_embedding_dimension()
 
     @property
@@ -77,40 +87,55 @@ class Ensemble(SentenceEncoder):
         return None if None in lengths else max(length for length in lengths if length is not None)
 
     def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
-        """Return the members' unit vectors one after another, float32 [sentences, dim]; see `SentenceEncoder`."""
+        """Return the members' unit vectors one after another, float32 [sentences, dim]; see `SentenceEncoder`.
+
+        Raises:
+            ConfigError: If a member has no vectors.
+        """
+        self._check_vectors()
         return self._vectors.encode_texts(sentences, batch_size=batch_size)
 
     def use_device(self, device: torch.device) -> None:
         """Move the members."""
         self._vectors.use_device(device)
 
-    def predict(self, task: str, *columns: list[str]) -> list[str]:
+    def _check_vectors(self) -> None:
+        """Refuse to encode with a member that has no vectors."""
+        if self.cannot_encode:
+            raise ConfigError(self.cannot_encode)
+
+    def predict(self, task: str, *columns: Texts) -> list[str]:
         """Return the name of each row's most probable class; arguments as for `predict_log_probabilities`."""
         names = self.label_names(task)
         return [names[best] for best in self.predict_log_probabilities(task, *columns).argmax(axis=1)]
 
-    def predict_proba(self, task: str, *columns: list[str]) -> Float64:
+    def predict_proba(self, task: str, *columns: Texts) -> Float64:
         """Return probabilities, float64 [rows, classes]; arguments as for `predict_log_probabilities`."""
         probabilities: Float64 = np.exp(self.predict_log_probabilities(task, *columns))
         return probabilities
 
-    def predict_log_probabilities(self, task: str, *columns: list[str]) -> Float64:
+    def predict_log_probabilities(self, task: str, *columns: Texts) -> Float64:
         """Return log-probabilities, float64 [rows, classes], with classes in the order of `label_names`.
 
         Args:
             task: A task that the ensemble was made on.
-            columns: The sentences [rows]; two such lists for a task of pairs.
+            columns: The sentences [rows]; two such sequences for a task of pairs. A single string is one row.
 
         Raises:
             ConfigError: If the ensemble was not made on that task, or the task needs another number of columns.
+            RaysentError: If a column is no string and no sequence of strings.
             ArtifactError: If a member's record of the task is missing or was replaced since.
         """
         records = self._records(task)
         kind, expected = records[0].kind, 1 if records[0].kind == "sentence" else 2
-        if len(columns) != expected or len({len(column) for column in columns}) != 1:
-            raise ConfigError(f"{task}: needs {expected} list(s) of equally many sentences; given {len(columns)}")
+        texts = tuple(as_sentences(column, name=f"{task}: sentences") for column in columns)
+        if len(texts) != expected or len({len(column) for column in texts}) != 1:
+            given = " and ".join(str(len(column)) for column in texts) or "none"
+            raise ConfigError(f"{task}: needs {expected} list(s) of equally many sentences; given {given}")
+        if not texts[0]:
+            return np.empty((0, len(self.label_names(task))))
         predicted = [
-            _predicted(member.encoder, record, columns, kind=kind)
+            _predicted(member.encoder, record, texts, kind=kind)
             for member, record in zip(self.members, records, strict=True)
         ]
         source = f"{address_of(self.folder / ENSEMBLE_FILE)}: {task}"
@@ -126,6 +151,11 @@ class Ensemble(SentenceEncoder):
 
     def _on(self, task: str) -> EnsembleOnTask:
         """Return the ensemble on a task."""
+        if not isinstance(task, str):
+            known = ", ".join(self.tasks)
+            raise ConfigError(
+                f"task: must be the name of a task, before its texts: {known}; given {type(task).__name__}"
+            )
         found = self.result.tasks.get(task)
         if found is None:
             raise ConfigError(f"{task}: the ensemble was not made on this task{did_you_mean(task, self.tasks)}")

@@ -460,7 +460,14 @@ class RaysentModule(InputModule):
             member.about["max_length"] = length
 
     def preprocess(self, inputs: list[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:  # noqa: ARG002
-        """Return each member's word ids, padded [batch, time], and lengths [batch]."""
+        """Return each member's word ids, padded [batch, time], and lengths [batch].
+
+        Raises:
+            TypeError: If a text is no string.
+        """
+        odd = next((text for text in inputs if not isinstance(text, str)), "")
+        if odd != "":
+            raise TypeError(f"texts must be strings; given {type(odd).__name__}")
         texts = [f"{prompt or ''}{text}" for text in inputs]
         features = {}
         for number, member in enumerate(self.members):

@@ -241,6 +241,8 @@ class Application:
         return values
 
     async def _embed(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        if self._encoder.cannot_encode:
+            raise RequestError(400, self._encoder.cannot_encode)
         texts = self._texts(values)
         dim, form = self._encoder.get_sentence_embedding_dimension(), values.get("encoding_format") or "float"
         size = values.get("dimensions")
@@ -325,10 +327,14 @@ def make_application(model: str | Path | SentenceEncoder, config: ServerConfig) 
 
     Raises:
         ArtifactError: If there is no such model.
+        ConfigError: If it neither encodes nor predicts.
     """
     encoder = load(model) if isinstance(model, str | Path) else model
     name = Path(str(model)).name if isinstance(model, str | Path) else type(model).__name__
-    encoder.encode(["A sentence that prepares what the first request would wait for."])
+    if not encoder.cannot_encode:
+        encoder.encode(["A sentence that prepares what the first request would wait for."])
+    elif not isinstance(encoder, Ensemble):
+        raise ConfigError(encoder.cannot_encode)
     return Application(encoder, name=name, config=config)
 
 
@@ -348,6 +354,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     config: ServerConfig | None = None,
+    on_ready: Callable[[], object] = lambda: None,
 ) -> None:
     """Serve a model until a signal stops it; requests in flight are answered first.
 
@@ -356,9 +363,11 @@ def serve(
         host: Address to listen on; any but loopback needs a token.
         port: Port to listen on.
         config: Limits.
+        on_ready: Called when the model has been loaded.
 
     Raises:
-        ConfigError: If uvicorn is not installed, or the address is open without a token.
+        ConfigError: If uvicorn is not installed, the address is open without a token, or the model neither encodes nor
+            predicts.
         ArtifactError: If there is no such model.
     """
     chosen = config or ServerConfig()
@@ -366,6 +375,7 @@ def serve(
     if find_spec("uvicorn") is None:
         raise ConfigError("serve: needs uvicorn; install raysent[serve]")
     application = make_application(model, chosen)
+    on_ready()
     uvicorn = import_module("uvicorn")
     uvicorn.run(
         application,

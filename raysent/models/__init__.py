@@ -26,7 +26,7 @@ from raysent.models.composition import (
 from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, encoder_tensors
 from raysent.models.known_vectors import KnownVectors, sentence_keys
-from raysent.models.loading import load, register_loader
+from raysent.models.loading import load
 from raysent.models.model import SentenceModel
 from raysent.models.pretrained import trust_remote_code
 from raysent.models.vector_codes import VectorCode, VectorCodeConfig, load_code, make_code, read_vectors
@@ -58,7 +58,6 @@ __all__ = [
     "make_code",
     "member_folders",
     "read_vectors",
-    "register_loader",
     "sentence_keys",
     "trust_remote_code",
 ]

@@ -23,7 +23,6 @@ import torch
 
 from raysent.errors import ArtifactError, ConfigError
 from raysent.models.files import TENSORS_FILE
-from raysent.models.loading import register_loader
 from raysent.models.model import SentenceModel
 from raysent.models.sentence_encoder import Float32, SentenceEncoder, normalize_rows
 from raysent.storage import address_of, load_tensors, read_json, save_tensors, storage_errors, write_json
@@ -184,6 +183,3 @@ def _load_map(path: Path) -> LinearMap:
     if set(tensors) != {"weight", "bias"}:
         raise ArtifactError(f"{address_of(path)}: not a linear map; save the model with its map again")
     return LinearMap(tensors["weight"].numpy(), tensors["bias"].numpy())
-
-
-register_loader(COMPOSITION_FILE, load_composition)

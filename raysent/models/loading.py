@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 
 from raysent.errors import ArtifactError
 from raysent.models.schemes import find_scheme, known_forms, scheme_hint
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.storage import address_of, open_folder
+from raysent.storage.layout import COMPOSITION_FILE, ENSEMBLE_FILE, MODEL_FILE
 
-Loader = Callable[[Path], SentenceEncoder]
-
-_LOADERS: dict[str, Loader] = {}
-
-
-def register_loader(file_name: str, loader: Loader) -> None:
-    """Let `load` read folders that have a file of this name.
-
-    Args:
-        file_name: File that identifies a folder of the kind, such as ``ensemble.json``.
-        loader: Folder -> encoder.
-    """
-    _LOADERS[file_name] = loader
+# The file that identifies a folder of each kind, and the function that reads the folder. By name, because ensembles are
+# a layer above, and so that a model does not wait for what only ensembles import.
+LOADERS = {
+    MODEL_FILE: "raysent.models.model:SentenceModel.load",
+    COMPOSITION_FILE: "raysent.models.composition:load_composition",
+    ENSEMBLE_FILE: "raysent.ensembles.ensemble:load_ensemble",
+}
 
 
 def load(name: str | Path) -> SentenceEncoder:
@@ -42,12 +37,12 @@ def load(name: str | Path) -> SentenceEncoder:
     folder = open_folder(name)
     if not folder.is_dir():
         raise missing_model(folder, "no such folder")
-    for file_name, loader in _LOADERS.items():
+    for file_name, loader in LOADERS.items():
         for place in (folder, folder / "model"):
             if (place / file_name).is_file():
-                return _named(loader(place), address_of(folder))
+                return _named(resolve_name(loader)(place), address_of(folder))
     raise ArtifactError(
-        f"{address_of(folder)}: holds no {' and no '.join(_LOADERS)}; name a trained model's folder or an ensemble's"
+        f"{address_of(folder)}: holds no {' and no '.join(LOADERS)}; name a trained model's folder or an ensemble's"
     )
 
 

@@ -39,13 +39,12 @@ from raysent.models.files import (
     write_record,
 )
 from raysent.models.known_vectors import KnownVectors
-from raysent.models.loading import register_loader
 from raysent.models.objectives import BuildContext, Objective, build_objective
 from raysent.models.postprocessing import Postprocessing
 from raysent.models.sentence_encoder import Float32, SentenceEncoder, check_size, encode_blocks
 from raysent.parallel import lock_for_forks
 from raysent.storage import load_tensors, save_tensors
-from raysent.storage.layout import MODEL_FILE, VOCABULARY_FILE
+from raysent.storage.layout import VOCABULARY_FILE
 
 if TYPE_CHECKING:
     from raysent.data.batches import AnyBatch, TargetSizes
@@ -662,6 +661,3 @@ class SentenceModel(nn.Module, SentenceEncoder):
     def similarity_measure(self) -> str:
         """`hamming` for codes, else `cosine`."""
         return "cosine" if self.code is None else "hamming"
-
-
-register_loader(MODEL_FILE, SentenceModel.load)

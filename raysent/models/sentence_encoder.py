@@ -144,7 +144,7 @@ class SentenceEncoder(ABC):
         check_size("batch_size", batch_size)
         if truncate_dim is not None:
             check_size("truncate_dim", truncate_dim)
-        texts = [sentences] if isinstance(sentences, str) else as_sentences(sentences)
+        texts = as_sentences(sentences)
         start = self._prompt(prompt_name, prompt)
         texts = [start + text for text in texts] if start else texts
         if device is not None:
@@ -179,6 +179,11 @@ class SentenceEncoder(ABC):
     def get_embedding_dimension(self) -> int:
         """Return the size of an encoded sentence; the name of this method since sentence-transformers 5.4."""
         return self.get_sentence_embedding_dimension()
+
+    @property
+    def cannot_encode(self) -> str | None:
+        """Why it has no vectors, in one line, as a lexical model that only answers tasks; None for one that encodes."""
+        return None
 
     @property
     def max_seq_length(self) -> int | None:
@@ -342,20 +347,26 @@ def encode_blocks(
     return map_in_processes(_EncodeBlock(encoder, options), blocks, num_processes=num_processes)
 
 
-def as_sentences(sentences: object) -> list[str]:
-    """Return a sequence of strings as a list.
+def as_sentences(sentences: object, *, name: str = "sentences") -> list[str]:
+    """Return a string, or a sequence of strings, as a list.
+
+    Args:
+        sentences: One text, which is a list of one, or a list, tuple, array, series or any other sequence of texts.
+        name: What they are, for messages.
 
     Raises:
-        RaysentError: If it is no sequence of strings; with the index of the first item that is no string.
+        RaysentError: If it is neither; with the index of the first item that is no string.
     """
-    if isinstance(sentences, (str, bytes, Mapping)) or not (
+    if isinstance(sentences, str):
+        return [sentences]
+    if isinstance(sentences, (bytes, Mapping)) or not (
         hasattr(sentences, "__len__") and isinstance(sentences, Iterable)
     ):
-        raise RaysentError(f"sentences: must be a string or a sequence of strings; given {type(sentences).__name__}")
+        raise RaysentError(f"{name}: must be a string or a sequence of strings; given {type(sentences).__name__}")
     rows = list(sentences)  # a copy, because another thread may change the list
     for row, sentence in enumerate(rows):
         if not isinstance(sentence, str):
-            raise RaysentError(f"sentences[{row}]: must be a string; given {type(sentence).__name__}")
+            raise RaysentError(f"{name}[{row}]: must be a string; given {type(sentence).__name__}")
     return rows
 
 

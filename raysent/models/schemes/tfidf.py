@@ -70,6 +70,14 @@ class LexicalModel(SentenceEncoder):
         options = _ANALYZERS[self.analyzer]
         return TfidfVectorizer(lowercase=True, sublinear_tf=True, vocabulary=vocabulary, **options)
 
+    @property
+    def cannot_encode(self) -> str:
+        """Why it has no vectors."""
+        return (
+            "tfidf: cannot encode, as it has no vectors of a fixed size; it answers tasks: use it with evaluate, or as "
+            "a member of an ensemble, which predicts"
+        )
+
     def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
         """Refuse to encode.
 
@@ -77,10 +85,7 @@ class LexicalModel(SentenceEncoder):
             ConfigError: Always.
         """
         del sentences, batch_size
-        raise ConfigError(
-            "tfidf: cannot encode, as it has no vectors of a fixed size; it answers tasks: use it with evaluate, "
-            "ensemble or predict"
-        )
+        raise ConfigError(self.cannot_encode)
 
     def get_sentence_embedding_dimension(self) -> int:
         """Refuse, as `encode_texts`.
@@ -88,4 +93,4 @@ class LexicalModel(SentenceEncoder):
         Raises:
             ConfigError: Always.
         """
-        raise ConfigError("tfidf: has no vectors of a fixed size; name a trained model")
+        raise ConfigError(self.cannot_encode)
