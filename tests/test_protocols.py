@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
 from raysent.errors import ConfigError
+from raysent.evaluation.probes import logistic
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.results import Probe, accuracy, predicted_scores
 from raysent.evaluation.protocols import PROTOCOLS, EvaluationProtocol, fit_probe, kiros, protocol_name, senteval
@@ -170,6 +171,38 @@ def test_kiros_solves_the_problem_of_liblinear(num_classes):
     )
     again = features[data.test] @ result.probe.weights + result.probe.intercepts
     np.testing.assert_allclose(again, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("length", "rank"), [(71, 50), (245, 50), (800, 50), (500, 20)])
+def test_kiros_equals_liblinear_on_features_of_any_length(length, rank):
+    """As of an encoder that is not normalised; also where some directions hold rounding alone."""
+    generator = np.random.default_rng(0)
+    inside = generator.normal(size=(800, rank))
+    features = inside @ np.eye(rank, 50) if rank == 50 else inside @ generator.normal(size=(rank, 50))
+    features = (features * length / np.linalg.norm(features, axis=1).mean()).astype(np.float32)
+    labels = (inside @ generator.normal(size=rank) / rank**0.5 + generator.normal(size=800) > 0).astype(np.int64)
+    fits = logistic.Fits(
+        features,
+        logistic.class_targets(labels, num_classes=2),
+        trainable=np.arange(800),
+        strengths=(1.0, 256.0),
+        has_free_intercept=False,
+    )
+    everything = torch.ones(800, 1, dtype=torch.bool)
+    for strength in (1.0, 16.0, 256.0):
+        margins = fits.margins(fits.solve(everything, torch.tensor([strength])))[:, 0, 0].numpy()
+        expected = LogisticRegression(solver="liblinear", C=strength, tol=1e-8, max_iter=10_000)
+        expected.fit(features.astype(np.float64), labels)
+        np.testing.assert_allclose(margins, expected.decision_function(features), atol=0.02)
+    assert fits.num_unfinished == 0
+
+
+def test_every_fit_at_the_step_limit_is_counted(monkeypatch):
+    """Those that choose C, and those that are scored."""
+    monkeypatch.setattr(logistic, "MAX_STEPS", 0)
+    data = sentences_task("train-test", num_rows=160)
+    result = fit_probe(task_features(HashEncoder(12), data), data, protocol="kiros")
+    assert result.num_unfinished == kiros.NUM_FOLDS * len(kiros.STRENGTHS) + 1
 
 
 def test_kiros_leaves_out_empty_sentences():

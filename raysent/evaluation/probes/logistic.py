@@ -138,10 +138,11 @@ class Spectrum:
         values, vectors = torch.linalg.eigh(projected.T @ projected)
         kept = values.flip(0)[:rank].clamp(min=0)
         self.vectors = basis @ vectors.flip(1)[:, :rank]
-        # Per row, so that a problem can scale it by its own number of rows.
-        self.values = (kept / num_sampled)[:, None, None]
+        # Per row, so that a problem can scale it by its own number of rows. What is less is rounding in products.
+        lowest = ROUNDING * float(kept[0]) / num_sampled
+        self.values = (kept / num_sampled).clamp(min=lowest)[:, None, None]
         rest = float(sampled.square_().sum() - kept.sum()) / num_sampled
-        self.rest = max(rest, 0.0) / max(1, dim - rank)
+        self.rest = max(rest / max(1, dim - rank), lowest)
 
     def precondition(self, gradient: Tensor, curvature: Tensor) -> Tensor:
         """Return the approximate inverse Hessian times the gradient [dim, outputs, problems].
@@ -150,11 +151,14 @@ class Spectrum:
             gradient: The gradient, or another direction.
             curvature: C times the sum over training rows of p (1 - p), [outputs, problems].
         """
-        rest: Tensor = 1 / (1 + curvature * self.rest)
-        leading = 1 / (1 + curvature * self.values) - rest
-        inside = (self.vectors.T @ gradient.flatten(1)).view(-1, *gradient.shape[1:])
-        correction = self.vectors @ (leading * inside).flatten(1)
-        product: Tensor = gradient * rest + correction.view(gradient.shape)
+        flat = gradient.flatten(1)
+        inside = self.vectors.T @ flat
+        leading = inside.view(-1, *gradient.shape[1:]) / (1 + curvature * self.values)
+        product: Tensor = (self.vectors @ leading.flatten(1)).view(gradient.shape)
+        if self.vectors.shape[1] < len(self.vectors):
+            # Apart from the leading part, which would cancel where C times an eigenvalue is large.
+            outside = (flat - self.vectors @ inside).view(gradient.shape)
+            product += outside / (1 + curvature * self.rest)
         return product
 
 
@@ -333,7 +337,12 @@ def solve(problems: Problems, *, start: Start | None = None, tolerance: Tensor |
         direction = _direction(problems.spectrum, gradient, curvature, history)
         objective = problems.objective(point, margins)
         # Half of gradient x direction is the quadratic model's distance to its optimum.
-        done = -gradient.dot(direction) / 2 <= tolerances[active] * objective
+        distance, enough = -gradient.dot(direction) / 2, tolerances[active] * objective
+        if bool((is_uphill := distance < -enough).any()):  # by rounding in the history, which is left out then
+            history = deque((s._replace(inverse=s.inverse * ~is_uphill) for s in history), maxlen=HISTORY)
+            direction = _direction(problems.spectrum, gradient, curvature, history)
+            distance = -gradient.dot(direction) / 2
+        done = distance.abs() <= enough
         if bool(done.all()) or step == MAX_STEPS:
             _store(solution, active, point, margins, objective, step)
             break
@@ -389,7 +398,7 @@ class Fits:
     """The fits of one task, which share features, spectrum and targets.
 
     Attributes:
-        num_unfinished: Fits of `path` that stopped at the maximum number of iterations.
+        num_unfinished: Fits that stopped at the maximum number of iterations, of `path` and of `solve`.
     """
 
     def __init__(
@@ -462,6 +471,7 @@ class Fits:
                 begin = problems.best_along(begin, direction.select(some))
             parts.append(solve(problems, start=begin, tolerance=TOLERANCE if tolerance is None else tolerance[some]))
         solution = _concatenate(parts)
+        self.num_unfinished += int((solution.num_steps >= MAX_STEPS).sum())
         if not bool(torch.isfinite(solution.objective).all()):
             raise DataError(
                 "features: must allow finite fits of a probe; given some that do not; train the model again"
@@ -486,9 +496,7 @@ class Fits:
             tolerance = path_tolerance(strengths)
             all_masks = masks.repeat(1, len(group))
             parts.append(self.solve(all_masks, strengths, start, direction=direction, tolerance=tolerance))
-        path = _concatenate(parts)
-        self.num_unfinished += int((path.num_steps >= MAX_STEPS).sum())
-        return path
+        return _concatenate(parts)
 
     def margins(self, solution: Solution) -> Tensor:
         """Return X W + b of all rows, including those that cannot train, [rows, outputs, problems]."""

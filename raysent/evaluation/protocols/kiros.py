@@ -81,7 +81,7 @@ class Kiros:
     def settings(self) -> dict[str, object]:
         """Return what scores depend on."""
         return {
-            "version": 2,
+            "version": 3,
             "configuration": "features" if self.has_extra_features else "default",
             "strengths": list(STRENGTHS),
             "num_folds": NUM_FOLDS,
@@ -176,9 +176,8 @@ class _Together:
 class _OneByOne:
     """Fit by fit with LIBLINEAR, on dense features beside the sparse ones of the words."""
 
-    num_unfinished = 0
-
     def __init__(self, features: np.ndarray, data: TaskData) -> None:
+        self.num_unfinished = 0
         self._dense, self._labels = features.astype(np.float64), data.labels
         self._words = NaiveBayes(data.sentences[0])
 
@@ -192,9 +191,12 @@ class _OneByOne:
     def fit(self, trains: Sequence[np.ndarray], strengths: Sequence[float]) -> list[_Classifier]:
         """See `_Solver`."""
         with ThreadPoolExecutor(os.cpu_count()) as threads:  # LIBLINEAR releases the GIL
-            return list(threads.map(self._fit_one, trains, strengths))
+            fitted = list(threads.map(self._fit_one, trains, strengths))
+        self.num_unfinished += sum(not is_finished for _, is_finished in fitted)
+        return [classifier for classifier, _ in fitted]
 
-    def _fit_one(self, train: np.ndarray, strength: float) -> _Classifier:
+    def _fit_one(self, train: np.ndarray, strength: float) -> tuple[_Classifier, bool]:
+        """Return the classifier, and whether the fit stopped before the maximum number of iterations."""
         from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - seconds that `fast` does without
 
         words = self._words.features(train, self._labels)
@@ -203,7 +205,8 @@ class _OneByOne:
         margins = fitted.decision_function(inputs).astype(np.float32)[:, None]
         # As above.
         weights = fitted.coef_[:, : self._dense.shape[1]].T.astype(np.float32)
-        return _Classifier(margins, Probe(weights, fitted.intercept_.astype(np.float32), strength))
+        classifier = _Classifier(margins, Probe(weights, fitted.intercept_.astype(np.float32), strength))
+        return classifier, bool(fitted.n_iter_.max() < fitted.max_iter)
 
 
 @dataclass(frozen=True)
