@@ -289,7 +289,11 @@ def test_checkpoint_that_is_truncated_or_foreign_is_refused(place, monkeypatch):
         (["-o", "x.npy"], b"ok\n\xff\xfe\n", r"standard input:2: must be UTF-8; given byte 0xff; convert it with iconv"),
         (["no.txt", "-o", "x.npy"], b"", r"no.txt: no such file"),
         ([".", "-o", "x.npy"], b"", r"\.: must be a file of lines; given a folder"),
-        (["b.csv", "-o", "x.npy"], b"", r"--column: b.csv: must name the column of text; the columns are id, body; add --column body"),
+        (["b.csv", "-o", "x.npy"], b"", r"--column: b.csv: must name the column of text; the columns are id, body; add --column body or, if the first line is a row, --no-header"),
+        (["empty.csv", "-o", "x.npy"], b"", r"empty.csv: must hold text; given no row of it"),
+        (["empty.csv", "-o", "x.npy", "--usd-per-hour", "0"], b"", r"--usd-per-hour: must be used with --input; leave it out for one file"),
+        (["b.jsonl", "-o", "x.npy", "--no-header"], b"", r"b.jsonl: only .csv and .tsv may be read without a line of names"),
+        (["--input", "b.csv", "-o", "out", "--no-header"], b"", r"--no-header: must be used with FILE; leave it out with --input"),
         (["b.csv", "--column", "bdy", "-o", "x.npy"], b"", r"--column: b.csv: must name a column; given 'bdy'; did you mean 'body'\?"),
         (["b.csv", "--column", "id", "-o", "x.csv"], b"", r"x.csv: must end in .npy, .npz, .parquet; given .csv"),
         (["b.jsonl", "-o", "x.npz"], b"", r"b.jsonl: row 1: --column 'text' must be text; given int"),
@@ -307,6 +311,7 @@ def test_encode_names_what_it_cannot_read_or_write(type_, place, arguments, stdi
     """No vectors are left for text that could not be read."""
     (place / "b.csv").write_text("id,body\n1,a\n")
     (place / "b.jsonl").write_text('{"text": 1}\n')
+    (place / "empty.csv").write_text("text\n")
     _refused(type_, "encode", "hash:16", *arguments, stdin=stdin, error=error)
 
 

@@ -417,6 +417,16 @@ def test_encode_reports_a_column_found_by_name(raysent_, place):
     assert (ran.code, ran.err) == (0, "in.csv: text = 'sentence' (found by name)\na: 1 sentences, 16 dimensions\n")
 
 
+def test_encode_reads_a_table_without_a_header(raysent_, place):
+    """The only column is the text; of several one is named by its number from 0."""
+    Path("in.csv").write_text("A cat sat.\nA dog.\n")
+    assert raysent_("encode", "hash:16", "in.csv", "-o", "a.parquet", "--no-header").code == 0
+    Path("in.tsv").write_text("1\tA cat sat.\n2\tA dog.\n")
+    assert raysent_("encode", "hash:16", "in.tsv", "-o", "b.parquet", "--no-header", "--column", "1").code == 0
+    for name in ("a.parquet", "b.parquet"):
+        assert pd.read_parquet(name)["text"].tolist() == ["A cat sat.", "A dog."]
+
+
 def test_encode_reads_the_sentences_of_markdown(raysent_, place):
     """Each sentence is a row, and .parquet shows which."""
     Path("in.md").write_text("# A heading\n\nOne is here. Two is there.\n")
@@ -479,7 +489,7 @@ def _view(*, width: int) -> tuple[live.SweepView, io.StringIO]:
 
 def _events(view: live.SweepView) -> None:
     """Tell the view of a trial that ends, a trial that is stopped and one that fails."""
-    trial = {"params": {"encoder.bidirectional": True, "training.learning_rate": 0.00123456}}
+    trial = {"params": {"encoder.bidirectional": True, "training.learning_rate": 0.00123456}, "seed": 1}
     view.on_event({"event": "session", "trials": 3, "concurrent": 2})
     for name, status, error in (("0000", "finished", None), ("0001", "stopped", None), ("0002", "failed", "it broke")):
         view.on_event({"event": "suggested", "trial": name, "number": int(name), **trial})
@@ -523,7 +533,7 @@ def test_time_left_counts_running_trials_to_their_end(place):
     view, _ = _view(width=80)
     _events(view)
     for index in (1, 2):
-        view.on_event({"event": "suggested", "trial": "0003", "number": 3, "params": {}})
+        view.on_event({"event": "suggested", "trial": "0003", "number": 3, "params": {}, "seed": 1})
         view.on_event(
             {"event": "report", "trial": "0003", "index": index, "num_reports": 9, "metrics": {}, "seconds": 1.0}
         )
@@ -544,7 +554,7 @@ def test_sweep_view_shows_the_progress_between_reports(place, monkeypatch):
     console = Console(file=io.StringIO(), width=150, force_terminal=False, record=True)
     view = live.SweepView(console, TOY, folder=place, is_quiet=True)
     view.on_event({"event": "session", "trials": 1, "concurrent": 1})
-    view.on_event({"event": "suggested", "trial": "0000", "number": 0, "params": {}})
+    view.on_event({"event": "suggested", "trial": "0000", "number": 0, "params": {}, "seed": 1})
     view.on_event({"event": "started", "trial": "0000"})
     console.print(view._render())
     assert re.search(r"no report yet \| 1 starting of 1(.|\n)*0000 +running +starting", console.export_text())

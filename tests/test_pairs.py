@@ -11,6 +11,7 @@ from raysent.data.pairs import PairCorpus, PairsConfig, read_pairs, read_sts, se
 from raysent.data.vocabulary import VocabularyConfig
 from raysent.errors import DataError
 
+JSON = {"format": "jsonl", "first": "a", "second": "b", "label": "c"}
 LINES = [("a cat", "the cat", "0.5"), ("a dog", "one dog", "1"), ("no", "never", "2"), ("x y", "y x", "3")]
 
 
@@ -31,6 +32,28 @@ def test_tab_separated_pairs_by_index_and_by_name(tmp_path, name):
     assert plain.first == read_pairs(named).first == ["a cat", "a dog", "no", "x y"]
     assert plain.second == ["the cat", "one dog", "never", "y x"]
     assert plain.scores.tolist() == read_pairs(named).scores.tolist() == [0.5, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("blank", ["\n", " \n", "\r\n", "\n\n"])
+def test_blank_lines_between_pairs_count_for_nothing(tmp_path, blank):
+    """As in corpora and tables; the lines that messages name count them."""
+    rows = ["s1\ts2\n", *("\t".join(line[:2]) + "\n" for line in LINES)]
+    objects = [json.dumps({"s1": line[0], "s2": line[1]}) + "\n" for line in LINES]
+    for name, lines in (("a.tsv", rows), ("a.jsonl", objects)):
+        for place in (0, 2, len(lines)):
+            path = write(tmp_path / name, "".join([*lines[:place], blank, *lines[place:]]))
+            assert read_pairs(PairsConfig(path=path, first="s1", second="s2")).first == [line[0] for line in LINES]
+
+
+def test_pairs_are_read_as_other_text_is(tmp_path):
+    """UTF-16 with a BOM; a NUL byte is refused with its place."""
+    text = "".join("\t".join(line) + "\n" for line in LINES)
+    path = tmp_path / "a.tsv"
+    path.write_bytes(text.encode("utf-16"))
+    assert read_pairs(PairsConfig(path=str(path))).first == [line[0] for line in LINES]
+    path.write_bytes(text.replace("no", "\0").encode())
+    with pytest.raises(DataError, match=r"a\.tsv:3: must be plain text; given a NUL byte"):
+        read_pairs(PairsConfig(path=str(path)))
 
 
 def test_ppdb_pairs_are_columns_1_and_2(tmp_path):
@@ -58,11 +81,15 @@ def test_nli_pairs_leave_out_those_without_a_label(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "text", "message"),
     [
-        ({}, None, r"^pairs\.path: .*a\.tsv: no such file of pairs; name a file with one pair per line"),
+        ({}, None, r"^pairs\.path: .*a\.tsv: no such file$"),
         ({}, "one column\n" * 5, r"a\.tsv:1: must have column 1, counted from 0; given 1 columns"),
         ({"score": 2}, "a\tb\tmuch\n" * 5, r"a\.tsv:1: the score must be a finite number; given 'much'"),
         ({"first": "sentense"}, "sentence\tb\n" * 5, r"no such column: 'sentense'; did you mean 'sentence'\?"),
         ({"format": "jsonl"}, "{\n" * 5, r"a\.tsv:1: must be one JSON object a line"),
+        (JSON, '{"a": "x", "b": null, "c": "y"}\n' * 5, r"a\.tsv:1: 'b' must be text; given null$"),
+        (JSON, '{"a": "x", "b": 3, "c": "y"}\n' * 5, r"a\.tsv:1: 'b' must be text; given int$"),
+        (JSON, '{"a": "x", "b": "z", "c": null}\n' * 5, r"a\.tsv:1: 'c' must be text or a number; given null$"),
+        (JSON, '{"a": "x", "b": "z", "c": [1]}\n' * 5, r"a\.tsv:1: 'c' must be text or a number; given list$"),
         ({}, "a\tb\n", r"a\.tsv: must contain at least 4 pairs; given 1"),
         ({"label": 2, "classes": ["yes"]}, "a\tb\tno\n" * 5, r"pairs\.classes: must name every class .*given 'no'"),
     ],

@@ -102,11 +102,63 @@ def test_own_task_reads_encodings_with_a_bom_and_crlf(tmp_path, encoding, newlin
     assert data.label_names == ("bad", "good")
 
 
+@pytest.mark.parametrize("blank", ["\n", "\n\n", "  \n", "\r\n"])
+@pytest.mark.parametrize("place", [1, 3, 31])
+def test_blank_lines_change_no_row_of_a_tsv(tmp_path, blank, place):
+    """Without them every line has equally many values, so that a quotation mark is a part of its value."""
+    lines = ["text\tlabel\n", '"Hello there\tgood\n', 'world is big"\tbad\n']
+    lines += [f"{row['text']}\t{row['label']}\n" for row in rows(28)]
+    path = tmp_path / "own.tsv"
+    path.write_text("".join(lines))
+    plain = load(str(path))
+    path.write_bytes("".join([*lines[:place], blank, *lines[place:]]).encode())
+    data = load(str(path))
+    assert data.sentences == plain.sentences
+    assert data.sentences[0][:2] == ['"Hello there', 'world is big"']
+    assert data.labels.tolist() == plain.labels.tolist()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_table_without_a_header_loses_no_row(tmp_path, suffix):
+    """A first line that looks like a row is refused; `header` says what it is."""
+    separator = "," if suffix == "csv" else "\t"
+    lines = [f"{row['text']}{separator}{row['label']}" for row in rows(20)]
+    path = tmp_path / f"own.{suffix}"
+    path.write_text("\n".join(lines))
+    for first in (lines[0], f"Not bad at all, I would say.{separator}7", f"x{separator}0.5"):
+        path.write_text("\n".join([first.replace(", ", " "), *lines[1:]]))
+        with pytest.raises(DataError, match=r"which looks like a row; add :header=no if it is one, or :header=yes$"):
+            load(str(path))
+    path.write_text("\n".join(lines))
+    data = load(f"{path}:header=no")
+    assert data.sentences == ([row["text"] for row in rows(20)],)
+    assert load(f"{path}:header=no,text=0,label=1").labels.tolist() == data.labels.tolist()
+    notes = find_task(f"{path}:header=no").remarks.notes[0]
+    assert "text = '0' (the longer of two columns), label = '1' (the only other column); 20 rows" in notes
+    assert len(load(f"{path}:header=yes")) == 19
+    path.write_text("\n".join([f"Remark{separator}Rating", *lines]))
+    assert len(load(str(path))) == 20
+    with pytest.raises(ConfigError, match="header"):
+        load(f"{path}:header=maybe")
+    with pytest.raises(DataError, match=r"own.jsonl: only .csv and .tsv may be read without a line of names"):
+        load(f"{write(tmp_path / 'own.jsonl', rows(20))}:header=no")
+
+
+def test_ragged_row_of_a_table_without_a_header_is_counted_from_the_first(tmp_path):
+    """The first line is row 1 there."""
+    path = tmp_path / "own.csv"
+    path.write_text("one,a\ntwo,b\nthree, more,a\n")
+    with pytest.raises(DataError, match=r"row 3: must have 2 values, as the first row; given 3"):
+        load(f"{path}:header=no")
+
+
 def test_own_task_columns_are_found_by_convention_and_the_guess_is_reported(tmp_path):
     """Names of other tools are known; the only other column of two is the label."""
     found = [{"Review": row["text"], "stars": "5" if row["label"] == "good" else "10"} for row in rows(20)]
     task = find_task(write(tmp_path / "reviews.csv", found))
-    assert task.remarks.notes[0].startswith("reviews: text = 'Review', label = 'stars' (found by name); 20 rows")
+    assert task.remarks.notes[0].startswith(
+        "reviews: text = 'Review' (found by name), label = 'stars' (found by name); 20 rows"
+    )
     # Classes that are numbers are in the order of numbers.
     assert task.load().label_names == ("5", "10")
 

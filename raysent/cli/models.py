@@ -70,6 +70,9 @@ def encode(
         ),
     ] = None,
     column: ColumnOption = None,
+    header: Annotated[
+        bool, typer.Option("--header/--no-header", help="Whether the first line of a .csv or .tsv names its columns.")
+    ] = True,
     batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Sentences per batch.")] = 512,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
     precision: Annotated[
@@ -140,6 +143,8 @@ def encode(
     if input is not None:
         if file is not None:
             raise ConfigError(f"--input: must not be given beside FILE; given {file}")
+        if not header:
+            raise ConfigError("--no-header: must be used with FILE; leave it out with --input")
         encoded = pipeline.encode_corpus(
             model,
             input,
@@ -162,10 +167,12 @@ def encode(
         "--cluster": cluster, "--time": time,
         "--budget": budget, "--max-hourly": max_hourly, "--usd-per-hour": usd_per_hour,
     }  # fmt: skip
-    wrong = next((name for name, value in given.items() if value not in (None, False)), None)
+    wrong = next((name for name, value in given.items() if value is not None and value is not False), None)
     if wrong is not None:
         raise ConfigError(f"{wrong}: must be used with --input; leave it out for one file")
-    rows, columns = pipeline.encode_file(model, file, output=Path(output), processes=processes, **options)
+    rows, columns = pipeline.encode_file(
+        model, file, output=Path(output), header=header, processes=processes, **options
+    )
     if as_json:
         print_json({"output": output, "sentences": rows, "columns": columns, "precision": precision})
         return

@@ -6,20 +6,17 @@ of SentEval.
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pydantic
 
 from raysent.config import StrictModel
-from raysent.data.text_files import parse_object
+from raysent.data.text_files import iterate_lines, parse_object
 from raysent.data.vocabulary import (
     PAD_WORD,
     UNK_WORD,
@@ -141,6 +138,7 @@ def select_rows(sentences: Sentences, rows: np.ndarray) -> Sentences:
 
 # SNLI's label of a pair whose annotators did not agree.
 _NO_LABEL = "-"
+_NUM_SENTENCES = 2
 _MIN_PAIRS = 4  # two for training, two for validation
 
 
@@ -157,7 +155,7 @@ def read_pairs(config: PairsConfig, *, name: str = "pairs", path_name: str = "pa
     """
     paths = [config.path] if isinstance(config.path, str) else config.path
     try:
-        kept = list(islice((row for path in paths for row in _read_file(Path(path), config)), config.max_pairs))
+        kept = list(islice((row for path in paths for row in _read_file(path, config)), config.max_pairs))
     except DataError as error:
         raise DataError(f"{name}.{path_name}: {error}") from None
     if len(kept) < _MIN_PAIRS:
@@ -186,44 +184,14 @@ def _class_numbers(names: Sequence[str | None], classes: tuple[str, ...], *, nam
     return np.array([index[label] for label in names if label is not None], dtype=np.int64)
 
 
-@contextlib.contextmanager
-def open_lines(path: Path) -> Iterator[Iterator[str]]:
-    """Yield the lines of a text file, which may be gzipped.
-
-    Raises:
-        DataError: If the file is missing, unreadable, truncated or not UTF-8.
-    """
-    if path.exists() and not path.is_file():
-        raise DataError(f"{path}: must be a file; it is a folder, a pipe or a device")
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            yield _lines(path, stream)  # type: ignore[arg-type]  # GzipFile reads like any other
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file of pairs; name a file with one pair per line") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: truncated or not gzip ({error}); fetch it again") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
-
-
-def _lines(path: Path, stream: IO[bytes]) -> Iterator[str]:
-    """Yield the lines of a file without line breaks."""
-    for number, line in enumerate(stream, start=1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}:{number}: must be UTF-8; {error.reason}") from None
-
-
-def _read_file(path: Path, config: PairsConfig) -> Iterator[tuple[str, str, str | None, float | None]]:
+def _read_file(path: str, config: PairsConfig) -> Iterator[tuple[str, str, str | None, float | None]]:
     """Yield the pairs of one file that have two sentences and, if required, a label."""
     columns: list[Column | None] = [config.first, config.second, config.label, config.score]
-    with open_lines(path) as lines:
-        for where, fields in _fields(path, lines, config, columns):
-            first, second, label, score = fields
-            if label == _NO_LABEL or not first.strip() or not second.strip():
-                continue
-            yield first.strip(), second.strip(), label, None if score is None else _number(where, score)
+    for where, fields in _fields(path, config, columns):
+        first, second, label, score = fields
+        if label == _NO_LABEL or not first.strip() or not second.strip():
+            continue
+        yield first.strip(), second.strip(), label, None if score is None else _number(where, score)
 
 
 def _number(where: str, text: str) -> float:
@@ -241,21 +209,21 @@ def _number(where: str, text: str) -> float:
     return number
 
 
-def _fields(
-    path: Path, lines: Iterator[str], config: PairsConfig, columns: list[Column | None]
-) -> Iterator[tuple[str, list[Any]]]:
-    """Yield ``file:line`` and the fields of `columns` of every line."""
+def _fields(path: str, config: PairsConfig, columns: list[Column | None]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield ``file:line`` and the fields of `columns` of every line that is not blank."""
     kind = config.format
-    if kind == "auto" and path.name.removesuffix(".gz").endswith((".jsonl", ".json")):
+    if kind == "auto" and path.removesuffix(".gz").endswith((".jsonl", ".json")):
         kind = "jsonl"
     indices: list[int | None] | None = None
     separator = "\t"
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(iterate_lines(path), start=1):
         where = f"{path}:{number}"
+        if not line.strip():
+            continue
         if kind == "jsonl":
             yield where, _json_fields(where, line, columns)
             continue
-        if number == 1:
+        if indices is None:
             is_ppdb = kind == "ppdb" or (kind == "auto" and "\t" not in line and "|||" in line)
             separator = "|||" if is_ppdb else "\t"
             if is_ppdb and not {"first", "second"} & config.model_fields_set:
@@ -271,9 +239,16 @@ def _fields(
 def _json_fields(where: str, line: str, columns: list[Column | None]) -> list[str | None]:
     """Return the fields of one JSON object."""
     values = parse_object(where, line)
-    for column in columns:
-        if column is not None and str(column) not in values:
+    for place, column in enumerate(columns):
+        if column is None:
+            continue
+        if str(column) not in values:
             raise DataError(f"{where}: no such key: '{column}'{did_you_mean(str(column), map(str, values))}")
+        is_sentence, value = place < _NUM_SENTENCES, values[str(column)]
+        if not isinstance(value, str if is_sentence else str | int | float):
+            wanted = "text" if is_sentence else "text or a number"
+            given = "null" if value is None else type(value).__name__
+            raise DataError(f"{where}: '{column}' must be {wanted}; given {given}")
     return [None if column is None else str(values[str(column)]) for column in columns]
 
 
@@ -316,10 +291,8 @@ def read_sts(folder: str | Path) -> dict[str, PairTexts]:
 def _read_sts_set(path: Path) -> PairTexts:
     """Return the scored pairs of one set."""
     gold = path.with_name(path.name.replace("STS.input.", "STS.gs.", 1))
-    with open_lines(path) as lines:
-        pairs = [line.split("\t") for line in lines]
-    with open_lines(gold) as lines:
-        scores = [line.strip() for line in lines]
+    pairs = [line.split("\t") for line in iterate_lines(str(path))]
+    scores = [line.strip() for line in iterate_lines(str(gold))]
     if len(pairs) != len(scores):
         raise DataError(f"{gold}: must have one line for each of the {len(pairs)} pairs; given {len(scores)}")
     for number, pair in enumerate(pairs, start=1):

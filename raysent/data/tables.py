@@ -9,7 +9,8 @@
 | a folder | what Hugging Face `datasets` wrote with `save_to_disk`, one part for each of its splits |
 
 CSV, TSV and JSON lines may be gzipped. Text is UTF-8, with or without a BOM, or UTF-16 with a BOM; lines may end in
-CRLF. The first line of CSV and TSV names the columns. Every value of CSV and TSV is text: "NA" and "" are values.
+CRLF; blank lines count for nothing. The first line of CSV and TSV names the columns, unless a table is read without a
+header: then they are named ``0``, ``1``, …. Every value of CSV and TSV is text: "NA" and "" are values.
 """
 
 from __future__ import annotations
@@ -29,12 +30,22 @@ import pyarrow as pa
 from pyarrow import csv as pa_csv
 from pyarrow import ipc, parquet
 
-from raysent.data.text_files import Utf8Stream, decode, open_bytes, parse_object, read_bytes, reading_errors
+from raysent.data.text_files import (
+    Utf8Stream,
+    batched,
+    decode,
+    iterate_lines,
+    open_bytes,
+    parse_object,
+    read_bytes,
+    reading_errors,
+)
 from raysent.errors import DataError, did_you_mean
 from raysent.reading import parse_json
 from raysent.storage import address_of, is_remote, open_folder
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+_DELIMITED = TABLE_SUFFIXES[:2]
 # Usual names of a column of text, the most usual first.
 TEXT_COLUMNS = (
     "text", "sentence", "content", "body", "review", "comment", "question", "utterance", "message", "document",
@@ -47,7 +58,6 @@ DATASET_FILE, SPLITS_FILE = "dataset_info.json", "dataset_dict.json"
 # pyarrow reads up to 32 blocks of CSV ahead, and a row must fit into one: the second size is for tables of long rows.
 _BLOCKS_BYTES = (1 << 20, 1 << 24)
 _HEADER_BYTES = 1 << 16
-_LINES_BYTES = 1 << 20
 _BATCH_ROWS = 1024
 _NO_HEADER = "{name}: must name its columns in the first line; given an empty file"
 
@@ -61,14 +71,14 @@ class Table:
         columns: Name -> values [rows]: text from CSV and TSV, any value from other formats; None where one is missing.
         parts: Name of a `datasets` split -> its rows, int64; empty for other formats.
         class_names: Column -> the names of its classes, for columns that hold numbers of classes.
-        first_line: The line of the first row in the file; 0 where rows are not lines.
+        has_header: Whether the first line of a CSV or TSV file was taken for the names of the columns.
     """
 
     source: str
     columns: Mapping[str, list[Any]]
     parts: Mapping[str, np.ndarray]
     class_names: Mapping[str, list[str]]
-    first_line: int = 0
+    has_header: bool = False
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -120,39 +130,55 @@ def is_dataset_folder(path: Path) -> bool:
     return any((path / name).is_file() for name in (DATASET_FILE, SPLITS_FILE))
 
 
-def open_table(path: str | Path) -> TableBlocks:
+def open_table(path: str | Path, *, has_header: bool = True) -> TableBlocks:
     """Open a CSV, TSV or Parquet file or the folder of one `datasets` dataset, on disk or in ``s3://``, for reading.
+
+    Args:
+        path: The file or folder.
+        has_header: Whether the first line of CSV and TSV names the columns; others name them always.
 
     Raises:
         DataError: If there is no such file, or its columns cannot be read.
     """
-    name = str(path)
-    kind = Path(name.removesuffix(".gz")).suffix.lower()
-    if kind == ".parquet":
-        return _open_parquet(name)
-    if kind in (".csv", ".tsv"):
-        return _open_csv(name) if kind == ".csv" else _open_tsv(name)
-    return _open_dataset(name)
+    name, kind = str(path), _kind(path)
+    check_header(name, has_header=has_header)
+    if kind in _DELIMITED:
+        return (_open_csv if kind == ".csv" else _open_tsv)(name, has_header)
+    return _open_parquet(name) if kind == ".parquet" else _open_dataset(name)
 
 
-def read_table(path: str | Path) -> Table:
+def _kind(path: str | Path) -> str:
+    return Path(str(path).removesuffix(".gz")).suffix.lower()
+
+
+def check_header(name: str, *, has_header: bool) -> None:
+    """Refuse to read a file without a header where only a format with names, or without columns, is possible."""
+    if not has_header and _kind(name) not in _DELIMITED:
+        raise DataError(f"{name}: only {' and '.join(_DELIMITED)} may be read without a line of names")
+
+
+def read_table(path: str | Path, *, has_header: bool = True) -> Table:
     """Read a table, on disk or in ``s3://``.
+
+    Args:
+        path: The file or folder.
+        has_header: As for `open_table`.
 
     Raises:
         DataError: If there is no such file, its form is unknown, or a row is malformed.
     """
-    name = str(path)
-    kind = Path(name.removesuffix(".gz")).suffix.lower()
+    name, kind = str(path), _kind(path)
+    check_header(name, has_header=has_header)
     if kind == ".jsonl":
         return _from_json_lines(name, decode(read_bytes(name), source=name))
     if kind not in TABLE_SUFFIXES:
         return _read_dataset(open_folder(path) if is_remote(name) else Path(name).expanduser())
-    opened = open_table(name)
+    opened = open_table(name, has_header=has_header)
     columns: dict[str, list[Any]] = {column: [] for column in opened.names}
     for block in opened.blocks(opened.names):
         for column, values in zip(opened.names, block, strict=True):
             columns[column] += values
-    return Table(name, columns, {}, opened.class_names, first_line=0 if kind == ".parquet" else 2)
+    return Table(name, columns, {}, opened.class_names, opened.has_header)
 
 
 @dataclass(frozen=True)
@@ -164,12 +190,14 @@ class TableBlocks:
         names: The columns.
         read: Positions of columns -> blocks of their values [columns][rows]; every call reads the table again.
         class_names: As of `Table`.
+        has_header: As of `Table`.
     """
 
     source: str
     names: tuple[str, ...]
     read: Callable[[Sequence[int]], Iterator[list[list[Any]]]] = field(repr=False)
     class_names: Mapping[str, list[str]] = field(default_factory=dict)
+    has_header: bool = False
 
     def blocks(self, names: Sequence[str]) -> Iterator[list[list[Any]]]:
         """Yield the values of some columns, [columns][rows], in blocks of rows.
@@ -180,13 +208,14 @@ class TableBlocks:
         yield from self.read([self.names.index(name) for name in names])
 
 
-def find_text_column(names: Sequence[str], *, wanted: str = TEXT_COLUMNS[0], where: str) -> str:
+def find_text_column(names: Sequence[str], *, wanted: str = TEXT_COLUMNS[0], where: str, otherwise: str = "") -> str:
     """Return the column of text: the wanted one; in place of ``text``, the default, also the only ``sentence``.
 
     Args:
         names: The columns.
         wanted: The column to read.
         where: Begins the message: the setting and the table.
+        otherwise: Ends the message: what else may be done.
 
     Raises:
         DataError: If there is no such column; the message lists the columns and how to name one.
@@ -202,13 +231,27 @@ def find_text_column(names: Sequence[str], *, wanted: str = TEXT_COLUMNS[0], whe
     likely = next((usual[name] for name in TEXT_COLUMNS if name in usual), names[0] if len(names) == 1 else "NAME")
     shown = ", ".join([*names[:_MAX_SHOWN], *(["…"] if len(names) > _MAX_SHOWN else [])])
     raise DataError(
-        f"{where}: must name the column of text; the columns are {shown}; add --column {shlex.quote(likely)}"
+        f"{where}: must name the column of text; the columns are {shown}; add --column {shlex.quote(likely)}{otherwise}"
     )
 
 
-def _open_csv(name: str) -> TableBlocks:
+_NUMBER_OR_SENTENCE = re.compile(r"^\s*[-+]?[\d.,]*\d\s*$|[.!?…]\s*$")
+_MOST_WORDS, _MOST_CHARACTERS = 4, 40
+
+
+def data_among(names: Sequence[str]) -> str | None:
+    """Return the first name of a column that looks like a value, a number or a sentence; None where all are names."""
+    return next(filter(_is_value, names), None)
+
+
+def _is_value(name: str) -> bool:
+    is_long = len(name.split()) > _MOST_WORDS or len(name) > _MOST_CHARACTERS
+    return is_long or _NUMBER_OR_SENTENCE.search(name) is not None
+
+
+def _open_csv(name: str, has_header: bool) -> TableBlocks:
     header = _first_text(name).partition("\n")[0]
-    return _open_delimited(name, max(",;\t", key=header.count))
+    return _open_delimited(name, max(",;\t", key=header.count), has_header)
 
 
 def _first_text(name: str) -> str:
@@ -220,19 +263,21 @@ def _first_text(name: str) -> str:
     return first.decode("utf-8", errors="ignore")
 
 
-def _open_delimited(name: str, delimiter: str) -> TableBlocks:
+def _open_delimited(name: str, delimiter: str, has_header: bool) -> TableBlocks:
     """Open quoted text with a delimiter."""
     try:
         written = next(filter(None, csv.reader(io.StringIO(_first_text(name), newline=""), delimiter=delimiter)))
     except csv.Error as error:
         raise DataError(f"{name}: {_csv_problem(str(error), delimiter)}") from None
 
+    given = None if has_header else _numbered(written)
+
     def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
-        chosen = [written[column] for column in columns]
+        chosen = [(given or written)[column] for column in columns]
         num_rows = 0
         for block_bytes in _BLOCKS_BYTES:
             try:
-                for batch in _csv_batches(name, delimiter, chosen, block_bytes=block_bytes, skip=num_rows):
+                for batch in _csv_batches(name, delimiter, chosen, given, block_bytes=block_bytes, skip=num_rows):
                     yield [batch.column(place).to_pylist() for place in range(len(chosen))]
                     num_rows += batch.num_rows
             except _LongRowError:
@@ -241,16 +286,32 @@ def _open_delimited(name: str, delimiter: str) -> TableBlocks:
             else:
                 return
 
-    return TableBlocks(name, tuple(_checked_names(name, written)), read)
+    return TableBlocks(name, tuple(given or _checked_names(name, written)), read, has_header=has_header)
+
+
+def _numbered(first_row: Sequence[str]) -> list[str]:
+    """Return the names of the columns of a table without a header."""
+    return [str(column) for column in range(len(first_row))]
 
 
 class _LongRowError(DataError):
     """A row of a CSV file does not fit into a block."""
 
 
-def _csv_batches(name: str, delimiter: str, columns: Sequence[str], *, block_bytes: int, skip: int) -> Iterator[Any]:
-    """Yield the rows of some columns as text, in small batches, without the first `skip` rows."""
-    block = pa_csv.ReadOptions(block_size=block_bytes, use_threads=False)
+def _csv_batches(
+    name: str, delimiter: str, columns: Sequence[str], given: list[str] | None, *, block_bytes: int, skip: int
+) -> Iterator[Any]:
+    """Yield the rows of some columns as text, in small batches, without the first `skip` rows.
+
+    Args:
+        name: The file.
+        delimiter: Between values.
+        columns: The columns to read.
+        given: The names of all columns where the file has no header.
+        block_bytes: Bytes that are read at a time.
+        skip: Rows to leave out.
+    """
+    block = pa_csv.ReadOptions(block_size=block_bytes, use_threads=False, column_names=given)
     parsing = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     types = dict.fromkeys(columns, pa.string())
     conversion = pa_csv.ConvertOptions(include_columns=list(columns), column_types=types, strings_can_be_null=False)
@@ -266,7 +327,8 @@ def _csv_batches(name: str, delimiter: str, columns: Sequence[str], *, block_byt
                     yield batch.slice(start, _BATCH_ROWS)
         except pa.ArrowInvalid as error:
             kind = _LongRowError if "straddling" in str(error) else DataError
-            problem = _quote_problem(name, delimiter) or f"{name}: {_csv_problem(str(error), delimiter)}"
+            header_rows = 0 if given else 1
+            problem = _quote_problem(name, delimiter) or f"{name}: {_csv_problem(str(error), delimiter, header_rows)}"
             raise kind(problem) from None
         if text.num_quotes % 2 and (problem := _quote_problem(name, delimiter)):
             raise DataError(problem)
@@ -291,13 +353,11 @@ _UNCLOSED = '{name}: line {line}: must close the quotation mark of each value; w
 
 def _quote_problem(name: str, delimiter: str) -> str:
     """Return what is wrong with the first value over several lines that is not closed as it should; empty without."""
-    opened, number = 0, 0
-    for lines in _line_blocks(name):
-        for line in lines:
-            number += 1
-            opened, is_broken = _opened_at(line, number, delimiter, opened)
-            if is_broken:
-                return _UNCLOSED.format(name=name, line=opened)
+    opened = 0
+    for number, line in enumerate(iterate_lines(name), start=1):
+        opened, is_broken = _opened_at(line, number, delimiter, opened)
+        if is_broken:
+            return _UNCLOSED.format(name=name, line=opened)
     return _UNCLOSED.format(name=name, line=opened) if opened else ""
 
 
@@ -329,37 +389,30 @@ def _opened_at(line: str, number: int, delimiter: str, opened: int) -> tuple[int
     return opened, False
 
 
-def _open_tsv(name: str) -> TableBlocks:
+def _open_tsv(name: str, has_header: bool) -> TableBlocks:
     """Open TSV without quotes if all lines have equally many values; otherwise with quotes, as CSV."""
-    if len({line.count("\t") for lines in _line_blocks(name) for line in lines}) > 1:
-        return _open_delimited(name, "\t")
-    header = next((line for lines in _line_blocks(name) for line in lines if line), "")
+    if len({line.count("\t") for line in _tsv_lines(name)}) > 1:
+        return _open_delimited(name, "\t", has_header)
+    header = next(_tsv_lines(name), "")
     if not header:
         raise DataError(_NO_HEADER.format(name=name))
-    names = _checked_names(name, [_unquoted(value) for value in header.split("\t")])
+    first = [_unquoted(value) for value in header.split("\t")]
+    names = _checked_names(name, first) if has_header else _numbered(first)
 
     def read(columns: Sequence[int]) -> Iterator[list[list[Any]]]:
-        is_header = True
-        for lines in _line_blocks(name):
-            rows = [line.split("\t") for line in lines if line]
-            if is_header and rows:
-                del rows[0]
-                is_header = False
+        lines = _tsv_lines(name)
+        if has_header:
+            next(lines)
+        for block in batched(lines, _BATCH_ROWS):
+            rows = [line.split("\t") for line in block]
             yield [[_unquoted(row[column]) for row in rows] for column in columns]
 
-    return TableBlocks(name, tuple(names), read)
+    return TableBlocks(name, tuple(names), read, has_header=has_header)
 
 
-def _line_blocks(name: str) -> Iterator[list[str]]:
-    """Yield the lines of a file in blocks of about a megabyte."""
-    with reading_errors(name), open_bytes(name) as stream:
-        text, rest = Utf8Stream(stream, source=name), b""
-        while data := text.read(_LINES_BYTES):
-            complete, end, rest = (rest + data).rpartition(b"\n")
-            if end:
-                yield [line.removesuffix("\r") for line in complete.decode("utf-8").split("\n")]
-        if rest:
-            yield [rest.decode("utf-8").removesuffix("\r")]
+def _tsv_lines(name: str) -> Iterator[str]:
+    """Yield the lines of a file that are not blank; a tab separates two empty values."""
+    return (line for line in iterate_lines(name) if line.strip(" "))
 
 
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
@@ -373,12 +426,13 @@ def _unquoted(value: str) -> str:
 _RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 
 
-def _csv_problem(error: str, delimiter: str) -> str:
+def _csv_problem(error: str, delimiter: str, header_rows: int = 1) -> str:
     found = _RAGGED.search(error)
     if found:
         row, expected, given = found.groups()
+        kind = "header" if header_rows else "first row"
         return (
-            f"row {int(row) - 1}: must have {expected} values, as the header; given {given}; "
+            f"row {int(row) - header_rows}: must have {expected} values, as the {kind}; given {given}; "
             f"put values with {delimiter!r} in double quotes"
         )
     if "straddling" in error:
@@ -400,7 +454,7 @@ def _from_json_lines(name: str, text: str) -> Table:
         if line.strip():
             rows.append(parse_object(f"{name}:{number}", line))
     names = list(dict.fromkeys(key for row in rows for key in row))
-    return Table(name, {key: [row.get(key) for row in rows] for key in names}, {}, {}, first_line=1)
+    return Table(name, {key: [row.get(key) for row in rows] for key in names}, {}, {})
 
 
 def _open_parquet(name: str) -> TableBlocks:

@@ -12,7 +12,7 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -205,6 +205,34 @@ class Utf8Stream(io.RawIOBase):
             raise _has_nul(self._source, self._line + text.count("\n", 0, nul))
         self._line += text.count("\n")
         return None if block is None else text.encode("utf-8")
+
+
+def iterate_lines(name: str) -> Iterator[str]:
+    """Yield the lines of a local or remote file, which may be gzipped; memory holds about a megabyte.
+
+    Raises:
+        DataError: If the file is missing, unreadable or not text.
+    """
+    with reading_errors(name), open_bytes(name) as stream:
+        text, rest = Utf8Stream(stream, source=name), b""
+        while data := text.read(_BLOCK_BYTES):
+            complete, end, rest = (rest + data).rpartition(b"\n")
+            if end:
+                yield from (line.removesuffix("\r") for line in complete.decode("utf-8").split("\n"))
+        if rest:
+            yield rest.decode("utf-8").removesuffix("\r")
+
+
+def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yield items in lists of `size`; the last may be shorter."""
+    block: list[Any] = []
+    for item in items:
+        block.append(item)
+        if len(block) == size:
+            yield block
+            block = []
+    if block:
+        yield block
 
 
 def read_lines(file: Path | str | None) -> list[str]:

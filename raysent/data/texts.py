@@ -12,13 +12,14 @@ from raysent.data.corpus.sources import Source
 from raysent.data.tables import (
     TEXT_COLUMNS,
     Table,
+    check_header,
     find_text_column,
     is_dataset_folder,
     is_table,
     open_table,
     read_table,
 )
-from raysent.data.text_files import parse_object, read_lines
+from raysent.data.text_files import batched, parse_object, read_lines
 from raysent.errors import ConfigError, DataError
 from raysent.storage import is_remote
 
@@ -39,7 +40,7 @@ class TextBlocks(NamedTuple):
     column: str = ""
 
 
-def read_texts(file: str | None, *, column: str | None = None) -> Texts:
+def read_texts(file: str | None, *, column: str | None = None, has_header: bool = True) -> Texts:
     """Return the texts of a file, one for each line or row, empty ones too.
 
     Args:
@@ -47,22 +48,27 @@ def read_texts(file: str | None, *, column: str | None = None) -> Texts:
             saved; ``.md`` or ``.html``, of which the sentences are returned. On disk or in ``s3://``. None for plain
             text from standard input.
         column: Column of the text; by default ``text``, else ``sentence``.
+        has_header: Whether the first line of a ``.csv`` or ``.tsv`` file names its columns. Without it they are named
+            ``0``, ``1``, …, and the only one is the text.
 
     Raises:
         ConfigError: If a column is named of a file without columns.
         DataError: If the file cannot be read, or has no such column.
     """
+    check_header(file or "standard input", has_header=has_header)
     if file is None or (not is_table(file) and Source(file).kind == "text"):
         _check_no_column(column, file or "standard input")
         return Texts(read_lines(file))
     path = file if is_remote(file) else str(Path(file).expanduser())
     if not is_remote(path) and is_dataset_folder(Path(path)):
         return _from_splits(read_table(path), column or TEXT_COLUMNS[0])
-    opened = open_texts(Source(path), column=column)
+    opened = open_texts(Source(path), column=column, has_header=has_header)
     return Texts(list(chain.from_iterable(opened.blocks)), opened.column)
 
 
-def open_texts(source: Source, *, column: str | None = None, splits_sentences: bool = False) -> TextBlocks:
+def open_texts(
+    source: Source, *, column: str | None = None, splits_sentences: bool = False, has_header: bool = True
+) -> TextBlocks:
     """Open a file for reading as `read_texts` does, but in blocks, so that memory is bounded.
 
     Args:
@@ -70,6 +76,7 @@ def open_texts(source: Source, *, column: str | None = None, splits_sentences: b
         column: Column of the text; by default ``text``, else ``sentence``.
         splits_sentences: Whether to return the sentences of running text, as training reads it, instead of lines or
             rows.
+        has_header: As for `read_texts`.
 
     Raises:
         ConfigError: If a column is named of a file without columns.
@@ -84,8 +91,14 @@ def open_texts(source: Source, *, column: str | None = None, splits_sentences: b
     if source.kind == "text":
         return TextBlocks(source.blocks(keeps_lines=True))
     if source.kind == "table":
-        table = open_table(source.path)
-        name = find_text_column(table.names, wanted=wanted, where=where)
+        table = open_table(source.path, has_header=has_header)
+        is_only = not has_header and column is None and len(table.names) == 1
+        otherwise = " or, if the first line is a row, --no-header" if table.has_header else ""
+        name = (
+            table.names[0]
+            if is_only
+            else find_text_column(table.names, wanted=wanted, where=where, otherwise=otherwise)
+        )
         rows = (block for (block,) in table.blocks([name]))
         return TextBlocks(_checked(rows, source.path, name), name)
     objects = _objects(source)
@@ -95,18 +108,6 @@ def open_texts(source: Source, *, column: str | None = None, splits_sentences: b
     name = find_text_column(list(first), wanted=wanted, where=where)
     values = (value.get(name) for value in chain([first], objects))
     return TextBlocks(_checked(batched(values, _BLOCK_ROWS), source.path, name), name)
-
-
-def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield items in lists of `size`; the last may be shorter."""
-    block: list[Any] = []
-    for item in items:
-        block.append(item)
-        if len(block) == size:
-            yield block
-            block = []
-    if block:
-        yield block
 
 
 def _check_no_column(column: str | None, name: str) -> None:

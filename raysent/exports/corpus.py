@@ -26,7 +26,8 @@ from raysent.config import Document, validate
 from raysent.cost import Budget, CostConfig, Prices, SpotUsd, parse_duration
 from raysent.data.corpus import Progress
 from raysent.data.corpus.sources import Source, find_sources
-from raysent.data.texts import batched, open_texts
+from raysent.data.text_files import batched
+from raysent.data.texts import open_texts
 from raysent.errors import BudgetError, ConfigError, DataError, WorkerError
 from raysent.evaluation.members import load_shared, model_key, shared_name
 from raysent.kernels.devices import set_matmul_precision

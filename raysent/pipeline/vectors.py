@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from raysent.analysis import FaissIndex, build_index
-from raysent.data.texts import batched, read_texts
-from raysent.errors import ConfigError
+from raysent.data.text_files import batched
+from raysent.data.texts import read_texts
+from raysent.errors import ConfigError, DataError
 from raysent.evaluation.members import expand as expand_names
 from raysent.evaluation.members import model_folder
 from raysent.exports.corpus import BLOCK_SENTENCES, PROCESS_BYTES, EncodedCorpus, Encoding, Limits
@@ -57,6 +58,7 @@ def encode_file(  # noqa: PLR0913 - the options of the command
     *,
     output: Path,
     column: str | None = None,
+    header: bool = True,
     batch_size: int = 512,
     normalize: bool = False,
     precision: str = "float32",
@@ -73,6 +75,7 @@ def encode_file(  # noqa: PLR0913 - the options of the command
         output: The file to write: ``.npy``, ``.npz`` (``vectors``) or ``.parquet`` (``text``, ``vector``); float32
             [sentences, dim], or uint8 [sentences, ceil(bits / 8)].
         column: Column of the text of a table; by default ``text``, else ``sentence``.
+        header: Whether the first line of a ``.csv`` or ``.tsv`` file names its columns; without it they are ``0``, ….
         batch_size: Sentences per batch.
         normalize: Whether each vector gets length 1.
         precision: ``float32``; or ``ubinary``, the bits of a model with a code, eight per byte.
@@ -90,7 +93,9 @@ def encode_file(  # noqa: PLR0913 - the options of the command
     encoding = Encoding(precision, normalize=normalize, batch_size=batch_size, bfloat16=bfloat16)
     encoding.check(encoder, model)
     check_vector_file(output)
-    sentences, found = read_texts(None if file is None else str(file), column=column)
+    sentences, found = read_texts(None if file is None else str(file), column=column, has_header=header)
+    if not sentences:
+        raise DataError(f"{file}: must hold text; given no row of it")
     blocks = list(batched(sentences, BLOCK_SENTENCES))
     if processes is None:
         processes = min(num_processes_for(None, bytes_each=PROCESS_BYTES), max(len(blocks) // _LEAST_BLOCKS, 1))
@@ -102,7 +107,7 @@ def encode_file(  # noqa: PLR0913 - the options of the command
     array = np.concatenate(encoded)
     write_vectors(output, array, sentences)
     # Last, since a mistake is one line.
-    if found and column is None and progress:
+    if found and column is None and header and progress:
         messages.print(f"{file}: text = '{found}' (found by name)", style="dim", soft_wrap=True)
     return array.shape[0], array.shape[1]
 

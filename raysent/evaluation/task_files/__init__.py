@@ -255,17 +255,19 @@ def _stamp(settings: TaskSettings) -> tuple[object, ...]:
 def _read(settings: TaskSettings) -> Table:
     """Return the table, or the tables of the splits as one."""
     return _cached_table(
-        _stamp(settings), settings.path if isinstance(settings.path, str) else tuple(settings.path.items())
+        _stamp(settings),
+        settings.path if isinstance(settings.path, str) else tuple(settings.path.items()),
+        settings.header is not False,
     )
 
 
 # A command asks for a task's scoring, its remarks and its rows, one after another.
 @lru_cache(maxsize=4)
-def _cached_table(stamp: object, path: str | tuple[tuple[str, str], ...]) -> Table:
+def _cached_table(stamp: object, path: str | tuple[tuple[str, str], ...], has_header: bool) -> Table:
     del stamp
     if isinstance(path, str):
-        return read_table(path)
-    tables = {part: read_table(one) for part, one in path}
+        return read_table(path, has_header=has_header)
+    tables = {part: read_table(one, has_header=has_header) for part, one in path}
     unknown = next((part for part in tables if part.lower() not in SPLIT_NAMES), None)
     if unknown is not None:
         raise ConfigError(f"{path[0][1]}: path: must name train, validation and test; given '{unknown}'")
@@ -277,7 +279,7 @@ def _cached_table(stamp: object, path: str | tuple[tuple[str, str], ...]) -> Tab
     ends = np.cumsum([0, *(len(table) for table in tables.values())])
     parts = {part: np.arange(ends[place], ends[place + 1]) for place, part in enumerate(tables)}
     columns = {name: [value for table in tables.values() for value in table.columns[name]] for name in first.columns}
-    return Table(first.source, columns, parts, first.class_names)
+    return Table(first.source, columns, parts, first.class_names, first.has_header)
 
 
 @lru_cache(maxsize=64)
@@ -313,7 +315,7 @@ def _read_rows(task: OwnTask) -> Rows:
         metric=settings.metric,
         **({} if scores is None else {"scores": scores}),
     )
-    guessed = [f"{', '.join(columns.notes)} (found by name)"] if columns.notes else []
+    guessed = [", ".join(columns.notes)] if columns.notes else []
     about = [*guessed, f"{len(table):,} rows", *notes, division.note]
     prefix = f"{task.name}: "
     return Rows(data, Remarks((prefix + "; ".join(about),), tuple(prefix + warning for warning in warnings)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
-from raysent.data.tables import TEXT_COLUMNS, Table, as_labels
+from raysent.data.tables import TEXT_COLUMNS, Table, as_labels, data_among
 from raysent.errors import DataError
 from raysent.evaluation.task_files.settings import TaskSettings
 
@@ -55,7 +56,12 @@ class Columns:
 
 
 def find_columns(settings: TaskSettings, table: Table) -> Columns:
-    """Return the columns that the settings name, and for the others those of a conventional name."""
+    """Return the columns that the settings name, and for the others those of a conventional name.
+
+    Raises:
+        DataError: If a column is missing, or the first line of the table looks like a row.
+    """
+    _check_header(settings, table)
     guess = _Guess(table)
     label, labels = (None, tuple(settings.label)) if isinstance(settings.label, list) else (settings.label, ())
     for name in labels:
@@ -76,6 +82,29 @@ def find_columns(settings: TaskSettings, table: Table) -> Columns:
         split = guess.find("split", SPLITS)
     group = settings.group or guess.find("group", GROUPS)
     return Columns(texts, label, labels, score, split, group, is_multilabel, tuple(guess.notes))
+
+
+_CONVENTIONAL = {*TEXT_COLUMNS, *chain.from_iterable(PAIRS), *LABELS, *SCORES, *SPLITS, *GROUPS}
+
+
+def _check_header(settings: TaskSettings, table: Table) -> None:
+    """Refuse a first line that no name is known of, and that looks like a row: it would be lost."""
+    named = (settings.text, settings.text_a, settings.label, settings.score, settings.group)
+    others = (settings.split, settings.folds)
+    is_named = any(name is not None for name in named) or any(isinstance(name, str) for name in others)
+    if not table.has_header or settings.header or is_named:
+        return
+    if _CONVENTIONAL & {name.lower() for name in table.columns}:
+        return
+    # A label that other rows have too says it as well as a sentence does.
+    repeated = (name for name, values in table.columns.items() if name in values)
+    odd = next(repeated, None) or data_among(list(table.columns))
+    if odd is not None:
+        shown = odd if len(odd) <= MAX_LABELS else f"{odd[: MAX_LABELS - 1]}…"
+        raise DataError(
+            f"{table.source}: the first line must name the columns; given '{shown}', which looks like a row; add "
+            ":header=no if it is one, or :header=yes"
+        )
 
 
 def _text_columns(settings: TaskSettings, guess: _Guess) -> tuple[str, ...]:
@@ -102,7 +131,7 @@ class _Guess:
         """Return the first column of these names, or None."""
         found = next((self._by_plain[name] for name in names if name in self._by_plain), None)
         if found is not None:
-            self.notes.append(f"{key} = '{found}'")
+            self.notes.append(f"{key} = '{found}' (found by name)")
         return found
 
     def texts(self) -> tuple[str, ...]:
@@ -110,7 +139,7 @@ class _Guess:
         for first, second in PAIRS:
             if first in self._by_plain and second in self._by_plain:
                 found = self._by_plain[first], self._by_plain[second]
-                self.notes.append(f"text = '{found[0]}' and '{found[1]}'")
+                self.notes.append(f"text = '{found[0]}' and '{found[1]}' (found by name)")
                 return found
         name = self.find("text", TEXT_COLUMNS) or self._longest()
         if name is None:
@@ -126,7 +155,7 @@ class _Guess:
         others = [column for column in self.table.columns if column not in texts]
         if name is None and len(others) == 1:
             name = others[0]
-            self.notes.append(f"label = '{name}', the only other column")
+            self.notes.append(f"label = '{name}' (the only other column)")
         if name is None:
             raise DataError(
                 f"{self.table.source}: label: must name the column of the labels; "
@@ -142,7 +171,7 @@ class _Guess:
         name = max(lengths, key=lambda column: lengths[column])
         if not all(isinstance(value, str) for value in self.table.columns[name]):
             return None
-        self.notes.append(f"text = '{name}', the longer of two columns")
+        self.notes.append(f"text = '{name}' (the longer of two columns)")
         return name
 
 

@@ -52,6 +52,8 @@ class TaskSettings(StrictModel):
         folds: Number of folds of cross-validation, or the column of the fold of each row.
         group: Column of what belongs together: rows with the same value are in the same fold or split.
         metric: What counts: accuracy or macro_f1.
+        header: Whether the first line of a CSV or TSV file names its columns; without it they are ``0``, ``1``, …. By
+            default it does, and a first line that looks like a row is refused.
         seed: Of the division into folds.
     """
 
@@ -69,6 +71,7 @@ class TaskSettings(StrictModel):
     folds: int | str | None = None
     group: str | None = None
     metric: Metric = "accuracy"
+    header: bool | None = None
     seed: int = pydantic.Field(default=0, ge=0)
 
     @pydantic.model_validator(mode="after")
@@ -158,8 +161,8 @@ def _options(name: str, options: str) -> dict[str, Any]:
 
 
 def _option_value(key: str, value: str) -> Any:
-    if key == "ordered":
-        return value.lower() in ("true", "yes", "1")
+    if key in ("ordered", "header"):
+        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(value.lower(), value)
     if key in ("folds", "seed") and value.isdigit():
         return int(value)
     if key == "range":
