@@ -205,7 +205,7 @@ def test_open_index_refuses_nan(corpus) -> None:
         def encode_texts(self, sentences, **_):
             return np.full((len(sentences), 5), np.nan, np.float32)
 
-    with pytest.raises(DataError, match=r"^hash:5: 'a cat sat on the mat': the vector must be finite; given NaN"):
+    with pytest.raises(DataError, match=r"^Broken: 'a cat sat on the mat': the vector must be finite; given NaN"):
         open_index(expand(["hash:5"])[0], Broken(5), distinct_sentences(corpus))
 
 

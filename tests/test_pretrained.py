@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from command import CommandLine
-from small_bert import write_bert
+from small_bert import WORDS, write_bert
 from tiny_run import tiny_run
 
 import raysent
@@ -22,6 +25,7 @@ from raysent.evaluation.members import ensemble_members, saved_path
 from raysent.models import load
 from raysent.models.pretrained import is_code_trusted, trust_remote_code
 from raysent.models.schemes import hf, split_path
+from raysent.storage import load_tensors
 from raysent.storage.layout import ENSEMBLE_FILE
 from raysent.training.loop import fit
 
@@ -88,6 +92,64 @@ def test_folder_without_tokens_or_weights_is_refused(bert, tmp_path):
     (short / "config.json").write_text(json.dumps({**about, "num_hidden_layers": 3}))
     with pytest.raises(ArtifactError, match=r"must hold every weight; encoder\.layer\.2\..* is missing, of 16"):
         load(f"hf:{short}")
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _point(file: Path) -> None:
+    file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+
+
+def _pickle(file: Path) -> None:
+    torch.save({"x": subprocess.Popen}, file.with_name("pytorch_model.bin"))
+    file.unlink()
+
+
+def _spoil(file: Path, value: float) -> None:
+    tensors = load_tensors(file)
+    tensors["encoder.layer.0.output.dense.weight"][0, 0] = value
+    file.write_bytes(safetensors.torch.save(tensors, metadata={"format": "pt"}))
+
+
+def _drop_tokenizer(file: Path) -> None:
+    for path in file.parent.glob("*token*"):
+        path.unlink()
+
+
+def _forget_words(file: Path) -> None:
+    path = file.with_name("tokenizer.json")
+    about = json.loads(path.read_text())
+    about["model"]["vocab"] = {word: number for number, word in enumerate(WORDS) if word.startswith("[")}
+    path.write_text(json.dumps(about))
+
+
+DAMAGES = {
+    "truncated weights": (_cut, r"cannot read it: .*incomplete metadata"),
+    "pointer of Git LFS": (_point, r"model\.safetensors is a pointer of Git LFS, .* by 'git lfs pull'"),
+    "hostile pickle": (_pickle, r"a damaged pickle, or one with more than tensors; save them as safetensors"),
+    "NaN": (lambda file: _spoil(file, np.nan), r"every weight must be finite; .*layer\.0\.output\.dense\.weight"),
+    "infinity": (lambda file: _spoil(file, np.inf), r"every weight must be finite; .*layer\.0\.output\.dense\.weight"),
+    "no tokenizer": (_drop_tokenizer, r"must hold a tokenizer; found none of tokenizer\.json, "),
+    "no words": (_forget_words, r"its tokenizer must know words; it has special tokens alone"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("scheme", ["hf", "st"])
+def test_damaged_folder_is_one_line(scheme, damage, bert, tmp_path, capfd):
+    """Whatever the library raises, or reads without a word; nothing else is printed."""
+    if scheme == "st":
+        pytest.importorskip("sentence_transformers", reason="pip install raysent[sentence-transformers]")
+    folder = tmp_path / "copy"
+    shutil.copytree(bert, folder)
+    change, line = DAMAGES[damage]
+    change(folder / "model.safetensors")
+    with pytest.raises(ArtifactError, match=rf"^{scheme}:.*copy: .*{line}[^\n]*$"):
+        load(f"{scheme}:{folder}")
+    said = capfd.readouterr()
+    assert said.out + said.err == ""
 
 
 def test_code_of_a_folder_runs_only_where_it_is_trusted(tmp_path, monkeypatch, capsys):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from raysent.data.vocabulary import Vocabulary
-from raysent.errors import ConfigError
+from raysent.errors import ConfigError, DataError
 from raysent.models import ModelConfig, SentenceModel
 from raysent.models.schemes.hash import HashEncoder
 
@@ -47,6 +47,21 @@ def test_encode_returns_arrays_a_tensor_or_a_list_of_tensors() -> None:
     assert isinstance(rows, list)
     np.testing.assert_array_equal(tensor.numpy(), expected)
     np.testing.assert_array_equal(torch.stack(rows).numpy(), expected)
+
+
+@pytest.mark.parametrize("precision", ["float32", "ubinary"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_encode_refuses_vectors_that_are_not_finite(precision, value) -> None:
+    """The line names the first such text; bits would hide it."""
+
+    class Broken(HashEncoder):
+        def encode_texts(self, sentences, **_):
+            vectors = super().encode_texts(sentences)
+            vectors[2, 1] = value
+            return vectors
+
+    with pytest.raises(DataError, match=r"^Broken: 'a bad film': the vector must be finite; given NaN or infinity; "):
+        Broken(12).encode(TEXT, precision=precision)
 
 
 def test_encode_truncates_before_it_normalizes() -> None:

@@ -58,6 +58,17 @@ def run_of(folder: Path, bert: Path, **changes):
     return tiny_run(folder, encoder=encoder_of(bert), **values)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_refused(tmp_path, value):
+    """The model would be of NaN from its first step."""
+    folder, name = write_bert(tmp_path / "bert"), "encoder.layer.0.output.dense.weight"
+    tensors = load_tensors(folder / "model.safetensors")
+    tensors[name][0, 0] = value
+    save_tensors(folder / "model.safetensors", tensors)
+    with pytest.raises(ArtifactError, match=rf"model\.safetensors: {name} must be finite; given NaN or infinity"):
+        build(folder)
+
+
 def test_vectors_are_those_of_the_pretrained_model(bert):
     """Of unit length, before any training; and the first state is that of its special token."""
     expected = load(f"hf:{bert}").encode(TEXT, normalize_embeddings=True)

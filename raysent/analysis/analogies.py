@@ -147,7 +147,7 @@ def score_analogies(
     """
     set_matmul_precision()
     vectors = encoder.encode(list(analogies.sentences))
-    unit = index_rows(encoder, list(analogies.sentences), measure="cosine", name=member.name)
+    unit = index_rows(encoder, list(analogies.sentences), measure="cosine")
     forms = _FOUR if asks_all_four else _ONE
     questions = np.concatenate([analogies.lines[:, list(form)] for form in forms])
     queries = normalize_rows(vectors[questions[:, 2]] + vectors[questions[:, 1]] - vectors[questions[:, 0]])

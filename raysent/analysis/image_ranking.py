@@ -225,7 +225,7 @@ def rank_images(
         _check_saveable(member, place)
     for member in members:
         encoder = (load or load_model)(member.path)
-        train, dev, test = (_encoded(encoder, split, member) for split in (data.train, data.dev, data.test))
+        train, dev, test = (_encoded(encoder, split) for split in (data.train, data.dev, data.test))
         report = None if progress is None else _named(progress, f"ranking by {member.name}")
         maps = train_maps(train, dev, chosen, seed=seed, fold_size=fold_size, progress=report)
         if member in places:
@@ -259,15 +259,9 @@ def _check_saveable(member: Member, folder: Path) -> None:
     check_new(folder)
 
 
-def _encoded(encoder: SentenceEncoder, split: RankingSplit, member: Member) -> EncodedSplit:
-    """Return a split with encoded captions.
-
-    Raises:
-        DataError: If a vector has a value that is not finite.
-    """
+def _encoded(encoder: SentenceEncoder, split: RankingSplit) -> EncodedSplit:
+    """Return a split with encoded captions."""
     vectors = torch.from_numpy(encoder.encode(list(split.captions)))
-    if not torch.isfinite(vectors).all():
-        raise DataError(f"{member.name}: vectors must be finite; given NaN or infinity; train it again")
     return EncodedSplit(torch.from_numpy(split.images), vectors, torch.from_numpy(split.image_of))
 
 

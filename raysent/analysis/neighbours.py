@@ -29,7 +29,7 @@ import torch
 from raysent.data.corpus import CorpusConfig, Progress
 from raysent.data.corpus.cache import locked
 from raysent.data.corpus.distinct import DistinctSentences, distinct_sentences, normalize_whitespace
-from raysent.errors import ArtifactError, ConfigError, DataError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.evaluate import Load
 from raysent.evaluation.members import Member, expand
 from raysent.kernels.compiled import try_load
@@ -141,7 +141,7 @@ def find_neighbours(
     for member in members:
         encoder = (load or load_model)(member.path)
         index = open_index(member, encoder, sentences, cache_dir=corpus.cache_dir, progress=progress)
-        vectors = index_rows(encoder, checked, measure=index.measure, name=member.name)
+        vectors = index_rows(encoder, checked, measure=index.measure)
         # One more than needed, because the query itself may be among them.
         hits = index.search(vectors, k=k + (not includes_query))
         columns.append(_of_model(member, index, hits, excluded=None if includes_query else checked, k=k))
@@ -247,19 +247,11 @@ def measure_of(encoder: SentenceEncoder) -> Measure:
     return "hamming" if encoder.similarity_measure == "hamming" else "cosine"
 
 
-def index_rows(encoder: SentenceEncoder, sentences: list[str], *, measure: Measure, name: str) -> np.ndarray:
-    """Return sentences as rows of an index: packed bits, uint8 [sentences, bytes], or unit float32 [sentences, dim].
-
-    Raises:
-        DataError: If a vector has a value that is not finite; begins with `name`.
-    """
+def index_rows(encoder: SentenceEncoder, sentences: list[str], *, measure: Measure) -> np.ndarray:
+    """Return sentences as rows of an index: packed bits, uint8 [sentences, bytes], or unit float32 [sentences, dim]."""
     vectors = encoder.encode(sentences)
     if measure == "hamming":
         return pack_bits(vectors)
-    is_odd = ~np.isfinite(vectors).all(axis=1)
-    if is_odd.any():
-        sentence = sentences[int(is_odd.argmax())]
-        raise DataError(f"{name}: '{sentence[:40]}': the vector must be finite; given NaN or infinity; train it again")
     return normalize_rows(vectors)
 
 
@@ -325,7 +317,7 @@ def _build(index: Index, member: Member, encoder: SentenceEncoder, progress: Pro
         for first in range(num_blocks * _BLOCK_SENTENCES, num_rows, _BLOCK_SENTENCES):
             last = min(first + _BLOCK_SENTENCES, num_rows)
             block = index.sentences.texts(range(first, last))
-            stream.write(index_rows(encoder, block, measure=index.measure, name=member.name).data)
+            stream.write(index_rows(encoder, block, measure=index.measure).data)
             stream.flush()
             os.fsync(stream.fileno())
             if progress:

@@ -145,7 +145,7 @@ def search_folder(
     columns = []
     for member in expand(models):
         _check_model(member, vectors)
-        rows = index_rows(load(member.path), asked, measure=vectors.format.measure, name=member.name)
+        rows = index_rows(load(member.path), asked, measure=vectors.format.measure)
         lists = [_Nearest(k, excluded="" if includes_query else one) for one in asked]
         if opened is None:
             _scan(vectors, rows, lists, progress)

@@ -9,12 +9,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
 
-from raysent.errors import ArtifactError, ConfigError
+import torch
+from torch import nn
+
+from raysent.errors import ArtifactError, ConfigError, RaysentError
 from raysent.storage import content_key, file_sha256, open_folder
 
 TRUST_VARIABLE = "RAYSENT_TRUST_REMOTE_CODE"
+
+# What `git clone` writes in place of a large file where Git LFS is not installed.
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 @contextmanager
@@ -83,6 +93,91 @@ def open_pretrained(name: str, rest: str, *, library: str) -> Path:
     if not rest or not folder.is_dir():
         raise ArtifactError(f"{name}: no such folder; name a folder of {library}")
     return folder
+
+
+@contextmanager
+def reading(name: str, folder: Path, *, library: str) -> Iterator[None]:
+    """Turn whatever a library raises inside the block into one line, and keep transformers from printing.
+
+    A library reads a folder by others, of tensors, pickles and tokenizers, each of which has exceptions of its own.
+
+    Args:
+        name: The model's name, such as ``st:models/one``.
+        folder: Its folder.
+        library: What reads it.
+
+    Raises:
+        ArtifactError: In place of any other error.
+    """
+    try:
+        with _quiet():
+            yield
+    except RaysentError:
+        raise
+    except Exception as error:
+        pointer = next((path.name for path in _files(folder) if _is_pointer(path)), None)
+        if pointer is not None:
+            reason = f"{pointer} is a pointer of Git LFS, not the file; get the file by 'git lfs pull'"
+        elif isinstance(error, UnpicklingError):
+            reason = "its weights are a damaged pickle, or one with more than tensors; save them as safetensors"
+        else:
+            reason = " ".join(str(error).split()) or type(error).__name__
+        raise ArtifactError(f"{name}: {library} cannot read it: {reason}") from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers from printing while it reads a model; missing weights are checked by the caller."""
+    if find_spec("transformers") is None:
+        yield
+        return
+    logging = import_module("transformers").utils.logging
+    before, shows_progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+        if shows_progress:
+            logging.enable_progress_bar()
+
+
+def _is_pointer(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(_LFS_POINTER)) == _LFS_POINTER
+
+
+def check_tokenizer(name: str, folder: Path, tokenizer: Any) -> None:
+    """Refuse a tokenizer that transformers made up, with special tokens alone, because the folder has no file of one.
+
+    Args:
+        name: The model's name.
+        folder: Its folder.
+        tokenizer: What was read; one of another library is not checked, as it cannot be made up.
+
+    Raises:
+        ArtifactError: If that is so.
+    """
+    known = getattr(tokenizer, "vocab_files_names", {})  # empty for those of bytes, which need no file
+    files = sorted({"tokenizer.json", *known.values()})
+    if known and not any(path.name in files for path in _files(folder)):
+        raise ArtifactError(
+            f"{name}: must hold a tokenizer; found none of {', '.join(files)}; save it by tokenizer.save_pretrained"
+        )
+    if known and len(tokenizer) <= len(tokenizer.all_special_ids):
+        raise ArtifactError(f"{name}: its tokenizer must know words; it has special tokens alone; restore its files")
+
+
+def check_weights(name: str, model: nn.Module) -> None:
+    """Refuse weights that are no numbers.
+
+    Raises:
+        ArtifactError: If a value is NaN or infinite.
+    """
+    odd = next((key for key, values in model.named_parameters() if not torch.isfinite(values).all()), None)
+    if odd is not None:
+        raise ArtifactError(f"{name}: every weight must be finite; given NaN or infinity in {odd}; restore it")
 
 
 def folder_key(folder: Path) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from raysent.errors import ConfigError, RaysentError
+from raysent.errors import ConfigError, DataError, RaysentError
 from raysent.kernels.devices import set_matmul_precision
 from raysent.parallel import map_in_processes
 
@@ -136,6 +136,7 @@ class SentenceEncoder(ABC):
         Raises:
             RaysentError: If `sentences` is not a string or a sequence of strings.
             ConfigError: If another argument has a value that is not supported.
+            DataError: If the model gives a value that is not finite.
         """
         if output_value != "sentence_embedding":
             raise ConfigError(f"output_value: must be 'sentence_embedding'; given {output_value!r}")
@@ -150,6 +151,7 @@ class SentenceEncoder(ABC):
         if device is not None:
             self.use_device(_device(device))
         vectors = self._encode_with_progress(texts, show=bool(show_progress_bar), batch_size=batch_size, **options)
+        self._check_finite(vectors, texts)
         vectors = vectors if truncate_dim is None else vectors[:, :truncate_dim]
         vectors = normalize_rows(vectors) if normalize_embeddings else vectors
         rows = vectors if precision in (None, "float32") else _quantize(vectors, is_signed=precision == "binary")
@@ -244,6 +246,16 @@ class SentenceEncoder(ABC):
         blocks = [texts[first : first + _SHOWN_TEXTS] for first in range(0, len(texts), _SHOWN_TEXTS)] or [[]]
         shown = tqdm(blocks, desc="Encoding", unit_scale=_SHOWN_TEXTS, unit=" sentences")
         return np.concatenate([self.encode_texts(block, batch_size=batch_size, **options) for block in shown])
+
+    def _check_finite(self, vectors: Float32, texts: list[str]) -> None:
+        """Refuse vectors of NaN or infinity, which no file, index or client may get."""
+        is_finite = np.isfinite(vectors)
+        if not is_finite.all():
+            text = texts[int((~is_finite.all(axis=1)).argmax())]
+            raise DataError(
+                f"{self.source or type(self).__name__}: {text[:40]!r}: the vector must be finite; given NaN or "
+                "infinity; restore the model or train it again"
+            )
 
     def _prompt(self, name: str | None, prompt: str | None) -> str:
         """Return the text to put before each sentence."""

@@ -352,7 +352,7 @@ class Encoder(Tower):
         """Copy the weights of a pretrained model.
 
         Raises:
-            ArtifactError: If the file lacks a weight, or one has another size.
+            ArtifactError: If the file lacks a weight, or one has another size or is not finite.
         """
         path, about = folder / _TENSORS_FILE, read_json(folder / _CONFIG_FILE)
         kind = _KINDS[about["model_type"]]
@@ -368,6 +368,8 @@ class Encoder(Tower):
                     f"{path}: {names[0]} must have the size of the encoder's settings, {tuple(own.shape)}; given "
                     f"{tuple(value.shape)}; leave the sizes out"
                 )
+            if not torch.isfinite(value).all():
+                raise ArtifactError(f"{path}: {names[0]} must be finite; given NaN or infinity; restore it")
             own.copy_(value[: len(own)])
 
         copy(self.table.weight, "embeddings.word_embeddings.weight")

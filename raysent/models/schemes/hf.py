@@ -8,7 +8,6 @@ with code of its own is refused unless that code is trusted; see `raysent.models
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +18,16 @@ import numpy as np
 import torch
 
 from raysent.errors import ArtifactError, ConfigError
-from raysent.models.pretrained import check_code, first_script, folder_bytes, folder_key, open_pretrained
+from raysent.models.pretrained import (
+    check_code,
+    check_tokenizer,
+    check_weights,
+    first_script,
+    folder_bytes,
+    folder_key,
+    open_pretrained,
+    reading,
+)
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.storage import content_key, read_json
 
@@ -94,25 +102,24 @@ class TransformerModel(SentenceEncoder):
             is_trusted: Whether code of the folder may run.
 
         Raises:
-            ArtifactError: If transformers cannot read it, or weights are missing.
+            ArtifactError: If transformers cannot read it, it has no tokenizer, or weights are missing or not finite.
         """
+        name = f"hf:{folder}"
         self._folder, self._is_trusted = folder, is_trusted
         self._lock = Lock()
         library = import_module(_LIBRARY)
         options = {"local_files_only": True, "trust_remote_code": is_trusted}
-        try:
+        with reading(name, folder, library=_LIBRARY), torch.random.fork_rng(devices=[]):
             self.tokenizer = library.AutoTokenizer.from_pretrained(str(folder), **options)
-            with torch.random.fork_rng(devices=[]), _quiet(library):
-                model, report = library.AutoModel.from_pretrained(
-                    str(folder), dtype=torch.float32, output_loading_info=True, **options
-                )
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-            reason = " ".join(str(error).split())
-            raise ArtifactError(f"hf:{folder}: transformers cannot read it: {reason}") from None
-        missing = sorted(name for name in report["missing_keys"] if not any(part in name for part in _UNUSED))
+            check_tokenizer(name, folder, self.tokenizer)
+            model, report = library.AutoModel.from_pretrained(
+                str(folder), dtype=torch.float32, output_loading_info=True, **options
+            )
+        missing = sorted(key for key in report["missing_keys"] if not any(part in key for part in _UNUSED))
         if missing:
-            raise ArtifactError(f"hf:{folder}: must hold every weight; {missing[0]} is missing, of {len(missing)}")
+            raise ArtifactError(f"{name}: must hold every weight; {missing[0]} is missing, of {len(missing)}")
         self.model = (model.get_encoder() if model.config.is_encoder_decoder else model).eval()
+        check_weights(name, self.model)
         self._prepare_tokenizer()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -185,21 +192,6 @@ def _batches_by_length(ids: Sequence[Sequence[int]], size: int) -> Iterator[list
     order = sorted((row for row in range(len(ids)) if ids[row]), key=lambda row: len(ids[row]))
     for first in range(0, len(order), size):
         yield order[first : first + size]
-
-
-@contextmanager
-def _quiet(library: Any) -> Iterator[None]:
-    """Keep transformers from printing while it reads a model; missing weights are checked by the caller."""
-    logging = library.utils.logging
-    before, shows_progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-        if shows_progress:
-            logging.enable_progress_bar()
 
 
 def _reopen(folder: Path, is_trusted: bool) -> TransformerModel:

@@ -22,7 +22,16 @@ from raysent.errors import ArtifactError, ConfigError
 from raysent.models.config import ModelConfig
 from raysent.models.files import TENSORS_FILE, Record
 from raysent.models.model import SentenceModel
-from raysent.models.pretrained import check_code, first_script, folder_bytes, folder_key, open_pretrained
+from raysent.models.pretrained import (
+    check_code,
+    check_tokenizer,
+    check_weights,
+    first_script,
+    folder_bytes,
+    folder_key,
+    open_pretrained,
+    reading,
+)
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
 from raysent.storage import load_tensors, read_json
 from raysent.storage.layout import EXPORT_FILE, VOCABULARY_FILE
@@ -139,17 +148,16 @@ class SentenceTransformersModel(SentenceEncoder):
         """Read a folder.
 
         Raises:
-            ArtifactError: If sentence-transformers cannot read it.
+            ArtifactError: If sentence-transformers cannot read it, it has no tokenizer, or a weight is not finite.
         """
         self._folder, self._is_trusted = folder, is_trusted
         library = import_module(_LIBRARY)
-        try:
+        with reading(f"st:{folder}", folder, library="sentence-transformers"):
             self.model = library.SentenceTransformer(
                 str(folder), device="cpu", trust_remote_code=is_trusted, local_files_only=True
             )
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise ArtifactError(f"st:{folder}: sentence-transformers cannot read it: {reason}") from None
+            check_tokenizer(f"st:{folder}", folder, getattr(self.model, "tokenizer", None))
+        check_weights(f"st:{folder}", self.model)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self._folder, self._is_trusted)
