@@ -149,12 +149,12 @@ def _is_pointer(path: Path) -> bool:
 
 
 def check_tokenizer(name: str, folder: Path, tokenizer: Any) -> None:
-    """Refuse a tokenizer that transformers made up, with special tokens alone, because the folder has no file of one.
+    """Refuse a tokenizer of special tokens alone, which transformers builds where a folder has no file of one.
 
     Args:
         name: The model's name.
         folder: Its folder.
-        tokenizer: What was read; one of another library is not checked, as it cannot be made up.
+        tokenizer: What was read; one of another library is not checked.
 
     Raises:
         ArtifactError: If that is so.
