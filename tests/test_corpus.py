@@ -160,13 +160,13 @@ def test_single_document_gives_its_tail_to_validation(tmp_path):
 def test_choose_splits_skips_a_large_document():
     """A document with far more than the fraction stays in training."""
     splits = choose_splits(np.array([0, 1000, 1040, 1080]), fraction=0.05, seed=0, name="x")
-    assert sum(one.stop - one.start for one in splits.validation) == 80
+    assert splits.validation.num_sentences == 80
 
 
 def test_choose_splits_cuts_the_longest_if_all_are_large():
     """Two large documents stay in training except for one tail."""
     splits = choose_splits(np.array([0, 500, 1100]), fraction=0.05, seed=0, name="x")
-    assert [(one.start, one.stop) for one in splits.validation] == [(1045, 1100)]
+    assert splits.validation.bounds.tolist() == [[1045, 1100]]
 
 
 def test_corpus_pickles_as_its_path(tmp_path):
@@ -643,6 +643,22 @@ def test_preparation_memory_is_bounded(tmp_path):
 
     small, large = peak(120), peak(600)  # 60,000 and 300,000 sentences
     assert large < 2 * small
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
+def test_preparation_keeps_no_pages_of_its_files(tmp_path):
+    """Pages of a file that is mapped and read to its end stay in memory: 4 bytes a word and 8 a sentence."""
+    path, pages = tmp_path / "a.txt", []
+    path.write_text(f"{'yes ' * 40}\n" * 200_000)
+
+    def note(*_):
+        (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("RssFile"))
+        pages.append(int(line.split()[1]) << 10)
+
+    corpus = build(path, tmp_path, format="sentences", progress=note)
+    num_bytes = (corpus.folder / "ids.bin").stat().st_size
+    assert num_bytes > 30e6
+    assert max(pages) - pages[0] < num_bytes / 3
 
 
 # Errors

@@ -10,14 +10,16 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from raysent.errors import ConfigError, RaysentError, TrainingError, WorkerError
 from raysent.preemption import REFUSED_TOKEN, capture_stderr
-from raysent.progress import VERBOSE_VARIABLE
+from raysent.progress import VERBOSE_VARIABLE, messages
 from raysent.training.allocator import ENVIRONMENT as ALLOCATOR
+from raysent.training.ray_folder import ray_folder, whose_folder
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -68,6 +70,8 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
     with capture_stderr() as captured:
         try:
             _check_address(address)
+            if address is None:
+                options["_temp_dir"] = ray_folder()
             verbose = VERBOSE_VARIABLE in os.environ
             level = logging.INFO if verbose else logging.ERROR
             with _own_processes() if address is None else contextlib.nullcontext():
@@ -83,10 +87,21 @@ def ray_session(address: str | None, *, num_cpus: int | None = None) -> Iterator
                 raise _not_started(error) from None
             reason = " ".join(str(error).split())
             raise ConfigError(f"--address {address}: no Ray cluster answers there ({reason})") from None
+    if address is not None:
+        _say_whose(address)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+@lru_cache
+def _say_whose(address: str) -> None:
+    """Print once whose folder a cluster has on this machine: who may write there may act as the sweep."""
+    from ray._private.worker import _global_node  # noqa: PLC0415 - late, as above
+
+    if _global_node is not None and (whose := whose_folder(Path(_global_node.get_session_dir_path()))):
+        messages.print(f"--address {address}: {whose}")
 
 
 def _init(**options: Any) -> None:

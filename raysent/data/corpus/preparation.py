@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -106,7 +106,8 @@ def sentence_texts(config: CorpusConfig, *, progress: Progress | None = None) ->
     _, open_text = _find_text(config, cache_folder(config.cache_dir), progress)
     text = open_text()
     splits = _splits(text, config)
-    ranges = [np.arange(one.start, one.stop, dtype=np.int64) for one in splits.train + splits.validation]
+    bounds = np.concatenate([splits.train.bounds, splits.validation.bounds])
+    ranges = [np.arange(start, stop, dtype=np.int64) for start, stop in bounds]
     return SentenceTexts(text, np.concatenate(ranges))
 
 
@@ -139,8 +140,7 @@ def count_text(config: CorpusConfig, *, progress: Progress | None = None) -> Tex
     """
     _, open_text = _find_text(config, cache_folder(config.cache_dir), progress)
     text = open_text()
-    sizes = [size for one in _splits(text, config).train for size in one.document_sizes]
-    return TextCounts(len(text.offsets) - 1, text.counts, np.array(sizes, dtype=np.int64))
+    return TextCounts(len(text.offsets) - 1, text.counts, _splits(text, config).train.document_sizes)
 
 
 def corpus_notes(config: CorpusConfig) -> list[str]:
@@ -188,19 +188,28 @@ def _path_text(config: CorpusConfig) -> str:
     return config.path if isinstance(config.path, str) else ", ".join(config.path)
 
 
-class SentenceRange(NamedTuple):
-    """Consecutive sentences `start` to `stop` (exclusive) of the text, and the sizes of their documents."""
+class Split(NamedTuple):
+    """The sentences of a split, in text order.
 
-    start: int
-    stop: int
-    document_sizes: list[int]
+    Attributes:
+        bounds: First sentence in the text and the end (exclusive) of each range of consecutive ones, int64 [ranges, 2].
+        document_sizes: Sentences of each document, int64 [documents].
+    """
+
+    bounds: np.ndarray
+    document_sizes: np.ndarray
+
+    @property
+    def num_sentences(self) -> int:
+        """Number of sentences."""
+        return int(self.document_sizes.sum())
 
 
 class Splits(NamedTuple):
-    """The ranges of the training and of the validation sentences, each in text order."""
+    """Training and validation."""
 
-    train: list[SentenceRange]
-    validation: list[SentenceRange]
+    train: Split
+    validation: Split
 
 
 def choose_splits(starts: np.ndarray, *, fraction: float, seed: int, name: str) -> Splits:
@@ -233,7 +242,7 @@ def choose_splits(starts: np.ndarray, *, fraction: float, seed: int, name: str) 
             f"corpus.path: {name}: must have sentences for training besides those for validation; "
             f"given {num_sentences} sentences in {len(starts) - 1} documents; add text"
         )
-    return Splits(train=_ranges(starts, ~chosen), validation=_ranges(starts, chosen))
+    return Splits(train=_split(starts, ~chosen), validation=_split(starts, chosen))
 
 
 def _choose(sizes: np.ndarray, wanted: int, generator: np.random.Generator) -> np.ndarray:
@@ -259,13 +268,10 @@ def _cut_tail(starts: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
     return starts, chosen
 
 
-def _ranges(starts: np.ndarray, mask: np.ndarray) -> list[SentenceRange]:
-    """Return the masked documents as ranges of consecutive ones."""
+def _split(starts: np.ndarray, mask: np.ndarray) -> Split:
+    """Return the masked documents."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
-    return [
-        SentenceRange(int(starts[first]), int(starts[last]), np.diff(starts[first : last + 1]).tolist())
-        for first, last in zip(edges[::2], edges[1::2], strict=True)
-    ]
+    return Split(starts[edges].reshape(-1, 2), np.diff(starts)[mask])
 
 
 def _build_corpus(
@@ -280,19 +286,18 @@ def _build_corpus(
     splits = _splits(text, config)
     vocabulary.save(folder / "vocabulary.txt")
     writer = _IdWriter(folder, text, vocabulary, config.max_length, progress)
-    ranges = splits.train + splits.validation
-    writer.write(ranges)
-    num_train = sum(one.stop - one.start for one in splits.train)
-    num_validation = writer.num_sentences - num_train
-    np.save(folder / "documents.npy", np.cumsum([0, *(size for one in ranges for size in one.document_sizes)]))
+    writer.write(np.concatenate([splits.train.bounds, splits.validation.bounds]))
+    num_train = splits.train.num_sentences
+    sizes = np.concatenate([[0], splits.train.document_sizes, splits.validation.document_sizes])
+    np.save(folder / "documents.npy", np.cumsum(sizes))
     return {
         "num_sentences": writer.num_sentences,
         "num_tokens": writer.num_tokens,
-        "num_documents": sum(len(one.document_sizes) for one in ranges),
+        "num_documents": len(sizes) - 1,
         "unknown_share": writer.num_unknown / writer.num_tokens,
         "across_documents": config.across_documents,
-        "train": _describe_split(text_key, splits.train, 0, num_train),
-        "validation": _describe_split(text_key, splits.validation, num_train, num_validation),
+        "train": _describe_split(text_key, splits.train, 0),
+        "validation": _describe_split(text_key, splits.validation, num_train),
     }
 
 
@@ -300,10 +305,10 @@ def _choose_words(text: TextStore, config: VocabularyConfig) -> Vocabulary:
     return build_vocabulary(zip(text.words, text.counts.tolist(), strict=True), config)
 
 
-def _describe_split(text_key: str, ranges: list[SentenceRange], first: int, num_sentences: int) -> dict[str, Any]:
+def _describe_split(text_key: str, split: Split, first: int) -> dict[str, Any]:
     # The text key identifies the text, so with the ranges it identifies the text of the split.
-    bounds = [[one.start, one.stop] for one in ranges]
-    return {"first": first, "num_sentences": num_sentences, "text_hash": storage.content_key(text_key, bounds)}
+    text_hash = storage.content_key(text_key, split.bounds.tolist())
+    return {"first": first, "num_sentences": split.num_sentences, "text_hash": text_hash}
 
 
 class _IdWriter:
@@ -322,13 +327,13 @@ class _IdWriter:
         self._is_by_word = bool((self._counts == 1).all())
         self.num_sentences = self.num_tokens = self.num_unknown = 0
 
-    def write(self, ranges: list[SentenceRange]) -> None:
-        total = sum(one.stop - one.start for one in ranges)
+    def write(self, bounds: np.ndarray) -> None:
+        total = int(np.diff(bounds).sum())
         with (self._folder / "ids.bin").open("wb") as ids, (self._folder / "offsets.bin").open("wb") as offsets:
             offsets.write(np.zeros(1, dtype=np.int64).data)
-            for one in ranges:
-                for start in range(one.start, one.stop, _BLOCK_SENTENCES):
-                    rows = self._rows(start, min(start + _BLOCK_SENTENCES, one.stop))
+            for first, last in bounds:
+                for start in range(first, last, _BLOCK_SENTENCES):
+                    rows = self._rows(start, min(start + _BLOCK_SENTENCES, last))
                     ids.write(rows.ids.data)
                     offsets.write((self.num_tokens + np.cumsum(rows.lengths)).data)
                     self.num_sentences += len(rows.lengths)
@@ -338,8 +343,7 @@ class _IdWriter:
                     self._progress("encoding", self.num_sentences, total)
 
     def _rows(self, start: int, stop: int) -> Sentences:
-        offsets = self._text.offsets[start : stop + 1]
-        words, lengths = self._text.tokens[offsets[0] : offsets[-1]], cast(np.ndarray, np.diff(offsets))
+        words, lengths = self._text.sentences(start, stop)
         if self._is_by_word:
             return self._vocabulary.finished(Sentences(self._ids[words], lengths), max_length=self._max_length)
         counts = self._counts[words]

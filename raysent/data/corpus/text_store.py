@@ -11,6 +11,7 @@ readers in order of their first appearance in the text, so the files do not depe
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import islice
@@ -89,7 +90,7 @@ class TextWriter:
         self._words = Numbering()
         self._counts = np.zeros(1, dtype=np.int64)
         self._vocabularies: dict[int, _ReaderVocabulary] = {}
-        self._boundaries = [0]
+        self._boundaries = array("q", [0])  # 8 bytes a document
         self.num_sentences = 0
         self.num_tokens = 0
 
@@ -104,7 +105,8 @@ class TextWriter:
         self._finish()
 
     def _write_group(self, group: EncodedPassages, tokens: IO[bytes], offsets: IO[bytes]) -> None:
-        self._boundaries += [end for end in (self.num_sentences + group.ends).tolist() if end > self._boundaries[-1]]
+        ends = np.unique(self.num_sentences + group.ends)
+        self._boundaries.frombytes(ends[ends > self._boundaries[-1]].tobytes())
         reader_ids, lengths = group.sentences
         if self._max_sentences is not None:
             lengths = lengths[: self._max_sentences - self.num_sentences]
@@ -122,8 +124,9 @@ class TextWriter:
             self._progress("reading", self.num_sentences, self._max_sentences)
 
     def _finish(self) -> None:
-        boundaries = [b for b in dict.fromkeys(self._boundaries) if b < self.num_sentences]
-        np.save(self._folder / "documents.npy", np.array([*boundaries, self.num_sentences], dtype=np.int64))
+        boundaries = np.frombuffer(self._boundaries, dtype=np.int64)
+        inner = boundaries[: np.searchsorted(boundaries, self.num_sentences)]
+        np.save(self._folder / "documents.npy", np.append(inner, self.num_sentences))
         np.save(self._folder / "counts.npy", self._counts[: len(self._words)])
         with (self._folder / "words.txt").open("w", encoding="utf-8") as stream:
             stream.writelines(word + "\n" for word in self._words)
@@ -154,8 +157,19 @@ class TextStore:
     """The folder that a `TextWriter` wrote, memory-mapped."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self.tokens = np.asarray(np.memmap(folder / "tokens.bin", dtype=np.int32, mode="r"))
         self.offsets = np.asarray(np.memmap(folder / "offsets.bin", dtype=np.int64, mode="r"))
         self.documents = np.load(folder / "documents.npy")
         self.counts = np.load(folder / "counts.npy")
         self.words = (folder / "words.txt").read_text(encoding="utf-8").split("\n")[:-1]
+
+    def sentences(self, start: int, stop: int) -> Sentences:
+        """Return the sentences `start` to `stop` (exclusive) as words of the text.
+
+        They are read, as pages of a mapping that is read from one end to the other stay in memory.
+        """
+        offsets = np.fromfile(self._folder / "offsets.bin", np.int64, stop + 1 - start, offset=8 * start)
+        first, last = int(offsets[0]), int(offsets[-1])
+        words = np.fromfile(self._folder / "tokens.bin", np.int32, last - first, offset=4 * first)
+        return Sentences(words, np.diff(offsets))
