@@ -6,6 +6,9 @@ import datetime
 import json
 import os
 import threading
+import time
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from raysent.cluster.fleet import (
     FleetSettings,
     Instance,
     MachineList,
-    end_cluster,
+    cluster_held,
     num_slots,
     renew_lease,
 )
@@ -30,6 +33,7 @@ from raysent.cluster.gate import AwsProvider, LaunchGate, Record
 from raysent.cost import Admission, Budget, CostConfig, Funds, Ledger, MachineTime, MachineType, Prices
 from raysent.errors import CloudError, ConfigError
 from raysent.sweeps import Layout
+from raysent.sweeps.cost_tracker import CostTracker, spent_usd
 
 BIG = MachineType("p4d", 32.77, market="spot", max_machines=8)
 G6, G5 = (
@@ -252,7 +256,8 @@ class _Gated(LaunchGate, _Machines):
 
 
 def _permit(folder: Path, *, until: float = 9e9, **launches: int) -> None:
-    (folder / "permit.json").write_text(json.dumps({"until": until, "launches": launches}))
+    Record(folder).permit_path.parent.mkdir(exist_ok=True)
+    Record(folder).permit_path.write_text(json.dumps({"until": until, "launches": launches}))
 
 
 def _launch(provider: _Gated, kind: str = "g6", count: int = 1) -> bool:
@@ -274,7 +279,7 @@ def test_gate_launches_nothing_without_a_valid_permit(tmp_path):
     _permit(tmp_path, g6=1)
     assert not _launch(gate, count=2)
     assert gate.launched == 0
-    assert {line["event"] for line in Record(tmp_path).lines()} == {"not admitted"}
+    assert {line["event"] for line in Record(tmp_path, "").lines()} == {"not admitted"}
 
 
 def test_gate_counts_launches_over_the_whole_sweep(tmp_path):
@@ -433,12 +438,77 @@ def test_end_of_the_cluster_terminates_workers_and_shortens_the_lease(tmp_path):
     labels = TYPES["g6"]["labels"]
     provider.listed = [Instance("i-head", "head", labels, 0.0), Instance("i-1", "g6", labels, 0.0)]
     provider.listed.append(Instance("i-2", "g6", labels, 0.0, ended=5.0))
-    end_cluster(_settings(tmp_path), provider=provider)
+    with cluster_held(_settings(tmp_path), is_kept=False, provider=provider):
+        assert (folder / "lease").read_text() == "3600"
     assert provider.terminated == ["i-1"]
     assert (folder / "lease").read_text() == "120"
     assert Record(folder).permit() == {"until": 0.0, "launches": {}}
     provider.is_down = True
-    end_cluster(_settings(tmp_path), provider=provider)
+    with cluster_held(_settings(tmp_path), is_kept=False, provider=provider):
+        pass
+
+
+def test_the_last_of_two_sweeps_ends_the_cluster(tmp_path):
+    """The first to end terminates its own workers; lease, permit and workers of the other stay, whoever launched it."""
+    provider, folder, labels = _Listed(), tmp_path / "fleet", TYPES["g6"]["labels"]
+    one, two = (replace(_settings(tmp_path), sweep=name) for name in ("one", "two"))
+    provider.listed = [Instance(f"i-{name}", "g6", labels, 0.0, sweep=name) for name in ("one", "two", "dead")]
+    Record(folder, "two").permit_path.parent.mkdir(parents=True)
+    Record(folder, "two").permit_path.write_text('{"until": 9e9, "launches": {"g6": 3}}')
+    with cluster_held(two, is_kept=False, provider=provider):
+        with cluster_held(one, is_kept=False, provider=provider):
+            pass
+        assert provider.terminated == ["i-one"]
+        assert (folder / "lease").read_text() == "3600"
+        assert Record(folder, "two").num_admitted("g6", now=0.0) == 3
+        with cluster_held(two, is_kept=False, provider=provider):  # a second process of a sweep ends nothing
+            pass
+        assert provider.terminated == ["i-one"]
+    assert provider.terminated[1:] == ["i-one", "i-two", "i-dead"]
+    assert (folder / "lease").read_text() == "120"
+
+
+def test_two_sweeps_have_a_permit_each(tmp_path, monkeypatch):
+    """A launch counts for the sweep that admits it and is tagged with it; the limits are those of both together."""
+    monkeypatch.setattr(fleet_module, "joined_instances", set)
+    provider, folder = _Listed(), tmp_path / "fleet"
+    settings = [replace(_settings(tmp_path), sweep=name) for name in ("one", "two")]
+    fleets = [
+        Fleet(one, COST, Budget(limit_usd=100.0), Prices(COST), LAYOUT, provider=provider, clock=lambda: provider.now)
+        for one in settings
+    ]
+    provider.now = time.time()
+    with ExitStack() as stack:
+        for one, fleet, num_trials in zip(settings, fleets, (1, 2), strict=True):
+            stack.enter_context(cluster_held(one, is_kept=False, provider=provider))
+            fleet.machines()
+            fleet.update(Funds(), num_trials=num_trials)
+        fleets[0].update(Funds(), num_trials=1)
+        assert _most(tmp_path)["g6"] == 3
+        gate = _Gated(folder)
+        assert _launch(gate, count=3)
+        assert not _launch(gate)
+        assert [len(Record(folder, name).lines()) for name in ("one", "two")] == [1, 2]
+        fleets[1].close()
+        assert _most(tmp_path)["g6"] == 1
+        assert [Record(folder, name).permit()["until"] > 0 for name in ("one", "two")] == [True, False]
+
+
+def test_the_head_is_paid_once_by_one_sweep_after_the_other(tmp_path):
+    """The second goes on where the first ended, without a gap; other sweeps' workers are not charged."""
+    provider, labels = _Listed(), TYPES["g6"]["labels"]
+    one, two = (replace(_settings(tmp_path), sweep=name) for name in ("one", "two"))
+    lists = [MachineList(each, provider, clock=lambda: provider.now) for each in (one, two)]
+    provider.listed = [Instance("i-head", "head", labels, 900.0, sweep="one", is_head=True)]
+    provider.listed += [Instance(f"i-{name}", "g6", labels, 950.0, sweep=name) for name in ("one", "two")]
+    with cluster_held(two, is_kept=True, provider=provider):
+        with cluster_held(one, is_kept=True, provider=provider):
+            for provider.now in (1000.0, 1100.0):
+                paid = [_seconds(each.times()) for each in lists]
+        assert paid == [{"i-head": (200, True), "i-one": (150, True)}, {"i-two": (150, True)}]
+        provider.now = 1130.0
+        assert _seconds(lists[1].times())["i-head"] == (30, True)
+        assert _seconds(lists[0].times())["i-head"] == (200, False)
 
 
 def test_sweep_renews_the_lease_and_never_shortens_it(tmp_path):
@@ -482,22 +552,74 @@ def _seconds(times: dict[str, MachineTime]) -> dict[str, tuple[float, bool]]:
 
 
 def test_machine_list_bills_unlisted_machines_until_they_were_last_seen(tmp_path):
-    """Never seen: until now. The cloud does not answer: the last list, and time passes."""
+    """One that is new is billed until now; one that no sweep has seen, for as long as such a machine lives at most.
+
+    While the cloud does not answer, the last list holds, and time passes; before its first answer nothing is known.
+    """
     provider = _Listed()
-    settings = _settings(tmp_path)
-    found = MachineList(settings, provider, clock=lambda: provider.now)
+    provider.is_down = True
+    found = MachineList(_settings(tmp_path), provider, clock=lambda: provider.now)
+    assert found.times() is None
+    provider.is_down = False
     record = Record(tmp_path / "fleet")
-    provider.listed = [Instance("i-1", "g6", TYPES["g6"]["labels"], 900.0)]
-    assert _seconds(found.times()) == {"i-1": (100, True)}
-    record.write("launched", "g6", instance="i-1")
     record.write("launched", "g5", instance="i-2")
-    provider.now = record.lines()[-1]["time"] + 50
+    launched = record.lines()[-1]["time"]
+    for provider.now, provider.is_down, seconds, is_open in (
+        (launched + 50, False, 50, True),
+        (launched + 60, True, 60, True),
+        (launched + 900, False, 900, False),
+        (launched + 9000, False, 1020, False),
+    ):
+        assert _seconds(found.times()) == {"i-2": (seconds, is_open)}
+
+
+def _charged(folder: Path, provider: _Listed, machines: MachineList) -> float:
+    """Charge machines for a poll as a sweep does; returns the dollars in the ledger."""
+    config = CostConfig(machines={"g6.xlarge": 3600.0}, poll="15s")
+    with CostTracker(folder, config, nodes=dict, machines=machines.times, clock=lambda: provider.now) as cost_tracker:
+        cost_tracker.funds()
+    return spent_usd(folder)
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_a_machine_that_ended_long_ago_stays_closed(tmp_path, has_record):
+    """AWS drops it from its list after an hour; the evaluation, and a sweep that resumes, make a new list.
+
+    Without the record of launches, the head is another one.
+    """
+    provider, settings = _Listed(), _settings(tmp_path)
+    provider.now = time.time()
+    launched = provider.now - 2400
+    if has_record:
+        Record(tmp_path / "fleet").write("launched", "g6", instance="i-1")
+    provider.listed = [Instance("i-1", "g6", TYPES["g6"]["labels"], launched, ended=provider.now)]
+    machines = MachineList(settings, provider, since=launched - 300, clock=lambda: provider.now)
+    assert _charged(tmp_path, provider, machines) == pytest.approx(2400, abs=0.01)
     provider.listed = []
-    times = found.times()
-    assert _seconds(times)["i-1"] == (220, False)  # 100 seconds when it was seen, and 120 more
-    assert _seconds(times)["i-2"] == (50, True)
-    provider.is_down, provider.now = True, provider.now + 10
-    assert _seconds(found.times())["i-2"] == (60, True)
+    for hours in (6, 40):
+        provider.now += hours * 3600
+        machines = MachineList(settings, provider, since=launched - 300, clock=lambda: provider.now)
+        assert _charged(tmp_path, provider, machines) == pytest.approx(2400, abs=0.01)
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_a_machine_without_a_closing_line_ends_when_it_was_last_seen(tmp_path, has_record):
+    """A killed driver: it is charged as long as stopping takes beyond its last line, once."""
+    provider, settings = _Listed(), _settings(tmp_path)
+    provider.now = time.time()
+    launched = provider.now - 1000
+    if has_record:
+        Record(tmp_path / "fleet").write("launched", "g6", instance="i-1")
+    provider.listed = [Instance("i-1", "g6", TYPES["g6"]["labels"], launched)]
+    machines = MachineList(settings, provider, since=launched - 300, clock=lambda: provider.now)
+    config = CostConfig(machines={"g6.xlarge": 3600.0}, poll="15s")
+    CostTracker(tmp_path, config, nodes=dict, machines=machines.times, clock=lambda: provider.now).funds()
+    assert spent_usd(tmp_path) == pytest.approx(1000, abs=0.01)  # and no more lines: it is killed
+    provider.listed = []
+    for hours in (10, 20):
+        provider.now += hours * 3600
+        machines = MachineList(settings, provider, since=launched - 300, clock=lambda: provider.now)
+        assert _charged(tmp_path, provider, machines) == pytest.approx(1000 + config.window_s, abs=0.01)
 
 
 @pytest.mark.parametrize("off_s", [-3600.0, 0.0, 3600.0])

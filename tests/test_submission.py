@@ -858,9 +858,8 @@ def test_a_run_in_a_bucket_is_followed_and_stopped_by_its_address(tmp_path, monk
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_head_stores_how_a_command_ended_and_ends_the_cluster(tmp_path, monkeypatch, capsys, is_kept):
     """Exit code and lines, whatever the command did; a cluster that is kept is left alone."""
-    ended = []
-    monkeypatch.setattr(head_process, "end_cluster", ended.append)
-    monkeypatch.setenv("RAYSENT_FLEET", json.dumps({"cluster": "a", "region": "", "types": {}, "max_workers": 1}))
+    fleet = {"cluster": "a", "region": "", "types": {}, "max_workers": 1, "folder": str(tmp_path / "fleet")}
+    monkeypatch.setenv("RAYSENT_FLEET", json.dumps(fleet))
     _stored(tmp_path)
     options = ["--run", str(tmp_path / "remote"), *(["--keep"] if is_kept else [])]
     before = signal.getsignal(signal.SIGTERM)
@@ -869,7 +868,7 @@ def test_head_stores_how_a_command_ended_and_ends_the_cluster(tmp_path, monkeypa
     assert record.code == 2
     assert record.lines[0].startswith("error: missing.yaml")
     assert record.lines[0] in capsys.readouterr().err
-    assert [one.cluster for one in ended] == ([] if is_kept else ["a"])
+    assert (tmp_path / "fleet" / "lease").read_text() == ("3600" if is_kept else "120")
     assert signal.getsignal(signal.SIGTERM) is before
 
 

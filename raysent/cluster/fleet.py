@@ -4,6 +4,9 @@ At every poll of the sweep `Fleet.update` reads what the cloud launched and refu
 two files on the head: the permit of the gate (`raysent.cluster.gate`) and the limits of Ray's autoscaler,
 which carries the plan out. A cluster in another cloud implements `Provider` and a gate.
 
+Several sweeps may use one cluster at the same time (`raysent.cluster.sharing`): each has a permit and pays for the
+machines that it was launched for, and the head is paid by one of them at a time.
+
 `raysent sweep --cluster` describes the cluster to the sweep's process in an environment variable:
 
     RAYSENT_FLEET='{"cluster": "raysent", "region": "us-east-1", "types": {"spot-g6": {…}}, …}'
@@ -19,8 +22,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,8 +34,9 @@ from botocore.config import Config
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 from raysent.cluster.account import aws_errors
-from raysent.cluster.cluster_file import CLUSTER_TAG, FLEET_FOLDER, LEASE_FILE, ClusterFile
-from raysent.cluster.gate import LAUNCHED, PERMIT_FILE, REFUSED, Record
+from raysent.cluster.cluster_file import CLUSTER_TAG, FLEET_FOLDER, LEASE_FILE, SWEEP_TAG, ClusterFile
+from raysent.cluster.gate import LAUNCHED, REFUSED, Record, tag_of
+from raysent.cluster.sharing import Sharing, replace_file
 from raysent.cost import (
     MARKET_LABEL,
     TYPE_LABEL,
@@ -57,8 +61,8 @@ JOIN_S = 900.0
 PERMIT_POLLS, MIN_PERMIT_S = 4, 60.0
 # Time in which the cloud's list may lack a machine that was launched.
 LIST_LAG_S = 120.0
-# A machine that has ended at an unknown time is charged for this long after it was last listed.
-UNKNOWN_END_S = 120.0
+# A machine that was launched and never listed, so that no sweep has seen it, ends at this age at the latest.
+UNSEEN_S = JOIN_S + LIST_LAG_S
 # The head terminates this long after the last poll of a sweep, unless 'raysent cluster keep' renews its lease.
 LEASE_S = 3600
 # Time between the end of a sweep and the end of its head, for processes that follow the sweep.
@@ -66,7 +70,7 @@ GRACE_S = 120
 
 # The sweep waits for the cloud's list at every poll; without an answer, the last list remains in use.
 _PATIENCE = Config(connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 2})
-_NODE_TYPE_TAG = "ray-user-node-type"
+_NODE_TYPE_TAG, _KIND_TAG = "ray-user-node-type", "ray-node-type"
 _ENDED = ("terminated", "shutting-down")
 _ENDED_AT = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) GMT\)")
 
@@ -82,6 +86,8 @@ class Instance:
         launched: Unix seconds of its launch.
         ended: Unix seconds of its end; None while it is billed; NaN if it has ended at an unknown time.
         is_interrupted: Whether the cloud ended it.
+        sweep: The sweep that it was launched for; empty if unknown.
+        is_head: Whether it is the cluster's head.
     """
 
     name: str
@@ -90,6 +96,8 @@ class Instance:
     launched: float
     ended: float | None = None
     is_interrupted: bool = False
+    sweep: str = ""
+    is_head: bool = False
 
 
 class Provider(Protocol):
@@ -147,8 +155,9 @@ class FleetSettings:
         region: Its region; empty if there is no list of machines, and Ray's nodes are charged instead.
         types: Name -> type of worker: `resources`, `labels`, `priority`, `max_workers`.
         max_workers: The most workers of all types at the same time.
-        folder: Folder of the permit and of the record of launches on the head.
+        folder: Folder of the permits and of the record of launches on the head.
         config: The autoscaler's configuration on the head.
+        sweep: The sweep, by which its machines and its permit are told from those of others.
     """
 
     cluster: str
@@ -157,21 +166,27 @@ class FleetSettings:
     max_workers: int
     folder: str = FLEET_FOLDER
     config: str = CONFIG_FILE
+    sweep: str = "sweep"
+
+    @property
+    def place(self) -> Path:
+        """The folder on the head."""
+        return Path(self.folder).expanduser()
 
     def environment(self) -> dict[str, str]:
         """Return the environment variable that describes the cluster to a sweep."""
         return {FLEET_VARIABLE: json.dumps(asdict(self))}
 
     @classmethod
-    def of(cls, cluster: ClusterFile) -> FleetSettings:
-        """Return the settings of a cluster file."""
+    def of(cls, cluster: ClusterFile, sweep: str) -> FleetSettings:
+        """Return the settings of a cluster file for a sweep."""
         kept = ("resources", "labels", "priority", "max_workers")
         types = {
             name: {key: kind[key] for key in kept if key in kind}
             for name, kind in cluster.worker_types.items()
             if kind.get("max_workers", 1)
         }
-        return cls(cluster.name, cluster.region, types, cluster.max_workers)
+        return cls(cluster.name, cluster.region, types, cluster.max_workers, sweep=sweep)
 
     @classmethod
     def from_environment(cls) -> FleetSettings | None:
@@ -242,8 +257,8 @@ class MachineList:
         """
         self.instances: list[Instance] = []
         self._settings, self._provider, self._since, self._clock = settings, provider, since, clock
-        self._record = Record(Path(settings.folder).expanduser())
-        self._seen: dict[str, tuple[Instance, float]] = {}
+        self._record = Record(settings.place, settings.sweep)
+        self._sharing = Sharing(settings.place, settings.sweep)
         self._at, self._read_at = 0.0, -math.inf
         # What this machine's clock lacks to the cloud's at the first list, if it is ahead: no machine is charged less.
         self._ahead_s = 0.0
@@ -258,47 +273,57 @@ class MachineList:
         """Whether the cloud has answered once."""
         return math.isfinite(self._read_at)
 
-    def times(self) -> dict[str, MachineTime]:
-        """Read the list, and return every machine that is charged to the sweep.
+    def times(self) -> dict[str, MachineTime] | None:
+        """Read the list, and return every machine that is charged to the sweep; None before the cloud's first answer.
 
-        A machine that was launched and that the list lacks is charged too: until it was last listed, else until now.
         If the cloud does not answer, the last list remains in use, so that no machine is charged less for it.
         """
         with contextlib.suppress(CloudError):
-            self._at, self.instances = self._provider.instances()
+            self._at, listed = self._provider.instances()
+            # Another sweep's machines are its own; a machine that names no sweep is charged rather than forgotten.
+            own = ("", self._settings.sweep, tag_of(self._settings.sweep))
+            self.instances = [one for one in listed if one.sweep in own or (one.is_head and one.ended is None)]
             if not self.is_read:
                 self._ahead_s = max(0.0, self._clock() - self._at)
             self._read_at = self._clock()
-            self._seen |= {one.name: (one, self._at) for one in self.instances if one.ended is None}
-        listed = {one.name: one for one in self.instances}
-        found = {**self._unlisted(listed), **listed}
-        return {
-            name: self._time(one)
-            for name, one in found.items()
-            if not (one.ended is not None and one.ended < self._since - self._ahead_s)
-        }
+        if not self.is_read:
+            return None
+        since = self._since - self._ahead_s
+        found = self._unlisted({one.name for one in self.instances})
+        for one in self.instances:
+            if one.is_head and one.ended is None:
+                head = self._sharing.of_head(one.name, since=max(one.launched, since), now=self.now)
+                if head.seconds or head.is_payer:
+                    found[one.name] = MachineTime(one.labels, head.seconds, is_open=head.is_payer)
+            elif one.ended is None or not one.ended < since:
+                found[one.name] = self._time(one, since)
+        return found
 
-    def _unlisted(self, listed: Mapping[str, Instance]) -> dict[str, Instance]:
+    def _unlisted(self, listed: Collection[str]) -> dict[str, MachineTime]:
         """Return the machines that were launched for this sweep and that the cloud's list lacks."""
         found = {}
         for line in self._record.lines():
             name = line.get("instance")
             if not name or name in listed or line["event"] != LAUNCHED or line["time"] < self._since:
                 continue
-            if name in self._seen:
-                seen, at = self._seen[name]
-                found[name] = replace(seen, ended=min(self.now, at + UNKNOWN_END_S))
-            elif line["type"] in self._settings.types:
+            if line["type"] in self._settings.types:
                 labels = self._settings.types[line["type"]]["labels"]
-                found[name] = Instance(name, line["type"], labels, float(line["time"]) - self._ahead_s)
+                is_new = self._clock() - line["time"] < LIST_LAG_S
+                age_s = max(0.0, self.now - (float(line["time"]) - self._ahead_s))
+                seconds = age_s if is_new else min(age_s, UNSEEN_S)
+                found[name] = MachineTime(labels, seconds, is_open=is_new, is_end_known=is_new)
         return found
 
-    def _time(self, one: Instance) -> MachineTime:
-        ended = one.ended
-        if ended is not None and math.isnan(ended):
-            ended = min(self.now, self._seen.get(one.name, (one, self.now))[1] + UNKNOWN_END_S)
-        seconds = (self.now if ended is None else ended) - max(one.launched, self._since - self._ahead_s)
-        return MachineTime(one.labels, max(0.0, seconds), is_open=ended is None, is_interrupted=one.is_interrupted)
+    def _time(self, one: Instance, since: float) -> MachineTime:
+        is_end_known = one.ended is None or not math.isnan(one.ended)
+        until = one.ended if one.ended is not None and is_end_known else self.now
+        return MachineTime(
+            one.labels,
+            max(0.0, until - max(one.launched, since)),
+            is_open=one.ended is None,
+            is_interrupted=one.is_interrupted,
+            is_end_known=is_end_known,
+        )
 
 
 class Fleet:
@@ -331,7 +356,8 @@ class Fleet:
         self._settings, self._layout, self._provider, self._clock = settings, layout, provider, clock
         self._list = None if provider is None else MachineList(settings, provider, since=since, clock=clock)
         self._poll_s = config.poll_s
-        self._record = Record(Path(settings.folder).expanduser())
+        self._record = Record(settings.place, settings.sweep)
+        self._sharing = Sharing(settings.place, settings.sweep)
         self._config_path = Path(settings.config).expanduser()
         types = [self._machine_type(name, kind, prices) for name, kind in settings.types.items()]
         if all(kind.num_slots < 1 for kind in types):
@@ -352,8 +378,13 @@ class Fleet:
         self._read_record()
         self.waiting = ""
 
+    @property
+    def has_list(self) -> bool:
+        """Whether the cloud has a list of machines; else Ray's nodes are charged."""
+        return self._list is not None
+
     def machines(self) -> dict[str, MachineTime] | None:
-        """Return every machine that is charged to the sweep; None if the cloud has no list."""
+        """Return every machine that is charged to the sweep; None before the cloud's first answer."""
         return None if self._list is None else self._list.times()
 
     def with_in_flight(self, funds: Funds) -> Funds:
@@ -402,6 +433,9 @@ class Fleet:
         with self._turn:
             self._is_closed = True
             plan = self._admission.withdraw()
+            if self._provider is not None and self._sharing.others():
+                # Ray would end idle machines first, of whichever sweep they are.
+                end_workers(self._settings, self._provider, are_all=False)
             self._write(plan.targets, plan.launches, until=0.0)
 
     def _machine_type(self, name: str, kind: Mapping[str, Any], prices: Prices) -> MachineType:
@@ -463,9 +497,13 @@ class Fleet:
 
     def _write(self, targets: Mapping[str, int], launches: Mapping[str, int], *, until: float) -> None:
         """Write the permit first: a machine is launched only if both files allow it."""
-        _replace(self._record.folder / PERMIT_FILE, json.dumps({"until": until, "launches": dict(launches)}))
+        permit = {"until": until, "launches": dict(launches), "targets": dict(targets)}
+        replace_file(self._record.permit_path, json.dumps(permit))
         renew_lease(self._record.folder, now=self._clock())
-        admit(self._config_path, {name: targets.get(name, 0) for name in self._settings.types})
+        with self._sharing.turn():
+            others = [Record(self._record.folder, name).permit().get("targets", {}) for name in self._sharing.others()]
+            totals = {name: sum(one.get(name, 0) for one in (targets, *others)) for name in self._settings.types}
+            admit(self._config_path, totals)
 
 
 def renew_lease(folder: Path, *, now: float) -> None:
@@ -479,30 +517,53 @@ def renew_lease(folder: Path, *, now: float) -> None:
     with contextlib.suppress(OSError, ValueError):
         if path.stat().st_mtime + float(path.read_text(encoding="utf-8")) > now + LEASE_S:
             return
-    _replace(path, str(LEASE_S))
+    replace_file(path, str(LEASE_S))
 
 
-def end_cluster(settings: FleetSettings, *, provider: Provider | None = None) -> None:
-    """End the cluster of this process: its workers now, and the head when a lease of `GRACE_S` has run out.
+@contextlib.contextmanager
+def cluster_held(settings: FleetSettings, *, is_kept: bool, provider: Provider | None = None) -> Iterator[None]:
+    """Hold the cluster of this process for its sweep inside the block; the last one that lets go ends the cluster.
 
-    A sweep that still runs on the cluster renews the lease, and the head stays.
+    At the end of the block the sweep's workers are terminated. If no other sweep holds the cluster, all its workers
+    are, and the head ends when a lease of `GRACE_S` has run out.
 
     Args:
-        settings: The cluster.
+        settings: The cluster and the sweep.
+        is_kept: Whether the cluster stays.
         provider: The cloud; None for the one of the settings.
     """
-    folder = Path(settings.folder).expanduser()
-    _replace(folder / PERMIT_FILE, json.dumps({"until": 0.0, "launches": {}}))
-    if settings.region and provider is None:
-        provider = AwsMachines(settings.cluster, settings.region)
-    if provider is not None:
-        with contextlib.suppress(CloudError):  # without a head they end themselves
-            workers = [
-                one.name for one in provider.instances()[1] if one.ended is None and one.node_type in settings.types
-            ]
-            if workers:
-                provider.terminate(workers)
-    _replace(folder / LEASE_FILE, str(GRACE_S))
+    folder, sharing = settings.place, Sharing(settings.place, settings.sweep)
+    if not sharing.hold():  # another process of this sweep, which refuses this one
+        yield
+        return
+    with sharing.turn():
+        renew_lease(folder, now=time.time())
+    try:
+        yield
+    finally:
+        replace_file(Record(folder, settings.sweep).permit_path, json.dumps({"until": 0.0, "launches": {}}))
+        with sharing.turn():
+            sharing.release()
+            is_last = not sharing.others()
+            if is_last and not is_kept:
+                replace_file(folder / LEASE_FILE, str(GRACE_S))
+        if settings.region and provider is None:
+            provider = AwsMachines(settings.cluster, settings.region)
+        if provider is not None:
+            end_workers(settings, provider, are_all=is_last and not is_kept)
+
+
+def end_workers(settings: FleetSettings, provider: Provider, *, are_all: bool) -> None:
+    """Terminate the workers of a sweep, or of all sweeps. Without an answer of the cloud, they end themselves."""
+    own = tag_of(settings.sweep)
+    with contextlib.suppress(CloudError):
+        workers = [
+            one.name
+            for one in provider.instances()[1]
+            if one.ended is None and one.node_type in settings.types and (are_all or one.sweep == own)
+        ]
+        if workers:
+            provider.terminate(workers)
 
 
 def admit(path: Path, targets: Mapping[str, int]) -> None:
@@ -515,15 +576,7 @@ def admit(path: Path, targets: Mapping[str, int]) -> None:
     for name, num in targets.items():
         values["available_node_types"][name] |= {"min_workers": 0, "max_workers": num}
     if json.dumps(values) != before:
-        _replace(path, json.dumps(values))
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace a file in one step: its reader may read it at any moment."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
+        replace_file(path, json.dumps(values))
 
 
 def _count(types: Mapping[str, str]) -> dict[str, int]:
@@ -577,4 +630,6 @@ def _instance(found: Mapping[str, Any]) -> Instance:
         found["LaunchTime"].timestamp(),
         ended,
         is_interrupted=reason.startswith("Server.Spot"),
+        sweep=tags.get(SWEEP_TAG, ""),
+        is_head=tags.get(_KIND_TAG) == "head",
     )

@@ -1,12 +1,13 @@
 """Ray's node providers with a gate: a worker is launched only if the sweep has admitted it.
 
 Ray's autoscaler (v2) launches machines for waiting work without regard to a budget, and asks for a refused type again
-and again. Here every launch needs a permit, which the sweep renews while it runs:
+and again. Here every launch needs a permit, which a sweep renews while it runs; each sweep of the cluster has its own:
 
-    permit.json     {"until": Unix seconds, "launches": {type: number over the whole sweep}}
-    launches.jsonl  one line for each launch and refusal: time, event, type, and instance or reason
+    permits/SWEEP.json  {"until": Unix seconds, "launches": {type: number in all}, "targets": {type: most at once}}
+    launches.jsonl      one line for each launch and refusal: time, event, type, sweep, and instance or reason
 
-Without a valid permit nothing is launched, so a dead sweep launches nothing. The cluster file names the class:
+Without a valid permit nothing is launched, so a dead sweep launches nothing. A machine is tagged with the sweep whose
+permit it was launched by, and that sweep pays for it. The cluster file names the class:
 
     provider: {type: external, module: raysent.cluster.gate.AwsProvider, raysent: {folder: ~/raysent-fleet}}
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -25,7 +27,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from raysent.cluster.cluster_file import EXPIRES_TAG, TIME_FORM
+from raysent.cluster.cluster_file import EXPIRES_TAG, SWEEP_TAG, TIME_FORM
 from raysent.errors import ArtifactError, CloudError
 from raysent.reading import parse_json, read_json
 
@@ -43,16 +45,20 @@ except ImportError as error:
         f"{INSTALL_RAY}"
     ) from None
 
-PERMIT_FILE, LAUNCHES_FILE = "permit.json", "launches.jsonl"
+PERMITS_FOLDER, LAUNCHES_FILE = "permits", "launches.jsonl"
 # The section of the provider's configuration with the folder of both files.
 SECTION = "raysent"
 LAUNCHED, REFUSED, NOT_ADMITTED = "launched", "refused", "not admitted"
+# What a tag may not contain.
+_NOT_IN_TAGS = re.compile(r"[^\w.:/=+@-]+")
 
 
 class LaunchGate:
     """A mixin for a node provider of Ray: launches workers by permit, and records every launch and refusal."""
 
     provider_config: dict[str, Any]
+    # The sweep that admitted what is being launched; empty for the head.
+    admitting_sweep = ""
 
     def create_node_with_resources_and_labels(
         self, node_config: Any, tags: dict[str, str], count: int, resources: Any, labels: Any
@@ -63,23 +69,28 @@ class LaunchGate:
             NodeLaunchException: If the launch is not admitted, or the cloud refuses it.
         """
         kind = tags.get(TAG_RAY_USER_NODE_TYPE, "")
+        folder = Path(self.provider_config[SECTION]["folder"]).expanduser()
         with _TURN:
-            record = Record(Path(self.provider_config[SECTION]["folder"]).expanduser())
-            reason = record.refusal(kind, count, now=time.time())
+            shares, reason = admitted(folder, kind, count, now=time.time())
             if reason:
-                record.not_admitted(kind, reason)
+                Record(folder, "").not_admitted(kind, reason)
                 raise NodeLaunchException("NotAdmitted", f"{kind}: {reason}", None)
-            try:
-                created = super().create_node_with_resources_and_labels(  # type: ignore[misc]
-                    node_config, tags, count, resources, labels
-                )
-            except BaseException as error:
-                record.write(REFUSED, kind, reason=reason_of(error))
-                raise
-            names = list(created or {})
-            # A provider that returns no names has launched what was asked for; AWS may launch fewer.
-            for name in names or [""] * count:
-                record.write(LAUNCHED, kind, instance=name)
+            created: dict[str, Any] = {}
+            for record, number in shares:
+                self.admitting_sweep = record.sweep
+                try:
+                    launched = super().create_node_with_resources_and_labels(  # type: ignore[misc]
+                        node_config, tags, number, resources, labels
+                    )
+                except BaseException as error:
+                    record.write(REFUSED, kind, reason=reason_of(error))
+                    if created:  # for another sweep: Ray asks for the others again
+                        break
+                    raise
+                # A provider that returns no names has launched what was asked for; AWS may launch fewer.
+                for name in list(launched or {}) or [""] * number:
+                    record.write(LAUNCHED, kind, instance=name)
+                created |= launched or {}
             return created
 
 
@@ -90,6 +101,8 @@ class AwsProvider(LaunchGate, AWSNodeProvider):
         """Launch machines, the head included, with the tags of the provider's configuration."""
         settings = self.provider_config[SECTION]
         given = {**settings["tags"], EXPIRES_TAG: expiry(time.time() + settings["time_to_live_s"])}
+        if self.admitting_sweep:
+            given[SWEEP_TAG] = tag_of(self.admitting_sweep)
         pairs = [{"Key": key, "Value": value} for key, value in given.items()]
         specs = list(node_config.get("TagSpecifications", []))
         specs += [{"ResourceType": kind, "Tags": pairs} for kind in ("instance", "volume")]
@@ -100,31 +113,35 @@ _TURN = threading.Lock()
 
 
 class Record:
-    """The permit and the record of launches in a folder, as the gate and the sweep read them."""
+    """The permit and the launches of one sweep in the folder of a cluster, as the gate and the sweep read them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sweep: str = "sweep") -> None:
         """Use a folder; it is created with the first line."""
-        self.folder = folder
+        self.folder, self.sweep = folder, sweep
+
+    @property
+    def permit_path(self) -> Path:
+        """The file with the permit."""
+        return self.folder / PERMITS_FOLDER / f"{self.sweep}.json"
 
     def permit(self) -> Mapping[str, Any]:
         """Return the permit; empty if there is none or it cannot be read."""
         with contextlib.suppress(ArtifactError):
-            values = read_json(self.folder / PERMIT_FILE)
+            values = read_json(self.permit_path)
             if isinstance(values, dict):
                 return values
         return {}
 
-    def refusal(self, kind: str, count: int, *, now: float) -> str:
-        """Return why `count` machines of a type may not be launched; empty if they may."""
+    def num_admitted(self, kind: str, *, now: float) -> int | None:
+        """Return how many machines of a type may still be launched; None without a valid permit."""
         permit = self.permit()
         if now > float(permit.get("until", 0.0)):
-            return "no sweep is running that admits machines"
-        num_launched = sum(line["event"] == LAUNCHED and line["type"] == kind for line in self.lines())
-        num_left = int(permit.get("launches", {}).get(kind, 0)) - num_launched
-        return "" if count <= num_left else f"{max(0, num_left)} launches are admitted; Ray wants {count}"
+            return None
+        launched = [line for line in self.lines() if line["event"] == LAUNCHED and line["type"] == kind]
+        return max(0, int(permit.get("launches", {}).get(kind, 0)) - len(launched))
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return all lines, without a torn last one."""
+        """Return the lines of the sweep, without a torn last one."""
         try:
             texts = (self.folder / LAUNCHES_FILE).read_text(encoding="utf-8").splitlines()
         except OSError:
@@ -132,20 +149,46 @@ class Record:
         found = []
         for text in texts:
             with contextlib.suppress(ValueError):
-                found.append(parse_json(text))
+                line = parse_json(text)
+                if line.get("sweep", self.sweep) == self.sweep:
+                    found.append(line)
         return found
 
     def write(self, event: str, kind: str, **values: Any) -> None:
         """Append a line."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / LAUNCHES_FILE).open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"time": round(time.time(), 3), "event": event, "type": kind, **values}) + "\n")
+            line = {"time": round(time.time(), 3), "event": event, "type": kind, "sweep": self.sweep, **values}
+            stream.write(json.dumps(line) + "\n")
 
     def not_admitted(self, kind: str, reason: str) -> None:
         """Append a refusal of the gate, unless the last line is the same: Ray asks again every few seconds."""
         last = self.lines()[-1:]
         if not last or (last[0]["event"], last[0]["type"], last[0].get("reason")) != (NOT_ADMITTED, kind, reason):
             self.write(NOT_ADMITTED, kind, reason=reason)
+
+
+def admitted(folder: Path, kind: str, count: int, *, now: float) -> tuple[list[tuple[Record, int]], str]:
+    """Return the sweeps that admit `count` machines of a type, and how many each; or why they may not be launched."""
+    records = [Record(folder, path.stem) for path in sorted((folder / PERMITS_FOLDER).glob("*.json"))]
+    found = [(record, record.num_admitted(kind, now=now)) for record in records]
+    valid = [(record, number) for record, number in found if number is not None]
+    if not valid:
+        return [], "no sweep is running that admits machines"
+    total = sum(number for _, number in valid)
+    if count > total:
+        return [], f"{total} launches are admitted; Ray wants {count}"
+    shares: list[tuple[Record, int]] = []
+    for record, number in valid:
+        share = min(number, count - sum(taken for _, taken in shares))
+        if share:
+            shares.append((record, share))
+    return shares, ""
+
+
+def tag_of(sweep: str) -> str:
+    """Return the value of the tag that names a sweep; a tag holds fewer characters than a name."""
+    return _NOT_IN_TAGS.sub("-", sweep)[:200]
 
 
 def expiry(at: float) -> str:

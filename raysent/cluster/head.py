@@ -3,7 +3,8 @@
     python -m raysent.cluster.head --run ADDRESS [--keep] -- sweep SPACE --run ADDRESS …
 
 The arguments after `--` are those of `raysent`. A request to stop that is stored with the run stops the sweep. At the
-end the exit code and the printed lines are stored with the run, and the cluster is terminated, unless it is kept.
+end the exit code and the printed lines are stored with the run, and the cluster is terminated, unless it is kept or
+another sweep uses it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TextIO, cast
 
-from raysent.cluster.fleet import FleetSettings, end_cluster
+from raysent.cluster.fleet import FleetSettings, cluster_held
 from raysent.cluster.stored import INTERRUPTED, read_record, stop_request, write_record
 from raysent.errors import RaysentError
 from raysent.progress import messages
@@ -41,12 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("command", nargs="+", help="arguments of raysent")
     given = parser.parse_args(arguments)
     lines: deque[str] = deque(maxlen=NUM_LINES)
-    with _stopped_by_request(given.run):
-        code = _run(given.command, lines)
-    _store(given.run, code, lines)
     settings = FleetSettings.from_environment()
-    if settings is not None and not given.keep:
-        end_cluster(settings)
+    held = contextlib.nullcontext() if settings is None else cluster_held(settings, is_kept=given.keep)
+    with held:
+        with _stopped_by_request(given.run):
+            code = _run(given.command, lines)
+        _store(given.run, code, lines)
     return code
 
 

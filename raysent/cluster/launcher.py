@@ -12,7 +12,6 @@ import datetime
 import functools
 import hashlib
 import os
-import re
 import secrets
 import signal
 import socket
@@ -33,6 +32,7 @@ from packaging.version import Version
 import raysent
 from raysent.cluster.account import Account
 from raysent.cluster.cluster_file import FLEET_FOLDER, LEASE_FILE, ClusterFile, self_destruct
+from raysent.cluster.gate import tag_of
 from raysent.cluster.jobs import ConnectionLostError
 from raysent.config import SHIPPED, shipped_path
 from raysent.errors import ArtifactError, CloudError
@@ -48,8 +48,6 @@ _TUNNEL_S = 60.0
 _WHEN = (1980, 1, 1, 0, 0, 0)
 _WHEEL = "Wheel-Version: 1.0\nGenerator: raysent\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _ENTRY_POINTS = "[console_scripts]\nraysent = raysent.cli:main\n"
-# What a tag may not contain.
-_NOT_IN_TAGS = re.compile(r"[^\w.:/=+@-]+")
 
 
 class Head:
@@ -255,7 +253,7 @@ class Launcher(Head):
         """Return the values of the placeholders that need no request to AWS."""
         return {
             "cluster": self.cluster.name,
-            "sweep": _NOT_IN_TAGS.sub("-", sweep)[:200],
+            "sweep": tag_of(sweep),
             "self_destruct": self_destruct(self.cluster),
             "token_file": str(self.token_file),
             "wheel_folder": str(self.folder / "wheel"),

@@ -123,7 +123,7 @@ def prepare_submission(  # noqa: PLR0913 - the options of a sweep that its job i
     options = [text for flag, value in given.items() if value is not None for text in (flag, str(value))]
     workers = workers_for(file, space)
     remote = f"{file.settings.storage}/{run.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market))
+    fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market), Path(remote).name)
     options += ["--json"] if as_json else []
     submission = Submission(space, run, remote, options, workers, data, fleet=fleet)
     write_json(run / REMOTE_FILE, {"remote": remote})
@@ -151,7 +151,7 @@ def prepare_resumption(
     workers = workers_for(file, space)
     options = [text for limit in limits for text in limit.option.split(" ", 1)]
     local = run if (run / REMOTE_FILE).is_file() else new_run
-    fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market))
+    fleet = FleetSettings.of(file.limited(num_workers=workers.num, market=space.cost.market), Path(remote).name)
     options += ["--json"] if as_json else []
     submission = Submission(space, local, remote, options, workers, is_resumed=True, fleet=fleet)
     write_json(local / REMOTE_FILE, {"remote": remote})

@@ -12,7 +12,7 @@ returns the sums of all lines: spent, lost to interruptions, and the cost of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +37,15 @@ class MachineTime:
         seconds: Time from its launch until now, or until its end.
         is_open: Whether it is still billed.
         is_interrupted: Whether the provider ended it.
+        is_end_known: Whether `seconds` is exact. If a machine ended at an unknown time, what it is charged already
+            counts, and the longest time that stopping takes; `seconds` counts only for one that was never charged.
     """
 
     labels: Mapping[str, str]
     seconds: float
     is_open: bool = True
     is_interrupted: bool = False
+    is_end_known: bool = True
 
 
 Write = Callable[[Entry], None]
@@ -92,7 +95,8 @@ class Ledger:
         self.nodes: dict[str, _Node] = {}
         self._write = write
         self._window_s = window_s
-        left_open: dict[str, Entry] = {}
+        self._left_open: dict[str, Entry] = {}
+        left_open = self._left_open
         for entry in past:
             if entry["entry"] == "node":
                 self._count(entry["node"], entry.get("seconds", 0.0), entry["usd"], is_open=entry["is_open"])
@@ -148,15 +152,28 @@ class Ledger:
             machine: Its time.
         """
         seconds, usd = self._charged.get(node, (0.0, 0.0))
-        if not machine.is_open and node in self._closed and machine.seconds <= seconds + _ROUNDING_S:
+        total_s = machine.seconds if machine.is_end_known or not seconds else seconds + self._window_s
+        is_closed = node in self._closed and (total_s <= seconds + _ROUNDING_S or not machine.is_end_known)
+        if not machine.is_open and is_closed:
+            self.nodes.pop(node, None)
             return  # charged until its end
-        missing_s = max(0.0, max(machine.seconds, price.minimum_s) - seconds)
+        missing_s = max(0.0, max(total_s, price.minimum_s) - seconds)
         if missing_s > _ROUNDING_S:
-            self._line(node, price, (missing_s, price.usd(missing_s)), is_open=True, why="")
+            why = "" if machine.is_end_known else f"{ASSUMED} when it was last seen: assumed to have run on"
+            self._line(node, price, (missing_s, price.usd(missing_s)), is_open=True, why=why)
             usd += price.usd(missing_s)
         self.nodes[node] = _Node(price, 0.0, 0.0, usd)
         if not machine.is_open:
-            self.drop(node, seconds=machine.seconds, is_interrupted=machine.is_interrupted)
+            self.drop(node, seconds=total_s, is_interrupted=machine.is_interrupted)
+
+    def unlisted(self, listed: Collection[str]) -> dict[str, Price]:
+        """Return the machines without a closing line that the cloud's list lacks, and the price of each."""
+        found = {node: held.price for node, held in self.nodes.items() if node not in listed}
+        for node, entry in self._left_open.items():
+            if node not in listed and node not in self._closed and node not in found:
+                usd, kind = entry["worst_usd_per_hour"], entry.get("instance_type", "")
+                found[node] = Price(usd, usd, entry["market"], "assumed", instance_type=kind)
+        return found
 
     def drop(self, node: str, *, seconds: float = math.inf, is_interrupted: bool = False) -> None:
         """Write the last line of a machine, with its refund; `seconds` is its time since its launch."""

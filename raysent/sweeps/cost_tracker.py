@@ -25,7 +25,7 @@ OWED_FILE = ".owed.json"
 Nodes = Callable[[], Mapping[str, Mapping[str, str]]]
 
 
-# The machines in the cloud's own list, by id: all that are billed, and those that ended; None if there is no list.
+# The machines in the cloud's own list, by id: all that are billed, and those that ended; None before its first answer.
 ListMachines = Callable[[], Mapping[str, MachineTime] | None]
 
 
@@ -49,7 +49,7 @@ class CostTracker:
         *,
         nodes: Nodes,
         prices: Prices | None = None,
-        machines: ListMachines = lambda: None,
+        machines: ListMachines | None = None,
         elapsed_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         num_events: Callable[[], int] | None = None,
@@ -61,7 +61,8 @@ class CostTracker:
             config: What machines cost.
             nodes: Names the machines that are there.
             prices: Knows what each costs; None for what `config` alone says.
-            machines: Returns the cloud's own list of machines, which are then charged instead of the nodes.
+            machines: Returns the cloud's own list of machines, which are charged instead of the nodes; None if there is
+                no list.
             elapsed_s: Seconds since the sweep was begun.
             clock: Seconds that never go back, whatever is done to the machine's time of day.
             num_events: Returns how many lines the journal has, which each line of the ledger records; None if the
@@ -86,9 +87,9 @@ class CostTracker:
         self._boot_s = config.boot_s
         self._steps = _sums(past, "steps")
         self._steps_lost = _sums(past, "steps_lost")
-        self._machines, self._is_listed = machines, machines() is not None
+        self._machines = machines
         with self._one_line():
-            self.ledger = Ledger(self._append, past=past, window_s=config.window_s, is_listed=self._is_listed)
+            self.ledger = Ledger(self._append, past=past, window_s=config.window_s, is_listed=machines is not None)
         self._nodes, self._clock, self._poll_s = nodes, clock, config.poll_s
         self._elapsed_s, self._begun_s = elapsed_s, clock()
         self._ticked_s = self._begun_s - config.poll_s
@@ -156,10 +157,13 @@ class CostTracker:
 
     def _charge(self) -> None:
         now = self._ticked_s = self._clock()
-        machines = self._machines() if self._is_listed else None
-        if machines is not None:
-            for name, machine in machines.items():
-                self.ledger.follow(name, self.prices.of(machine.labels), machine)
+        if self._machines is not None:
+            machines = self._machines()
+            if machines is not None:
+                for name, machine in machines.items():
+                    self.ledger.follow(name, self.prices.of(machine.labels), machine)
+                for name, price in self.ledger.unlisted(machines.keys()).items():
+                    self.ledger.follow(name, price, MachineTime({}, 0.0, is_open=False, is_end_known=False))
             return
         there = {node: self.prices.of(labels) for node, labels in self._nodes().items()}
         for node in self.ledger.nodes.keys() - there.keys():
@@ -174,10 +178,10 @@ class CostTracker:
 
     def _close(self) -> None:
         with self._one_line():
-            if self._is_listed:
+            if self._machines is not None:
                 self._charge()
             for node in list(self.ledger.nodes):
-                if self._is_listed:
+                if self._machines is not None:
                     self.ledger.drop(node)
                 else:
                     self.ledger.close(node, now_s=self._clock())
@@ -231,7 +235,7 @@ def metered(
     what: str,
     nodes: Nodes | None = None,
     prices: Prices | None = None,
-    machines: ListMachines = lambda: None,
+    machines: ListMachines | None = None,
     on_tick: Callable[[Funds], object] = lambda _: None,
 ) -> Iterator[CheckBudget]:
     """Pay for machines while the block runs, counted up by a thread at every poll; nothing where they are free.

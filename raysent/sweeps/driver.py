@@ -114,8 +114,12 @@ def is_urgent(budget: Budget, funds: Funds, *, left_s: float | None, boot_s: flo
 class Fleet(Protocol):
     """The machines of a cluster that grows, in this order: `machines` and `update` at every poll, `close`."""
 
+    @property
+    def has_list(self) -> bool:
+        """Whether the cloud has a list of machines."""
+
     def machines(self) -> Mapping[str, MachineTime] | None:
-        """Return the cloud's list of machines; None if there is none."""
+        """Return the machines that are charged to the sweep; None before the cloud's first answer."""
 
     def with_in_flight(self, funds: Funds) -> Funds:
         """Return funds whose commitment includes the machines in flight."""
@@ -302,7 +306,7 @@ def evaluation_machines(
         if address is None:
             yield EvaluationMachines(stack.enter_context(metered(folder, cost, what="evaluation")))
             return
-        listed: ListMachines = (lambda: None) if fleet is None else fleet.machines
+        listed = _list_of(fleet)
         on_tick: Callable[[Funds], object] = (lambda _: None) if fleet is None else (lambda _: fleet.keep())
         check_budget = stack.enter_context(
             metered(folder, cost, what="evaluation", nodes=alive_nodes, prices=prices, machines=listed, on_tick=on_tick)
@@ -530,10 +534,14 @@ def _meter(record: SweepRecord, folder: Path, prices: Prices, journal: Journal, 
         record.space.cost,
         nodes=alive_nodes,
         prices=prices,
-        machines=(lambda: None) if fleet is None else fleet.machines,
+        machines=_list_of(fleet),
         elapsed_s=elapsed_s,
         num_events=lambda: journal.num_lines,
     )
+
+
+def _list_of(fleet: Fleet | None) -> ListMachines | None:
+    return None if fleet is None or not fleet.has_list else fleet.machines
 
 
 def _clock(space: SearchSpace, earlier_s: float) -> Callable[[], bool]:
