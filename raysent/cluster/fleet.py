@@ -157,7 +157,7 @@ class FleetSettings:
         max_workers: The most workers of all types at the same time.
         folder: Folder of the permits and of the record of launches on the head.
         config: The autoscaler's configuration on the head.
-        sweep: The sweep, by which its machines and its permit are told from those of others.
+        sweep: The sweep, by which its machines and its permit differ from those of others.
     """
 
     cluster: str

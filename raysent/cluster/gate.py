@@ -71,12 +71,12 @@ class LaunchGate:
         kind = tags.get(TAG_RAY_USER_NODE_TYPE, "")
         folder = Path(self.provider_config[SECTION]["folder"]).expanduser()
         with _TURN:
-            shares, reason = admitted(folder, kind, count, now=time.time())
+            parts, reason = admitted(folder, kind, count, now=time.time())
             if reason:
                 Record(folder, "").not_admitted(kind, reason)
                 raise NodeLaunchException("NotAdmitted", f"{kind}: {reason}", None)
             created: dict[str, Any] = {}
-            for record, number in shares:
+            for record, number in parts:
                 self.admitting_sweep = record.sweep
                 try:
                     launched = super().create_node_with_resources_and_labels(  # type: ignore[misc]
@@ -178,12 +178,12 @@ def admitted(folder: Path, kind: str, count: int, *, now: float) -> tuple[list[t
     total = sum(number for _, number in valid)
     if count > total:
         return [], f"{total} launches are admitted; Ray wants {count}"
-    shares: list[tuple[Record, int]] = []
+    parts: list[tuple[Record, int]] = []
     for record, number in valid:
-        share = min(number, count - sum(taken for _, taken in shares))
-        if share:
-            shares.append((record, share))
-    return shares, ""
+        part = min(number, count - sum(taken for _, taken in parts))
+        if part:
+            parts.append((record, part))
+    return parts, ""
 
 
 def tag_of(sweep: str) -> str:

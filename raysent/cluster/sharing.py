@@ -5,7 +5,7 @@ On the head, in the folder of the fleet:
     holders/SWEEP.lock  locked by the process of a sweep from its start to its end; a process that dies lets go
     head.json           {id of the head: [[sweep, since, until], ...]} in Unix seconds: who has paid for which time
 
-The first sweep pays for the head while it is alive; then another one goes on where it ended. So the head's time is
+The first sweep pays for the head while it is alive; then another one continues where it ended. So the head's time is
 charged once, without a gap while a sweep is alive.
 """
 
@@ -77,7 +77,7 @@ class Sharing:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Let no other sweep change what all of them share inside the block."""
+        """Let no other sweep change what all of them part inside the block."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self._folder / _TURN_FILE):
             yield
@@ -92,18 +92,18 @@ class Sharing:
         """
         with self.turn():
             path = self._folder / HEAD_FILE
-            shares: list[list[str | float]] = []
+            periods: list[list[str | float]] = []
             with contextlib.suppress(ArtifactError, AttributeError):
-                shares = read_json(path).get(name, [])
-            payer, paid_until = (str(shares[-1][0]), float(shares[-1][2])) if shares else ("", since)
+                periods = read_json(path).get(name, [])
+            payer, paid_until = (str(periods[-1][0]), float(periods[-1][2])) if periods else ("", since)
             is_payer = payer in ("", self._sweep) or not self._is_held(payer)
             if is_payer:
                 if payer != self._sweep:
                     start = max(paid_until, since)
-                    shares.append([self._sweep, start, start])
-                shares[-1][2] = max(float(shares[-1][2]), now)
-                replace_file(path, json.dumps({name: shares}))
-        own = [float(until) - float(start) for sweep, start, until in shares if sweep == self._sweep]
+                    periods.append([self._sweep, start, start])
+                periods[-1][2] = max(float(periods[-1][2]), now)
+                replace_file(path, json.dumps({name: periods}))
+        own = [float(until) - float(start) for sweep, start, until in periods if sweep == self._sweep]
         return HeadTime(sum(own), is_payer)
 
     def _lock(self, sweep: str) -> FileLock:
