@@ -336,7 +336,7 @@ def test_evaluate_json_holds_one_result_per_model_and_task(raysent_, place):
     assert [(result["model"], result["task"]) for result in results] == [("hash:16", "MR"), ("hash:8", "MR")]
     assert {"model", "task", "protocol", "validation", "test"} <= results[0].keys()
     assert all(50 < result["test"] <= 100 for result in results)
-    assert (place / "runs" / "evaluated" / "evaluation" / "hash-16" / "MR.json").is_file()
+    assert (place / "runs" / "evaluated" / "evaluation" / "hash%3A16" / "MR.json").is_file()
 
 
 def test_evaluate_prints_a_table_and_names_what_is_absent(raysent_, place):
@@ -669,7 +669,7 @@ def test_evaluate_takes_a_protocol(raysent_, place):
     (found,) = values["results"]
     assert found["protocol"] == "senteval/prototyping"
     assert raysent_(*arguments).out.startswith("test, protocol fast")
-    folder = place / "runs/evaluated/evaluation/hash-16"
+    folder = place / "runs/evaluated/evaluation/hash%3A16"
     assert (folder / "MR.json").is_file()
     assert (folder / "senteval-prototyping/MR.json").is_file()
     assert raysent_(*arguments, "--protocol", "sentevel").code == 2

@@ -225,7 +225,7 @@ def test_combine_keeps_the_members_within_the_limits(run, monkeypatch):
     monkeypatch.setattr(senteval, "NUM_ROWS", dict.fromkeys(senteval.NUM_ROWS, 60))
     shutil.copytree(folder / "evaluation", output / "evaluation")
     for member, seconds in ((slow, 1.2), (fast, 0.12)):  # to encode 120 sentences
-        path = output / "evaluation" / member.replace(":", "-") / "TREC.json"
+        path = output / "evaluation" / member.replace(":", "%3A") / "TREC.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": {"encode_s": seconds}}))
     options = {"output": output, "tasks": ["TREC"], "data_dir": folder / "data"}
     assert combine(result.members, limits=CostLimits(1000.0), **options).members == (fast,)
@@ -429,8 +429,8 @@ def test_ensemble_refuses_unknown_tasks_and_columns(run):
 def test_load_ensemble_refuses_what_changed(run, tmp_path):
     """A member or a record that changed since is an error."""
     shutil.copytree(run[0], tmp_path / "copy")
-    shutil.rmtree(tmp_path / "copy/evaluation/hash-16")
-    with pytest.raises(ArtifactError, match=r"hash-16/TREC.json: missing or changed since the ensemble was made"):
+    shutil.rmtree(tmp_path / "copy/evaluation/hash%3A16")
+    with pytest.raises(ArtifactError, match=r"hash%3A16/TREC.json: missing or changed since the ensemble was made"):
         model.load(tmp_path / "copy").predict("TREC", ["a"])
     about = json.loads((tmp_path / "copy/ensemble.json").read_text())
     about["keys"]["hash:16"] = "other"

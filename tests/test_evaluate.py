@@ -71,7 +71,7 @@ def test_evaluate_returns_scores_and_writes_records(data_dir, tmp_path):
         ("hash:16", "CR", "fast"),
     ]
     assert all(score.test > 90 for score in scores)
-    about = json.loads((tmp_path / "out/hash-8/CR.json").read_text())
+    about = json.loads((tmp_path / "out/hash%3A8/CR.json").read_text())
     assert about["settings"] == PROTOCOLS["fast"].settings()
     assert set(about["versions"]) == {"raysent", "numpy", "scipy", "scikit-learn", "torch"}
     assert about["interval"][0] <= about["test"] <= about["interval"][1]
@@ -98,16 +98,16 @@ def test_evaluate_replaces_a_damaged_record(data_dir, tmp_path, damage):
     """An incomplete record is not used."""
     evaluator = Evaluator(tmp_path / "out", data_dir)
     first = evaluator.evaluate(["hash:8"], ["CR"])
-    arrays = tmp_path / "out/hash-8/CR.npz"
+    arrays = tmp_path / "out/hash%3A8/CR.npz"
     match damage:
         case "missing":
             arrays.unlink()
         case "torn":
             arrays.write_bytes(arrays.read_bytes()[:100])
         case "foreign":
-            (tmp_path / "out/hash-8/CR.json").write_text("[1]")
+            (tmp_path / "out/hash%3A8/CR.json").write_text("[1]")
     assert evaluator.evaluate(["hash:8"], ["CR"]) == first
-    assert read_record(tmp_path / "out/hash-8", "CR") is not None
+    assert read_record(tmp_path / "out/hash%3A8", "CR") is not None
 
 
 def test_evaluate_notices_other_rows_and_other_values(data_dir, tmp_path):
@@ -127,14 +127,14 @@ def test_evaluate_notices_other_rows_and_other_values(data_dir, tmp_path):
 def test_read_record_returns_what_was_written(data_dir, tmp_path):
     """Labels, folds and probe are equal."""
     ((made,),) = Evaluator(tmp_path / "out", data_dir).records(expand(["hash:8"]), ["CR"]).values()
-    read = read_record(tmp_path / "out/hash-8", "CR", key=made.key)
+    read = read_record(tmp_path / "out/hash%3A8", "CR", key=made.key)
     assert (read.label_names, read.row_hash, read.test) == (made.label_names, made.row_hash, made.test)
     np.testing.assert_array_equal(read.labels, made.labels)
     np.testing.assert_array_equal(read.probe.weights, made.probe.weights)
     for one, other in zip(read.folds, made.folds, strict=True):
         np.testing.assert_array_equal(one.test_log_probabilities, other.test_log_probabilities)
         np.testing.assert_array_equal(one.validation_rows, other.validation_rows)
-    assert read_record(tmp_path / "out/hash-8", "CR", key="another") is None
+    assert read_record(tmp_path / "out/hash%3A8", "CR", key="another") is None
 
 
 class Nodes:
@@ -184,7 +184,7 @@ def test_evaluation_on_a_cluster_equals_that_of_one_process(
     evaluator = Evaluator(tmp_path / "mapped", data_dir, map_jobs=mapped)
     monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "other_cache"))
     assert evaluator.evaluate(models, ["CR"]) == serial
-    for name in ("hash-8", "words-model", "hash-16"):
+    for name in ("hash%3A8", "words%3Amodel", "hash%3A16"):
         one, other = (read_record(tmp_path / folder / name, "CR") for folder in ("serial", "mapped"))
         np.testing.assert_array_equal(one.probe.weights, other.probe.weights)
     assert (prepared, nodes.num_sent, nodes.num_run, len(released)) == ([3], 1, 1 if error else 3, num_released)

@@ -163,7 +163,7 @@ def test_models_are_evaluated_on_all_nodes_also_if_one_is_killed(cluster: Any, t
     subprocess.run([sys.executable, "-c", script, *models, str(table), str(here)], env=os.environ | own, check=True)
     assert max(busy) == 3
     for model in models:
-        one, other = (read_record(folder / model.replace(":", "-"), "reviews") for folder in (here, there))
+        one, other = (read_record(folder / model.replace(":", "%3A"), "reviews") for folder in (here, there))
         assert one is not None
         assert other is not None
         assert (one.validation, one.test, one.measures) == (other.validation, other.test, other.measures)

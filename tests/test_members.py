@@ -22,6 +22,7 @@ from raysent.evaluation.members import (
     is_model,
     model_folder,
     model_key,
+    records_folder,
     saved_path,
 )
 from raysent.models.schemes.hash import HashEncoder
@@ -147,10 +148,29 @@ def test_expand_gives_models_of_one_name_that_of_the_folder_above(tmp_path, monk
     assert expand(["."])[0].name == "y"
 
 
-def test_folder_name_has_no_sign_that_a_system_refuses():
-    """Colons and slashes become dashes; everything else stays."""
-    assert folder_name("words:a/B\\c-d.e") == "words-a-B-c-d.e"
-    assert Member("hash:8", "hash:8", "key").folder == "hash-8"
+def test_folder_name_has_no_sign_that_a_system_refuses_and_is_of_one_name():
+    """Colons and slashes are written as in addresses, and so is the sign of that; everything else stays."""
+    assert folder_name("words:a/B\\c-d.e") == "words%3Aa%2FB%5Cc-d.e"
+    assert Member("hash:8", "hash:8", "key").folder == "hash%3A8"
+    names = [*("hash:8", "hash-8", "hash%3A8", "hash/8", "hash%8"), *("a:-b", "a-:b", "a--b")]
+    assert len({folder_name(name) for name in names}) == len(names)
+
+
+def test_records_that_were_written_with_hyphens_are_found(tmp_path):
+    """Where there are none under the name of this version."""
+    (tmp_path / "hash-8").mkdir()
+    assert records_folder(tmp_path, "hash:8") == tmp_path / "hash-8"
+    (tmp_path / "hash%3A8").mkdir()
+    assert records_folder(tmp_path, "hash:8") == tmp_path / "hash%3A8"
+    assert records_folder(tmp_path, "words:x") == tmp_path / "words%3Ax"
+
+
+def test_numbered_names_are_not_those_of_other_members(tmp_path, monkeypatch):
+    """The second `x` is `x-2`, so the folder of that name is another one."""
+    for folder in ("a/a/x", "b/a/x", "a-x-2"):
+        write_model(tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    assert [member.name for member in expand(["a/a/x", "b/a/x", "a-x-2"])] == ["a-x", "a-x-2", "a-x-2-2"]
 
 
 def test_is_model_knows_models_sweeps_ensembles_and_schemes(tmp_path):

@@ -13,6 +13,7 @@ import socket
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from uuid import uuid4
 
@@ -76,8 +77,14 @@ class Member:
 
 
 def folder_name(name: str) -> str:
-    """Return a member's name as a folder name that every system allows."""
-    return re.sub(r"[:/\\]", "-", name)
+    """Return a member's name as a folder name that every system allows; two names never have one folder."""
+    return re.sub(r"[%:/\\]", lambda sign: f"%{ord(sign[0]):02X}", name)
+
+
+def records_folder(folder: Path, name: str) -> Path:
+    """Return the folder of a member's records; version 0.1 wrote hyphens for signs that not every system allows."""
+    place, former = folder / folder_name(name), folder / re.sub(r"[:/\\]", "-", name)
+    return former if former.is_dir() and not place.is_dir() else place
 
 
 def expand(models: Sequence[Model]) -> list[Member]:
@@ -254,11 +261,10 @@ def _unique_names(sources: Sequence[str | SentenceEncoder]) -> list[str]:
             folder = Path(source).resolve()
             above = folder.parent.parent if folder.parent.name == TRIALS_FOLDER else folder.parent
             names[index] = f"{above.name}-{names[index]}"
-    seen: Counter[str] = Counter()
+    taken: set[str] = set()
     for index, name in enumerate(names):
-        seen[name] += 1
-        if seen[name] > 1:
-            names[index] = f"{name}-{seen[name]}"
+        names[index] = next(one for one in chain([name], (f"{name}-{n}" for n in count(2))) if one not in taken)
+        taken.add(names[index])
     return names
 
 
