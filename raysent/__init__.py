@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         components,
         compose,
         distill,
+        doctor,
         encode_corpus,
         ensemble,
         evaluate,

@@ -302,6 +302,19 @@ def set_dotted(values: dict[str, Any], name: str, value: Any) -> None:
     values[last] = value
 
 
+def set_override(values: dict[str, Any], options: dict[KeyPath, str], override: Override) -> None:
+    """Set a value of the command line, and note the option that set it.
+
+    Raises:
+        ConfigError: With the option, if a parent is not a mapping.
+    """
+    try:
+        set_dotted(values, override.name, override.value)
+    except ConfigError as error:
+        raise ConfigError(f"{override.option}: {error}") from None
+    options[tuple(override.name.split("."))] = override.option
+
+
 def get_dotted(values: Mapping[str, Any], name: str, default: Any = None) -> Any:
     """Return ``a.b.c`` of nested mappings, or `default` if it is missing."""
     node: Any = values

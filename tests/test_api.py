@@ -163,6 +163,10 @@ def test_sweep_in_a_thread_gives_trials_best_ensemble_and_report(swept):
     """What the README promises of a sweep; its listener received every kind of event."""
     sweep, events = swept
     assert (sweep.status, sweep.closed) == ("completed", "")
+    assert sweep.recorded.record.command == []  # it is none of this process's command line
+    for name in ("best", "7", "-1", "0000-again"):
+        with pytest.raises(raysent.ArtifactError, match=rf": has no trial '{name}'.*; `trials` lists them"):
+            sweep.model(name)
     assert list(sweep.trials.index) == [trial.name for trial in sweep.recorded.ranked]
     assert sweep.trials[sweep.metric].is_monotonic_decreasing
     assert set(sweep.trials["status"]) <= {"finished", "stopped"}
@@ -430,6 +434,14 @@ def test_public_names_have_docstrings_and_types():
             assert [one.name for one in parameters if one.annotation is inspect.Parameter.empty] == [], name
             listed = inspect.getdoc(public) or ""
             assert [one.name for one in parameters if f"\n    {one.name}: " not in listed] == [], name
+
+
+def test_type_checkers_see_every_public_name():
+    """Names that are imported at their first use are imported for a type checker too."""
+    tree = ast.parse(Path(raysent.__file__).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    seen = {alias.asname or alias.name for node in imports for alias in node.names} | {"__version__"}
+    assert sorted(set(raysent.__all__) - seen) == []
 
 
 def test_every_public_function_is_called_here():

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,9 @@ from command import SPACE, CommandLine, write_task
 from filelock import FileLock
 from tiny_run import tiny_run, write_corpus
 
+from raysent.cost import CostConfig
 from raysent.errors import ArtifactError
+from raysent.sweeps.cost_tracker import metered, spent_usd
 from raysent.training.loop import fit
 
 SWEEP = "sweep space.yaml --yes --run out"
@@ -385,6 +388,22 @@ def begun(type_, place, monkeypatch) -> Path:
     monkeypatch.undo()
     monkeypatch.chdir(place)
     return place / "out"
+
+
+def test_folder_of_a_sweep_that_came_to_no_trial_keeps_what_was_charged(type_, place, monkeypatch):
+    """Its money counts in the next try; without it the folder can be named again."""
+
+    def charge_and_fail(record, folder, *_):
+        if charged:
+            with metered(folder, CostConfig(usd_per_hour=3600.0), what="boot"):
+                time.sleep(0.01)
+        raise ArtifactError("no machine came")
+
+    monkeypatch.setattr("raysent.sweeps.driver._sweep", charge_and_fail)
+    for charged in (False, True):
+        assert "no machine came" in type_(*SWEEP.split()).err
+        assert (place / "out").exists() == charged
+    assert spent_usd(place / "out") >= 0.01
 
 
 def test_resume_finds_relative_paths_from_any_folder(type_, begun, cache, monkeypatch):

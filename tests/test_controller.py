@@ -93,6 +93,17 @@ def test_controller_names_the_end_of_a_small_space():
     assert controller.why_ended == "the space has no other trial than these 6"
 
 
+def test_controller_says_that_the_time_was_over_before_all_trials():
+    """The clock closes nothing, so that a resumed sweep with more time continues."""
+    values = {**_space(trials=3).document.values}
+    space = parse_space(Document({**values, "limits": {**values["limits"], "time": "5m"}}), name="toy")
+    controller = SweepController(space, seed=1, write=lambda event, **values: None)
+    for number in range(3):
+        assert controller.why_ended == "the time of 5m was over"
+        assert controller.suggest().number == number
+    assert (controller.why_ended, controller.closed) == ("", "")
+
+
 @settings(max_examples=15, deadline=None)
 @given(kill=st.integers(0, 60), sampler=st.sampled_from(["tpe", "random"]), seeds=st.sampled_from([1, 3]))
 def test_controller_killed_at_any_event_goes_on_as_if_it_had_not(tmp_path_factory, kill, sampler, seeds):

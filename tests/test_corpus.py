@@ -339,6 +339,19 @@ def test_column_of_a_table_is_a_corpus(tmp_path, monkeypatch, name):
     assert found.key != expected.key
 
 
+def test_one_long_document_of_json_lines_is_read_in_parts(tmp_path, monkeypatch):
+    """Memory holds one of them; the document ends with the last."""
+    monkeypatch.setattr(documents_module, "_PASSAGE_CHARACTERS", 200)
+    path = tmp_path / "a.jsonl"
+    rows = [{"body": f"Sentence {number} is here .", "doc": "all"} for number in range(40)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = list(documents_module.passages(Source(str(path)), format="auto", text_field="body", document_field="doc"))
+    assert max(len(one.text) for one in found) < 300
+    pieces = [piece for one in found for piece in documents_module.read_passage(one)]
+    assert [sentence for piece in pieces for sentence in piece.sentences] == [row["body"] for row in rows]
+    assert [one.ends_document for one in found[1:]] == [False] * (len(found) - 2) + [True]
+
+
 def test_splits_of_a_datasets_folder_are_read_in_order(tmp_path):
     """All splits, each beginning a document; the folder of one is a corpus of its own."""
     table = pa.table({"text": [f"Sentence {number} ." for number in range(20)]})

@@ -212,17 +212,39 @@ def test_metered_charges_work_after_training(tmp_path):
 
 
 def test_metered_stops_work_that_exceeds_the_budget(tmp_path):
-    """The bound is half a dollar above the budget."""
+    """The budget is the bound, however small it is."""
     clock, price = Clock(), 36.0
     with CostTracker(tmp_path, CostConfig(usd_per_hour=price), nodes=lambda: {"here": {}}, clock=clock) as cost_tracker:
         clock.now += 200
         cost_tracker.funds()
-    enough, too_little = (CostConfig(usd_per_hour=price, budget=budget, poll="0.1s") for budget in ("9usd", "1usd"))
+    enough, too_little = (CostConfig(usd_per_hour=price, budget=budget, poll="0.1s") for budget in ("9usd", "2usd"))
     with metered(tmp_path, enough, what="evaluation") as check_budget:
         check_budget()
-    error = r"^evaluation: must stay within 1\.00 usd; 2\.\d\d are spent$"
+    error = r"^evaluation: must stay within 2\.00 usd; 2\.\d\d are spent$"
     with metered(tmp_path, too_little, what="evaluation") as check_budget, pytest.raises(BudgetError, match=error):
         check_budget()
+
+
+def test_metered_work_looks_ahead_by_its_longest_step(tmp_path):
+    """After a step of 100 s there is no money for another one, though there is for a poll."""
+    clock = Clock()
+    config = CostConfig(usd_per_hour=3600.0, budget="250usd", poll="10s")
+    with metered(tmp_path, config, what="evaluation", clock=clock) as check_budget:
+        check_budget()
+        clock.now += 100
+        check_budget()
+        clock.now += 60
+        with pytest.raises(BudgetError, match="^evaluation: must stay within 250.00 usd; 160.00 are spent$"):
+            check_budget()
+
+
+def test_exhausted_budget_is_the_limit_itself():
+    """A cluster's workers leave half of the reserve to its head."""
+    budget, funds = Budget(limit_usd=0.10, reserve=0.2), Funds(spent_usd=0.05, hourly_usd=1.0)
+    assert not budget.is_exhausted(funds, seconds=0.049 * 3600)
+    assert budget.is_exhausted(funds, seconds=0.051 * 3600)
+    assert not budget.is_exhausted(funds, seconds=0.039 * 3600, leaves_rest=True)
+    assert budget.is_exhausted(funds, seconds=0.041 * 3600, leaves_rest=True)
 
 
 def test_budget_admits_work_that_fits():

@@ -117,6 +117,31 @@ def test_lines_are_separate_objects(store, monkeypatch, tmp_path):
     assert keys(store) == []
 
 
+def test_line_that_only_the_bucket_took_is_written_to_the_disk_with_the_next(store, monkeypatch):
+    """It counts; while the disk still refuses, nothing more is sent, so that a caller may try the same again."""
+    folder = open_folder(RUN)
+    folder.mkdir(parents=True)
+    lines = Lines(folder / "journal.jsonl")
+    lines.append({"number": 0})
+
+    def refuse(stream, line):
+        stream.write(line[:20])
+        stream.flush()
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("raysent.storage.lines._write", refuse)
+        lines.append({"number": 1})
+        for _ in range(2):
+            with pytest.raises(ArtifactError, match="the disk is full"):
+                lines.append({"number": 2})
+    assert len(keys(store)) == lines.num_lines == 2
+    lines.append({"number": 2})
+    assert len(keys(store)) == lines.num_lines == 3
+    assert read_json_lines(folder / "journal.jsonl") == [{"number": number} for number in range(3)]
+    assert read_json_lines(open_folder(RUN) / "journal.jsonl") == [{"number": number} for number in range(3)]
+
+
 def test_open_folder_reports_a_missing_line(store):
     """A journal with a missing line in the middle is an error."""
     folder = open_folder(RUN)

@@ -282,6 +282,20 @@ def test_reproduction_gives_command_seed_and_data(rich_page: str) -> None:
         assert fact in text
 
 
+def test_command_can_be_typed_as_it_is_shown(tmp_path: Path) -> None:
+    """Arguments with spaces are quoted; of a sweep that Python asked for, no command is named."""
+    driver = RecordedDriver(tmp_path, SPACE % 3)
+    edit = {"--set": "search.encoder={choice: [a, b]}"}
+    for command, shown in (
+        (["raysent", "sweep", "s.yaml", *edit, *edit.values()], "raysent sweep s.yaml --set 'search.encoder={choice"),
+        ([], "The same search space, limits, versions"),
+    ):
+        values = json.loads((tmp_path / SWEEP_FILE).read_text())
+        (tmp_path / SWEEP_FILE).write_text(json.dumps({**values, "command": command}))
+        assert shown in prose(write(tmp_path).read_text())
+    assert driver is not None
+
+
 # -- what it reads ----------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raysent.config import Override, parse_yaml
+from raysent.config import Override, parse_yaml, shipped_path
 from raysent.errors import ConfigError, DataError
 from raysent.sweeps.space import Choice, Interval, find_space, parse_space, read_space, schema
 
@@ -140,6 +140,14 @@ def test_overrides_inside_a_part_that_is_searched_as_a_whole_end_its_search(tmp_
     space = read_space(path, overrides=["encoder.hidden_size=5"])
     assert (list(space.domains), space.evaluation.stratify_by) == (["training.batch_size"], None)
     assert (space.config({}).encoder.type, space.config({}).encoder.hidden_size) == ("gru", 5)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "everything", "binary"])
+def test_choice_of_mappings_in_a_shipped_space_is_one_line(name):
+    """Without labels it is none of those that stand there; the one line says how to write it."""
+    path = shipped_path(f"search_spaces/{name}.yaml")
+    with pytest.raises(ConfigError, match=r"^--set search.encoder=.*: must be .* or choice: \{label: value, …\}"):
+        read_space(path, overrides=["search.encoder={choice: [{type: gru}, {type: bag}]}"])
 
 
 def test_schema_describes_base_and_domains():

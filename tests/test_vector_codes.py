@@ -140,6 +140,7 @@ def test_binarize_writes_codes_and_uses_a_saved_one(tmp_path, monkeypatch, capsy
     for options, message in (
         (("--method", "pca"), "error: --method pca: unknown type 'pca'"),
         (("--set", "objective.lamda_sp=1"), "did you mean 'lambda_sp'?"),
+        (("--seed", "1", "--set", "seed.x=1"), "error: --set seed.x=1: seed.x: 'seed' must be a mapping"),
         (("--use", "nowhere"), "nowhere"),
     ):
         ran = raysent("binarize", "vectors.npy", "-o", "codes.npy", *options)

@@ -174,6 +174,8 @@ def test_whiten_refuses_what_cannot_be_whitened_or_chosen(trained, tmp_path):
     options = {"corpus": str(trained / "text.txt"), "num_sentences": 50, "progress": False}
     with pytest.raises(ConfigError, match="dimension: must be from 1 to .*; given 17"):
         raysent.whiten(plain, dimension=17, **options)
+    with pytest.raises(ConfigError, match=r"^set validation.downstream.tasks='x': .*'validation' must be a mapping"):
+        raysent.whiten(plain, dimension=5, set={"validation": 3, "validation.downstream.tasks": "x"}, **options)
     with pytest.raises(ConfigError, match="dimension auto: must have validation scores to choose by"):
         raysent.whiten(plain, **options)
     with pytest.raises(ConfigError, match="--metric context_accuracy: must be pearson or a task"):

@@ -343,7 +343,7 @@ def binarize(
     """
     import numpy as np
 
-    from raysent.config import Document, set_dotted, validate
+    from raysent.config import Document, set_override, validate
     from raysent.models import VectorCodeConfig, load_code, make_code, read_vectors
     from raysent.storage import atomic_write, storage_errors
 
@@ -353,10 +353,9 @@ def binarize(
         code = load_code(use)
     else:
         values: dict[str, Any] = {"code": {"type": "autoencoder"}}
-        chosen = collect_overrides(options, overrides or [])
-        for override in chosen:
-            set_dotted(values, override.name, override.value)
-        typed = {tuple(override.name.split(".")): override.option for override in chosen}
+        typed: dict[tuple[str, ...], str] = {}
+        for override in collect_overrides(options, overrides or []):
+            set_override(values, typed, override)
         config = validate(VectorCodeConfig, Document(values=values, options=typed))
         with ProgressLines(is_quiet=as_json) as progress:
             code, found = make_code(given, config, progress=progress)

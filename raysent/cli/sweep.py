@@ -179,6 +179,7 @@ def sweep(
         address=address,
         track=track or (),
         progress=not as_json,
+        command=["raysent", *sys.argv[1:]],
     )
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
 

@@ -97,19 +97,17 @@ class Budget:
             return f"the deadline is {max(0.0, self.deadline_s - funds.elapsed_s):.0f} s away"
         return ""
 
-    def is_exhausted(self, funds: Funds, *, seconds: float, keeps_overshoot: bool = False) -> bool:
-        """Return whether running all machines for `seconds` more would exceed the limit and the allowed overshoot.
-
-        Evaluation may use the overshoot: stopped halfway, it has no result. A cluster's workers leave it to the head.
+    def is_exhausted(self, funds: Funds, *, seconds: float, leaves_rest: bool = False) -> bool:
+        """Return whether running all machines for `seconds` more would exceed the limit.
 
         Args:
             funds: The spending so far.
             seconds: Time until the next check.
-            keeps_overshoot: Whether the limit alone counts.
+            leaves_rest: Whether half of the reserve is left, as by the workers of a cluster to its head.
         """
         if self.limit_usd is None:
             return False
-        most_usd = self.limit_usd + (0.0 if keeps_overshoot else self.allowed_overshoot_usd)
+        most_usd = self.limit_usd * (1 - self.reserve / 2) if leaves_rest else self.limit_usd
         return funds.spent_usd + funds.hourly_usd * seconds / 3600 > most_usd
 
     def seconds_left(self, funds: Funds) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 
 from raysent.ensembles import Ensemble, EnsembleResult, FrontRow, LabelCurve, load_ensemble
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, did_you_mean
 from raysent.evaluation.records import SIMILARITY, AnyScore, Score, SimilarityScore, read_scores
 from raysent.live import untrained_line
 from raysent.models import SentenceModel
@@ -31,6 +31,7 @@ from raysent.sweeps.optuna_study import study_of
 from raysent.sweeps.ranking import median_values
 from raysent.sweeps.retraining import retrained_folder
 from raysent.sweeps.space import SearchSpace
+from raysent.sweeps.trial import trial_name
 from raysent.training.outcome import Outcome
 from raysent.training.validation import chance_of
 
@@ -135,9 +136,7 @@ class TrainedRun:
     @property
     def model(self) -> SentenceModel:
         """The trained model."""
-        loaded = load_model(self.folder)
-        assert isinstance(loaded, SentenceModel)
-        return loaded
+        return _sentence_model(self.folder)
 
 
 @dataclass(frozen=True)
@@ -301,14 +300,18 @@ class Sweep:
         """Return the model of a trial, by its name or number; ``0006-retrained`` is trial 6 after it was trained on.
 
         Raises:
-            ArtifactError: If the trial has no model.
+            ArtifactError: If there is no such trial, or it has no model.
         """
         name = str(trial)
-        is_retrained = name.endswith(RETRAINED_SUFFIX)
-        place = retrained_folder if is_retrained else trial_folder
-        loaded = load_model(place(self.folder, int(name.removesuffix(RETRAINED_SUFFIX))))
-        assert isinstance(loaded, SentenceModel)
-        return loaded
+        number = name.removesuffix(RETRAINED_SUFFIX)
+        known = [one.name for one in self.recorded.trials]
+        if not number.isdecimal() or trial_name(int(number)) not in known:
+            raise ArtifactError(
+                f"{address_of(self.folder)}: has no trial '{name}'{did_you_mean(name, known)}; `trials` lists them, "
+                "and `best` is the best model"
+            )
+        place = retrained_folder if name.endswith(RETRAINED_SUFFIX) else trial_folder
+        return _sentence_model(place(self.folder, int(number)))
 
     @cached_property
     def best(self) -> SentenceModel:
@@ -376,6 +379,18 @@ class RunHealth:
     num_events: int
     num_entries: int
     spent_usd: float | None
+
+
+def _sentence_model(folder: Path) -> SentenceModel:
+    """Return the trained model of a folder.
+
+    Raises:
+        ArtifactError: If there is none, or one of another kind.
+    """
+    loaded = load_model(folder)
+    if not isinstance(loaded, SentenceModel):
+        raise ArtifactError(f"{address_of(folder)}: must hold a trained model; it holds {type(loaded).__name__}")
+    return loaded
 
 
 _ENDINGS = ("session", "interrupted", "completed")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -169,6 +168,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     listeners: Iterable[Listener] = (),
     track: Sequence[str] = (),
     callbacks: Sequence[Any] = (),
+    command: Sequence[str] = (),
     **limits: Any,
 ) -> Sweep:
     """Search a space; then evaluate the best trials, combine them and write a report.
@@ -197,6 +197,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
         callbacks: Callbacks of your own, `ray.tune.Callback`. They see Ray Tune's trials, whose `config["trial"]` is
             the trial's name; they decide nothing, and are not called for trainings of `retrain`. One that raises is
             reported in a warning and is not called again.
+        command: The command line that asks for the sweep, for the report; none where Python does.
         limits: `trials`, `concurrent`, `workers_per_trial`, `gpus_per_worker`, `time` ("30m"), `memory` ("4GiB"),
             `budget` ("40usd"), `deadline` ("6h"), `max_hourly` ("12usd"), `market`, `on_budget`, `baselines` (whether
             they are scored at the end), `retrain` (how many of the best configurations are trained on afterwards),
@@ -233,7 +234,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
     if address is not None and not is_submitted():
         # Workers on other machines have other working folders; those of a submitted job have a copy of its own.
         checked = with_absolute_paths(checked)
-    record = SweepRecord(checked, seed, ["raysent", *sys.argv[1:]], address, options)
+    record = SweepRecord(checked, seed, command, address, options)
     estimate = estimate_locally(checked, num_concurrent=os.cpu_count() or 1) if address is None else None
 
     def on_prepared(facts: Mapping[str, Any]) -> None:
@@ -446,7 +447,10 @@ def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:
             messages.print(f"interrupted; nothing is lost. Resume with:\n  {command}", soft_wrap=True)
         return ended
     if ended.closed and progress:
-        messages.print(f"no more training: {ended.closed}", soft_wrap=True)
+        num_trials = ended.space.limits.trials
+        left = num_trials - len(ended.recorded.trials)
+        what = f"{left} of {num_trials} trials were never started" if left else "no more training"
+        messages.print(f"{what}: {ended.closed}", soft_wrap=True)
     record = ended.recorded.record
     prices = _spot_prices(record.space)
     with evaluation_machines(record, folder, spot=prices, make_fleet=_make_fleet) as machines:

@@ -262,31 +262,49 @@ class Lines:
             path.touch()
             data = path.read_bytes()
         self.num_lines, self._num_bytes = data.count(b"\n"), len(data)
+        self._behind = ""  # the line that the bucket has and the disk refused
         self._digest = hashlib.sha256(data)
 
     def append(self, *entries: Any) -> None:
         """Append one line: an entry, or a batch of several; to the bucket first, if the file is in one.
 
+        A line that the bucket took is written, also where the disk refuses it: it is added before the next one.
+
         Raises:
-            ArtifactError: If the disk or the object store refuses, or another process has written the line.
+            ArtifactError: If the disk or the object store refuses, or another process has written the line. Nothing of
+                it is written then.
         """
         values = entries[0] if len(entries) == 1 else {"entries": entries}
         line, digest = self._hashed({**values, "line": self.num_lines, "seen": dict(self.seen())})
         address = line_address(self.path, self.num_lines)
         with contextlib.nullcontext() if address is None else locked(self.path.parent):
+            self._write_here("")
             if address is not None and not conditional_put(address, line.encode()):
                 raise ArtifactError(
                     f"{address_of(self.path)}: another process has continued this run since; let that one finish"
                 )
-            with storage_errors(address_of(self.path)), self.path.open("a", encoding="utf-8") as stream:
-                try:
-                    _write(stream, line)
-                except OSError:
-                    os.ftruncate(stream.fileno(), self._num_bytes)  # the next line must not follow half of this one
+            try:
+                self._write_here(line)
+            except ArtifactError:
+                if address is None:
                     raise
+                self._behind = line
         self.num_lines += 1
-        self._num_bytes += len(line.encode())
         self._digest = digest
+
+    def _write_here(self, line: str) -> None:
+        """Write a line to the disk, after the one that it has refused so far."""
+        text = self._behind + line
+        if not text:
+            return
+        with storage_errors(address_of(self.path)), self.path.open("a", encoding="utf-8") as stream:
+            try:
+                _write(stream, text)
+            except OSError:
+                os.ftruncate(stream.fileno(), self._num_bytes)  # the next line must not follow half of this one
+                raise
+        self._num_bytes += len(text.encode())
+        self._behind = ""
 
     def _hashed(self, values: Mapping[str, Any]) -> tuple[str, Any]:
         """Return values as a line with its hash, and the digest after that line."""

@@ -83,9 +83,11 @@ class SweepController:
     @property
     def why_ended(self) -> str:
         """Why the sweep ended before `limits.trials` were started; empty if it did not."""
-        if self.closed or not self.exhausted:
-            return self.closed
-        return f"the space has no other trial than these {len(self.trials)}"
+        limits = self.space.limits
+        if self.exhausted and not self.closed:
+            return f"the space has no other trial than these {len(self.trials)}"
+        is_short = len(self.trials) < limits.trials and limits.time is not None
+        return self.closed or (f"the time of {limits.time} was over" if is_short else "")
 
     @property
     def is_complete(self) -> bool:

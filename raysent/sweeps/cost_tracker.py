@@ -32,8 +32,8 @@ ListMachines = Callable[[], Mapping[str, MachineTime] | None]
 class CheckBudget(Protocol):
     """Raises BudgetError once the budget and its bound are spent, or once the budget alone is."""
 
-    def __call__(self, *, keeps_overshoot: bool = False) -> None:
-        """Check; with `keeps_overshoot`, the bound counts as spent."""
+    def __call__(self, *, leaves_rest: bool = False) -> None:
+        """Check; with `leaves_rest`, half of the reserve counts as spent."""
 
 
 class CostTracker:
@@ -237,10 +237,12 @@ def metered(
     prices: Prices | None = None,
     machines: ListMachines | None = None,
     on_tick: Callable[[Funds], object] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[CheckBudget]:
     """Pay for machines while the block runs, counted up by a thread at every poll; nothing where they are free.
 
-    The block gets a function to call now and then, which raises BudgetError once the budget and its bound are spent.
+    The block gets a function to call now and then. It raises BudgetError where the budget would be spent before the
+    next call, as long as that comes no later than the last ones did.
 
     Args:
         folder: The run folder.
@@ -250,12 +252,14 @@ def metered(
         prices: As for a `CostTracker`.
         machines: As for a `CostTracker`.
         on_tick: Called with the spending at every poll.
+        clock: As for a `CostTracker`.
     """
     if not config.is_priced:
         yield _check_nothing
         return
     is_over, turn = threading.Event(), threading.Lock()
-    budget = Budget(limit_usd=config.budget_usd)
+    budget = Budget(limit_usd=config.budget_usd, reserve=config.reserve)
+    checked_s, longest_s = clock(), config.poll_s
 
     def count_up(cost_tracker: CostTracker) -> None:
         while not is_over.wait(config.poll_s):
@@ -263,14 +267,17 @@ def metered(
             with contextlib.suppress(RaysentError), turn:
                 cost_tracker.funds()
 
-    def check_budget(*, keeps_overshoot: bool = False) -> None:
+    def check_budget(*, leaves_rest: bool = False) -> None:
+        nonlocal checked_s, longest_s
+        now_s = clock()
+        longest_s, checked_s = max(longest_s, now_s - checked_s), now_s
         with turn:
             funds = cost_tracker.funds()
-        if budget.is_exhausted(funds, seconds=config.poll_s, keeps_overshoot=keeps_overshoot):
+        if budget.is_exhausted(funds, seconds=longest_s, leaves_rest=leaves_rest):
             raise BudgetError(f"{what}: must stay within {budget.limit_usd:.2f} usd; {funds.spent_usd:.2f} are spent")
 
     with CostTracker(
-        folder, config, nodes=nodes or (lambda: {what: {}}), prices=prices, machines=machines
+        folder, config, nodes=nodes or (lambda: {what: {}}), prices=prices, machines=machines, clock=clock
     ) as cost_tracker:
         cost_tracker.on_tick = on_tick
         thread = threading.Thread(target=count_up, args=(cost_tracker,), daemon=True)
@@ -282,7 +289,7 @@ def metered(
             thread.join()
 
 
-def _check_nothing(*, keeps_overshoot: bool = False) -> None:
+def _check_nothing(*, leaves_rest: bool = False) -> None:
     """Check nothing: the machines are free."""
 
 

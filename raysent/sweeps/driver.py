@@ -1,13 +1,4 @@
-"""When a sweep on spot machines has to ask for machines on demand, so that its deadline holds.
-
-Spot machines cost less as long as there is slack. When what is left to train would just fit into what is left of the
-deadline, nothing may be taken any more: from then on machines on demand come first.
-
-Source: Wu et al. 2024, "Can't Be Late: Optimizing Spot Instance Savings under Deadlines", NSDI (the safety net).
-Differs: what is left to train is an estimate here, for trials are stopped early; a margin stands for its error.
-
-Start a sweep, or resume one that was interrupted or killed.
-"""
+"""Start a sweep, or resume one that was interrupted or killed."""
 
 from __future__ import annotations
 
@@ -98,6 +89,12 @@ def training_left_s(trials: Iterable[Trial], *, num_to_draw: int, num_slots: int
 
 def is_urgent(budget: Budget, funds: Funds, *, left_s: float | None, boot_s: float) -> bool:
     """Return whether the deadline leaves no time for interruptions, so that on-demand machines come first.
+
+    Spot machines cost less as long as there is slack. When what is left to train would just fit into what is left of
+    the deadline, no machine may be taken away any more.
+
+    Source: Wu et al. 2024, "Can't Be Late: Optimizing Spot Instance Savings under Deadlines", NSDI (the safety net).
+    Differs: what is left to train is an estimate here, for trials are stopped early; a margin stands for its error.
 
     Args:
         budget: Has the deadline.
@@ -240,7 +237,7 @@ class EvaluationMachines:
     """The machines that evaluate a sweep's best trials: this one, and the nodes of the sweep's cluster.
 
     Attributes:
-        check_budget: To be called now and then; raises BudgetError once the budget and its bound are spent.
+        check_budget: To be called now and then; raises BudgetError before the budget is spent.
         address: The cluster; None for this machine alone.
         fleet: The machines of a cluster that grows; None on any other.
     """
@@ -257,9 +254,9 @@ class EvaluationMachines:
     def check_nodes(self) -> None:
         """Raise BudgetError once the nodes cost too much.
 
-        The head of a cluster that grows can continue without its workers, and keeps the overshoot for that.
+        The head of a cluster that grows can continue without its workers, which leave it half of the reserve.
         """
-        self.check_budget(keeps_overshoot=self.fleet is not None)
+        self.check_budget(leaves_rest=self.fleet is not None)
 
     def release(self) -> None:
         """Release the workers: what is left is done on this machine."""
@@ -343,9 +340,11 @@ def check_free(folder: Path) -> None:
 
 
 def _remove_unbegun(folder: Path) -> None:
-    """Remove what a sweep left that came to no trial, so that its folder can be named again."""
+    """Remove what a sweep left that came to no trial and no cost, so that its folder can be named again."""
     with contextlib.suppress(RaysentError, OSError):
         if is_locked(folder) or any(event["event"] == "suggested" for event in read_events(folder)):
+            return
+        if spent_usd(folder):  # it counts, whatever follows
             return
         for name in (SWEEP_FILE, JOURNAL_FILE, LEDGER_FILE, WRITTEN_FILE, TRIALS_FILE, LOCK_FILE):
             remove(folder / name)

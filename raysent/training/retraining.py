@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from raysent import config as configuration
-from raysent.config import Document, KeyPath, Override, set_dotted
+from raysent.config import Document, KeyPath, Override, set_dotted, set_override
 from raysent.errors import ArtifactError, ConfigError
 from raysent.storage import address_of, to_uri
 from raysent.storage.layout import (
@@ -90,11 +90,7 @@ def retrained_config(
                 f"{override.option}: must be as in {address_of(folder)}, whose weights the run starts with; "
                 "leave it out or train from scratch"
             )
-        try:
-            set_dotted(values, override.name, override.value)
-        except ConfigError as error:
-            raise ConfigError(f"{override.option}: {error}") from None
-        options[tuple(override.name.split("."))] = override.option
+        set_override(values, options, override)
     values["seed"] = seed
     if not from_scratch:
         values["initial"] = to_uri(folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from raysent import config as configuration
-from raysent.config import Document, KeyPath, Override, set_dotted
+from raysent.config import Document, KeyPath, Override, set_override
 from raysent.errors import ConfigError
 from raysent.evaluation.members import model_folder, part_paths
 from raysent.models.loading import missing_model
@@ -63,11 +63,7 @@ def student_config(
     chosen = {**found, **values, "objective": {"type": "distillation", "teacher": teacher, **values["objective"]}}
     options: dict[KeyPath, str] = {}
     for override in overrides:
-        try:
-            set_dotted(chosen, override.name, override.value)
-        except ConfigError as error:
-            raise ConfigError(f"{override.option}: {error}") from None
-        options[tuple(override.name.split("."))] = override.option
+        set_override(chosen, options, override)
     if "corpus" not in chosen:
         raise ConfigError(
             f"corpus.path: must be set; no member of {teacher} records the text that it was trained on; "

@@ -141,7 +141,7 @@ _GROUP_CHARACTERS = 1 << 19
 _NUM_FIRST_GROUPS = 8
 # Larger files are sent in passages, so that memory stays bounded.
 _MAX_FILE_BYTES = 1 << 22
-# Rows of one document are sent in passages of at least this many characters.
+# Rows or JSON lines of one document are sent in passages of at least this many characters.
 _PASSAGE_CHARACTERS = 1 << 18
 # Memory of a process: libraries, the distinct words of a large text, and a few passages.
 _PROCESS_BYTES = 600 << 20
@@ -222,14 +222,16 @@ def _json_passages(source: Source, text_field: str, document_field: str | None) 
             yield Passage("json", "\n".join(lines), False, (source.path, number), text_field)
             number += len(lines)
         return
-    documents, unfinished, first = DocumentOrder(document_field), list[str](), 1
+    documents, unfinished, first, num_characters = DocumentOrder(document_field), list[str](), 1, 0
     for number, line in enumerate(chain.from_iterable(source.blocks()), start=1):
         if line.strip():
             value = parse_object(f"{source.path}:{number}", line)
-            if documents.begins(value.get(document_field), lambda row: f"{source.path}:{row}", number):
-                yield Passage("json_document", "\n".join(unfinished), True, (source.path, first), text_field)
-                unfinished, first = [], number
+            begins = documents.begins(value.get(document_field), lambda row: f"{source.path}:{row}", number)
+            if begins or num_characters >= _PASSAGE_CHARACTERS:
+                yield Passage("json_document", "\n".join(unfinished), begins, (source.path, first), text_field)
+                unfinished, first, num_characters = [], number, 0
         unfinished.append(line)
+        num_characters += len(line)
     yield Passage("json_document", "\n".join(unfinished), True, (source.path, first), text_field)
 
 

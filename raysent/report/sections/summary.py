@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -198,7 +199,8 @@ def reproduction(run: Run) -> Section | None:
         return None
     known = [(name, value) for name, value in made if value]
     known += [*_pool(run), ("report written by", f"raysent {__version__}, Python {platform.python_version()}")]
-    lead = "The same command, versions, corpus and seed draw the same trials in the same order."
+    asked = "command" if run.sweep is not None and run.sweep.record.command else "search space, limits"
+    lead = f"The same {asked}, versions, corpus and seed draw the same trials in the same order."
     return Section("reproduce", "How to reproduce this", lead if run.sweep else "", [Facts(known, is_code=True)])
 
 
@@ -209,7 +211,7 @@ def _of_sweep(run: Run) -> list[tuple[str, str]]:
     corpus = record.facts.get("corpus", {})
     started = datetime.fromtimestamp(record.started, tz=UTC)
     return [
-        ("command", " ".join(record.command)),
+        ("command", shlex.join(record.command)),
         ("started", f"{started:%Y-%m-%d %H:%M} UTC" if record.started else ""),
         ("seed", str(record.seed)),
         ("corpus", _path(corpus.get("path"))),

@@ -31,6 +31,7 @@ from raysent.config import (
     parse_override,
     read_yaml,
     set_dotted,
+    set_override,
     shipped_path,
 )
 from raysent.config import validate as validate_document
@@ -274,11 +275,7 @@ def apply_overrides(document: Document, overrides: Sequence[str | Override]) -> 
             continue
         is_section = override.name.split(".")[0] in _SECTIONS
         name = override.name if is_section else f"base.{override.name}"
-        try:
-            set_dotted(values, name, override.value)
-        except ConfigError as error:
-            raise ConfigError(f"{override.option}: {error}") from None
-        options[tuple(name.split("."))] = override.option
+        set_override(values, options, override._replace(name=name))
         if name.startswith("base."):
             _end_searches(values, name.removeprefix("base."), override.value)
         _end_fitting(values, name.removeprefix("base."))
@@ -303,7 +300,9 @@ def _restricted(values: dict[str, Any], name: str, given: Any) -> Any:
     before = values["search"].get(name)
     options = before.get("choice") if isinstance(before, dict) else None
     labels = given.get("choice") if isinstance(given, dict) else None
-    if not isinstance(options, dict) or not isinstance(labels, list) or not set(labels) <= options.keys():
+    if not isinstance(options, dict) or not isinstance(labels, list):
+        return given
+    if not all(isinstance(label, str) and label in options for label in labels):
         return given
     when = values.get("when") if isinstance(values.get("when"), dict) else {}
     for other, tests in list((when or {}).items()):
