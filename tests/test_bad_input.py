@@ -23,8 +23,9 @@ from command import SPACE, CommandLine, write_task
 from filelock import FileLock
 from tiny_run import tiny_run, write_corpus
 
+import raysent
 from raysent.cost import CostConfig
-from raysent.errors import ArtifactError
+from raysent.errors import ArtifactError, ConfigError
 from raysent.sweeps.cost_tracker import metered, spent_usd
 from raysent.training.loop import fit
 
@@ -416,6 +417,24 @@ def test_resume_finds_relative_paths_from_any_folder(type_, begun, cache, monkey
     assert type_("resume", "../out").code == 130
     assert places == [begun.parent]
     assert Path.cwd() == begun.parent / "elsewhere"
+
+
+def test_resume_in_python_never_changes_the_working_folder(type_, begun, cache, monkeypatch):
+    """Threads of the caller would lose theirs; one line says where the sweep's relative paths start."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(cache))
+    places = []
+    monkeypatch.setattr("raysent.sweeps.driver._sweep", lambda *_: places.append(Path.cwd()) or _interrupt())
+    (begun.parent / "elsewhere").mkdir()
+    monkeypatch.chdir(begun.parent / "elsewhere")
+    with pytest.raises(ConfigError, match=rf"^\.\./out: must be resumed in {begun.parent}, where its relative paths"):
+        raysent.resume("../out", progress=False)
+    assert places == []
+    record = json.loads((begun / "sweep.json").read_text())
+    record["space"]["base"]["corpus"]["path"] = str(begun.parent / record["space"]["base"]["corpus"]["path"])
+    (begun / "sweep.json").write_text(json.dumps(record))
+    with pytest.raises(KeyboardInterrupt):
+        raysent.resume("../out", progress=False)
+    assert places == [begun.parent / "elsewhere"]
 
 
 def _interrupt() -> None:

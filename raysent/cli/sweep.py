@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, stdev
@@ -297,15 +298,30 @@ def resume(
         options = {"--budget": ("cost.budget", budget), "--deadline": ("cost.deadline", deadline)}
         limits = console.collect_overrides(options, [])
         resume_on_cluster(run, cluster, limits, is_kept=keep_cluster, as_json=as_json)
-    ended = raysent.resume(
-        run,
-        budget=budget,
-        deadline=deadline,
-        accept_versions=accept_versions,
-        track=track or (),
-        progress=not as_json,
-    )
+    with _working_folder(run) as named:
+        ended = raysent.resume(
+            named,
+            budget=budget,
+            deadline=deadline,
+            accept_versions=accept_versions,
+            track=track or (),
+            progress=not as_json,
+        )
     raise typer.Exit(_print_sweep(ended, as_json=as_json))
+
+
+@contextlib.contextmanager
+def _working_folder(run: Path) -> Iterator[Path]:
+    """Work in the folder that a sweep's relative paths start from; yields the name of the run folder from there."""
+    from raysent.sweeps import load_record
+
+    origin = Path(load_record(run).origin or ".")
+    if not origin.is_dir() or origin.samefile(Path.cwd()):
+        yield run
+        return
+    named = run.absolute()
+    with contextlib.chdir(origin):
+        yield named
 
 
 @sweep_app.command()

@@ -1,7 +1,4 @@
-"""What a user names -> members: models with a path, a short name and a hash of their content; and what they cost.
-
-A model costs its parameters, counted in its file, the bytes of its files, and the hours that its run trained.
-"""
+"""What a user names -> members: models with a path, a short name, a hash of their content, and their costs."""
 
 from __future__ import annotations
 

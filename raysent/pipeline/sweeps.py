@@ -36,7 +36,7 @@ from raysent.sweeps.journal_replay import Replayed
 from raysent.sweeps.journal_replay import replay as replay_sweep
 from raysent.sweeps.preparation import prepare_space
 from raysent.sweeps.ranking import select_members
-from raysent.sweeps.space import SearchSpace, with_absolute_paths, with_overrides
+from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths, with_overrides
 from raysent.sweeps.trackers import TrackingThread, check_targets, make_trackers
 from raysent.sweeps.trial import ENDED
 
@@ -296,40 +296,11 @@ def resume(
         callbacks: As for `sweep`.
 
     Raises:
-        RaysentError: If the folder holds no sweep, another process works on it, or its files are damaged.
+        RaysentError: If the folder holds no sweep, another process works on it, or its files are damaged; if its space
+            names files by paths that start from another folder than the working folder.
     """
     recorded = read_sweep(open_folder(run))
-    origin = Path(recorded.record.origin or Path.cwd())
-    if not origin.is_dir() or origin.samefile(Path.cwd()):
-        origin = Path.cwd()
-    else:
-        recorded = read_sweep(recorded.folder.absolute())
-    # Relative paths of the space start from the folder in which the sweep was started.
-    with contextlib.chdir(origin):
-        return _resumed(
-            recorded,
-            budget,
-            deadline,
-            accept_versions=accept_versions,
-            progress=progress,
-            listeners=listeners,
-            track=track,
-            callbacks=callbacks,
-        )
-
-
-def _resumed(
-    recorded: RecordedSweep,
-    budget: str | None,
-    deadline: str | None,
-    *,
-    accept_versions: bool,
-    progress: bool,
-    listeners: Iterable[Listener],
-    track: Sequence[str],
-    callbacks: Sequence[Any],
-) -> Sweep:
-    """Resume a sweep in the folder that it was started in."""
+    _check_relative_paths(recorded)
     folder = recorded.folder
     limits = overrides_of({"budget": budget, "deadline": deadline}, {})
     if progress and messages.is_terminal and not is_submitted():
@@ -355,6 +326,22 @@ def _resumed(
                 callbacks=callbacks,
             )
         return _evaluated(folder, progress=progress, tracking=tracking)
+
+
+def _check_relative_paths(recorded: RecordedSweep) -> None:
+    """Refuse a sweep whose space names files that other processes look for elsewhere.
+
+    Raises:
+        ConfigError: With the folder that its relative paths start from.
+    """
+    origin, values = Path(recorded.record.origin), recorded.space.document.values
+    if not recorded.record.origin or not origin.is_dir() or origin.samefile(Path.cwd()):
+        return
+    if recorded.space.trackers or absolute_paths(values, folder=origin) != values:
+        raise ConfigError(
+            f"{address_of(recorded.folder)}: must be resumed in {origin}, where its relative paths start; change to "
+            "it, or use the command 'raysent resume'"
+        )
 
 
 def doctor(run: str | Path, *, repair: bool = False) -> RunHealth:

@@ -28,7 +28,7 @@ from raysent.storage import address_of, is_remote, open_folder
 from raysent.storage.layout import RUN_FILE, SEED_FOLDER, SWEEP_FILE, TRIALS_FOLDER
 from raysent.sweeps import load_record
 from raysent.sweeps.fitting import fit_to_machine
-from raysent.sweeps.space import SearchSpace, with_absolute_paths, with_files
+from raysent.sweeps.space import SearchSpace, absolute_paths, with_absolute_paths
 from raysent.training.data import open_training_data
 from raysent.training.outcome import Outcome, load_outcome, load_reports
 from raysent.training.plan import check_run
@@ -184,10 +184,7 @@ def train_trial(
     origin = load_record(above).origin if is_trial and (above / SWEEP_FILE).is_file() else ""
     if options.get("address") is not None or (origin and Path(origin).is_dir() and Path(origin) != Path.cwd()):
         # Relative paths of a trial start from the folder in which its sweep was started.
-        with contextlib.chdir(origin or Path.cwd()):
-            values = with_files(
-                finished.config.model_dump(mode="json"), lambda text, _: str(Path(text).expanduser().absolute())
-            )
+        values = absolute_paths(finished.config.model_dump(mode="json"), folder=Path(origin))
         finished = replace(finished, config=RunConfig.model_validate(values))
     seed = next((override.value for override in overrides if override.name == "seed"), seed)
     if not from_scratch:

@@ -1,6 +1,4 @@
-"""How trials share a cluster's cores and GPUs, in plain values.
-
-The machines of a sweep: which stand, how many more may come, and how trials share them.
+"""The machines of a sweep: which stand, how many more may come, and how trials share their cores and GPUs.
 
 On a cluster that grows, the process that launched it sets how many workers may run at once and what each has at least:
 

@@ -2,6 +2,7 @@
 
 from raysent.sweeps.space.limits import ComponentChoice, EvaluationConfig, Limits
 from raysent.sweeps.space.reading import (
+    absolute_paths,
     apply_overrides,
     find_space,
     named_files,
@@ -23,6 +24,7 @@ __all__ = [
     "Limits",
     "Params",
     "SearchSpace",
+    "absolute_paths",
     "apply_overrides",
     "find_space",
     "named_files",

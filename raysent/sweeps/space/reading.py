@@ -1,12 +1,9 @@
-"""What was read of a search space -> a checked one, or a mistake at its file and line.
+"""A search-space file, with the command line's own values in it -> a checked space, or a mistake at its file and line.
 
 A space has a `base` (a complete run), a `search` (dotted name -> domain), and optionally `when` (names that are
 searched only under a condition), `constraints` (what must hold between values), `limits`, `cost` and `evaluation`.
 It is checked against the models at every edge value, so that a mistake is found before any process is started.
-
-A name on the command line -> a search-space file, with the command line's own values in it.
-
-The files of this machine that a search space names, wherever in it they are named.
+Also the files of this machine that a space names, wherever in it they are named.
 """
 
 from __future__ import annotations
@@ -365,31 +362,32 @@ def _end_search(values: dict[str, Any], name: str, value: Any) -> None:
         set_dotted(values, "evaluation.stratify_by", None)
 
 
-def local_files(text: Any) -> list[Path]:
+def local_files(text: Any, *, folder: Path = Path()) -> list[Path]:
     """Return what a value names here: a file, a folder, or what a glob matches; none where it is something else.
 
-    A bare name, such as that of the embedded corpus, is no file's.
+    A bare name, such as that of the embedded corpus, is no file's. Relative paths start from `folder`.
     """
     if not isinstance(text, str) or not {".", "/"} & set(text) or "://" in text:
         return []
-    path = Path(text).expanduser()
+    path = folder / Path(text).expanduser()
     if glob.has_magic(text):
         return [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 - may be absolute
     return [path] if path.exists() else []
 
 
-def with_files(values: Any, rename: Callable[[str, list[Path]], Any]) -> Any:
+def with_files(values: Any, rename: Callable[[str, list[Path]], Any], *, folder: Path = Path()) -> Any:
     """Return plain values in which every text that names files here is replaced.
 
     Args:
         values: Mappings, lists and plain values.
         rename: The text and what it names -> what stands for it.
+        folder: Where relative paths start.
     """
     if isinstance(values, dict):
-        return {key: with_files(value, rename) for key, value in values.items()}
+        return {key: with_files(value, rename, folder=folder) for key, value in values.items()}
     if isinstance(values, list):
-        return [with_files(value, rename) for value in values]
-    found = local_files(values)
+        return [with_files(value, rename, folder=folder) for value in values]
+    found = local_files(values, folder=folder)
     return rename(values, found) if found else values
 
 
@@ -402,7 +400,12 @@ def named_files(values: Any) -> Iterator[Path]:
     yield from local_files(values)
 
 
+def absolute_paths(values: Any, *, folder: Path = Path()) -> Any:
+    """Return plain values in which the files that stand here have absolute paths; relative ones start from `folder`."""
+    return with_files(values, lambda text, _: str((folder / Path(text).expanduser()).absolute()), folder=folder)
+
+
 def with_absolute_paths(space: SearchSpace) -> SearchSpace:
     """Return a space that names its files so that processes elsewhere find them where they stand here."""
-    values = with_files(space.document.values, lambda text, _: str(Path(text).expanduser().absolute()))
+    values = absolute_paths(space.document.values)
     return parse_space(replace(space.document, values=values), name=space.name, context=space.context)

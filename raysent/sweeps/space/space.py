@@ -1,7 +1,4 @@
-"""What one searched name may be. In: an entry of `search`. Out: a domain with its edge values.
-
-A checked search space: its domains, and a `RunConfig` for what is drawn from them.
-"""
+"""A checked search space: the domain of each searched name, and a `RunConfig` for what is drawn from them."""
 
 from __future__ import annotations
 
