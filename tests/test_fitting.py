@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -245,6 +246,32 @@ def test_fit_to_machine_records_plain_values(tmp_path):
     read = load_record(tmp_path).space
     assert read.document.values == space.document.values
     assert fit_to_machine(read) is read
+
+
+def test_sweep_gets_the_settings_that_its_plan_showed(tmp_path, monkeypatch):
+    """For an hour, on the same text and with as many threads; a damaged file is measured anew."""
+    monkeypatch.setenv("RAYSENT_CACHE", str(tmp_path / "cache"))
+    speeds = iter([(0.5, 1.0), (0.05, 0.1), (0.02, 0.1), (0.01, 0.1)])
+    monkeypatch.setattr("raysent.training.duration.seconds_of_steps", lambda *_: next(speeds))
+    overrides = [
+        Override("corpus", {"path": str(write_corpus(tmp_path)), "format": "sentences"}, "--corpus"),
+        Override("limits", {"trials": 2, "time": "40s"}, "--time"),
+        Override("encoder.hidden_size", 16, "--set"),
+    ]
+
+    def epochs() -> float:
+        space = fit_to_machine(read_space(find_space("quick_thoughts"), overrides=overrides))
+        return space.config({}).training.epochs
+
+    planned = epochs()
+    assert epochs() == planned
+    [kept] = (tmp_path / "cache/speeds").iterdir()
+    os.utime(kept, (0, 0))
+    of_another_hour = epochs()
+    assert of_another_hour > planned
+    kept.write_text("[1.0, -1.0]")
+    assert epochs() >= of_another_hour
+    assert next(speeds) == (0.01, 0.1)  # each of the others was measured once
 
 
 PUBLISHED = {

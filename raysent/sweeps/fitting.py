@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import torch
-
 from raysent.config import get_dotted, set_dotted
 from raysent.errors import RaysentError
 from raysent.kernels.devices import default_device, multiplies_in_bfloat16
@@ -31,7 +29,7 @@ from raysent.sweeps.random_draws import RandomSampler
 from raysent.sweeps.space import SearchSpace, parse_space
 from raysent.sweeps.space.space import FORMS
 from raysent.training.data import TextSize, open_training_data, text_size
-from raysent.training.duration import guess_epoch_s, measure_run_s
+from raysent.training.duration import guess_epoch_s, recent_run_s
 from raysent.training.run import RunConfig
 from raysent.training.validation import NUM_DOCUMENTS, DownstreamConfig, count_documents, sentences_of_document
 
@@ -301,12 +299,8 @@ class _MeasuredSpeed:
         key = config.encoder.model_dump_json()
         if key not in self._known:
             self._progress("measuring the speed of training", len(self._known) + 1, None)
-            threads = torch.get_num_threads()
-            torch.set_num_threads(self._plan.cpus_per_worker)
-            try:
-                self._known[key] = RunSeconds(*measure_run_s(config, open_training_data(config)))
-            finally:
-                torch.set_num_threads(threads)
+            text, num_threads = open_training_data(config), self._plan.cpus_per_worker
+            self._known[key] = RunSeconds(*recent_run_s(config, text, num_threads=num_threads))
         return self._known[key]
 
 

@@ -5,11 +5,19 @@ In: a run and the sizes of its text, or its text. Out: seconds.
 
 from __future__ import annotations
 
+import contextlib
+import math
+import platform
+import time
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
+from raysent.errors import RaysentError
 from raysent.models.config import towers
 from raysent.models.encoders import count_parameters
+from raysent.storage import cache_folder, content_key, read_json, write_json
 from raysent.training.data import TrainingData
 from raysent.training.loop import seconds_of_steps
 from raysent.training.plan import count_steps, open_stream
@@ -20,6 +28,8 @@ from raysent.training.workers import Workers
 _WORDS = 12.0
 _OPERATIONS_PER_S = 15e9
 _STEP_S = 0.01
+# Where measured speeds are kept in the cache, and for how many seconds they count.
+_SPEEDS_FOLDER, _COUNTS_S = "speeds", 3600.0
 
 
 def guess_trial_s(config: RunConfig, facts: Mapping[str, Any]) -> float:
@@ -58,6 +68,30 @@ def measure_run_s(config: RunConfig, training_data: TrainingData) -> tuple[float
     steps_per_epoch = open_stream(config, training_data, Workers()).num_batches
     step_s, validation_s = seconds_of_steps(config, training_data)
     return steps_per_epoch * step_s, validation_s
+
+
+def recent_run_s(config: RunConfig, training_data: TrainingData, *, num_threads: int) -> tuple[float, float]:
+    """Return what `measure_run_s` does with so many threads; what this machine measured in the last hour counts again.
+
+    So a sweep has the settings that its `--dry-run` showed.
+    """
+    key = content_key(config.key, training_data.facts(), num_threads, platform.node(), torch.__version__)
+    kept = cache_folder() / _SPEEDS_FOLDER / f"{key}.json"
+    with contextlib.suppress(RaysentError, OSError, TypeError, ValueError):
+        epoch_s, validation_s = map(float, read_json(kept))
+        is_sound = 0 < epoch_s < math.inf and 0 <= validation_s < math.inf
+        if is_sound and 0 <= time.time() - kept.stat().st_mtime < _COUNTS_S:
+            return epoch_s, validation_s
+    threads = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        measured = measure_run_s(config, training_data)
+    finally:
+        torch.set_num_threads(threads)
+    with contextlib.suppress(RaysentError, OSError):  # only the next command would have had it
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_json(kept, measured)
+    return measured
 
 
 def _steps_per_epoch(config: RunConfig, facts: Mapping[str, Any]) -> int:
