@@ -1,14 +1,16 @@
-"""Runs every benchmark in its own process and prints one Markdown table of their ratios.
+"""Runs every benchmark of `BENCHMARKS` at its smallest sizes, each in a process of its own, and prints one table.
 
-    python -m benchmarks [--corpus PATH]
+    python -m benchmarks [--corpus PATH] [--only NAME,NAME]
 
-Benchmarks that read text use the corpus; without one they use the embedded `docs`. Sizes are small, so that the table
-takes minutes; the files in `benchmarks/results` name the commands of their figures. A benchmark that cannot run here
-prints what it needs.
+The table is Markdown: the ratios of each benchmark against a peer or a plain version of the same run. Benchmarks that
+read text use the corpus; without one they use the embedded `docs`. The files in `benchmarks/results` name the commands
+of their figures. One that lacks a library says which; one that fails does not end the others, and the exit code is 1.
+The other files of this folder are studies that need data of their own, or take hours; they are run by name.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import subprocess
@@ -16,42 +18,30 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+# Module -> its smallest sizes: about a minute each on one core.
+BENCHMARKS: dict[str, list[str]] = {
+    "budget": ["--sweeps", "20", "--json"],
+    "busy_cores": ["--spins", "1000", "--repeats", "1"],
+    "corpus": ["--corpus", str(Path(__file__).parent.parent / "docs"), "--files", "8", "--rounds", "1", "--json"],
+    "cost": ["--sweeps", "2", "--json"],
+    "damage": ["--num", "300", "--json"],
+    "data_parallel": ["--sizes", "XS", "--rounds", "1", "--steps", "1", "--json"],
+    "decisions": ["--trials", "300", "--gpus", "32", "--last", "50", "--json"],
+    "decoding_step": ["--sizes", "S", "--steps", "1", "--json"],
+    "encoding": ["--sentences", "512", "--rounds", "1", "--json"],
+    "growth": ["--steps", "1", "--json"],
+    "peers": ["--kinds", "mean,doc2vec", "--steps", "1", "--rounds", "1", "--json"],
+    "precision": ["--steps", "20", "--seeds", "1", "--json"],
+    "probes": ["--rows", "500", "--dim", "100", "--json"],
+    "retrieval": ["--rows", "20000", "--rounds", "1", "--json"],
+    "row_adam": ["--steps", "2", "--json"],
+    "save_share": ["--cases", "docs-bag"],
+    "serving": ["threads", "--requests", "20", "--rounds", "1"],
+    "sweep_overhead": ["--no-ray", "--history", "200", "--json"],
+    "sweep_throughput": ["--rounds", "1", "--trials", "2", "--json"],
+    "training_step": ["--sizes", "XS", "--steps", "1", "--json"],
+}
 READS_TEXT = {"corpus", "data_parallel", "decoding_step", "encoding", "peers", "precision", "training_step"}
-# These take long and need other data; run them by name.
-BY_NAME = {
-    "claims",
-    "codes",
-    "coverage_fuzz",
-    "decisions",
-    "ensembles",
-    "every_space",
-    "exports",
-    "forecast",
-    "gpu",
-    "head_memory",
-    "mutants",
-    "server",
-    "pooling",
-    "postprocessing",
-    "training_efficiency",
-    "validation_share",
-    "weights",
-}
-# Sizes that take at most a minute.
-SMALL = {
-    "cost": ["--sweeps", "4"],
-    "data_parallel": ["--sizes", "S", "--rounds", "2", "--steps", "2"],
-    "decoding_step": ["--sizes", "S", "--steps", "2"],
-    "encoding": ["--sentences", "1024", "--rounds", "3"],
-    "growth": ["--steps", "1"],
-    "peers": ["--kinds", "mean,cnn,doc2vec", "--steps", "2", "--rounds", "1"],
-    "precision": ["--steps", "100", "--seeds", "1"],
-    "probes": ["--rows", "1000", "--dim", "600"],
-    "retrieval": ["--rows", "100000"],
-    "sweep_overhead": ["--no-ray", "--history", "1000"],
-    "sweep_throughput": ["--rounds", "1", "--trials", "2"],
-    "training_step": ["--sizes", "S", "--steps", "3"],
-}
 # Peers that a benchmark requires.
 PEERS = {"encoding": ("sentence_transformers",), "peers": ("sentence_transformers", "gensim")}
 # Prefixes of the names of ratios.
@@ -63,46 +53,57 @@ def ratios(value: object, place: tuple[str, ...] = ()) -> Iterator[tuple[str, fl
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from ratios(inner, (*place, str(name)))
-    elif isinstance(value, int | float) and place[-1].startswith(RATIO):
+    elif isinstance(value, int | float) and place and place[-1].startswith(RATIO):
         yield ", ".join(place).replace("_", " "), value
 
 
 def run(name: str, arguments: list[str]) -> list[tuple[str, float]] | None:
-    """Run a benchmark and return its ratios, or None if it fails; its output says why."""
-    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments, "--json"]
+    """Run a benchmark and return its ratios, or None if it fails; what it writes to standard error says why."""
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
-    return None if done.returncode else list(ratios(json.loads(done.stdout)))
+    if done.returncode:
+        return None
+    try:
+        return list(ratios(json.loads(done.stdout))) if "--json" in arguments else []
+    except ValueError:
+        print(f"{name}: must print one JSON object; printed {done.stdout[:100]!r}", file=sys.stderr)
+        return None
 
 
-def lack(name: str, *, has_corpus: bool) -> str | None:
+def lack(name: str) -> str | None:
     """Return what a benchmark needs and does not have here, or None if it can run."""
     missing = [module for module in PEERS.get(name, ()) if importlib.util.find_spec(module) is None]
-    if missing:
-        return f"needs {', '.join(missing)}: pip install -c constraints.txt '.[bench]'"
-    if name == "corpus" and not has_corpus:
-        return "needs text files: python -m benchmarks --corpus PATH"
-    return None
+    return f"needs {', '.join(missing)}: pip install -c constraints.txt '.[bench]'" if missing else None
+
+
+def rows(name: str, arguments: list[str]) -> tuple[list[str], bool]:
+    """Return a benchmark's rows of the table, and whether it failed."""
+    lacking = lack(name)
+    if lacking is not None:
+        return [f"| {name} | skipped: {lacking} | |"], False
+    found = run(name, arguments)
+    if found is None:
+        return [f"| {name} | failed: python -m benchmarks.{name} {' '.join(arguments)} | |"], True
+    if not found:
+        return [f"| {name} | figures that are not ratios: python -m benchmarks.{name} | |"], False
+    return [f"| {name} | {what} | {ratio:.2f} |" for what, ratio in found], False
 
 
 def main() -> int:
-    """Run all benchmarks, print the table and return the number of failures."""
-    failed = 0
+    """Run the benchmarks, print the table, and return 1 if one failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", help="a folder of text, one paragraph a line")
+    parser.add_argument("--only", help="names of benchmarks, separated by commas; by default all")
+    options = parser.parse_args()
+    chosen = options.only.split(",") if options.only else list(BENCHMARKS)
+    has_failed = False
     print("| benchmark | what | ratio |\n|---|---|---|", flush=True)
-    for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
-        name = path.stem
-        if name in BY_NAME:
-            continue
-        lacking = lack(name, has_corpus=bool(sys.argv[1:]))
-        if lacking is not None:
-            print(f"| {name} | skipped: {lacking} | |", flush=True)
-            continue
-        found = run(name, [*SMALL.get(name, []), *(sys.argv[1:] if name in READS_TEXT else [])])
-        failed += found is None
-        if found == []:
-            print(f"| {name} | figures that are not ratios: python -m benchmarks.{name} | |", flush=True)
-        for what, ratio in [("failed", float("nan"))] if found is None else found:
-            print(f"| {name} | {what} | {ratio:.2f} |", flush=True)
-    return failed
+    for name in chosen:
+        text = ["--corpus", options.corpus] if options.corpus and name in READS_TEXT else []
+        lines, is_failed = rows(name, [*BENCHMARKS[name], *text])
+        has_failed = has_failed or is_failed
+        print("\n".join(lines), flush=True)
+    return int(has_failed)
 
 
 if __name__ == "__main__":

@@ -228,7 +228,7 @@ def test_interrupted_sweep_resumes_in_the_same_process(space, running_ray, tmp_p
     assert f"raysent resume {tmp_path}/run" in shown.err
     assert f"trial {interrupts[0]} started" in shown.err
     assert shown.out == ""
-    again = sweep.resume(progress=False)
+    again = raysent.resume(sweep.folder, progress=False)
     assert again.status == "completed"
     assert len(again.trials) == 3
     assert capsys.readouterr() == ("", "")

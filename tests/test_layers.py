@@ -149,10 +149,8 @@ def test_layers_no_cycle_between_modules() -> None:
     """Modules can be put in an order in which each needs only those before it."""
     graph: dict[str, set[str]] = {module: set() for module in sources()}
     for found in own_imports():
-        # A module of a folder may name its folder's public names only through the modules that hold them. And what a
-        # function returns may call that function again, late: `Sweep.resume`.
-        is_late_call = found.is_late and package_of(found.module) == "pipeline"
-        if found.target not in ("raysent", found.module) and not is_late_call:
+        # A module of a folder may name its folder's public names only through the modules that hold them.
+        if found.target not in ("raysent", found.module):
             graph[found.module].add(found.target)
     try:
         TopologicalSorter(graph).prepare()

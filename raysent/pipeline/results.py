@@ -355,12 +355,6 @@ class Sweep:
         """Return an Optuna study with the sweep's trials, rebuilt from the journal."""
         return study_of(self.recorded)
 
-    def resume(self, **options: Any) -> Sweep:
-        """Resume the sweep; see `raysent.resume`."""
-        from raysent.pipeline.sweeps import resume  # noqa: PLC0415 - it imports this module
-
-        return resume(self.folder, **options)
-
 
 @dataclass(frozen=True)
 class RunHealth:

@@ -1,0 +1,60 @@
+"""The list of benchmarks: each is there and takes its smallest sizes; and what the runner makes of their output."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import __main__ as runner
+
+
+class _ParsedError(Exception):
+    """The arguments are valid."""
+
+
+@pytest.mark.parametrize("name", runner.BENCHMARKS)
+def test_benchmark_takes_its_smallest_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a module whose command accepts them; nothing is measured."""
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_and_stop(self: argparse.ArgumentParser, *arguments: object) -> None:
+        parse(self, *arguments)  # type: ignore[call-overload]
+        raise _ParsedError
+
+    for needed in runner.PEERS.get(name, ()):
+        pytest.importorskip(needed, reason="pip install raysent[bench]")
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+    monkeypatch.setattr(sys, "argv", [name, *runner.BENCHMARKS[name]])
+    with pytest.raises(_ParsedError):
+        importlib.import_module(f"benchmarks.{name}").main()
+
+
+def test_runner_names_modules_of_its_folder() -> None:
+    """The text that benchmarks read is among them."""
+    assert set(runner.READS_TEXT) | set(runner.PEERS) <= set(runner.BENCHMARKS)
+    assert Path(runner.BENCHMARKS["corpus"][1]).is_dir()
+
+
+def test_a_benchmark_that_fails_does_not_end_the_others(monkeypatch, capsys) -> None:
+    """Whether it ends with an error, prints no JSON where it must, or JSON without a ratio; the exit code says so."""
+    outcomes = {
+        "cost": SimpleNamespace(returncode=1, stdout=""),
+        "probes": SimpleNamespace(returncode=0, stdout="no JSON"),
+        "busy_cores": SimpleNamespace(returncode=0, stdout="lines for people"),
+        "row_adam": SimpleNamespace(returncode=0, stdout='{"rows": {"ratio_over_dense": 2.0}, "seconds": 3}'),
+    }
+    monkeypatch.setattr(runner.subprocess, "run", lambda command, **_: outcomes[command[2].split(".")[1]])
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", ",".join(outcomes)])
+    assert runner.main() == 1
+    lines = capsys.readouterr().out.splitlines()[2:]
+    assert lines[0].startswith("| cost | failed: python -m benchmarks.cost --sweeps ")
+    assert lines[1].startswith("| probes | failed: ")
+    assert lines[2].startswith("| busy_cores | figures that are not ratios: ")
+    assert lines[3] == "| row_adam | rows, ratio over dense | 2.00 |"
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "busy_cores,row_adam"])
+    assert runner.main() == 0
