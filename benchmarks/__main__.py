@@ -21,7 +21,6 @@ from pathlib import Path
 # Module -> its smallest sizes: about a minute each on one core.
 BENCHMARKS: dict[str, list[str]] = {
     "budget": ["--sweeps", "20", "--json"],
-    "busy_cores": ["--spins", "1000", "--repeats", "1"],
     "corpus": ["--corpus", str(Path(__file__).parent.parent / "docs"), "--files", "8", "--rounds", "1", "--json"],
     "cost": ["--sweeps", "2", "--json"],
     "damage": ["--num", "300", "--json"],
@@ -35,7 +34,6 @@ BENCHMARKS: dict[str, list[str]] = {
     "probes": ["--rows", "500", "--dim", "100", "--json"],
     "retrieval": ["--rows", "20000", "--rounds", "1", "--json"],
     "row_adam": ["--steps", "2", "--json"],
-    "save_share": ["--cases", "docs-bag"],
     "serving": ["threads", "--requests", "20", "--rounds", "1"],
     "sweep_overhead": ["--no-ray", "--history", "200", "--json"],
     "sweep_throughput": ["--rounds", "1", "--trials", "2", "--json"],

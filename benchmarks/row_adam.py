@@ -57,7 +57,7 @@ def by_row(weight: nn.Parameter, gradient: Tensor, *, is_compiled: bool) -> Call
 
 def dense(weight: nn.Parameter, gradient: Tensor) -> Callable[[Tensor], None]:
     """Return a function that takes one step of torch's fused Adam over the whole table."""
-    adam = DenseAdam([weight])
+    adam = DenseAdam([weight], [1.0])
 
     def step(rows: Tensor) -> None:
         weight.grad = torch.zeros_like(weight)

@@ -104,13 +104,9 @@ def test_version_is_the_package_s(raysent_):
 @pytest.mark.parametrize(
     ("given", "spins"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "PASSIVE"}, "0")]
 )
-def test_torch_s_threads_spin_briefly_unless_the_user_has_chosen(given, spins):
+@pytest.mark.parametrize("code", ["import raysent, torch", "import raysent.cli, torch", "import raysent, sklearn.svm"])
+def test_threads_spin_briefly_unless_the_user_has_chosen(code, given, spins):
     """As OpenMP itself reports what it has read; spinning for long stalls training on a machine that is not idle."""
-    code = (
-        "import sys\nfrom raysent.cli import main\n"
-        "sys.argv = ['raysent', '--version']\n"
-        "try: main()\nexcept SystemExit: import torch\n"
-    )
     kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     environment = {**kept, **given, "OMP_DISPLAY_ENV": "VERBOSE"}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -96,7 +96,6 @@ def _root(
 
 def main() -> None:
     """Run the command line; every mistake of the user's is one line on standard error, and exit code 2."""
-    _limit_spinning()
     try:
         status = app(_options_first(sys.argv[1:]), prog_name="raysent", standalone_mode=False)
     except RaysentError as error:
@@ -112,16 +111,6 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     sys.exit(status)
-
-
-def _limit_spinning() -> None:
-    """Let a thread that waits for the others of a product sleep soon, unless the user has chosen; before torch starts.
-
-    By default it spins for milliseconds. Beside another program that uses the cores it then takes the time of the very
-    threads that it waits for: training took 2 to 34 times as long (`benchmarks/busy_cores.py`).
-    """
-    if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
-        os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
 def _options_first(arguments: list[str]) -> list[str]:

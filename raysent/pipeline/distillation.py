@@ -17,6 +17,7 @@ from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
 from raysent.models.schemes import is_scheme_name
 from raysent.models.sentence_encoder import SentenceEncoder
 from raysent.pipeline.arguments import overrides_of, run_folder_of
+from raysent.pipeline.evaluation import map_jobs
 from raysent.pipeline.results import Distilled, Sweep, write_report
 from raysent.pipeline.training import train_all
 from raysent.progress import ProgressLines
@@ -176,5 +177,5 @@ def _student_front(
     student, *others = expand_names([str(folder), *members])
     known = tuple(Path(one) / EVALUATION_FOLDER for one in (*members, str(place)) if Path(one).is_dir())
     with ProgressLines(prefix="evaluating ", is_quiet=not progress) as bar:
-        evaluator = Evaluator(folder / EVALUATION_FOLDER, data, progress=bar, other_outputs=known)
+        evaluator = Evaluator(folder / EVALUATION_FOLDER, data, progress=bar, map_jobs=map_jobs(), other_outputs=known)
         return student_front(student, evaluator.records([student, *others], tasks), method=method)

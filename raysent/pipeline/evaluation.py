@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
 from raysent.ensembles import (
     DEFAULT_SIZES,
@@ -32,9 +34,11 @@ from raysent.evaluation.records import AnyScore
 from raysent.evaluation.task import SimilarityData, TaskData
 from raysent.evaluation.tasks import PROBED, Task, resolve_tasks
 from raysent.exports.mteb import evaluate_on_mteb
+from raysent.kernels.devices import set_matmul_precision
 from raysent.models import load as load_model
 from raysent.models.pretrained import trust_remote_code as trusting
 from raysent.models.sentence_encoder import SentenceEncoder
+from raysent.parallel import map_in_processes, num_processes_for
 from raysent.pipeline.arguments import print_remarks
 from raysent.pipeline.results import scores_frame
 from raysent.progress import ProgressLines, messages
@@ -44,6 +48,11 @@ from raysent.training.ray_session import has_cores, map_on_ray
 
 # Where scores of models without a folder of their own are kept.
 SCORES_FOLDER = Path("runs") / "evaluated"
+
+# With fewer rows in all jobs together, other processes would be ready too late to help.
+_LEAST_ROWS = 4000
+# Of a process that evaluates: libraries, a small model and a task's features.
+_PROCESS_BYTES = 1 << 30
 
 
 def evaluate(  # noqa: PLR0913 - the options of the command
@@ -78,7 +87,8 @@ def evaluate(  # noqa: PLR0913 - the options of the command
         baselines: Whether to also evaluate what every model should beat: `tfidf`, the mean of the first model's word
             vectors, that model at its start, and random word vectors; by default with the protocol ``fast``, and
             not on tasks of `mteb`.
-        processes: Evaluate so many models and tasks at the same time.
+        processes: Evaluate so many models and tasks at the same time; by default one for each core where there are
+            rows enough.
         address: Evaluate on a running Ray cluster.
         trust_remote_code: Whether code in a pretrained model's folder may run.
         progress: Whether to show progress on standard error.
@@ -210,6 +220,7 @@ def ensemble(  # noqa: PLR0913 - the options of the command
             baselines=protocol == "fast" if baselines is None else baselines,
             protocol=protocol_name(protocol, config),
             progress=bar,
+            map_jobs=map_jobs(),
         )
         return load_ensemble(folder)
 
@@ -254,7 +265,9 @@ def label_curves(
         for task in chosen:
             rows = task.load(data_dir)
             assert isinstance(rows, TaskData)
-            curves.append(label_curve(rows, members, others, sizes=labels, method=method, progress=bar))
+            curves.append(
+                label_curve(rows, members, others, sizes=labels, method=method, progress=bar, map_jobs=map_jobs())
+            )
     write_curves(folder, curves)
     return curves
 
@@ -266,21 +279,65 @@ def scores_folder(models: Sequence[Model]) -> Path:
     return folders[0] if folders else SCORES_FOLDER
 
 
-def map_jobs(processes: int | None, address: str | None) -> MapJobs | None:
-    """Return what runs evaluations side by side: in processes or on a cluster; None to run them one after another.
+def map_jobs(processes: int | None = None, address: str | None = None) -> MapJobs:
+    """Return what runs evaluations side by side: in processes of this machine, or on a cluster.
+
+    Args:
+        processes: Processes of this machine; None takes one for each core where there are rows enough.
+        address: The cluster.
 
     Raises:
         ConfigError: If both are given.
     """
     if processes is not None and address is not None:
         raise ConfigError("--processes and --address: must not both be given; a cluster has its own cores")
-    if processes in (None, 1) and address is None:
-        return None
+    return LocalMap(processes) if address is None else partial(_map_on_ray, address=address)
 
-    def map_all(jobs: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        return _map_on_ray(jobs, address=address, num_cpus=processes)
 
-    return map_all
+@dataclass(frozen=True)
+class LocalMap:
+    """Runs evaluations in processes of this machine that share its cores; a few small ones in this process.
+
+    One process whose libraries each start a thread for every core is far slower beside another program: those threads
+    wait for each other at the end of every product of a fit.
+
+    Attributes:
+        processes: Processes to use; None takes one for each core where there are rows enough.
+    """
+
+    processes: int | None = None
+
+    def __call__(self, jobs: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield the place of each job and its result, in order."""
+        cores = num_processes_for(None, bytes_each=_PROCESS_BYTES)
+        is_small = sum(len(job.data) for job in jobs) < _LEAST_ROWS or any(job.member.encoder for job in jobs)
+        wanted = self.processes or (1 if is_small else cores)
+        used = max(1, min(wanted, len(jobs)))
+        if used == 1:
+            return run_in_turn(jobs)
+        run = _RunJob(num_threads=max(1, cores // used))
+        return enumerate(map_in_processes(run, jobs, num_processes=used))
+
+
+class _RunJob:
+    """Runs jobs in a process of its own, with so many threads; a model is loaded once for consecutive jobs."""
+
+    def __init__(self, num_threads: int) -> None:
+        self._num_threads = num_threads
+        self._load = lru_cache(maxsize=1)(load_model)
+
+    def __call__(self, job: Any) -> Any:
+        return job.run(load=self._load)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make_run_job, (self._num_threads,)
+
+
+def _make_run_job(num_threads: int) -> _RunJob:
+    """Set up a process that runs jobs."""
+    torch.set_num_threads(num_threads)
+    set_matmul_precision()
+    return _RunJob(num_threads)
 
 
 @dataclass(frozen=True)
@@ -320,7 +377,7 @@ class ClusterMap:
             if self.release is not None:
                 self.release()
         places = list(left)
-        for index, result in run_in_turn(list(left.values())):
+        for index, result in LocalMap()(list(left.values())):
             yield places[index], result
 
     def _check(self) -> None:
@@ -333,7 +390,6 @@ def _map_on_ray(
     jobs: Sequence[Any],
     *,
     address: str | None,
-    num_cpus: int | None = None,
     on_wait: Callable[[], object] = lambda: None,
 ) -> Generator[tuple[int, Any]]:
     """Run jobs on a cluster; see `map_on_ray`."""
@@ -342,7 +398,7 @@ def _map_on_ray(
     # The rows of a task are sent apart, once to each node.
     sent = [replace(job, member=_sent_member(job.member), data=None) for job in jobs]
     rows = [job.data for job in jobs]
-    yield from map_on_ray(_run_sent_job, sent, shared=rows, num_cpus=num_cpus, address=address, on_wait=on_wait)
+    yield from map_on_ray(_run_sent_job, sent, shared=rows, address=address, on_wait=on_wait)
 
 
 def _sent_member(member: Member) -> Member:

@@ -56,7 +56,7 @@ from raysent.pipeline.arguments import (
     tasks_of,
     view_of,
 )
-from raysent.pipeline.evaluation import ClusterMap
+from raysent.pipeline.evaluation import ClusterMap, map_jobs
 from raysent.pipeline.forecasts import check_unforecast, forecast_space, limits_grid, parse_pilot_time
 from raysent.pipeline.results import RunHealth, Sweep, SweepEvaluation, SweepPlan, write_report
 from raysent.pipeline.tracking import read_scores
@@ -204,7 +204,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             `retrain_epochs`; see `raysent sweep --help`.
 
     Returns:
-        The sweep. After Ctrl-C its `status` is ``interrupted``, and `Sweep.resume` continues it.
+        The sweep. After Ctrl-C its `status` is ``interrupted``, and `raysent.resume` continues it.
 
     Raises:
         ConfigError: If the space or an argument is wrong.
@@ -451,10 +451,10 @@ def _evaluated(folder: Path, *, progress: bool, tracking: Listener) -> Sweep:
     return Sweep(folder, evaluation=evaluation)
 
 
-def _cluster_map(machines: EvaluationMachines) -> MapJobs | None:
-    """Return what evaluates on the nodes of a sweep's cluster; None for a sweep on this machine."""
+def _map_of(machines: EvaluationMachines) -> MapJobs:
+    """Return what evaluates on the nodes of a sweep's cluster, or in processes of this machine."""
     if machines.address is None:
-        return None
+        return map_jobs()
     release = None if machines.fleet is None else machines.release
     return ClusterMap(machines.address, prepare=machines.prepare, check=machines.check_nodes, release=release)
 
@@ -482,10 +482,10 @@ def _evaluate_best(ended: Sweep, machines: EvaluationMachines, *, progress: bool
                     top=evaluation.members if evaluation.select == "greedy" else None,
                     select=evaluation.select,
                     progress=on_progress,
-                    map_jobs=_cluster_map(machines),
+                    map_jobs=_map_of(machines),
                 )
                 if options.get("labels"):
-                    _write_label_curves(ended, result, options, on_progress, _cluster_map(machines))
+                    _write_label_curves(ended, result, options, on_progress, _map_of(machines))
                 machines.release()  # the rest is this machine's work
             except BudgetError as error:
                 run = shlex.quote(address_of(ended.folder))
@@ -499,7 +499,7 @@ def _write_label_curves(
     result: EnsembleResult,
     options: Mapping[str, Any],
     progress: Callable[[str, int, int], None],
-    map_jobs: MapJobs | None,
+    run: MapJobs,
 ) -> None:
     """Write the members' scores against the number of labels into a sweep's folder, for tasks with classes."""
     data = None if options.get("data") is None else Path(options["data"])
@@ -513,7 +513,7 @@ def _write_label_curves(
         if not isinstance(rows, TaskData) or rows.is_scored:
             continue
         try:
-            curves.append(label_curve(rows, members, others, sizes=sizes, progress=progress, map_jobs=map_jobs))
+            curves.append(label_curve(rows, members, others, sizes=sizes, progress=progress, map_jobs=run))
         except ConfigError as error:  # fewer rows than the smallest size: nothing else is lost
             messages.print(str(error), soft_wrap=True)
     write_curves(ended.folder, curves)

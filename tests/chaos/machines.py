@@ -28,7 +28,7 @@ from raysent.cluster import fleet as cluster_fleet
 from raysent.cluster import prices as cluster_prices
 from raysent.cost import prices
 from raysent.errors import ArtifactError
-from raysent.pipeline import sweeps
+from raysent.pipeline import evaluation, sweeps
 from raysent.preemption.ray_nodes import _Deadline
 from raysent.sweeps import driver, ray_tune, trainables
 from raysent.sweeps import machines as fleet
@@ -209,7 +209,7 @@ def install(stage: Path, watch: Watch) -> None:
     driver.ray_session = lambda _: contextlib.nullcontext()
     fleet.cpus_of_largest_node = lambda: 1
     driver.run_trials = cluster.run_trials
-    sweeps._cluster_map = lambda _: None
+    sweeps._map_of = lambda _: evaluation.LocalMap(1)
     if (stage / "cloud").is_dir():
         cloud.install(cloud.Cloud(stage / "cloud", stage / "machines"), cluster_fleet)
     interruptions.CHECK_INTERVAL_S = _LOOK_S
