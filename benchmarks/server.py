@@ -44,17 +44,22 @@ def page(port: int, path: str) -> str:
 
 def memory(port: int) -> int:
     """Return the server's resident memory in bytes."""
-    found = re.search(r"^process_resident_memory_bytes (\d+)$", page(port, "/metrics"), re.MULTILINE)
+    found = re.search(r"^process_resident_memory_bytes (\S+)$", page(port, "/metrics"), re.MULTILINE)
     assert found
-    return int(found[1])
+    return int(float(found[1]))
 
 
 def command(model: str, port: int, num_replicas: int) -> list[str]:
     """Return the command of a server: one process, or replicas on Ray Serve."""
     if not num_replicas:
         return [sys.executable, "-m", "raysent", "serve", model, "--port", str(port)]
-    call = f"serve_replicas({model!r}, num_replicas={num_replicas}, port={port})"
-    return [sys.executable, "-c", f"from raysent.exports.ray_serve import serve_replicas; {call}"]
+    script = f"""
+from ray import serve
+from raysent.exports.ray_serve import deployment
+serve.start(http_options={{"port": {port}}})
+serve.run(deployment({model!r}, num_replicas={num_replicas}), blocking=True)
+"""
+    return [sys.executable, "-c", script]
 
 
 def load_server(
@@ -62,7 +67,7 @@ def load_server(
 ) -> dict[str, Any]:
     """Return requests a second, durations and memory of a server under load; fail on a wrong vector."""
     openai, port = import_module("openai"), free_port()
-    expected = load(model).encode(SENTENCES)
+    expected = load(model).encode(SENTENCES, normalize_embeddings=True)
     server = subprocess.Popen(command(model, port, num_replicas))
     try:
         while True:

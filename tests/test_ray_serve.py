@@ -14,7 +14,6 @@ import pytest
 import raysent
 from raysent.errors import ConfigError
 from raysent.exports import ray_serve as module
-from raysent.exports.server import ServerConfig
 
 
 class FakeServe:
@@ -42,22 +41,22 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> FakeServe:
 
 
 async def post(application: Any, values: dict[str, Any], *, token: str = "") -> tuple[int, Any]:
-    """Send one request to an application between its start and its end; return status and answer."""
+    """Send one request to an application; return status and answer."""
     sent: list[Any] = []
-    messages = iter([{"type": "lifespan.startup"}, {"type": "http.request", "body": json.dumps(values).encode()}])
 
     async def receive() -> Any:
-        return next(messages)
+        return {"type": "http.request", "body": json.dumps(values).encode()}
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    application.batcher.start()
-    next(messages)
-    headers = [(b"authorization", f"Bearer {token}".encode())]
-    scope = {"type": "http", "path": "/v1/embeddings", "method": "POST", "headers": headers}
-    await application(scope, receive, send)
-    await application.batcher.stop()
+    known = {"host": "localhost", "content-type": "application/json", "authorization": f"Bearer {token}"}
+    headers = [(name.encode(), value.encode()) for name, value in known.items()]
+    await application(
+        {"type": "http", "path": "/v1/embeddings", "method": "POST", "query_string": b"", "headers": headers},
+        receive,
+        send,
+    )
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
@@ -68,19 +67,20 @@ def test_deployment_builds_the_server_in_each_replica(serve) -> None:
     status, answer = asyncio.run(post(application, {"input": ["a cat", ""]}))
     vectors = np.array([row["embedding"] for row in answer["data"]], np.float32)
     assert (status, answer["model"]) == (200, "hash:8")
-    np.testing.assert_array_equal(vectors, raysent.load("hash:8").encode(["a cat", ""]))
+    expected = raysent.load("hash:8").encode(["a cat", ""], normalize_embeddings=True)
+    np.testing.assert_array_equal(vectors, expected)
 
 
 def test_build_reads_text_and_the_token(serve, monkeypatch) -> None:
     """As `serve run` passes arguments; a request without the token is refused."""
     monkeypatch.setenv("RAYSENT_SERVE_TOKEN", "secret")
-    application = module.build({"model": "hash:8", "replicas": "4", "normalize": "true"})()
+    application = module.build({"model": "hash:8", "replicas": "4", "normalize": "false"})()
     assert serve.options["num_replicas"] == 4
     assert asyncio.run(post(application, {"input": "a"}))[0] == 401
-    application = module.build({"model": "hash:8", "normalize": "true"})()
     status, answer = asyncio.run(post(application, {"input": "a cat"}, token="secret"))
     assert status == 200
-    assert np.linalg.norm(answer["data"][0]["embedding"]) == pytest.approx(1, abs=1e-6)
+    found = np.array(answer["data"][0]["embedding"], dtype=np.float32)
+    np.testing.assert_array_equal(found, raysent.load("hash:8").encode("a cat"))
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,8 @@ def test_build_refuses_in_one_line(serve, arguments, message) -> None:
         module.build(arguments)
 
 
-def test_serve_replicas_refuses_what_cannot_be_served(monkeypatch) -> None:
-    """An open address without a token, and a machine without Ray Serve's packages."""
-    with pytest.raises(ConfigError, match="--host 0.0.0.0: needs a token"):
-        module.serve_replicas("hash:8", host="0.0.0.0", config=ServerConfig())
+def test_deployment_needs_ray_serve(monkeypatch) -> None:
+    """A machine without its packages is told the extra."""
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"Ray Serve: needs packages of its own; install raysent\[ray-serve\]"):
-        module.serve_replicas("hash:8")
+        module.deployment("hash:8")

@@ -19,10 +19,12 @@ import pytest
 
 from raysent.errors import ConfigError
 from raysent.exports.batcher import Batcher, QueueFullError
-from raysent.exports.server import Application, ServerConfig, serve
+from raysent.exports.server import ServerConfig, make_application, make_server, serve
 from raysent.models.schemes.hash import HashEncoder
+from raysent.models.sentence_encoder import SentenceEncoder
 
 uvicorn = pytest.importorskip("uvicorn", reason="pip install raysent[serve]")
+pytest.importorskip("starlette", reason="pip install raysent[serve]")
 openai = pytest.importorskip("openai", reason="pip install openai")
 
 
@@ -39,20 +41,45 @@ class Slow(HashEncoder):
         return super().encode_texts(sentences, batch_size=batch_size)
 
 
+class Whitened(HashEncoder):
+    """`hash:8`, whose first numbers are a vector too."""
+
+    can_truncate = True
+
+
+class Words(SentenceEncoder):
+    """The number of words; reads five, and notes the characters that it was given."""
+
+    max_seq_length = 5
+
+    def __init__(self) -> None:
+        self.most = 0
+
+    def encode_texts(self, sentences, *, batch_size=512):
+        """Encode."""
+        self.most = max(self.most, *map(len, sentences))
+        return np.array([[len(text.split()), 1] for text in sentences], dtype=np.float32)
+
+    def get_sentence_embedding_dimension(self):
+        """Return 2."""
+        return 2
+
+
 @contextlib.contextmanager
 def running(encoder=None, **limits) -> Iterator[tuple[str, int]]:
-    """Run a server in a thread; yield its host and port."""
-    application = Application(encoder or HashEncoder(8), name="hash:8", config=ServerConfig(**limits))
-    server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error", lifespan="on"))
-    thread = threading.Thread(target=server.run, daemon=True)
+    """Run a server in a thread, as `serve` does; yield its host and port."""
+    config = ServerConfig(**limits)
+    server = make_server(make_application(encoder or "hash:8", config), config)
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    yield server.servers[0].sockets[0].getsockname()
+    yield listening.getsockname()
     while CLIENTS:
         CLIENTS.pop().close()
     server.should_exit = True
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -62,21 +89,27 @@ def client(address, token="none") -> openai.OpenAI:
     return CLIENTS[-1]
 
 
-def send(address, method, path, body=None) -> tuple[int, str]:
-    """Return the status and the body of the answer to a request."""
-    with contextlib.closing(http.client.HTTPConnection(*address, timeout=20)) as connection:
-        connection.request(method, path, body=body, headers={"Content-Type": "application/json"})
+def ask(address, method, path, body=None, **headers) -> tuple[int, str, dict[str, str]]:
+    """Return status, body and headers of the answer to a request."""
+    given = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    with contextlib.closing(http.client.HTTPConnection(*address, timeout=60)) as connection:
+        connection.request(method, path, body=body, headers=given)
         response = connection.getresponse()
-        return response.status, response.read().decode()
+        return response.status, response.read().decode(), dict(response.getheaders())
 
 
-def get(address, path) -> tuple[int, str]:
+def send(address, method, path, body=None, **headers) -> tuple[int, str]:
+    """Return status and body of the answer to a request."""
+    return ask(address, method, path, body, **headers)[:2]
+
+
+def get(address, path, **headers) -> tuple[int, str]:
     """Return the status and the body of a page."""
-    return send(address, "GET", path)
+    return send(address, "GET", path, **headers)
 
 
 def test_every_client_gets_its_own_vectors() -> None:
-    """32 threads at once, strings and lists, both encodings and fewer dimensions: equal to `encode`, bit for bit."""
+    """32 threads at once, strings and lists, both encodings: equal to `encode` with unit length, bit for bit."""
     encoder = HashEncoder(8)
     with running() as address, ThreadPoolExecutor(32) as threads:
         api = client(address)
@@ -85,16 +118,16 @@ def test_every_client_gets_its_own_vectors() -> None:
             texts = [f"text {number} {index}" for index in range(1 + number % 5)]
             given = texts if number % 2 else texts[0]
             options = {"encoding_format": "float"} if number % 3 == 0 else {}
-            found = api.embeddings.create(model="m", input=given, dimensions=5 if number % 4 == 0 else 8, **options)
+            found = api.embeddings.create(model="m", input=given, dimensions=8, **options)
             vectors = np.array([row.embedding for row in found.data], dtype=np.float32)
-            expected = encoder.encode(texts if number % 2 else texts[:1])[:, : vectors.shape[1]]
+            expected = encoder.encode(texts if number % 2 else texts[:1], normalize_embeddings=True)
             np.testing.assert_array_equal(vectors, expected)
 
         list(threads.map(check, range(200)))
         assert api.models.list().data[0].id == "hash:8"
         status, metrics = get(address, "/metrics")
         assert status == 200
-        assert 'raysent_requests_total{path="/v1/embeddings",status="200"} 200' in metrics
+        assert 'raysent_requests_total{path="/v1/embeddings",status="200"} 200.0' in metrics
         assert get(address, "/health") == (200, '{"status":"ok","model":"hash:8","waiting":0,"needs_token":false}')
         assert "<title>raysent serve</title>" in get(address, "/")[1]
 
@@ -104,17 +137,25 @@ def test_wrong_requests_get_a_status_and_one_line() -> None:
     with running(max_texts=3, max_body_bytes=10_000) as address:
         api = client(address)
         for options, message in (
-            ({"input": [1, 2]}, "input: must be a string or a list of strings"),
-            ({"input": []}, "input: must be a string or a list of strings"),
-            ({"input": ["a"] * 4}, "input: must be at most 3 texts; given 4"),
-            ({"input": "a", "dimensions": 9}, "dimensions: must be a whole number from 1 to 8; given 9"),
+            ({"input": [1, 2]}, "not ids of tokens; with LangChain set check_embedding_ctx_length=False"),
+            ({"input": [[1, 2]]}, "not ids of tokens; with LangChain set check_embedding_ctx_length=False"),
+            ({"input": ["a", 2]}, r"input\[1\]: must be a string"),
+            ({"input": [["a", "b"]]}, "input: must be a string or a list of strings"),
+            ({"input": []}, "input: must be a string or a list of 1 to 3 strings; given 0"),
+            ({"input": ["a"] * 4}, "input: must be a string or a list of 1 to 3 strings; given 4"),
+            (
+                {"input": "a", "dimensions": 4},
+                "dimensions: must be 8 or left out; this model's vectors have no meaning",
+            ),
         ):
             with pytest.raises(openai.BadRequestError, match=message):
                 api.embeddings.create(model="m", **options)
         with pytest.raises(openai.APIStatusError, match="the body must have at most 10,000 bytes") as refused:
             api.embeddings.create(model="m", input="x" * 10_000_000)
         assert refused.value.status_code == 413
-        assert get(address, "/v1/embeddings")[0] == 405
+        assert api.embeddings.create(model="m", input="a", dimensions=8).data
+        assert ask(address, "GET", "/v1/embeddings")[2]["allow"] == "POST"
+        assert "must be asked by POST; given GET" in get(address, "/v1/embeddings")[1]
         assert get(address, "/nowhere")[0] == 404
         for body in ("{", "[" * 9_000, '{"input": "a", "dimensions": ' + "9" * 5_000 + "}"):
             assert send(address, "POST", "/v1/embeddings", body)[0] == 400
@@ -131,15 +172,205 @@ def test_predictions_need_an_ensemble() -> None:
 
 
 def test_token_is_required_where_there_is_one() -> None:
-    """By every address but the page and the health; an open address needs one."""
+    """By every address but those without secrets; an open address needs one."""
     with running(token="secret") as address:
         with pytest.raises(openai.AuthenticationError):
             client(address, "other").embeddings.create(model="m", input="a")
-        assert get(address, "/metrics")[0] == 401
-        assert get(address, "/health")[0] == 200
+        for path in ("/metrics", "/v1/models", "/nowhere"):
+            status, _, headers = ask(address, "GET", path)
+            assert (status, headers["www-authenticate"]) == (401, "Bearer")
+        for given in ("secret", "Basic secret", "Bearer", "Bearer other", "Bearer secret x", "Bearer \u00e9"):
+            assert get(address, "/metrics", Authorization=given)[0] == 401
+        for given in ("Bearer secret", "bearer secret", "BEARER  secret"):
+            assert get(address, "/metrics", Authorization=given)[0] == 200
+        for path in ("/", "/docs", "/health", "/openapi.json"):
+            assert get(address, path)[0] == 200
         assert len(client(address, "secret").embeddings.create(model="m", input="a").data) == 1
     with pytest.raises(ConfigError, match=r"^--host 0\.0\.0\.0: needs a token where others can reach it"):
         serve("hash:8", host="0.0.0.0")
+
+
+@pytest.mark.parametrize("token", [None, "secret"])
+def test_metrics_hold_no_text_of_clients_and_a_fixed_number_of_series(token) -> None:
+    """Whatever addresses are asked for; of requests without the token, none is counted."""
+    given = {} if token is None else {"Authorization": f"Bearer {token}"}
+    paths = [
+        "/x%22%7D%201%0Afake_total%7Ba=%22b",
+        "/v1/predict/a%22%7D%205%0Afake_total%7Bz=%22y",
+        "/v1/models/%0Afake 1",
+    ]
+    with running(token=token) as address:
+        pages = []
+        for number in range(2):
+            for path in (
+                *paths,
+                *(f"/{text}{number}" for text in ("nowhere/", "v1/predict/", "v1/models/") for _ in "ab"),
+            ):
+                get(address, path.replace(" ", "%20"))
+            pages.append(get(address, "/metrics", **given)[1])
+    assert "fake" not in pages[1]
+    series = [{line.rpartition(" ")[0] for line in page.splitlines() if 'path="' in line} for page in pages]
+    labels = {line.split('"')[1] for line in series[1]}
+    assert labels == {"/metrics"} | (
+        {"other", "/v1/predict/{task:path}", "/v1/models/{id:path}"} if token is None else set()
+    )
+    assert series[0] == {line for line in series[1] if "/metrics" not in line}
+
+
+def test_text_is_bounded_before_the_model_reads_it() -> None:
+    """64 characters for each token that it reads, at least 8,192; or as the server's settings say."""
+    encoder = Words()
+    with running(encoder) as address:
+        api = client(address)
+        assert api.embeddings.create(model="m", input=["a", "b " * 4096]).data[1].embedding
+        with pytest.raises(
+            openai.BadRequestError, match=r"input\[1\]: must have at most 8,192 characters; given 8,194"
+        ):
+            api.embeddings.create(model="m", input=["a", "b " * 4097])
+        assert encoder.most == 8192
+    with running(Words(), max_characters=10) as address:
+        body = json.dumps({"input": "a" * 11})
+        assert "must have at most 10 characters" in send(address, "POST", "/v1/embeddings", body)[1]
+    with running() as address:  # reads all of a text
+        assert send(address, "POST", "/v1/embeddings", json.dumps({"input": "a" * 32_768}))[0] == 200
+        assert send(address, "POST", "/v1/embeddings", json.dumps({"input": "a" * 32_769}))[0] == 400
+
+
+def test_vectors_have_unit_length_and_are_cut_only_where_that_has_a_meaning() -> None:
+    """As OpenAI's; `normalize=False` gives those of the model."""
+    for limits in ({}, {"normalize": False}):
+        with running(Whitened(8), **limits) as address:
+            for size in (None, 5, 8):
+                options = {} if size is None else {"dimensions": size}
+                found = client(address).embeddings.create(model="m", input=["a cat", "dogs"], **options)
+                vectors = np.array([row.embedding for row in found.data], dtype=np.float32)
+                expected = HashEncoder(8).encode(["a cat", "dogs"], truncate_dim=size, normalize_embeddings=not limits)
+                np.testing.assert_allclose(vectors, expected, atol=1e-6)
+            status, body = send(address, "POST", "/v1/embeddings", '{"input": "a", "dimensions": 9}')
+            assert status == 400
+            assert "dimensions: must be a whole number from 1 to 8; given 9" in body
+
+
+def test_model_is_listed_and_found_by_its_name() -> None:
+    """As by openai's client."""
+    with running() as address:
+        api = client(address)
+        found = api.models.retrieve("hash:8")
+        assert found == api.models.list().data[0]
+        assert found.created > 1.7e9
+        with pytest.raises(openai.NotFoundError, match="gpt: no such model; this server has hash:8"):
+            api.models.retrieve("gpt")
+
+
+def test_interface_is_described_without_scripts_of_others() -> None:
+    """OpenAPI names every address and field that is answered, and /docs shows it."""
+    with running() as address:
+        about = json.loads(get(address, "/openapi.json")[1])
+        page, start = get(address, "/docs")[1], get(address, "/")[1]
+        paths = {
+            (path.replace("{task}", "T").replace("{id}", "hash:8"), one)
+            for path, ways in about["paths"].items()
+            for one in ways
+        }
+        for path, method in paths:
+            assert send(address, method.upper(), path, "{}" if method == "post" else None)[0] in (200, 400, 404)
+            assert "no such address" not in send(address, method.upper(), path, "{}" if method == "post" else None)[1]
+    routes = {route.path for route in make_application("hash:8", ServerConfig()).routes}
+    assert {path.replace("{task}", "{task:path}").replace("{id}", "{id:path}") for path in about["paths"]} == routes - {
+        "/",
+        "/docs",
+        "/openapi.json",
+    }
+    for text in (page, start):
+        assert "//" not in text.replace("// ", "")
+        assert "<script src" not in text
+
+
+def test_no_web_page_of_others_can_use_a_server_without_a_token() -> None:
+    """It can send neither JSON without being asked for, nor its own name or origin."""
+    with running() as address:
+        own, body = f"{address[0]}:{address[1]}", '{"input": "a"}'
+
+        def status(**headers: str) -> int:
+            return send(address, "POST", "/v1/embeddings", body, **headers)[0]
+
+        assert status(Content_Type="text/plain") == 415
+        assert status(Content_Type="application/json; charset=utf-8") == 200
+        assert status(Host=f"localhost:{address[1]}") == 200
+        assert status(Host="[::1]:8000") == 200
+        for host in ("evil.example", f"evil.example:{address[1]}", "127.0.0.1.evil.example", "[", ""):
+            assert status(Host=host) == 403
+        assert status(Origin=f"http://{own}") == 200
+        for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
+            assert status(Origin=origin) == 403
+        assert send(address, "OPTIONS", "/v1/embeddings", Origin="http://evil.example")[0] == 403
+    with running(token="secret") as address:  # it does not know the token
+        assert send(address, "POST", "/v1/embeddings", body, Host="a.example", Authorization="Bearer secret")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /health HT",
+        b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea",
+    ],
+    ids=["nothing", "half a head", "half a body", "half a body that nobody reads", "half a second head"],
+)
+def test_client_that_does_not_send_its_request_loses_the_connection(sent) -> None:
+    """A head or a body, also byte after byte."""
+    with running(read_s=1.0) as address, socket.create_connection(address, timeout=60) as slow:
+        if sent.startswith(b"GET /health HTTP"):  # the second half follows the answer
+            head, end, rest = sent.partition(b"\r\n\r\n")
+            slow.sendall(head + end)
+            assert slow.recv(10)
+            sent = rest
+        slow.sendall(sent)
+        with contextlib.suppress(ConnectionError):
+            slow.setblocking(False)
+            while True:
+                with contextlib.suppress(BlockingIOError):
+                    if not slow.recv(10_000):
+                        break
+                time.sleep(0.05)
+                if sent:
+                    slow.send(b"x")
+        assert get(address, "/health")[0] == 200
+
+
+def test_connections_are_bounded_and_kept_for_the_next_request() -> None:
+    """More are closed at once; a connection is kept longer than clients keep it, 5 s in httpx."""
+    with running(max_connections=3) as address:
+        held = [socket.create_connection(address, timeout=60) for _ in range(3)]
+        while True:
+            with socket.create_connection(address, timeout=1) as more, contextlib.suppress(TimeoutError):
+                if more.recv(1) == b"":
+                    break
+        for one in held:
+            one.close()
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if get(address, "/health")[0] == 200:
+                    break
+    server = make_server(make_application("hash:8", ServerConfig()), ServerConfig())
+    assert server.config.timeout_keep_alive > 60
+
+
+def test_port_in_use_is_refused_in_one_line() -> None:
+    """And a library that is missing."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"^--port {port}: cannot be listened on: Address already in use"):
+            serve("hash:8", port=port)
+
+
+def test_missing_library_is_named(monkeypatch) -> None:
+    """With the extra that installs it."""
+    monkeypatch.setattr("raysent.exports.server.find_spec", lambda name: None if name == "starlette" else name)
+    with pytest.raises(ConfigError, match=r"^serve: needs starlette; install raysent\[serve\]$"):
+        serve("hash:8")
 
 
 def test_full_queue_refuses_at_once_and_time_ends_a_request() -> None:
@@ -157,10 +388,15 @@ def test_full_queue_refuses_at_once_and_time_ends_a_request() -> None:
         found = list(threads.map(status, range(12)))
         assert set(found) == {200, 429}
         gone = socket.create_connection(address)
-        gone.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n" + b'{"input": "a"}')
+        gone.sendall(
+            b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n"
+            + b'{"input": "a"}'
+        )
         gone.close()
         half = socket.create_connection(address)
-        half.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n{")
+        half.sendall(
+            b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{"
+        )
         half.close()
         time.sleep(0.5)
         assert status(0) == 200
@@ -171,33 +407,70 @@ def test_full_queue_refuses_at_once_and_time_ends_a_request() -> None:
 
 
 def test_batcher_joins_requests_and_survives_an_error() -> None:
-    """Requests that wait together are one batch; an error reaches them and not the next."""
-    batches: list[list[str]] = []
+    """Requests that wait together are one batch; an error reaches its request alone."""
+    batches: list[tuple[str, list[str]]] = []
 
-    def encode(texts: list[str]) -> np.ndarray:
-        batches.append(texts)
-        if "bad" in texts:
+    def compute(kind: str, rows: list[tuple[str]]) -> np.ndarray:
+        batches.append((kind, [text for (text,) in rows]))
+        if ("bad",) in rows:
             raise ValueError("bad")
-        return np.array([[len(text)] for text in texts], dtype=np.float32)
+        return np.array([[len(text)] for (text,) in rows], dtype=np.float32)
+
+    def rows(*texts: str) -> list[tuple[str]]:
+        return [(text,) for text in texts]
 
     async def use() -> None:
-        batcher = Batcher(encode, max_batch=8, max_waiting=8, wait_s=0.02)
-        batcher.start()
-        found = await asyncio.gather(batcher.encode(["a", "bb"]), batcher.encode(["ccc"]))
-        assert [rows.tolist() for rows in found] == [[[1], [2]], [[3]]]
-        with pytest.raises(ValueError, match="bad"):
-            await batcher.encode(["bad"])
-        full = asyncio.gather(batcher.encode(["x"] * 6), batcher.encode(["y"] * 3), return_exceptions=True)
+        batcher = Batcher(compute, max_batch=8, max_waiting=8, wait_s=0.02)
+        found = await asyncio.gather(batcher.run("k", rows("a", "bb")), batcher.run("k", rows("ccc")))
+        assert [one.tolist() for one in found] == [[[1], [2]], [[3]]]
+        bad, good = await asyncio.gather(
+            batcher.run("k", rows("bad")), batcher.run("k", rows("good")), return_exceptions=True
+        )
+        assert (str(bad), good.tolist()) == ("bad", [[4]])
+        other = await asyncio.gather(batcher.run("k", rows("x")), batcher.run("l", rows("y")))
+        assert [one.tolist() for one in other] == [[[1]], [[1]]]
+        full = asyncio.gather(batcher.run("k", rows(*"xxxxxx")), batcher.run("k", rows(*"yyy")), return_exceptions=True)
         assert isinstance((await full)[1], QueueFullError)
-        given_up = asyncio.ensure_future(batcher.encode(["nobody waits"]))
+        given_up = [asyncio.ensure_future(batcher.run("k", rows(text))) for text in ("nobody waits", "nor here")]
         await asyncio.sleep(0)
-        given_up.cancel()
-        assert (await batcher.encode(["z"])).tolist() == [[1]]
+        for one in given_up:
+            one.cancel()
+        assert (await batcher.run("k", rows("z"))).tolist() == [[1]]
         assert batcher.num_waiting == 0
-        await batcher.stop()
 
     asyncio.run(use())
-    assert batches == [["a", "bb", "ccc"], ["bad"], ["x"] * 6, ["z"]]
+    assert batches == [
+        ("k", ["a", "bb", "ccc"]),
+        *(("k", texts) for texts in (["bad", "good"], ["bad"], ["good"])),
+        *(("k", ["x"]), ("l", ["y"])),
+        ("k", ["x"] * 6),
+        ("k", ["z"]),
+    ]
+
+
+def test_long_requests_take_turns_with_others() -> None:
+    """In parts of a batch, by rows and by characters; a client that leaves takes no results from the others."""
+    batches: list[list[int]] = []
+
+    def compute(_: None, rows: list[tuple[str]]) -> np.ndarray:
+        batches.append([len(text) for (text,) in rows])
+        time.sleep(0.02)
+        return np.array([[len(text)] for (text,) in rows])
+
+    async def use() -> None:
+        batcher = Batcher(compute, max_batch=4, max_waiting=100, wait_s=0)
+        long, leaving, short = (
+            asyncio.ensure_future(batcher.run(None, [("x" * size,) for size in sizes]))
+            for sizes in ([1] * 6 + [1000, 600, 5000, 1], [2, 2], [3, 3])
+        )
+        while not batches:
+            await asyncio.sleep(0.001)
+        leaving.cancel()
+        assert (await short).tolist() == [[3], [3]]
+        assert (await long).ravel().tolist() == [1] * 6 + [1000, 600, 5000, 1]
+
+    asyncio.run(use())
+    assert batches == [[1] * 4, [3, 3, 1, 1], [1000], [600], [5000, 1]]
 
 
 def test_signal_to_stop_answers_requests_in_flight() -> None:
@@ -205,7 +478,7 @@ def test_signal_to_stop_answers_requests_in_flight() -> None:
     script = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 import test_server
-from raysent.exports.server import ServerConfig, serve
+from raysent.exports.server import ServerConfig, make_application, make_server, serve
 serve(test_server.Slow(8), port=int(sys.argv[1]), config=ServerConfig(max_batch=1))
 """
     with socket.socket() as free:
@@ -226,7 +499,8 @@ serve(test_server.Slow(8), port=int(sys.argv[1]), config=ServerConfig(max_batch=
         process.send_signal(signal.SIGTERM)
         for number, result in enumerate(sent):
             np.testing.assert_array_equal(
-                np.array(result.result().data[0].embedding, dtype=np.float32), HashEncoder(8).encode(f"t {number}")
+                np.array(result.result().data[0].embedding, dtype=np.float32),
+                HashEncoder(8).encode([f"t {number}"], normalize_embeddings=True)[0],
             )
     CLIENTS.pop().close()
     assert process.wait(30) in (0, -signal.SIGTERM)

@@ -85,7 +85,9 @@ def serve(
         str, typer.Option("--host", metavar="ADDRESS", help="Any but 127.0.0.1 needs RAYSENT_SERVE_TOKEN.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port to listen on.")] = 8000,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
+    normalize: Annotated[
+        bool, typer.Option("--normalize/--no-normalize", help="Scale every vector to length 1, as OpenAI's are.")
+    ] = True,
     max_batch: Annotated[int, typer.Option("--max-batch", metavar="N", min=1, help="Texts encoded together.")] = 512,
     max_waiting: Annotated[
         int, typer.Option("--max-waiting", metavar="N", min=1, help="Texts that may wait; more get status 429.")
@@ -96,8 +98,8 @@ def serve(
 ) -> None:
     """Serve vectors with the interface of OpenAI's embeddings.
 
-    Answers POST /v1/embeddings, and /v1/predict/TASK for an ensemble; /health, /metrics and a page to try it. A token
-    is read from RAYSENT_SERVE_TOKEN. A signal to stop lets requests in flight end.
+    Answers POST /v1/embeddings, and /v1/predict/TASK for an ensemble; /health, /metrics, /docs and a page to try it. A
+    token is read from RAYSENT_SERVE_TOKEN. A signal to stop lets requests in flight end.
     """
     from raysent.exports import ServerConfig
     from raysent.exports import serve as run

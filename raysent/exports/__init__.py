@@ -7,7 +7,7 @@
 - `check`: the comparison of a model with its export
 - `card`: the model card
 - `corpus`: many files of text as a folder of vectors
-- `server`: vectors over HTTP
+- `server`: vectors over HTTP; `application` has the answers, `batcher` the queue
 - `ray_serve`: replicas of the server on a Ray cluster
 - `mteb`: a model for the mteb package
 - `modeling_raysent`: the code that an export for sentence-transformers contains

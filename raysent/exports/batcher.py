@@ -1,138 +1,129 @@
-"""One queue and one owner of a model: texts of many requests are encoded together.
+"""One queue before a model: rows of many requests are computed together, and long requests take turns.
 
-The owner takes what waits, up to a number of texts, and waits a moment for more. It is the only one that calls the
-model, in one thread, so a model needs no lock. A request that does not fit into the queue is refused at once.
+Of the requests that wait, the oldest computes its rows and those of others, up to a size, after a moment for more. Only
+one does at a time, in one thread, so a model needs no lock. A long request waits in parts, each behind what came before
+it, so it does not hold up others. A request that does not fit into the queue is refused at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from itertools import groupby
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from raysent.models.sentence_encoder import Float32
+# Each so many characters of a row count as one more row.
+_CHARACTERS = 256
 
-T = TypeVar("T")
+Rows = Sequence[Sequence[str]]
+Results = npt.NDArray[Any]
 
 
 class QueueFullError(Exception):
-    """As many texts wait as may wait."""
+    """As many rows wait as may wait."""
 
 
 @dataclass
-class _Waiting:
-    """Texts of one request, and where their vectors go."""
+class _Part:
+    """Rows of one request, and where their results go."""
 
-    texts: list[str]
-    result: asyncio.Future[Float32] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    kind: Hashable
+    rows: Rows
+    size: int
+    result: asyncio.Future[Results] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Batcher:
-    """Encodes the texts of concurrent requests in batches.
+    """Computes the rows of concurrent requests in batches.
 
     Attributes:
-        num_waiting: Texts that wait or are being encoded.
-        num_batches: Batches that were encoded.
-        num_texts: Texts that were encoded.
+        num_waiting: Rows that wait or are being computed.
     """
 
     def __init__(
-        self, encode: Callable[[list[str]], Float32], *, max_batch: int, max_waiting: int, wait_s: float
+        self, compute: Callable[[Any, Rows], Results], *, max_batch: int, max_waiting: int, wait_s: float
     ) -> None:
-        """Prepare; `start` begins to take texts.
+        """Prepare.
 
         Args:
-            encode: Texts -> vectors [texts, dim]; never called twice at once.
-            max_batch: Texts encoded together; a request with more is encoded alone.
-            max_waiting: Texts that may wait.
-            wait_s: Seconds to wait for more texts after the first.
+            compute: Kind and rows -> one result for each row [rows, …]; never called twice at once.
+            max_batch: Rows computed together.
+            max_waiting: Rows that may wait.
+            wait_s: Seconds to wait for more rows after the first.
         """
-        self._encode, self._max_batch, self._max_waiting, self._wait_s = encode, max_batch, max_waiting, wait_s
+        self._compute, self._max_batch, self._max_waiting, self._wait_s = compute, max_batch, max_waiting, wait_s
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._queue: deque[_Waiting] = deque()
-        self._arrived = asyncio.Event()
-        self._owner: asyncio.Task[None] | None = None
-        self.num_waiting = self.num_batches = self.num_texts = 0
+        self._queue: deque[_Part] = deque()
+        self._turn = asyncio.Lock()  # those that wait get it in their order, which is that of the queue
+        self.num_waiting = 0
 
-    def start(self) -> None:
-        """Start the owner in the running event loop."""
-        self._owner = asyncio.get_running_loop().create_task(self._own())
-
-    async def stop(self) -> None:
-        """Encode what waits, then stop the owner."""
-        while self._queue and self._owner is not None and not self._owner.done():
-            await asyncio.sleep(self._wait_s)
-        if self._owner is not None:
-            self._owner.cancel()
-            await asyncio.gather(self._owner, return_exceptions=True)
-        self._thread.shutdown()
-
-    async def encode(self, texts: list[str]) -> Float32:
-        """Return the vectors of texts [texts, dim].
+    async def run(self, kind: Hashable, rows: Rows) -> Results:
+        """Return the results of rows [rows, …]; those of one kind are computed together.
 
         Raises:
             QueueFullError: If they do not fit into the queue.
         """
-        if self.num_waiting and self.num_waiting + len(texts) > self._max_waiting:
+        if self.num_waiting and self.num_waiting + len(rows) > self._max_waiting:
             raise QueueFullError
-        waiting = _Waiting(texts)
-        self._queue.append(waiting)
-        self.num_waiting += len(texts)
-        self._arrived.set()
+        self.num_waiting += len(rows)
         try:
-            return await waiting.result
+            return np.concatenate([await self._result(part) for part in self._parts(kind, rows)])
         finally:
-            self.num_waiting -= len(texts)
+            self.num_waiting -= len(rows)
 
-    async def run(self, function: Callable[[], T]) -> T:
-        """Return the result of a function that calls the model, run between two batches."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+    def _parts(self, kind: Hashable, rows: Rows) -> Iterator[_Part]:
+        """Yield rows in parts of at most a batch."""
+        sizes = [1 + sum(map(len, row)) // _CHARACTERS for row in rows]
+        numbers = (np.cumsum(sizes) - 1) // self._max_batch
+        for _, found in groupby(zip(numbers, sizes, rows, strict=True), key=lambda one: one[0]):
+            part = list(found)
+            yield _Part(kind, [row for *_, row in part], sum(size for _, size, _ in part))
 
-    async def _own(self) -> None:
-        """Encode batches until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await self._arrived.wait()
-            if sum(len(waiting.texts) for waiting in self._queue) < self._max_batch:
-                await asyncio.sleep(self._wait_s)
-            batch = self._take()
-            if not self._queue:
-                self._arrived.clear()
-            if not batch:
-                continue
-            texts = [text for waiting in batch for text in waiting.texts]
-            try:
-                vectors = await loop.run_in_executor(self._thread, self._encode, texts)
-            except Exception as error:  # the requests get it; the owner continues
-                _fail(batch, error)
-                continue
-            self.num_batches, self.num_texts = self.num_batches + 1, self.num_texts + len(texts)
-            ends = np.cumsum([len(waiting.texts) for waiting in batch])
-            for waiting, rows in zip(batch, np.split(vectors, ends[:-1]), strict=True):
-                if not waiting.result.done():
-                    waiting.result.set_result(rows)
+    async def _result(self, part: _Part) -> Results:
+        self._queue.append(part)
+        try:
+            async with self._turn:
+                if not part.result.done():  # it is the oldest
+                    if sum(one.size for one in self._queue) < self._max_batch:
+                        await asyncio.sleep(self._wait_s)
+                    # Whoever leaves meanwhile does not end the work of the others.
+                    await asyncio.shield(self._finish(self._take()))
+            return part.result.result()
+        finally:
+            part.result.cancel()
 
-    def _take(self) -> list[_Waiting]:
-        """Return the next requests, at most `max_batch` texts; those that have no caller any more are dropped."""
-        batch: list[_Waiting] = []
+    def _take(self) -> list[_Part]:
+        """Return the next parts of one kind; those that have no caller any more are dropped."""
+        batch: list[_Part] = []
         size = 0
         while self._queue:
-            if self._queue[0].result.done():
-                self._queue.popleft()
-                continue
-            if batch and size + len(self._queue[0].texts) > self._max_batch:
+            part = self._queue[0]
+            if batch and (part.kind != batch[0].kind or size + part.size > self._max_batch):
                 break
-            batch.append(self._queue.popleft())
-            size += len(batch[-1].texts)
+            self._queue.popleft()
+            if not part.result.done():
+                batch.append(part)
+                size += part.size
         return batch
 
-
-def _fail(batch: list[_Waiting], error: Any) -> None:
-    for waiting in batch:
-        if not waiting.result.done():
-            waiting.result.set_exception(error)
+    async def _finish(self, batch: list[_Part]) -> None:
+        """Compute a batch; if that fails, compute its parts alone, so that no request harms another."""
+        rows, loop = [row for part in batch for row in part.rows], asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(self._thread, self._compute, batch[0].kind, rows)
+        except Exception as error:  # its request gets it
+            if len(batch) == 1 and not batch[0].result.done():
+                batch[0].result.set_exception(error)
+            for part in batch if len(batch) > 1 else ():
+                await self._finish([part])
+            return
+        for part in batch:
+            if not part.result.done():
+                part.result.set_result(found[: len(part.rows)])
+            found = found[len(part.rows) :]

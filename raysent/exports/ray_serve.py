@@ -1,8 +1,7 @@
-"""Replicas of `raysent.exports.server` on a Ray cluster, by Ray Serve.
+"""Replicas of `raysent serve` on a Ray cluster, by Ray Serve.
 
     deployment(model)        -> an application for `serve.run`
     build({"model": PATH})   -> the same from text, for `serve run` and Ray Serve's configuration files
-    serve_replicas(model)    -> runs it until a signal stops it
 
 Each replica loads the model and has its own queue and limits; Ray Serve distributes requests among the replicas. Their
 answers are the same bits. `/metrics` are those of the replica that answers.
@@ -13,8 +12,6 @@ Source: Ray Serve's `serve.ingress`, which runs an ASGI application in each repl
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,10 +23,9 @@ import torch
 
 from raysent.config import Document, StrictModel, validate
 from raysent.errors import ConfigError
-from raysent.exports.server import Application, ServerConfig, check_host, make_application
+from raysent.exports.server import ServerConfig, make_application
 from raysent.models.schemes import is_scheme_name
 from raysent.storage import open_folder, to_uri
-from raysent.training.ray_session import ray_session
 
 # Requests that a replica has at the same time; more wait in Ray Serve.
 _ONGOING = 256
@@ -39,23 +35,14 @@ _NEEDED = ("grpc_reflection", "fastapi", "uvicorn", "watchfiles")
 
 
 class ServeArguments(StrictModel):
-    """Arguments of `build`.
+    """Arguments of `build`, as text; names and meanings are those of `deployment` and `ServerConfig`."""
 
-    Attributes:
-        model: Folder of a model or an ensemble, which every machine can reach, also in ``s3://``; or ``hash:DIM``,
-            ``st:PATH`` or ``hf:PATH``.
-        replicas: Processes that each have the model.
-        cpus: Cores of each.
-        normalize: Whether vectors get unit length.
-    """
-
-    # `serve run` passes text.
     model_config = pydantic.ConfigDict(strict=False)
 
     model: str
     replicas: int = 2
     cpus: float = 1.0
-    normalize: bool = False
+    normalize: bool = True
 
 
 def deployment(
@@ -67,7 +54,7 @@ def deployment(
         model: A model or an ensemble by name; every machine of the cluster must be able to load it.
         num_replicas: Processes that each have the model.
         num_cpus: Cores of each, which are also torch's threads.
-        config: Limits of each replica.
+        config: Limits of each replica; those of connections are Ray Serve's own.
 
     Raises:
         ConfigError: If Ray Serve is not installed, or a number is wrong.
@@ -79,7 +66,7 @@ def deployment(
     name = str(model) if is_scheme_name(str(model)) else to_uri(open_folder(model))
     limits, num_threads = config or ServerConfig(), max(1, int(num_cpus))
 
-    def application() -> Application:
+    def application() -> Any:
         torch.set_num_threads(num_threads)
         return make_application(name, limits)
 
@@ -98,55 +85,12 @@ def build(arguments: Mapping[str, Any]) -> Any:
 
         serve run raysent.exports.ray_serve:build model=runs/first/trials/0003 replicas=4
 
-    Args:
-        arguments: Fields of `ServeArguments`.
-
     Raises:
         ConfigError: If one is unknown or wrong.
     """
     given = validate(ServeArguments, Document(dict(arguments), source="arguments"))
     config = ServerConfig(token=os.environ.get("RAYSENT_SERVE_TOKEN") or None, normalize=given.normalize)
     return deployment(given.model, num_replicas=given.replicas, num_cpus=given.cpus, config=config)
-
-
-def serve_replicas(
-    model: str | Path,
-    *,
-    num_replicas: int = 2,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    address: str | None = None,
-    config: ServerConfig | None = None,
-    stop: threading.Event | None = None,
-) -> None:
-    """Serve a model by replicas until a signal stops them.
-
-    Args:
-        model: As for `deployment`.
-        num_replicas: Processes that each have the model.
-        host: Address to listen on; any but loopback needs a token.
-        port: Port to listen on.
-        address: A running Ray cluster; None starts Ray on this machine.
-        config: Limits of each replica.
-        stop: Set to end it; by default SIGINT and SIGTERM do.
-
-    Raises:
-        ConfigError: If Ray Serve is not installed, or the address is open without a token.
-    """
-    check_host(host, config or ServerConfig())
-    serve = _ray_serve()
-    is_over = stop or threading.Event()
-    with ray_session(address):
-        try:
-            serve.start(http_options={"host": host, "port": port})
-            serve.run(deployment(model, num_replicas=num_replicas, config=config), name=_NAME, route_prefix="/")
-            if stop is None:  # after Ray, which sets handlers of its own
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    signal.signal(number, lambda *_: is_over.set())
-            while not is_over.wait(1.0):
-                pass
-        finally:
-            serve.shutdown()
 
 
 def _ray_serve() -> Any:
@@ -158,6 +102,3 @@ def _ray_serve() -> Any:
     if any(find_spec(name) is None for name in _NEEDED):
         raise ConfigError("Ray Serve: needs packages of its own; install raysent[ray-serve]")
     return import_module("ray.serve")
-
-
-__all__ = ["ServeArguments", "build", "deployment", "serve_replicas"]

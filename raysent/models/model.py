@@ -543,6 +543,11 @@ class SentenceModel(nn.Module, SentenceEncoder):
         return self.num_bits or self.postprocessing.dim()
 
     @property
+    def can_truncate(self) -> bool:
+        """Whether it is whitened: directions are in the order of their variance."""
+        return self.postprocessing.is_whitening and self.code is None
+
+    @property
     def max_seq_length(self) -> int:
         """Tokens read of a longer sentence."""
         return self.max_length

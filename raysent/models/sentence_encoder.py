@@ -188,6 +188,11 @@ class SentenceEncoder(ABC):
         return None
 
     @property
+    def can_truncate(self) -> bool:
+        """Whether the first numbers of a vector are a vector too, as where whitening put those that vary most first."""
+        return False
+
+    @property
     def max_seq_length(self) -> int | None:
         """Tokens read of a longer sentence; None where all are read."""
         return None
