@@ -137,15 +137,15 @@ def test_wrong_requests_get_a_status_and_one_line() -> None:
     with running(max_texts=3, max_body_bytes=10_000) as address:
         api = client(address)
         for options, message in (
-            ({"input": [1, 2]}, "not ids of tokens; with LangChain set check_embedding_ctx_length=False"),
-            ({"input": [[1, 2]]}, "not ids of tokens; with LangChain set check_embedding_ctx_length=False"),
-            ({"input": ["a", 2]}, r"input\[1\]: must be a string"),
+            ({"input": [1, 2]}, "ids of tokens are not read: with LangChain set check_embedding_ctx_length=False"),
+            ({"input": [[1, 2]]}, "ids of tokens are not read: with LangChain set check_embedding_ctx_length=False"),
+            ({"input": ["a", 2]}, r"input\[1\]: must be text; ids of tokens"),
             ({"input": [["a", "b"]]}, "input: must be a string or a list of strings"),
             ({"input": []}, "input: must be a string or a list of 1 to 3 strings; given 0"),
             ({"input": ["a"] * 4}, "input: must be a string or a list of 1 to 3 strings; given 4"),
             (
                 {"input": "a", "dimensions": 4},
-                "dimensions: must be 8 or left out; this model's vectors have no meaning",
+                "dimensions: must be 8: this model's vectors must not be cut",
             ),
         ):
             with pytest.raises(openai.BadRequestError, match=message):
