@@ -86,7 +86,7 @@ def application(encoder: SentenceEncoder, *, name: str, config: ServerConfig) ->
         middleware=[Middleware(_Guard, answers=answers, paths={route.endpoint: route.path for route in routes})],
         exception_handlers={
             HTTPException: _refused,
-            ClientDisconnect: lambda *_: Response(status_code=400),  # nobody receives it
+            ClientDisconnect: lambda *_: Response(status_code=400),  # the client is gone
             RaysentError: lambda _, error: _error(500, str(error)),
             Exception: lambda *_: _error(500, "the server failed; its own output says why"),
         },
@@ -119,7 +119,7 @@ class Connection(H11Protocol):
     """Closes itself if there are too many, or if a request, its head and its body, has not arrived in time."""
 
     def __init__(self, *args: Any, limits: ServerConfig, **options: Any) -> None:
-        """Prepare, as uvicorn asks for it."""
+        """Prepare; uvicorn calls this."""
         super().__init__(*args, **options)
         self._limits = limits
         self._deadline: asyncio.TimerHandle | None = None

@@ -92,7 +92,7 @@ class Batcher:
                 if not part.result.done():  # it is the oldest
                     if sum(one.size for one in self._queue) < self._max_batch:
                         await asyncio.sleep(self._wait_s)
-                    # Whoever leaves meanwhile does not end the work of the others.
+                    # A request that is cancelled meanwhile does not end the work of the others.
                     await asyncio.shield(self._finish(self._take()))
             return part.result.result()
         finally:
