@@ -3,8 +3,8 @@
 Everything is trained on the novels alone, on one thread, for about an hour and a half of a core in all:
 
 - members: Quick-Thoughts as bag of words, bi- and unidirectional GRU, and multichannel;
-- untrained: TF-IDF, and the mean of the word vectors that the members start from, plain and as SIF (words weighted by
-  a / (a + p), first component removed);
+- untrained: TF-IDF of words and of characters, and the mean of the word vectors that the members start from, plain and
+  as SIF (words weighted by a / (a + p), first component removed);
 - peers, on the same sentences: gensim's doc2vec, and sentence-transformers' mean of words, from the same word vectors
   as the members, with the loss of unsupervised SimCSE (a sentence's positive is itself under another dropout mask);
 - the student: a bag of words of one tower that learns the members' joined vectors.
@@ -15,7 +15,7 @@ pretrained model on disk, may stand beside them.
     OMP_NUM_THREADS=1 python -m benchmarks.novels members|untrained|peers|student|evaluate|labels|results
         --books FOLDER --data DIR --output FOLDER [--seed N] [--only NAME,…] [--reference st:PATH]
 
-Each seed has an output folder of its own.
+Each seed has an output folder of its own; the step `few-labels` takes several, and prints the means over them.
 
 Source: Gao, Yao and Chen, 2021 (unsupervised SimCSE); Arora et al., 2017 (SIF); Le and Mikolov, 2014 (doc2vec).
 """
@@ -24,10 +24,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -39,12 +37,13 @@ from benchmarks import plots
 from benchmarks.distillation import difference, encode_ms
 from raysent.data.corpus import Corpus, corpus_word_vectors, prepare
 from raysent.data.vocabulary import UNK_ID, WordVectors
-from raysent.ensembles.label_curves import ENSEMBLE, LabelCurve, label_curve, read_curves, write_curves
+from raysent.ensembles.label_curves import ENSEMBLE, LabelScores, read_curves, write_curves
 from raysent.ensembles.measures import BootstrapEstimate, mean_estimate
 from raysent.ensembles.task_ensemble import score_methods, score_model
-from raysent.evaluation.baselines import CHANCE, LEXICAL
+from raysent.evaluation.baselines import LEXICAL
 from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member, expand, model_key
+from raysent.evaluation.probes.results import PERCENTILES
 from raysent.evaluation.records import Record, SimilarityScore
 from raysent.evaluation.task import TaskData
 from raysent.evaluation.tasks import resolve_tasks
@@ -64,7 +63,9 @@ SIMILARITY_TASKS = ("STS12", "STS13", "STS14", "STS15", "STS-B-similarity", "SIC
 SIZES = (32, 100, 300, 1000)
 BATCH_SIZE, CHUNK = 400, 100_000
 SECONDS_FILE = "processor_seconds.json"
-WITH_TFIDF, STUDENT = f"{ENSEMBLE} + tfidf", "student"
+WITH_TFIDF, STUDENT, MEAN = f"{ENSEMBLE} + tfidf", "student", "mean"
+WITH_BOTH, MEAN_WITH_BOTH, BOTH = (" + ".join([*first, *LEXICAL]) for first in ([ENSEMBLE], [MEAN], []))
+DRAWS_FOLDER = "label_draws"
 
 PEERS = ("simcse", "doc2vec")
 SIMCSE_STEPS = 2000
@@ -287,7 +288,7 @@ def models_of(output: Path, reference: str | None, *, seed: int) -> dict[str, li
     return {
         "member": folders([f"members/{name}" for name in MEMBERS]),
         STUDENT: folders([STUDENT]),
-        "untrained": [*expand(["tfidf"]), *(expand(untrained) if Path(untrained[-1]).exists() else [])],
+        "untrained": [*expand(LEXICAL), *(expand(untrained) if Path(untrained[-1]).exists() else [])],
         "peer": peers,
         "reference": [] if reference is None else expand([reference]),
     }
@@ -313,7 +314,17 @@ def score_labels(output: Path, data: Path, models: Mapping[str, Sequence[Member]
         rows = task.load(data)
         assert isinstance(rows, TaskData)
         started = time.process_time()
-        write_curves(output, [label_curve(rows, models["member"], others, sizes=SIZES)])
+        scores = LabelScores(rows, models["member"], others, sizes=SIZES)
+        members = [one.name for one in models["member"]]
+        scores.combine(ENSEMBLE, members, method="validation")
+        scores.combine(WITH_TFIDF, [*members, "tfidf"])
+        scores.combine(WITH_BOTH, [*members, *LEXICAL])
+        scores.combine(MEAN_WITH_BOTH, [MEAN, *LEXICAL], kind="baseline")
+        scores.combine(BOTH, LEXICAL, kind="baseline")
+        curve = scores.curve()
+        write_curves(output, [curve])
+        draws = {name: np.stack([scores.means(name, size) for size in SIZES]) for name in curve.curves}
+        write_json(output / DRAWS_FOLDER / f"{task.name}.json", {name: found.tolist() for name, found in draws.items()})
         print(f"{task.name}: {time.process_time() - started:.0f} s of processor time", flush=True)
 
 
@@ -358,7 +369,7 @@ def results(output: Path, data: Path, models: Mapping[str, Sequence[Member]]) ->
     for one, other in dict.fromkeys(pairs):
         if one != other and {one, other} <= means.keys():  # some may have been left out by --only
             lines.append(f"| {one} - {other} | {difference(means[one], means[other])} |")
-    lines += ["", *similarity_table(evaluator, models), *label_table(output, everything)]
+    lines += ["", *similarity_table(evaluator, models)]
     return "\n".join([*lines, *cost_table(output, records, members, seconds)])
 
 
@@ -400,63 +411,45 @@ def similarity_table(evaluator: Evaluator, models: Mapping[str, Sequence[Member]
     return [*lines, ""]
 
 
-@dataclass(frozen=True)
-class Mean:
-    """A mean over tasks, and half the width of its 95 % interval."""
+def label_draws(outputs: Sequence[Path]) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Return the tasks, and the mean over tasks and seeds of each model's scores, [sizes, resamples].
 
-    value: float
-    half: float
-
-    def minus(self, other: Mean) -> str:
-        """Return a difference with an interval, as if the two were independent, which is too wide for paired ones."""
-        half = math.hypot(self.half, other.half)
-        value = self.value - other.value
-        return f"{value:+.2f} [{value - half:+.2f}, {value + half:+.2f}]"
+    The first resample is the original. Seeds have the same draws and test rows.
+    """
+    tasks = [curve.task for curve in read_curves(outputs[0])]
+    found = [read_json(output / DRAWS_FOLDER / f"{task}.json") for output in outputs for task in tasks]
+    return tasks, {name: np.mean([one[name] for one in found], axis=0) for name in found[0]}
 
 
-def label_means(curves: Sequence[LabelCurve], name: str) -> list[Mean]:
-    """Return a model's mean scores over tasks, one for each number of labels."""
-    found = []
-    for place in range(len(SIZES)):
-        points = [curve.curves[name].points[place] for curve in curves]
-        halves = [(point.interval[1] - point.interval[0]) / 2 for point in points]
-        found.append(Mean(mean(point.value for point in points), math.hypot(*halves) / len(points)))
-    return found
-
-
-def label_table(output: Path, models: Sequence[Member]) -> list[str]:
-    """Return mean scores against the number of labels, and differences."""
-    curves = read_curves(output)
-    if not curves:
-        return []
-    names = [*(one.name for one in models), ENSEMBLE, WITH_TFIDF, CHANCE]
-    means = {name: label_means(curves, name) for name in names if name in curves[0].curves}
-    columns, rule = " | ".join(f"{size} labels" for size in SIZES), "---|" * len(SIZES)
-    lines = ["## Few labels", "", f"Means over {', '.join(curve.task for curve in curves)}.", ""]
+def label_table(outputs: Sequence[Path]) -> str:
+    """Return mean scores against the number of labels, and paired differences with 95 % intervals."""
+    tasks, draws = label_draws(outputs)
+    columns, rule = " | ".join(f"{size:,} labels" for size in SIZES), "---|" * len(SIZES)
+    lines = [f"Means over {', '.join(tasks)}, and over {len(outputs)} trainings.", ""]
     lines += [f"| model | {columns} |", f"|---|{rule}"]
-    lines += [f"| {name} | {' | '.join(f'{one.value:.2f}' for one in found)} |" for name, found in means.items()]
+    lines += [f"| {name} | {' | '.join(f'{of_size[0]:.2f}' for of_size in found)} |" for name, found in draws.items()]
     lines += ["", f"| difference | {columns} |", f"|---|{rule}"]
     for one, other in (
-        (ENSEMBLE, "tfidf"),
-        (WITH_TFIDF, "tfidf"),
-        (ENSEMBLE, "mean"),
-        (STUDENT, "tfidf"),
-        (STUDENT, "mean"),
-    ):
-        cells = [left.minus(right) for left, right in zip(means[one], means[other], strict=True)]
+        (ENSEMBLE, "tfidf"), (ENSEMBLE, "tfidf:chars"), (ENSEMBLE, MEAN), (ENSEMBLE, BOTH), (ENSEMBLE, MEAN_WITH_BOTH),
+        (WITH_TFIDF, "tfidf"), (WITH_TFIDF, MEAN_WITH_BOTH), (WITH_BOTH, BOTH), (WITH_BOTH, MEAN_WITH_BOTH),
+        (MEAN_WITH_BOTH, BOTH), (MEAN_WITH_BOTH, "tfidf"), (MEAN, "tfidf"),
+    ):  # fmt: skip
+        cells = []
+        for left, right in zip(draws[one], draws[other], strict=True):
+            low, high = np.percentile((left - right)[1:], PERCENTILES)
+            cells.append(f"{left[0] - right[0]:+.2f} [{low:+.2f}, {high:+.2f}]")
         lines.append(f"| {one} - {other} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    return "\n".join(lines)
 
 
-def label_plot(output: Path) -> str:
+def label_plot(outputs: Sequence[Path]) -> str:
     """Return a plot of the mean scores against the number of labels, as SVG."""
-    curves, places = read_curves(output), range(len(SIZES))
-    lines = []
-    for name in (WITH_TFIDF, ENSEMBLE, STUDENT, "multichannel", "doc2vec", "mean", "tfidf"):
-        found = label_means(curves, name)
-        bands = [(one.value - one.half, one.value + one.half) for one in found]
-        lines.append(plots.Line(name, list(places), [one.value for one in found], bands))
-    title = f"mean accuracy on {', '.join(curve.task for curve in curves)}"
+    tasks, draws = label_draws(outputs)
+    places, lines = range(len(SIZES)), []
+    for name in (WITH_BOTH, MEAN_WITH_BOTH, ENSEMBLE, MEAN, "tfidf", "tfidf:chars"):
+        bands = [(float(low), float(high)) for low, high in np.percentile(draws[name][:, 1:], PERCENTILES, axis=1).T]
+        lines.append(plots.Line(name, list(places), draws[name][:, 0].tolist(), bands))
+    title = f"mean accuracy on {', '.join(tasks)}"
     ticks = {float(place): f"{size:,}" for place, size in zip(places, SIZES, strict=True)}
     return plots.curves([(title, lines)], x="labels", y="accuracy, %", ticks=ticks)
 
@@ -480,17 +473,18 @@ def cost_table(
 def main() -> None:
     """Do the step that is named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("members", "untrained", "student", "peers", "evaluate", "labels", "results"))
+    steps = ("members", "untrained", "student", "peers", "evaluate", "labels", "results", "few-labels")
+    parser.add_argument("step", choices=steps)
     parser.add_argument("--books", required=True, help="folder of novels")
     parser.add_argument("--data", type=Path, required=True, help="folder in SentEval's layout")
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True, nargs="+", help="of `few-labels` one for each seed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", metavar="NAME,…", help="only these members or peers")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="of `results`: where the plot of few labels goes")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="of `few-labels`: where the plot goes")
     parser.add_argument("--reference", metavar="MODEL", help="a further model to evaluate, such as st:PATH")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    output, names = options.output, options.only.split(",") if options.only else None
+    output, names = options.output[0], options.only.split(",") if options.only else None
     if options.step == "members":
         train_members(options.books, output, names or list(MEMBERS), seed=options.seed)
     elif options.step == "untrained":
@@ -499,6 +493,10 @@ def main() -> None:
         train_student(options.books, output, seed=options.seed)
     elif options.step == "peers":
         train_peers(options.books, output, names or PEERS, seed=options.seed)
+    elif options.step == "few-labels":
+        print(label_table(options.output))
+        if options.svg is not None:
+            options.svg.write_text(label_plot(options.output))
     else:
         models = models_of(output, options.reference, seed=options.seed)
         if names:
@@ -509,8 +507,6 @@ def main() -> None:
             score_labels(output, options.data, models)
         else:
             print(results(output, options.data, models))
-            if options.svg is not None:
-                options.svg.write_text(label_plot(output))
 
 
 if __name__ == "__main__":

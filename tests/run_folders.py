@@ -157,6 +157,7 @@ def _ensemble(members: Sequence[str], by_task: dict[str, dict[str, float]], gene
             combination={},
             keys=dict.fromkeys(members, "key"),
             row_hash="rows",
+            metric="accuracy",
             label_names=("no", "yes"),
         )
     means = {name: sum(one.scores[name].test for one in found.values()) / len(found) for name in names}
@@ -279,12 +280,15 @@ def write_labels(folder: Path, members: Sequence[str]) -> None:
         for name, level in levels.items()
     }
     comparisons = tuple(
-        Gain(size=size, model="ensemble", baseline="tfidf", difference=_point(value, 1.5))
+        Gain(
+            size=size, model="ensemble", baseline="tfidf", difference=_point(value, 1.5), over_chance=_point(30.0, 1.5)
+        )
         for size, value in zip(sizes, (0.5, 4.5, -2.5), strict=True)
     )
-    sentence = "TREC: best is ensemble + tfidf from 32 labels on"
+    sentence = "TREC: best by an interval is ensemble + tfidf from 32 labels on"
     curve = LabelCurve(
         task="TREC",
+        metric="accuracy",
         sizes=sizes,
         num_draws=(5, 5, 1),
         num_test=500,

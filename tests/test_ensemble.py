@@ -253,16 +253,21 @@ def test_result_is_read_as_it_was_returned(run):
     assert read_result(folder) == result
 
 
-def test_result_of_version_0_1_is_read(tmp_path):
-    """The file that version 0.1 wrote; another file is refused with the key that is wrong."""
-    path = tmp_path / "ensemble.json"
+def test_result_that_does_not_say_its_metric_is_refused(tmp_path):
+    """Earlier versions scored every task by accuracy, whatever it asked for; the line names the key that is wrong."""
+    path, refused = tmp_path / "ensemble.json", r"ensemble.json: not an ensemble of this version of raysent"
+    earlier = json.loads(json.dumps(EARLIER))
+    del earlier["tasks"]["docs-neighbours"]["metric"]
+    path.write_text(json.dumps(earlier))
+    with pytest.raises(ArtifactError, match=refused + r" \(tasks.docs-neighbours.metric: .*; make it again$"):
+        read_result(tmp_path)
     path.write_text(json.dumps(EARLIER))
     result = read_result(tmp_path)
     assert json.loads(result.model_dump_json(exclude_unset=True)) == EARLIER
     assert result.choices[0].fronts == ("encode_ms",)
     assert result.tasks["docs-neighbours"].scores["a"].reliability[0].accuracy == 0.5
     path.write_text(json.dumps({name: value for name, value in EARLIER.items() if name != "costs"}))
-    with pytest.raises(ArtifactError, match=r"ensemble.json: not an ensemble of this version of raysent \(costs: "):
+    with pytest.raises(ArtifactError, match=refused + r" \(costs: "):
         read_result(tmp_path)
 
 
@@ -316,6 +321,7 @@ EARLIER = {
             "combination": {"kind": "logarithmic", "weights": [0.75, 0.25]},
             "keys": {"a": "3", "hash:8": "4"},
             "row_hash": "5",
+            "metric": "accuracy",
             "label_names": ["no", "yes"],
         }
     },

@@ -4,14 +4,16 @@ import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_folders import write_model
 from reference import calibration_error, growing_subsets
+from sklearn.metrics import f1_score
 from test_ensemble_methods import SEEDS, drawn
 
-from raysent.ensembles import Targets, pool
+from raysent.ensembles import Targets, combine, pool
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.measures import NUM_BINS, Resamples, ambiguity, diversity, error_correlations, measure
 from raysent.ensembles.predictions import MemberPredictions
@@ -24,11 +26,13 @@ from raysent.ensembles.subsets import (
     member_cost,
     total_cost,
 )
-from raysent.ensembles.task_ensemble import task_ensemble
+from raysent.ensembles.task_ensemble import fitted_folds, task_ensemble
 from raysent.errors import ArtifactError, ConfigError
+from raysent.evaluation.evaluate import Evaluator
 from raysent.evaluation.members import Member
 from raysent.evaluation.probes.results import FoldResult
-from raysent.evaluation.records import Record
+from raysent.evaluation.records import Record, read_record
+from raysent.evaluation.task_files import OwnTask
 from raysent.storage import write_json
 
 
@@ -362,3 +366,39 @@ def test_task_ensemble_needs_log_probabilities():
         )
         with pytest.raises(ArtifactError, match=message):
             task_ensemble([bare], method="uniform")
+
+
+def test_an_ensemble_is_scored_by_the_metric_of_its_task(tmp_path):
+    """A pool that predicts the majority class loses by macro F1, as `evaluate` would say, and the line says why."""
+    generator = np.random.default_rng(0)
+    labels = np.where(np.arange(300) % 10, "many", "few")
+    shown = np.where((labels == "few") | (generator.uniform(size=300) < 0.3), "red", "blue")
+    texts = [f"a {word} thing w{generator.integers(40)} w{generator.integers(40)}" for word in shown]
+    task = OwnTask(pd.DataFrame({"text": texts, "label": labels}), name="own", metric="macro_f1")
+    result = combine(["hash:50", "hash:100", "tfidf"], output=tmp_path, tasks=[task], method="pool")
+    scores = result.tasks["own"].scores
+    for one in Evaluator(tmp_path / "evaluation").evaluate(["hash:50", "hash:100", "tfidf"], [task]):
+        assert scores[one.model].test == pytest.approx(one.test)
+        assert scores[one.model].validation == pytest.approx(one.validation)
+    records = [read_record(tmp_path / "evaluation" / name.replace(":", "-"), "own") for name in result.members]
+    predicted = np.empty(300, dtype=int)
+    for number, fitted in enumerate(fitted_folds(records, method="pool")):
+        folds = [record.folds[number] for record in records]
+        predicted[folds[0].test_rows] = fitted.predict([one.test_log_probabilities for one in folds]).argmax(axis=1)
+    pooled, best = scores["ensemble"], scores[result.best_member]
+    assert pooled.test == pytest.approx(100 * f1_score(records[0].labels, predicted, average="macro"))
+    assert result.mean.difference.value == pytest.approx(pooled.test - best.test)
+    assert pooled.measures["accuracy"].value > best.measures["accuracy"].value
+    assert pooled.test < best.test
+    assert result.remarks() == ["own: pool fits the log loss, as it cannot fit macro_f1; scores are macro_f1"]
+    weights = combine(["hash:50", "hash:100"], output=tmp_path / "two", tasks=[task]).tasks["own"].fold_weights[0]
+    folds = [kept_validation(tmp_path / "two", name) for name in ("hash-50", "hash-100")]
+    found = np.array([f1_score(truth, predicted, average="macro") for truth, predicted in folds])
+    np.testing.assert_allclose(sorted(weights), sorted(found / found.sum()))
+
+
+def kept_validation(folder, model):
+    """Return the labels and the predicted classes of the validation rows of the first outer fold."""
+    record = read_record(folder / "evaluation" / model, "own")
+    fold = record.folds[0]
+    return record.labels[fold.validation_rows], fold.validation_log_probabilities.argmax(axis=1)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import f1_score
 
-from raysent.ensembles import label_curve, parse_sizes, read_curves, write_curves
-from raysent.ensembles.label_curves import _draws, _pool_and_test
+from raysent.ensembles import MemberPredictions, Targets, label_curve, parse_sizes, read_curves, write_curves
+from raysent.ensembles.cross_fitting import held_out
+from raysent.ensembles.label_curves import Comparison, LabelScores, Point, _draws, _pool_and_test, _resamples
 from raysent.errors import ConfigError
 from raysent.evaluation.baselines import baselines_of
 from raysent.evaluation.members import Member, expand
@@ -55,10 +59,69 @@ def test_label_curve_scores_members_baselines_and_their_ensembles(tmp_path):
         for point in one.points:
             assert point.interval[0] <= point.value <= point.interval[1]
     assert [one.size for one in curve.comparisons] == [16, 64, 168]
-    assert all(one.baseline.startswith("tfidf") for one in curve.comparisons)
-    assert curve.sentence.startswith("own: best is ")
+    assert {one.baseline for one in curve.comparisons} == {lexical}
+    assert f"beat {lexical}, the baseline of the best validation, at " in curve.sentence
     write_curves(tmp_path, [curve])
     assert read_curves(tmp_path) == [curve]
+
+
+def noise(number: int = 400) -> TaskData:
+    """Return a task whose classes, 64 and 36 % of the rows, no word shows."""
+    generator = np.random.default_rng(0)
+    texts = [" ".join(f"w{word}" for word in generator.integers(200, size=8)) for _ in range(number)]
+    labels = np.where(generator.uniform(size=number) < 0.64, "a", "b")
+    data = OwnTask(pd.DataFrame({"text": texts, "label": labels}), name="own").load()
+    assert isinstance(data, TaskData)
+    return data
+
+
+def test_validation_of_an_ensemble_is_of_rows_that_its_weights_were_not_fitted_on():
+    """As a member's: out of fold. On random labels it is not above its members, as in-sample scores would be."""
+    data, names = noise(), ["hash:20", "hash:30", "hash:40", "hash:50"]
+    scores = LabelScores(data, expand(names), [], sizes=[64])
+    scores.combine("stacked", names, method="stack")
+    fits = [scores._fitted[name][64] for name in names]
+    expected = [
+        (held_out(MemberPredictions([one[place].validation for one in fits]), Targets(labels), method="stack").argmax(1)
+        == labels).mean()
+        for place, labels in enumerate(data.labels[draw] for draw in scores.draws[64])
+    ]  # fmt: skip
+    assert scores.validation("stacked") == (pytest.approx(100 * np.mean(expected)),)
+    assert scores.validation("stacked")[0] < max(scores.validation(name)[0] for name in names) + 3
+
+
+def test_nothing_beats_a_baseline_below_chance():
+    """The most frequent class is one of the baselines, and no model of noise is said to be best or to beat any."""
+    curve = label_curve(noise(), expand(["hash:20", "hash:30"]), [], sizes=[16, 64])
+    assert {one.baseline for one in curve.comparisons} == {"chance"}
+    assert curve.curves["chance"].validation[0] == pytest.approx(100 * 11 / 16)
+    assert "no model is better than all others by an interval" in curve.sentence
+    assert "beat chance, the baseline of the best validation, at no size" in curve.sentence
+    point = Point(value=2.0, interval=(1.0, 3.0))
+    below = Point(value=-1.0, interval=(-2.0, 0.5))
+    one = Comparison(size=16, model="a", baseline="b", difference=point, over_chance=below)
+    assert not one.is_ahead
+    assert one.model_copy(update={"over_chance": point}).is_ahead
+
+
+def test_label_curve_scores_by_the_metric_of_the_task():
+    """Macro F1, restated: of chance too, which accuracy would reward for the majority; and in every resample."""
+    data = dataclasses.replace(noise(), metric="macro_f1")
+    scores = LabelScores(data, expand(["hash:20", "hash:30"]), [], sizes=[64])
+    curve, targets = scores.curve(), data.labels[scores._test]
+    assert curve.metric == "macro_f1"
+    assert curve.chance == pytest.approx(100 * f1_score(targets, np.zeros(len(targets)), average="macro"))
+    assert curve.curves["chance"].points[0].value == pytest.approx(curve.chance)
+    predicted = [fit.test.argmax(axis=1) for fit in scores._fitted["hash:20"][64]]
+    expected = [f1_score(targets, one, average="macro") for one in predicted]
+    assert curve.curves["hash:20"].points[0].value == pytest.approx(100 * np.mean(expected))
+    _, rows = _resamples(len(predicted), len(targets))
+    drawn = np.repeat(np.arange(len(targets)), np.round(rows[1] * len(targets)).astype(int))
+    values = Targets(targets, metric="macro_f1")
+    means = rows[1:2] @ values.columns(predicted[0].astype(float))
+    assert values.scores_of_means(means)[0] == pytest.approx(
+        f1_score(targets[drawn], predicted[0][drawn], average="macro")
+    )
 
 
 class Counting(HashEncoder):

@@ -417,7 +417,9 @@ def print_ensemble(result: EnsembleResult) -> None:
         soft_wrap=True,
     )
     if result.mean.over_baseline is not None:
-        results.print(result.mean.over_baseline.sentence(result.best_member), soft_wrap=True)
+        results.print(result.mean.over_baseline.sentence(), soft_wrap=True)
+    for remark in result.remarks():
+        messages.print(remark, soft_wrap=True)
     for name, points in result.below_start().items():
         messages.print(f"warning: {name} scores {points:.2f} points below itself before training", soft_wrap=True)
     if result.replaced:

@@ -39,10 +39,11 @@ from raysent.ensembles.label_curves import (
     write_curves,
 )
 from raysent.ensembles.methods import METHODS, EnsembleMethod, FittedMethod, check_method, fit
-from raysent.ensembles.predictions import MemberPredictions, Targets
+from raysent.ensembles.predictions import MemberPredictions
 from raysent.ensembles.result import ENSEMBLE, EnsembleResult, read_result
 from raysent.ensembles.students import FrontPoint, FrontRow, ensemble_front, read_front, student_front, write_front
 from raysent.ensembles.subsets import CostLimits, MemberCost, MemberSubset, total_cost
+from raysent.evaluation.targets import Targets
 
 __all__ = [
     "ALL",

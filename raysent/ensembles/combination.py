@@ -19,8 +19,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from raysent.ensembles.predictions import Float64, MemberPredictions, PredictionsLike, as_predictions
+from raysent.ensembles.predictions import MemberPredictions, PredictionsLike, as_predictions
 from raysent.errors import ArtifactError, DataError
+from raysent.evaluation.targets import Float64
 
 # Logarithm of the smallest positive number, in place of log 0 where -inf would leave no class.
 LOG_ZERO = -745.0

@@ -12,9 +12,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from raysent.ensembles.ensemble import Ensemble
-from raysent.ensembles.methods import METHODS, check_method
+from raysent.ensembles.methods import METHODS, check_method, lexical_method
 from raysent.ensembles.representations import score_joined_vectors
-from raysent.ensembles.result import WITH_LEXICAL, EnsembleResult, summarize, write_result
+from raysent.ensembles.result import EnsembleResult, summarize, write_result
 from raysent.ensembles.selection import GreedySelection
 from raysent.ensembles.subsets import CostLimits, MemberCost, MemberSubset, best_within, find_subsets, member_cost
 from raysent.ensembles.task_ensemble import (
@@ -22,6 +22,7 @@ from raysent.ensembles.task_ensemble import (
     TaskEnsemble,
     TaskScores,
     check_compatible,
+    num_fitted,
     score_methods,
     score_model,
     task_ensemble,
@@ -192,8 +193,11 @@ def _with_lexical(members: Members, baselines: Members) -> dict[str, list[TaskSc
     if not found or any(member.name in LEXICAL for member in members):
         return {}
     best = max(found, key=lambda one: _mean_validation(baselines[one]))
-    rows = zip(_by_task(members), baselines[best], strict=True)
-    return {best.name: [score_methods([*of_task, one], [WITH_LEXICAL])[WITH_LEXICAL] for of_task, one in rows]}
+    scores = []
+    for of_task, one in zip(_by_task(members), baselines[best], strict=True):
+        method = lexical_method(num_fitted(of_task))
+        scores.append(score_methods([*of_task, one], [method])[method])
+    return {best.name: scores}
 
 
 def _by_task(members: Members) -> list[list[Record]]:

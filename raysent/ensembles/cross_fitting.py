@@ -14,16 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raysent.ensembles.methods import FittedMethod, fit
-from raysent.ensembles.predictions import (
-    Float64,
-    Int64,
-    MemberPredictions,
-    PredictionsLike,
-    Targets,
-    as_predictions,
-    as_targets,
-)
+from raysent.ensembles.predictions import MemberPredictions, PredictionsLike, as_predictions, as_targets
 from raysent.evaluation.protocols.fast import stratified_folds
+from raysent.evaluation.targets import Float64, Int64, Targets
 
 NUM_FOLDS = 5
 FOLD_SEED = 2222

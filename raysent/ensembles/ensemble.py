@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from raysent.ensembles.combination import read_combination
-from raysent.ensembles.predictions import Float64
 from raysent.ensembles.representations import Concatenation
 from raysent.ensembles.result import EnsembleOnTask, EnsembleResult, read_result
 from raysent.errors import ArtifactError, ConfigError, did_you_mean
@@ -21,6 +20,7 @@ from raysent.evaluation.members import ensemble_members, model_key, records_fold
 from raysent.evaluation.probes.features import features_of
 from raysent.evaluation.probes.lexical import predict_lexical
 from raysent.evaluation.records import Record, read_record, record_folder
+from raysent.evaluation.targets import Float64
 from raysent.models import load as load_model
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import Float32, SentenceEncoder, Texts, as_sentences

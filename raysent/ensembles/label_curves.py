@@ -14,28 +14,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pydantic
 import torch
 from scipy import sparse
 
 from raysent.config import StrictModel
-from raysent.ensembles.methods import fit
-from raysent.ensembles.result import ENSEMBLE, WITH_LEXICAL, name_with_lexical
+from raysent.ensembles.cross_fitting import cross_fit
+from raysent.ensembles.methods import lexical_method
+from raysent.ensembles.result import ENSEMBLE, name_with_lexical
 from raysent.errors import ArtifactError, ConfigError
 from raysent.evaluation.baselines import CHANCE, LEXICAL
 from raysent.evaluation.evaluate import Load, MapJobs, run_in_turn
 from raysent.evaluation.members import Member
 from raysent.evaluation.probes.features import features_of
-from raysent.evaluation.probes.lexical import STRENGTHS as LEXICAL_STRENGTHS
 from raysent.evaluation.probes.lexical import fit_classifier, full_probe
 from raysent.evaluation.probes.logistic import Fits, class_targets
 from raysent.evaluation.probes.results import PERCENTILES, Probe, log_probabilities
 from raysent.evaluation.protocols.fast import STRENGTHS, stratified_folds
-from raysent.evaluation.task import TaskData
+from raysent.evaluation.targets import Float64, Targets, best_of
+from raysent.evaluation.task import Metric, TaskData
 from raysent.models import load as load_model
 from raysent.models.schemes.tfidf import LexicalModel
 from raysent.models.sentence_encoder import SentenceEncoder
@@ -49,7 +50,6 @@ NUM_FOLDS = 3
 NUM_RESAMPLES = 1000
 SEED = 7
 
-Float64 = npt.NDArray[np.float64]
 Kind = Literal["baseline", "member", "ensemble"]
 Progress = Callable[[str, int, int], None]
 
@@ -67,7 +67,8 @@ class Curve(StrictModel):
     Attributes:
         kind: What the model is.
         points: Its score at each size.
-        validation: Its cross-validated score within the draws at each size, in percent; 0 for `chance`.
+        validation: Its cross-validated score within the draws at each size, in percent; of `chance`, the score of the
+            draws' most frequent class.
     """
 
     kind: Kind
@@ -80,15 +81,22 @@ class Comparison(StrictModel):
 
     Attributes:
         size: The number of labels.
-        model: The member or ensemble of the best validation score.
-        baseline: The baseline of the best validation score.
+        model: The member or ensemble of the best validation score at this size.
+        baseline: The baseline of the best validation score, the mean over sizes; `chance` is one.
         difference: The model's test score minus the baseline's, in points; paired.
+        over_chance: The model's test score minus that of `chance`; paired.
     """
 
     size: int
     model: str
     baseline: str
     difference: Point
+    over_chance: Point
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the model beats the baseline, and chance, by an interval."""
+        return self.difference.interval[0] > 0 and self.over_chance.interval[0] > 0
 
 
 class LabelCurve(StrictModel):
@@ -96,16 +104,18 @@ class LabelCurve(StrictModel):
 
     Attributes:
         task: The task.
+        metric: What the scores are.
         sizes: Numbers of labels.
         num_draws: The number of draws of each size.
         num_test: The number of test rows.
-        chance: The fraction of the most frequent class in the test rows, in percent.
+        chance: The score of always predicting the most frequent class of the test rows, in percent.
         curves: Name -> the model's scores.
-        comparisons: For each size; empty without a member or without a baseline.
-        sentence: From how many labels on which choice is best.
+        comparisons: For each size; empty without a member.
+        sentence: At how many labels a model is better than all others, and which beat the best baseline.
     """
 
     task: str
+    metric: Metric
     sizes: tuple[int, ...]
     num_draws: tuple[int, ...]
     num_test: int = pydantic.Field(ge=1)
@@ -148,7 +158,7 @@ def label_curve(
         data: The task's rows, with classes.
         members: The models; two or more are also combined.
         baselines: Models to compare with; the lexical one that is best on validation is also combined with the members,
-            by `WITH_LEXICAL`.
+            by `lexical_method`.
         sizes: Numbers of labels, or `all`; those above the rows that may train are left out.
         method: A name in `METHODS`, for the ensemble of the members.
         load: Path -> encoder.
@@ -158,36 +168,15 @@ def label_curve(
     Raises:
         ConfigError: If the task's rows have scores instead of classes, or no size fits.
     """
-    if data.is_scored:
-        raise ConfigError(f"--labels: {data.task} has scores; it must have classes; leave it out")
-    pool, test = _pool_and_test(data)
-    counts = sorted({len(pool) if size == ALL else int(size) for size in sizes})
-    counts = [count for count in counts if count <= len(pool)]
-    if not counts:
-        raise ConfigError(f"--labels: {data.task} has {len(pool)} rows to train on; name fewer labels")
-    draws = {count: _draws(data.labels, pool, count) for count in counts}
-    models = [*members, *baselines]
-    jobs = [CurveJob(model, data, tuple(counts)) for model in models]
-    if progress is not None:
-        progress(f"{models[0].name}: {data.task}, by number of labels", 0, len(models))
-    fitted: dict[str, dict[int, list[_Fitted]]] = {}
-    for place, of_model in run_in_turn(jobs, load=load) if map_jobs is None else map_jobs(jobs):
-        fitted[models[place].name] = of_model
-        if progress is not None:
-            progress(f"{models[place].name}: {data.task}, by number of labels", len(fitted), len(models))
-    found = {model.name: fitted[model.name] for model in models}
-    kinds: dict[str, Kind] = {one.name: "member" for one in members}
-    kinds.update({one.name: "baseline" for one in baselines})
+    scores = LabelScores(data, members, baselines, sizes=sizes, load=load, progress=progress, map_jobs=map_jobs)
+    names = [one.name for one in members]
+    if len(names) > 1:
+        scores.combine(ENSEMBLE, names, method=method)
     lexical = [one.name for one in baselines if one.name in LEXICAL]
-    best = max(lexical, key=lambda name: _mean_validation(found[name], data, draws), default=None)
-    for name, (names, rule) in _ensembles([one.name for one in members], best, method).items():
-        found[name] = {
-            count: _pooled([found[one][count] for one in names], data, draws[count], rule) for count in counts
-        }
-        kinds[name] = "ensemble"
-    if progress is not None:
-        progress("done", len(models), len(models))
-    return _summarize(data, test, draws, found, kinds)
+    if names and lexical and not set(names) & set(LEXICAL):
+        best = max(lexical, key=lambda name: mean(scores.validation(name)))
+        scores.combine(name_with_lexical(names, best), [*names, best])
+    return scores.curve()
 
 
 def write_curves(folder: Path, curves: Sequence[LabelCurve]) -> None:
@@ -325,7 +314,7 @@ class _Dense:
                 log_probabilities(margins[torch.from_numpy(place), :, problems + index * num_masks]).numpy()
                 for index in range(len(STRENGTHS))
             ]
-            best = _best(candidates, self.data.labels[draw])
+            best = best_of(Targets.of(self.data).take(draw).judge(candidates))
             tested = margins[len(union) :, :, first + NUM_FOLDS + best * num_masks]
             found.append(_Fitted(candidates[best], log_probabilities(tested).numpy()))
         return found
@@ -355,14 +344,14 @@ class _Lexical:
         labels, num_classes = self.data.labels[draw], len(self.data.label_names)
         folds = _folds(labels)
         candidates = []
-        for strength in LEXICAL_STRENGTHS:
+        for strength in STRENGTHS:
             margins = np.empty((len(draw), 1 if num_classes == 2 else num_classes), dtype=np.float32)
             for fold in range(NUM_FOLDS):
                 probe = self._probe(features[: len(draw)][folds != fold], labels[folds != fold], strength)
                 margins[folds == fold] = features[: len(draw)][folds == fold] @ probe.weights + probe.intercepts
             candidates.append(Probe.log_probabilities_of_margins(margins))
-        best = _best(candidates, labels)
-        probe = self._probe(features[: len(draw)], labels, LEXICAL_STRENGTHS[best])
+        best = best_of(Targets.of(self.data).take(draw).judge(candidates))
+        probe = self._probe(features[: len(draw)], labels, STRENGTHS[best])
         tested = Probe.log_probabilities_of_margins(features[len(draw) :] @ probe.weights + probe.intercepts)
         return _Fitted(candidates[best], tested)
 
@@ -377,11 +366,12 @@ class _Lexical:
         """Return the features of the draw's rows and of the test rows, sparse [rows, features]."""
         from sklearn.preprocessing import normalize  # noqa: PLC0415 - as above
 
-        seen = sum(np.asarray((counts[draw] > 0).sum(axis=0)).ravel() for counts in self.counts)
+        seen = np.sum([(counts[draw] > 0).sum(axis=0) for counts in self.counts], axis=0).ravel()
         num_texts = len(draw) * len(self.counts)
-        idf = np.where(seen > 0, np.log((1 + num_texts) / (1 + seen)) + 1, 0.0).astype(np.float32)
+        known = np.flatnonzero(seen)  # the others weigh nothing
+        idf = sparse.diags_array((np.log((1 + num_texts) / (1 + seen[known])) + 1).astype(np.float32))
         rows = np.concatenate([draw, self.test])
-        vectors = [normalize(counts[rows] @ sparse.diags_array(idf), copy=False) for counts in self.counts]
+        vectors = [normalize(counts[rows][:, known] @ idf, copy=False) for counts in self.counts]
         if self.data.kind == "sentence":
             return vectors[0].tocsr()
         u, v = vectors
@@ -389,87 +379,168 @@ class _Lexical:
         return sparse.hstack([u, v, *parts] if self.data.kind == "order" else parts, format="csr")
 
 
-def _best(candidates: Sequence[np.ndarray], labels: np.ndarray) -> int:
-    """Return the index of the most accurate candidate, the first of equals."""
-    return int(np.argmax([(one.argmax(axis=1) == labels).mean() for one in candidates]))
+class LabelScores:
+    """Models on one task, fitted on draws of labels, and combinations of them.
 
+    Call order: `combine` as often as wanted; then `validation`, `means` and `curve`.
 
-def _ensembles(members: Sequence[str], lexical: str | None, method: str) -> dict[str, tuple[list[str], str]]:
-    """Return the ensembles to score, with their methods: of the members, and of these with a lexical model."""
-    found = {ENSEMBLE: ([*members], method)} if len(members) > 1 else {}
-    if lexical is not None and members and not set(members) & set(LEXICAL):
-        found[name_with_lexical(members, lexical)] = ([*members, lexical], WITH_LEXICAL)
-    return found
+    Attributes:
+        draws: Number of labels -> the draws, int64 [labels] each.
+    """
 
+    def __init__(
+        self,
+        data: TaskData,
+        members: Sequence[Member],
+        baselines: Sequence[Member],
+        *,
+        sizes: Sequence[int | str] = DEFAULT_SIZES,
+        load: Load = load_model,
+        progress: Progress | None = None,
+        map_jobs: MapJobs | None = None,
+    ) -> None:
+        """Fit every model on every draw; arguments as for `label_curve`."""
+        if data.is_scored:
+            raise ConfigError(f"--labels: {data.task} has scores; it must have classes; leave it out")
+        pool, test = _pool_and_test(data)
+        counts = sorted({len(pool) if size == ALL else int(size) for size in sizes})
+        counts = [count for count in counts if count <= len(pool)]
+        if not counts:
+            raise ConfigError(f"--labels: {data.task} has {len(pool)} rows to train on; name fewer labels")
+        self.draws = {count: _draws(data.labels, pool, count) for count in counts}
+        self._data, self._test, self._targets = data, test, Targets.of(data)
+        models = [*members, *baselines]
+        self._kinds: dict[str, Kind] = {one.name: "member" for one in members}
+        self._kinds.update({one.name: "baseline" for one in baselines})
+        jobs = [CurveJob(model, data, tuple(counts)) for model in models]
 
-def _mean_validation(
-    fitted: Mapping[int, Sequence[_Fitted]], data: TaskData, draws: Mapping[int, Sequence[np.ndarray]]
-) -> float:
-    return float(np.mean([_validation(of_size, data, draws[size]) for size, of_size in fitted.items()]))
+        def report(name: str, done: int) -> None:
+            if progress is not None:
+                progress(f"{name}: {data.task}, by number of labels" if name else "done", done, len(models))
 
+        report(models[0].name, 0)
+        fitted: dict[str, dict[int, list[_Fitted]]] = {}
+        for place, of_model in run_in_turn(jobs, load=load) if map_jobs is None else map_jobs(jobs):
+            fitted[models[place].name] = of_model
+            report(models[place].name, len(fitted))
+        report("", len(models))
+        self._fitted = {model.name: fitted[model.name] for model in models}
+        self._fitted[CHANCE] = {count: [self._most_frequent(draw) for draw in self.draws[count]] for count in counts}
+        self._kinds[CHANCE] = "baseline"
+        self._means: dict[tuple[str, int], Float64] = {}
 
-def _pooled(
-    fitted: Sequence[Sequence[_Fitted]], data: TaskData, draws: Sequence[np.ndarray], method: str
-) -> list[_Fitted]:
-    """Return an ensemble of members [members][draws], its weights fitted on each draw."""
-    found = []
-    for of_draw, draw in zip(zip(*fitted, strict=True), draws, strict=True):
-        validation = np.stack([one.validation for one in of_draw])
-        combination = fit(validation, data.labels[draw], method=method).combination
-        found.append(_Fitted(combination(validation), combination(np.stack([one.test for one in of_draw]))))
-    return found
+    def combine(self, name: str, models: Sequence[str], *, method: str | None = None, kind: Kind = "ensemble") -> None:
+        """Combine models.
 
+        Their weights are fitted on each draw; the validation score is of out-of-fold predictions of its rows.
 
-def _summarize(
-    data: TaskData,
-    test: np.ndarray,
-    draws: Mapping[int, Sequence[np.ndarray]],
-    found: Mapping[str, Mapping[int, Sequence[_Fitted]]],
-    kinds: Mapping[str, Kind],
-) -> LabelCurve:
-    """Return the scores of all models, with intervals."""
-    labels, sizes = data.labels[test], list(draws)
-    right = {
-        name: {size: np.stack([one.test.argmax(axis=1) == labels for one in fits]) for size, fits in of_model.items()}
-        for name, of_model in found.items()
-    }
-    # The most frequent class of each draw.
-    right[CHANCE] = {
-        size: np.stack([labels == np.bincount(data.labels[draw]).argmax() for draw in of_size])
-        for size, of_size in draws.items()
-    }
-    weights = {size: _resamples(len(of_size), len(test)) for size, of_size in draws.items()}
-    scores = {
-        name: {size: _means(of_size, weights[size]) for size, of_size in of_model.items()}
-        for name, of_model in right.items()
-    }
-    validation = {
-        name: tuple(_validation(of_model[size], data, draws[size]) for size in sizes)
-        for name, of_model in found.items()
-    }
-    curves = {
-        name: Curve(
-            kind=kinds.get(name, "baseline"),
-            points=tuple(_point(scores[name][size]) for size in sizes),
-            validation=validation.get(name, (0.0,) * len(sizes)),
+        Args:
+            name: Of the combination.
+            models: Names of models.
+            method: A name in `METHODS`; by default `lexical_method` chooses.
+            kind: Of the combination; one of baselines is a baseline.
+        """
+        found: dict[int, list[_Fitted]] = {}
+        for count, draws in self.draws.items():
+            found[count] = []
+            for place, draw in enumerate(draws):
+                fits = [self._fitted[model][count][place] for model in models]
+                targets, by = self._targets.take(draw), method or lexical_method(count)
+                fitted = cross_fit(np.stack([one.validation for one in fits]), targets, method=by)
+                found[count].append(_Fitted(fitted.held_out, fitted.predict(np.stack([one.test for one in fits]))))
+        self._fitted[name], self._kinds[name] = found, kind
+
+    def validation(self, name: str) -> tuple[float, ...]:
+        """Return a model's cross-validated score within the draws at each size, in percent."""
+        return tuple(
+            100 * mean(self._targets.take(draw).score(fit.validation) for draw, fit in zip(draws, fits, strict=True))
+            for draws, fits in zip(self.draws.values(), self._fitted[name].values(), strict=True)
         )
-        for name in [*found, CHANCE]
-    }
-    comparisons = tuple(
-        comparison
-        for place, size in enumerate(sizes)
-        if (comparison := _comparison(size, place, curves, scores)) is not None
-    )
-    return LabelCurve(
-        task=data.task,
-        sizes=tuple(sizes),
-        num_draws=tuple(len(of_size) for of_size in draws.values()),
-        num_test=len(test),
-        chance=100 * float(np.bincount(labels).max()) / len(labels),
-        curves=curves,
-        comparisons=comparisons,
-        sentence=_sentence(data.task, sizes, curves, comparisons),
-    )
+
+    def means(self, name: str, size: int) -> Float64:
+        """Return a model's mean test score over draws, in percent, float64 [resamples].
+
+        The first is that of the draws and test rows themselves. Resamples are the same for all models.
+        """
+        if (name, size) not in self._means:
+            targets, weights = self._targets.take(self._test), _resamples(len(self.draws[size]), len(self._test))
+            self._means[name, size] = _means(targets, [fit.test for fit in self._fitted[name][size]], weights)
+        return self._means[name, size]
+
+    def difference(self, one: str, other: str, size: int) -> Point:
+        """Return a model's score minus another's, in points; paired."""
+        return _point(self.means(one, size) - self.means(other, size))
+
+    def curve(self) -> LabelCurve:
+        """Return the scores of all models, with intervals."""
+        sizes, targets = tuple(self.draws), self._targets.take(self._test)
+        names = [*(name for name in self._fitted if name != CHANCE), CHANCE]
+        curves = {
+            name: Curve(
+                kind=self._kinds[name],
+                points=tuple(_point(self.means(name, size)) for size in sizes),
+                validation=self.validation(name),
+            )
+            for name in names
+        }
+        comparisons = self._comparisons(curves)
+        return LabelCurve(
+            task=self._data.task,
+            metric=self._data.metric,
+            sizes=sizes,
+            num_draws=tuple(map(len, self.draws.values())),
+            num_test=len(self._test),
+            chance=100 * targets.score(self._always(int(np.bincount(targets.labels).argmax()), len(targets))),
+            curves=curves,
+            comparisons=comparisons,
+            sentence=f"{self._data.task}: {self._leaders(names)}{_verdict(comparisons)}",
+        )
+
+    def _most_frequent(self, draw: np.ndarray) -> _Fitted:
+        """Return what always predicting a draw's most frequent class gives."""
+        label = int(np.bincount(self._data.labels[draw]).argmax())
+        return _Fitted(self._always(label, len(draw)), self._always(label, len(self._test)))
+
+    def _always(self, label: int, num_rows: int) -> np.ndarray:
+        found = np.full((num_rows, len(self._data.label_names)), -np.inf, dtype=np.float32)
+        found[:, label] = 0.0
+        return found
+
+    def _comparisons(self, curves: Mapping[str, Curve]) -> tuple[Comparison, ...]:
+        """Return the model that validation chooses at each size against the baseline that it chooses over all sizes."""
+        models = [name for name, curve in curves.items() if curve.kind != "baseline"]
+        if not models:
+            return ()
+        baseline = max(
+            (name for name, curve in curves.items() if curve.kind == "baseline"),
+            key=lambda name: mean(curves[name].validation),
+        )
+        found = []
+        for place, size in enumerate(self.draws):
+            model = max(models, key=lambda name: curves[name].validation[place])
+            ahead, over_chance = (self.difference(model, other, size) for other in (baseline, CHANCE))
+            found.append(
+                Comparison(size=size, model=model, baseline=baseline, difference=ahead, over_chance=over_chance)
+            )
+        return tuple(found)
+
+    def _leaders(self, names: Sequence[str]) -> str:
+        """Return at which sizes a model is better than every other one, each by the interval of its difference."""
+        sizes = list(self.draws)
+        best = []
+        for size in sizes:
+            leader = max(names, key=lambda name: float(self.means(name, size)[0]))
+            others = (self.difference(leader, name, size) for name in names if name != leader)
+            best.append(leader if all(other.interval[0] > 0 for other in others) else None)
+        if not any(best):
+            return "no model is better than all others by an interval"
+        last = len(best)
+        while last > 0 and best[last - 1] == best[-1]:
+            last -= 1
+        found = [f"{name} at {size:,} labels" for name, size in zip(best[:last], sizes, strict=False) if name]
+        if best[-1]:
+            found.append(f"{best[-1]} from {sizes[last]:,} labels on")
+        return f"best by an interval is {', '.join(found)}"
 
 
 def _resamples(num_draws: int, num_test: int) -> tuple[Float64, Float64]:
@@ -481,11 +552,12 @@ def _resamples(num_draws: int, num_test: int) -> tuple[Float64, Float64]:
     return draws, rows
 
 
-def _means(right: np.ndarray, weights: tuple[Float64, Float64]) -> Float64:
-    """Return the mean in percent of correct rows [draws, rows] in each resample."""
-    draws, rows = weights
+def _means(targets: Targets, tested: Sequence[np.ndarray], weights: tuple[Float64, Float64]) -> Float64:
+    """Return the mean score in percent of each draw's predictions [test rows, classes], in each resample."""
+    of_draws, rows = weights
+    scores = [targets.scores_of_means(rows @ targets.columns(targets.values(one))) for one in tested]
     # Rounded, so that sums in another order give the same percentages.
-    means: Float64 = np.round(100 * ((draws @ right) * rows).sum(axis=1), 9)
+    means: Float64 = np.round(100 * (of_draws * np.stack(scores, axis=1)).sum(axis=1), 9)
     return means
 
 
@@ -494,37 +566,12 @@ def _point(means: Float64) -> Point:
     return Point(value=float(means[0]), interval=(float(low), float(high)))
 
 
-def _validation(fits: Sequence[_Fitted], data: TaskData, draws: Sequence[np.ndarray]) -> float:
-    right = [(one.validation.argmax(axis=1) == data.labels[draw]).mean() for one, draw in zip(fits, draws, strict=True)]
-    return 100 * float(np.mean(right))
-
-
-def _comparison(
-    size: int, place: int, curves: Mapping[str, Curve], scores: Mapping[str, Mapping[int, Float64]]
-) -> Comparison | None:
-    """Return the best model against the best baseline, both chosen by validation."""
-    best: dict[bool, str] = {}
-    for is_baseline in (False, True):
-        names = [name for name, curve in curves.items() if (curve.kind == "baseline") == is_baseline and name != CHANCE]
-        if not names:
-            return None
-        best[is_baseline] = max(names, key=lambda name: curves[name].validation[place])
-    difference = scores[best[False]][size] - scores[best[True]][size]
-    return Comparison(size=size, model=best[False], baseline=best[True], difference=_point(difference))
-
-
-def _sentence(task: str, sizes: Sequence[int], curves: Mapping[str, Curve], comparisons: Sequence[Comparison]) -> str:
-    """Return from how many labels on which model is best, and whether models beat the best baseline."""
-    best = [max(curves, key=lambda name: curves[name].points[place].value) for place in range(len(sizes))]
-    ranges: list[str] = []
-    for place, name in enumerate(best):
-        if place == 0 or name != best[place - 1]:
-            ranges.append(f"{name} from {sizes[place]:,} labels on")
-    text = f"{task}: best is {', '.join(ranges)}"
-    if comparisons:
-        ahead = [f"{one.size:,}" for one in comparisons if one.difference.interval[0] > 0]
-        behind = [f"{one.size:,}" for one in comparisons if one.difference.interval[1] < 0]
-        what = "; the models chosen by validation beat the best baseline "
-        text += f"{what}at {', '.join(ahead)} labels" if ahead else f"{what}at no size"
-        text += f" and lose to it at {', '.join(behind)}" if behind else ""
-    return text
+def _verdict(comparisons: Sequence[Comparison]) -> str:
+    """Return at which sizes the chosen models beat the best baseline and chance, and at which they lose to it."""
+    if not comparisons:
+        return ""
+    ahead = [f"{one.size:,}" for one in comparisons if one.is_ahead]
+    behind = [f"{one.size:,}" for one in comparisons if one.difference.interval[1] < 0]
+    text = f"; the models chosen by validation beat {comparisons[0].baseline}, the baseline of the best validation, "
+    text += f"at {', '.join(ahead)} labels" if ahead else "at no size"
+    return text + (f" and lose to it at {', '.join(behind)}" if behind else "")

@@ -25,8 +25,9 @@ import numpy as np
 from raysent.ensembles.combination import LOG_ZERO, checked_weights, pool
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.methods import fit
-from raysent.ensembles.predictions import Float64, Int64, MemberPredictions, Targets
+from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.probes.results import PERCENTILES, Interval
+from raysent.evaluation.targets import Float64, Int64, Targets
 
 NUM_RESAMPLES = 1000
 NUM_BINS = 15
@@ -101,26 +102,12 @@ class Resamples:
         """
         values = [targets.values(predicted) for _, targets, predicted in parts]
         found = [100 * targets.score_of(value) for (_, targets, _), value in zip(parts, values, strict=True)]
-        columns = [_score_columns(targets, value) for (_, targets, _), value in zip(parts, values, strict=True)]
+        columns = [targets.columns(value) for (_, targets, _), value in zip(parts, values, strict=True)]
         drawn = self.means([(rows, column) for (rows, _, _), column in zip(parts, columns, strict=True)])
         return [
-            BootstrapEstimate(value, 100 * (_correlations(*means.T) if targets.is_scored else means[:, 0]))
+            BootstrapEstimate(value, 100 * targets.scores_of_means(means))
             for (_, targets, _), value, means in zip(parts, found, drawn, strict=True)
         ]
-
-
-def _score_columns(targets: Targets, values: Float64) -> Float64:
-    """Return columns whose means determine the score, [rows, columns]."""
-    if not targets.is_scored:
-        return values[:, None]
-    x, y = values - values.mean(), targets.scores - targets.scores.mean()
-    return np.stack([x, y, x * x, y * y, x * y], axis=1)
-
-
-def _correlations(x: Float64, y: Float64, xx: Float64, yy: Float64, xy: Float64) -> Float64:
-    """Return correlations from means of values, squares and products; 0 where a side is constant."""
-    spread = np.sqrt(np.maximum((xx - x * x) * (yy - y * y), 0))
-    return np.divide(xy - x * y, spread, out=np.zeros_like(spread), where=spread > 0)
 
 
 @lru_cache(maxsize=2)

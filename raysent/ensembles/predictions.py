@@ -1,16 +1,13 @@
-"""Members' log-probabilities and the targets that they are scored against.
+"""Members' log-probabilities of the same rows.
 
 `MemberPredictions` reads arrays or `.npy` files, [members, rows, classes], one block of rows at a time in float64. It
 holds one block of all members, or all rows of one member, and never all members x rows x classes. Every block maps its
 file again, so that the system can drop the pages of earlier blocks.
-
-`Targets` holds the rows' classes, and for pairs with human ratings the ratings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -18,11 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raysent.errors import ArtifactError, DataError
-from raysent.evaluation.probes.results import pearson, predicted_scores
-from raysent.evaluation.task import NO_SCORES
+from raysent.evaluation.targets import Float64, Int64, Targets
 
-Float64 = npt.NDArray[np.float64]
-Int64 = npt.NDArray[np.int64]
 # One member's log-probabilities [rows, classes], or the .npy file that holds them.
 Source = np.ndarray | Path
 # Bytes of one block of all members in float64.
@@ -99,6 +93,14 @@ class MemberPredictions:
             found[:, rows] = block[:, np.arange(block.shape[1]), labels[rows]]
         return found
 
+    def scores(self, targets: Targets) -> Float64:
+        """Return each member's score, float64 [members]; a negative correlation counts as 0."""
+        values = np.empty(self.shape[:2])
+        for rows, block in self.blocks():
+            part = targets.take(rows)
+            values[:, rows] = [part.values(member) for member in block]
+        return np.array([max(0.0, targets.score_of(of_member)) for of_member in values])
+
     def _with(self, sources: list[Source], rows: Int64 | None) -> Self:
         other = object.__new__(type(self))
         other._sources, other._rows, other._whole = sources, rows, None
@@ -130,58 +132,6 @@ def _opened(source: Source) -> np.ndarray:
             f"{source}: must be an array of log-probabilities (.npy); {error}; evaluate again"
         ) from None
     return mapped
-
-
-@dataclass(frozen=True, eq=False)
-class Targets:
-    """The rows' classes, and for pairs with human ratings the ratings.
-
-    The score of predictions is accuracy. For rated pairs it is Pearson's correlation of the ratings with the expected
-    rating, sum over k of k p(k). NLL refers to the classes in both cases.
-
-    Attributes:
-        labels: Classes from 0, int64 [rows]; for rated pairs the nearest rating level, counted from 0.
-        scores: Ratings, float64 [rows]; empty for other tasks.
-    """
-
-    labels: Int64
-    scores: Float64 = field(default_factory=lambda: NO_SCORES)
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.labels)
-
-    @property
-    def is_scored(self) -> bool:
-        """Whether the score is a correlation with ratings, not an accuracy."""
-        return len(self.scores) > 0
-
-    def take(self, rows: np.ndarray | slice) -> Self:
-        """Return the targets of some rows, given as indices, a mask [rows] or a slice."""
-        return type(self)(self.labels[rows], self.scores[rows] if self.is_scored else self.scores)
-
-    def values(self, log_probabilities: np.ndarray) -> Float64:
-        """Return what a score is computed from, float64 [rows]: 1 if right and 0 if wrong, or the expected rating."""
-        if self.is_scored:
-            return predicted_scores(log_probabilities)
-        right: Float64 = (log_probabilities.argmax(axis=1) == self.labels).astype(np.float64)
-        return right
-
-    def score_of(self, values: Float64) -> float:
-        """Return the score of what `values` returned [rows], at most 1."""
-        return pearson(values, self.scores) if self.is_scored else float(values.mean())
-
-    def score(self, log_probabilities: np.ndarray) -> float:
-        """Return the score of log-probabilities [rows, classes], at most 1."""
-        return self.score_of(self.values(log_probabilities))
-
-    def member_scores(self, predictions: MemberPredictions) -> Float64:
-        """Return each member's score, float64 [members]; a negative correlation counts as 0."""
-        values = np.empty(predictions.shape[:2])
-        for rows, block in predictions.blocks():
-            part = self.take(rows)
-            values[:, rows] = [part.values(member) for member in block]
-        return np.array([max(0.0, self.score_of(of_member)) for of_member in values])
 
 
 def as_targets(labels: Targets | npt.ArrayLike, predictions: MemberPredictions) -> Targets:

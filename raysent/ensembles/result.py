@@ -7,29 +7,30 @@ have the form of the file, so the two cannot differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
 import pydantic
 
-from raysent.config import UPGRADE, StrictModel
+from raysent.config import StrictModel
 from raysent.ensembles.measures import BootstrapEstimate, CalibrationBin, Diversity, mean_estimate
+from raysent.ensembles.methods import BY_LOG_LOSS, lexical_method
 from raysent.ensembles.subsets import MemberCost, MemberSubset
 from raysent.ensembles.task_ensemble import TaskEnsemble, TaskScores
 from raysent.errors import ArtifactError
-from raysent.evaluation.baselines import below_start
+from raysent.evaluation.baselines import below_start, is_baseline
 from raysent.evaluation.members import Member, saved_path
 from raysent.evaluation.records import Record
+from raysent.evaluation.task import Metric
+from raysent.models.schemes import is_scheme_name
 from raysent.storage import address_of, read_json, write_json
 from raysent.storage.layout import ENSEMBLE_FILE
 
 KIND: Final = "raysent ensemble"
 # The name of the method that makes the ensemble, among the names of other methods and of members.
 ENSEMBLE = "ensemble"
-# How members are weighted beside a lexical model: validation scores would give all of them nearly equal weights.
-WITH_LEXICAL = "pool"
 
 Interval = tuple[float, float]
 
@@ -106,6 +107,7 @@ class EnsembleOnTask(StrictModel):
         combination: What predicts new sentences; see `read_combination`.
         keys: Member -> key of the record that it was fitted on.
         row_hash: Of the task's rows.
+        metric: What the scores are.
         label_names: The classes' names [classes].
     """
 
@@ -118,6 +120,7 @@ class EnsembleOnTask(StrictModel):
     combination: dict[str, Any]
     keys: dict[str, str]
     row_hash: str
+    metric: Metric | Literal["pearson"]
     label_names: tuple[str, ...]
 
 
@@ -125,25 +128,34 @@ class OverBaseline(StrictModel):
     """What training and combining gain over the baseline that is best on validation, in points of test score; paired.
 
     Attributes:
-        baseline: Its name.
-        best_member: The best member's score minus the baseline's.
+        baseline: Its name; a member may be one.
+        model: The best member that is no baseline; None if all are.
+        is_trained: Whether raysent trained it.
+        best_model: Its score minus the baseline's.
         ensemble: The ensemble's score minus the baseline's.
         lexical: The lexical baseline that is best on validation; None if there is none, or a member is one.
-        with_lexical: The score of the members with it, weighted by `WITH_LEXICAL`, minus the baseline's.
+        lexical_method: How the members are weighted with it; see `lexical_method`.
+        with_lexical: Their score minus the baseline's.
     """
 
     baseline: str
-    best_member: IntervalEstimate
+    model: str | None
+    is_trained: bool
+    best_model: IntervalEstimate | None
     ensemble: IntervalEstimate
     lexical: str | None = None
+    lexical_method: str = ""
     with_lexical: IntervalEstimate | None = None
 
-    def sentence(self, member: str) -> str:
-        """Return what is gained in words, given the best member's name."""
-        gains = [f"training ({member}) {_gain(self.best_member)}", f"combining {_gain(self.ensemble)}"]
+    def sentence(self, title: Callable[[str], str] = str) -> str:
+        """Return what is gained in words; `title` returns how a model's name is shown."""
+        gains = [f"combining {_gain(self.ensemble)}"]
+        if self.model is not None and self.best_model is not None:
+            name = title(self.model)
+            gains.insert(0, f"{f'training ({name})' if self.is_trained else name} {_gain(self.best_model)}")
         if self.with_lexical is not None:
-            gains.append(f"combining with {self.lexical} too (method {WITH_LEXICAL}) {_gain(self.with_lexical)}")
-        return f"Against {self.baseline}, the best baseline on validation: {', '.join(gains)}"
+            gains.append(f"combining with {self.lexical} too (method {self.lexical_method}) {_gain(self.with_lexical)}")
+        return f"Against {title(self.baseline)}, the best baseline on validation: {', '.join(gains)}"
 
 
 def _gain(estimate: IntervalEstimate) -> str:
@@ -202,6 +214,16 @@ class EnsembleResult(StrictModel):
     tasks: dict[str, EnsembleOnTask]
     mean: MeanOverTasks
 
+    def remarks(self) -> list[str]:
+        """Return a line for each task whose metric the method cannot fit."""
+        if self.method not in BY_LOG_LOSS:
+            return []
+        return [
+            f"{task}: {self.method} fits the log loss, as it cannot fit {found.metric}; scores are {found.metric}"
+            for task, found in self.tasks.items()
+            if found.metric != "accuracy"
+        ]
+
     def below_start(self) -> dict[str, float]:
         """Return the points that a member loses against itself before training, by name, if it does."""
         lost = below_start({name: score.test for name, score in self.mean.scores.items()})
@@ -227,7 +249,7 @@ def write_result(folder: Path, result: EnsembleResult) -> Path:
 
 
 def read_result(folder: Path) -> EnsembleResult:
-    """Read `ensemble.json`, also of version 0.1.
+    """Read `ensemble.json`.
 
     Raises:
         ArtifactError: If it is missing, truncated, of another kind, or of another version.
@@ -235,7 +257,7 @@ def read_result(folder: Path) -> EnsembleResult:
     path = folder / ENSEMBLE_FILE
     try:
         # JSON has lists in place of tuples.
-        return EnsembleResult.model_validate(read_json(path), strict=False, context=UPGRADE)
+        return EnsembleResult.model_validate(read_json(path), strict=False)
     except pydantic.ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         about = f" ({where}: {error.errors()[0]['msg']})" if where else ""
@@ -291,28 +313,35 @@ def summarize(
         mean=MeanOverTasks(
             scores={name: MeanScores(**_means(found)) for name, found in scores.items()},
             difference=_interval_estimate(difference),
-            over_baseline=_over_baseline(tasks, baselines, with_lexical) if baselines else None,
+            over_baseline=_over_baseline(tasks, list(members), baselines, with_lexical) if baselines else None,
         ),
     )
 
 
 def _over_baseline(
     tasks: Sequence[TaskEnsemble],
-    baselines: Mapping[str, Sequence[TaskScores]],
+    members: Sequence[Member],
+    others: Mapping[str, Sequence[TaskScores]],
     with_lexical: Mapping[str, Sequence[TaskScores]],
 ) -> OverBaseline:
-    """Return what is gained over the baseline of the highest mean validation score."""
+    """Return what is gained over the baseline of the highest mean validation score, members among them."""
+    of_members = {one: [task.members[place] for task in tasks] for place, one in enumerate(members)}
+    baselines = {**{one.name: found for one, found in of_members.items() if is_baseline(one.path)}, **others}
     best = max(baselines, key=lambda name: float(np.mean([one.validation for one in baselines[name]])))
 
     def gain(scores: Sequence[TaskScores]) -> IntervalEstimate:
         pairs = zip(scores, baselines[best], strict=True)
         return _interval_estimate(mean_estimate([one.test.minus(other.test) for one, other in pairs]))
 
+    model = next((one for one in members if not is_baseline(one.path)), None)
     return OverBaseline(
         baseline=best,
-        best_member=gain([task.members[0] for task in tasks]),
+        model=None if model is None else model.name,
+        is_trained=model is not None and not is_scheme_name(model.path),
+        best_model=None if model is None else gain(of_members[model]),
         ensemble=gain([task.ensemble for task in tasks]),
         lexical=next(iter(with_lexical), None),
+        lexical_method=" or ".join(dict.fromkeys(lexical_method(task.num_fitted) for task in tasks)),
         with_lexical=next((gain(scores) for scores in with_lexical.values()), None),
     )
 
@@ -346,6 +375,7 @@ def _on_task(
         combination=task.final.combination.plain(),
         keys={name: record.key for name, record in zip(names, records, strict=True)},
         row_hash=records[0].row_hash,
+        metric="pearson" if records[0].targets.is_scored else records[0].metric,
         label_names=records[0].label_names,
     )
 

@@ -19,9 +19,10 @@ import numpy.typing as npt
 
 from raysent.ensembles.combination import LOG_ZERO, normalize
 from raysent.ensembles.cross_fitting import Select
-from raysent.ensembles.predictions import Float64, Int64, MemberPredictions, Targets
+from raysent.ensembles.predictions import MemberPredictions
 from raysent.ensembles.task_ensemble import fold_predictions, validation_predictions
 from raysent.evaluation.records import Record
+from raysent.evaluation.targets import Float64, Int64, Targets
 
 
 class GreedySelection:

@@ -8,7 +8,7 @@ the front of a cost if no other one scores higher for the same cost, or the same
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +16,13 @@ import numpy as np
 from raysent.config import StrictModel
 from raysent.ensembles.combination import LOG_ZERO, normalize, normalized_weights
 from raysent.ensembles.cross_fitting import held_out
-from raysent.ensembles.predictions import Float64, MemberPredictions, Targets
+from raysent.ensembles.predictions import MemberPredictions
 from raysent.errors import ConfigError
-from raysent.evaluation.members import Member, costs_of
+from raysent.evaluation.baselines import LEXICAL
+from raysent.evaluation.members import Costs, Member, costs_of
 from raysent.evaluation.records import Record
-from raysent.models.schemes import find_scheme
+from raysent.evaluation.targets import Float64, Targets
+from raysent.models.schemes import find_scheme, split_path
 
 # The method that scores subsets.
 RULE = "validation"
@@ -35,7 +37,7 @@ class MemberCost(StrictModel):
 
     Attributes:
         encode_ms: Milliseconds to encode 1,000 sentences, on the machine that evaluated it.
-        num_bytes: Size of the model's files; 0 for the built-in reference.
+        num_bytes: Size of the model's files; of TF-IDF, of its words and their weights; 0 for random word vectors.
         training_s: Seconds of training and validation; None if unknown.
     """
 
@@ -97,12 +99,15 @@ def member_cost(member: Member, records: Sequence[Record]) -> MemberCost:
         per_thousand.append(float(seconds.get("encode_ms_per_1000", first_use)))
     encode_ms = float(np.median(per_thousand))
     found = find_scheme(member.path)
-    if found is not None:
-        scheme, rest = found
-        if hasattr(scheme, "num_bytes"):  # pretrained elsewhere, for an unknown time
-            return MemberCost(encode_ms=encode_ms, num_bytes=scheme.num_bytes(rest), training_s=None)
-        return MemberCost(encode_ms=encode_ms, num_bytes=0, training_s=0.0)
-    known = costs_of(Path(member.path))
+    if found is not None and hasattr(found[0], "num_bytes"):  # pretrained elsewhere, for an unknown time
+        return MemberCost(encode_ms=encode_ms, num_bytes=found[0].num_bytes(found[1]), training_s=None)
+    if member.path in LEXICAL:  # fitted on every task
+        known = sum((Costs(**record.about["costs"]) for record in records), Costs(0, 0, 0.0))
+    elif found is not None:
+        place = split_path(member.path)[1]
+        known = replace(Costs(num_bytes=0) if place is None else costs_of(Path(place)), training_hours=0.0)
+    else:
+        known = costs_of(Path(member.path))
     training_s = None if known.training_hours is None else known.training_hours * _SECONDS_PER_HOUR
     return MemberCost(encode_ms=encode_ms, num_bytes=known.num_bytes or 0, training_s=training_s)
 
@@ -128,7 +133,7 @@ def find_subsets(
         costs: Each member's name and cost, in the order of the predictions.
     """
     names, values = list(costs), list(costs.values())
-    weights = [normalized_weights(targets.member_scores(predictions)) for predictions, targets in tasks]
+    weights = [normalized_weights(predictions.scores(targets)) for predictions, targets in tasks]
     found: dict[tuple[int, ...], None] = {(member,): None for member in range(len(names))}
     for cost in (None, *OPTIONS):
         of_members = np.ones(len(names)) if cost is None else np.array([getattr(value, cost) for value in values])

@@ -21,15 +21,23 @@ from raysent.ensembles.measures import (
     measure,
 )
 from raysent.ensembles.methods import FittedMethod
-from raysent.ensembles.predictions import Float64, Int64, MemberPredictions, Targets
+from raysent.ensembles.predictions import MemberPredictions
 from raysent.errors import ArtifactError
 from raysent.evaluation.probes.results import FoldResult
 from raysent.evaluation.records import Record
+from raysent.evaluation.targets import Float64, Int64, Targets
 
 # Methods that are scored beside every other one: the base rule as published first.
 BASELINES = ("validation", "uniform", "best", "guarded")
 # Attributes that must be equal, in the order of checking, and their names in messages.
-_EQUAL = {"task": "task", "protocol": "protocol", "label_names": "classes", "row_hash": "rows", "kind": "kind of row"}
+_EQUAL = {
+    "task": "task",
+    "metric": "metric",
+    "protocol": "protocol",
+    "label_names": "classes",
+    "row_hash": "rows",
+    "kind": "kind of row",
+}
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,7 @@ class TaskEnsemble:
     Attributes:
         task: The task's name.
         method: The method requested.
+        num_fitted: Rows that fit the weights in an outer fold.
         fold_weights: Members' weights by that method in every outer fold, float64 [folds, members].
         final: Predicts new sentences; fitted on every row with a validation prediction.
         is_replaced: Whether `final` is the best member; only method `guarded` replaces its rule.
@@ -73,6 +82,7 @@ class TaskEnsemble:
 
     task: str
     method: str
+    num_fitted: int
     fold_weights: Float64
     final: FittedMethod
     is_replaced: bool
@@ -109,6 +119,7 @@ def task_ensemble(
     return TaskEnsemble(
         task=records[0].task,
         method=method,
+        num_fitted=num_fitted(records),
         fold_weights=np.stack([fold.fitted.weights for fold in folds]),
         final=final.fitted,
         is_replaced=final.is_replaced,
@@ -158,7 +169,12 @@ def fold_predictions(records: Sequence[Record], fold: int) -> tuple[MemberPredic
     """Return members' predictions of the validation rows of an outer fold, and their targets."""
     folds = [record.folds[fold] for record in records]
     predictions = MemberPredictions([one.validation_log_probabilities for one in folds])
-    return predictions, _targets(records[0]).take(folds[0].validation_rows)
+    return predictions, records[0].targets.take(folds[0].validation_rows)
+
+
+def num_fitted(records: Sequence[Record]) -> int:
+    """Return the number of rows that fit the weights of an ensemble in an outer fold."""
+    return len(records[0].folds[0].validation_rows)
 
 
 def validation_predictions(records: Sequence[Record]) -> tuple[MemberPredictions, Targets]:
@@ -173,16 +189,12 @@ def validation_predictions(records: Sequence[Record]) -> tuple[MemberPredictions
         taken = np.concatenate([taken, folds[0].validation_rows[is_new]])
         for part, fold in zip(parts, folds, strict=True):
             part.append(fold.validation_log_probabilities[is_new])
-    return MemberPredictions([np.concatenate(part) for part in parts]), _targets(records[0]).take(taken)
-
-
-def _targets(record: Record) -> Targets:
-    return Targets(record.labels, record.scores)
+    return MemberPredictions([np.concatenate(part) for part in parts]), records[0].targets.take(taken)
 
 
 def _scores(records: Sequence[Record], fitted: Sequence[CrossFitted]) -> TaskScores:
     """Return the scores of a method from its fits in the outer folds."""
-    targets = _targets(records[0])
+    targets = records[0].targets
     resamples = Resamples(records[0].task, len(targets))
     in_sample, held_out, tested = [], [], []
     for found, *folds in zip(fitted, *(record.folds for record in records), strict=True):

@@ -20,6 +20,7 @@ from raysent.models import load as load_model
 
 CHANCE = "chance"
 LEXICAL = ("tfidf", "tfidf:chars")
+_FORMS = ("tfidf:", "words:", "start:", "hash:")
 
 
 def baselines_of(members: Sequence[Member], *, protocol: str = "fast") -> list[Member]:
@@ -37,6 +38,11 @@ def baselines_of(members: Sequence[Member], *, protocol: str = "fast") -> list[M
     given = {member.path for member in members}
     missing = [name for name in names if name not in given]
     return expand(missing) if missing else []
+
+
+def is_baseline(path: str) -> bool:
+    """Return whether a model is a baseline of others, given the argument of `load`."""
+    return path in LEXICAL or path.startswith(_FORMS)
 
 
 def below_start(scores: Mapping[str, float]) -> dict[str, float]:

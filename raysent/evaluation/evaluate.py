@@ -21,7 +21,7 @@ from raysent.errors import ArtifactError
 from raysent.evaluation.members import Costs, Member, Model, costs_of, expand
 from raysent.evaluation.probes.features import task_features
 from raysent.evaluation.probes.lexical import fit_lexical
-from raysent.evaluation.probes.results import balance_measures, score_interval
+from raysent.evaluation.probes.results import ProbeResult, balance_measures
 from raysent.evaluation.protocols import PROTOCOLS, check_rows, fit_probe, protocol_name
 from raysent.evaluation.records import (
     SIMILARITY,
@@ -37,6 +37,7 @@ from raysent.evaluation.records import (
 )
 from raysent.evaluation.similarity import VERSION as SIMILARITY_VERSION
 from raysent.evaluation.similarity import score_sets
+from raysent.evaluation.targets import score_interval
 from raysent.evaluation.tasks import PROBED, SimilarityData, Task, TaskData, resolve_tasks
 from raysent.models import load as load_model
 from raysent.models.schemes import split_path
@@ -52,6 +53,7 @@ Result = Record | SimilarityScore
 
 _TIMED_SENTENCES = 256
 _TIMED_REPEATS = 3
+_SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True)
@@ -241,15 +243,25 @@ def run_in_turn(jobs: Sequence[AnyJob], *, load: Load = load_model) -> Iterator[
     yield from enumerate(job.run(load=load_once) for job in jobs)
 
 
-def _encode_ms(encoder: SentenceEncoder, sentences: Sequence[str]) -> float:
+def _encode_ms(encode: Callable[[list[str]], object], sentences: Sequence[str]) -> float:
     """Return the milliseconds to encode 1,000 sentences: the median of repeats on a sample, after a first use."""
     sample = list(sentences[:_TIMED_SENTENCES])
     times = []
     for _ in range(_TIMED_REPEATS):
         started = time.perf_counter()
-        encoder.encode(sample)
+        encode(sample)
         times.append(time.perf_counter() - started)
     return 1e6 * float(np.median(times)) / len(sample)
+
+
+def _lexical_costs(arrays: dict[str, np.ndarray], result: ProbeResult, fit_s: float) -> Costs:
+    """Return the costs of TF-IDF on one task: its words, their weights and the probe, and the time to fit them."""
+    weights = (result.probe.weights, result.probe.intercepts)
+    return Costs(
+        num_parameters=sum(array.size for array in (*weights, arrays["idf"])),
+        num_bytes=sum(array.nbytes for array in (*weights, *arrays.values())),
+        training_hours=fit_s / _SECONDS_PER_HOUR,
+    )
 
 
 def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
@@ -265,15 +277,18 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         encoded = time.perf_counter()
         result = fit_probe(features, data, protocol=job.protocol, source=job.member.path)
     seconds = {"encode_s": encoded - started, "probe_s": time.perf_counter() - encoded}
-    if not isinstance(encoder, LexicalModel):
-        seconds["encode_ms_per_1000"] = _encode_ms(encoder, data.sentences[0])
+    if isinstance(encoder, LexicalModel):
+        encode, costs = encoder.restored(arrays).transform, _lexical_costs(arrays, result, seconds["probe_s"])
+    else:
+        encode, costs = encoder.encode, costs_of(Path(job.member.path)) if job.member.encoder is None else Costs()
+    seconds["encode_ms_per_1000"] = _encode_ms(encode, data.sentences[0])
     about = {
         "settings": PROTOCOLS[job.protocol].settings(),
         "interval": list(score_interval(result, data)),
         "num_unfinished_fits": result.num_unfinished,
         "versions": library_versions(),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
-        "costs": asdict(costs_of(Path(job.member.path)) if job.member.encoder is None else Costs()),
+        "costs": asdict(costs),
     }
     return Record(
         model=job.member.name,
@@ -286,6 +301,7 @@ def _run_probe(job: Job, data: TaskData, encoder: SentenceEncoder) -> Record:
         key=job.key,
         labels=data.labels,
         scores=data.scores,
+        metric=data.metric,
         validation=result.validation,
         test=result.test,
         measures=dict(result.measures),

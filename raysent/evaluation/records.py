@@ -23,6 +23,8 @@ from raysent import __version__
 from raysent.errors import ArtifactError
 from raysent.evaluation.members import Costs
 from raysent.evaluation.probes.results import FoldResult, Interval, Probe
+from raysent.evaluation.targets import Targets
+from raysent.evaluation.task import Metric
 from raysent.storage import load_arrays, read_json, remove, save_arrays, write_json
 
 KIND = "raysent evaluation"
@@ -53,13 +55,14 @@ class Record:
         key: A hash of model, rows, protocol and settings.
         labels: The classes of the rows, int64 [rows].
         scores: For scored pairs, the scores of the rows, float64 [rows]; else empty.
-        validation: On rows that chose the probe, accuracy in percent; for scored pairs Pearson's correlation times 100.
+        validation: On rows that chose the probe, the score in percent; see `targets`.
         test: The same on rows that chose nothing.
         measures: Other measures of the test rows by name.
         folds: Log-probabilities per outer fold.
         probe: The probe, fitted on all rows that may train.
         about: Settings, 95 % interval of `test`, versions, seconds, and the model's costs.
         arrays: What a model without vectors of a fixed size needs to predict, such as its vocabulary.
+        metric: What counts, for tasks with classes.
     """
 
     model: str
@@ -79,6 +82,12 @@ class Record:
     probe: Probe
     about: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    metric: Metric = "accuracy"
+
+    @property
+    def targets(self) -> Targets:
+        """What predictions of the rows are scored against."""
+        return Targets(self.labels, self.scores, self.metric)
 
     @property
     def score(self) -> Score:
@@ -94,13 +103,13 @@ class Score:
         model: The member's name.
         task: The task's name.
         protocol: A name in `PROTOCOLS`.
-        validation: On rows that chose the probe, accuracy in percent; for scored pairs Pearson's correlation times 100.
+        validation: On rows that chose the probe, the score in the task's metric, in percent.
         test: The same on rows that chose nothing.
         interval: 95 % bootstrap interval of `test`; None if a file lacks it.
         measures: Other measures of the test rows by name: `f1` in percent; `pearson` and `spearman` times 100; `mse`.
         row_hash: A hash of the rows' content; empty if a file lacks it.
         costs: The model's costs.
-        encode_ms: Milliseconds to encode 1,000 sentences, warm; None if a file lacks it, or the model has no vectors.
+        encode_ms: Milliseconds to encode 1,000 sentences, warm; of TF-IDF, to weigh the words; None if a file lacks it.
     """
 
     model: str
@@ -285,7 +294,8 @@ def write_record(folder: Path, record: Record) -> None:
     save_arrays(folder / f"{record.task}.npz", arrays)
     plain = {name: getattr(record, name) for name in _PLAIN}
     strengths = {"fold_strengths": [fold.strength for fold in record.folds], "probe_strength": record.probe.strength}
-    about = {"kind_of_file": KIND, **plain, "label_names": list(record.label_names), **strengths, **record.about}
+    about = {"kind_of_file": KIND, **plain, "metric": record.metric, "label_names": list(record.label_names)}
+    about |= {**strengths, **record.about}
     write_json(folder / f"{record.task}.json", about)
 
 
@@ -321,6 +331,8 @@ def _record(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Record:
     return Record(
         **{name: about[name] for name in _PLAIN},
         label_names=tuple(about["label_names"]),
+        # Records of earlier versions measure accuracy besides only where it is not what counts.
+        metric=about.get("metric", "macro_f1" if "accuracy" in about["measures"] else "accuracy"),
         labels=arrays["labels"],
         scores=arrays["scores"],
         folds=folds,

@@ -61,7 +61,7 @@ def read_scores(folder: Path) -> Event | None:
         members=list(result.members),
         best_member=result.best_member,
         method=result.method,
-        summary="" if over is None else over.sentence(result.best_member),
+        summary="" if over is None else over.sentence(),
     )
 
 

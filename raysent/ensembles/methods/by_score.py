@@ -9,12 +9,13 @@ import numpy as np
 
 from raysent.ensembles.combination import LogarithmicPool, normalized_weights
 from raysent.ensembles.methods import Diagnostics
-from raysent.ensembles.predictions import MemberPredictions, Targets
+from raysent.ensembles.predictions import MemberPredictions
+from raysent.evaluation.targets import Targets
 
 
 def weigh_by_score(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
     """Weights proportional to validation scores, w_m = s_m / sum of s; equal if all scores are zero."""
-    return LogarithmicPool(normalized_weights(targets.member_scores(predictions))), {}
+    return LogarithmicPool(normalized_weights(predictions.scores(targets))), {}
 
 
 def weigh_equally(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
@@ -26,7 +27,7 @@ def weigh_equally(predictions: MemberPredictions, targets: Targets) -> tuple[Log
 
 def select_best(predictions: MemberPredictions, targets: Targets) -> tuple[LogarithmicPool, Diagnostics]:
     """All weight on the member of the best validation score, the first of equals."""
-    scores = targets.member_scores(predictions)
+    scores = predictions.scores(targets)
     weights = np.zeros(len(scores))
     weights[scores.argmax()] = 1.0
     return LogarithmicPool(weights), {}

@@ -28,7 +28,8 @@ import scipy.optimize
 from raysent.ensembles.combination import LOG_ZERO, LogarithmicPool
 from raysent.ensembles.cross_fitting import folds_of
 from raysent.ensembles.methods import Diagnostics
-from raysent.ensembles.predictions import Float64, MemberPredictions, Targets
+from raysent.ensembles.predictions import MemberPredictions
+from raysent.evaluation.targets import Float64, Targets
 
 STRENGTHS = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001)
 TOLERANCE = 1e-8

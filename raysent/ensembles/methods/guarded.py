@@ -9,7 +9,8 @@ from __future__ import annotations
 from raysent.ensembles.combination import Combination
 from raysent.ensembles.cross_fitting import held_out
 from raysent.ensembles.methods import Diagnostics, fit
-from raysent.ensembles.predictions import MemberPredictions, Targets
+from raysent.ensembles.predictions import MemberPredictions
+from raysent.evaluation.targets import Targets
 
 RULE, MEMBER = "validation", "best"
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from raysent.ensembles.combination import LinearPool, normalized_weights
 from raysent.ensembles.methods import Diagnostics
-from raysent.ensembles.predictions import Float64, MemberPredictions, Targets
+from raysent.ensembles.predictions import MemberPredictions
+from raysent.evaluation.targets import Float64, Targets
 
 MAX_SIZE = 25
 NUM_BAGS = 20
@@ -44,7 +45,7 @@ def greedy(predictions: MemberPredictions, targets: Targets) -> tuple[LinearPool
 
 def weigh_by_score(predictions: MemberPredictions, targets: Targets) -> tuple[LinearPool, Diagnostics]:
     """Weights proportional to validation scores."""
-    return LinearPool(normalized_weights(targets.member_scores(predictions))), {}
+    return LinearPool(normalized_weights(predictions.scores(targets))), {}
 
 
 METHODS = {"greedy": greedy, "linear": weigh_by_score}

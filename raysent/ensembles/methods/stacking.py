@@ -12,8 +12,9 @@ import numpy as np
 from raysent.ensembles.combination import LOG_ZERO, LOWEST_FEATURE, Regression
 from raysent.ensembles.cross_fitting import folds_of
 from raysent.ensembles.methods import Diagnostics
-from raysent.ensembles.predictions import Float64, MemberPredictions, Targets
+from raysent.ensembles.predictions import MemberPredictions
 from raysent.errors import ConfigError
+from raysent.evaluation.targets import Float64, Targets
 
 COSTS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 MAX_STEPS = 100

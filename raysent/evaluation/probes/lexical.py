@@ -1,9 +1,9 @@
 """TF-IDF with logistic regression on a task: the predictions of a model without vectors of a fixed size.
 
 Rows are divided, and log-probabilities kept, exactly as by the protocol `fast`, so that the model stands in the same
-tables and can be a member of an ensemble. C is chosen among `STRENGTHS` by validation. Features of pairs are those of
-encoders: [|u - v| ; u * v], and [u ; v] before them where the order matters. Weights of words are counted on the rows
-that may train, held-out folds among them: their texts, not their labels.
+tables and can be a member of an ensemble; C is chosen by the same rule from the same grid. Features of pairs are those
+of encoders: [|u - v| ; u * v], and [u ; v] before them where the order matters. Weights of words are counted on the
+rows that may train, held-out folds among them: their texts, not their labels.
 """
 
 from __future__ import annotations
@@ -18,15 +18,9 @@ from scipy import sparse
 
 from raysent.errors import DataError
 from raysent.evaluation.probes.relatedness import Predictions, level_targets, scored_result
-from raysent.evaluation.probes.results import (
-    FoldResult,
-    Probe,
-    ProbeResult,
-    class_score,
-    pearson,
-    predicted_scores,
-)
-from raysent.evaluation.protocols.fast import fold_numbers, result_of_folds
+from raysent.evaluation.probes.results import FoldResult, Probe, ProbeResult
+from raysent.evaluation.protocols.fast import STRENGTHS, fold_numbers, result_of_folds
+from raysent.evaluation.targets import Targets, best_of
 from raysent.evaluation.task import TaskData
 from raysent.models.schemes.tfidf import LexicalModel
 
@@ -34,7 +28,6 @@ if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
 
-STRENGTHS = (0.5, 2.0, 8.0, 32.0)
 MAX_STEPS = 100
 
 Arrays = dict[str, np.ndarray]
@@ -74,12 +67,8 @@ def predict_lexical(
     model: LexicalModel, probe: Probe, arrays: Arrays, columns: tuple[list[str], ...], *, kind: str
 ) -> np.ndarray:
     """Return log-probabilities of new rows, float32 [rows, classes]."""
-    words = bytes(arrays["words"].tobytes()).decode().split("\n")
-    vectorizer = model.vectorizer({word: place for place, word in enumerate(words)})
-    vectorizer.idf_ = arrays["idf"].astype(np.float64)
-    return probe.log_probabilities_of_margins(
-        lexical_features(vectorizer, columns, kind=kind) @ probe.weights + probe.intercepts
-    )
+    features = lexical_features(model.restored(arrays), columns, kind=kind)
+    return probe.log_probabilities_of_margins(features @ probe.weights + probe.intercepts)
 
 
 def lexical_similarities(model: LexicalModel, first: list[str], second: list[str]) -> np.ndarray:
@@ -161,10 +150,6 @@ def full_probe(classifier: LogisticRegression, num_classes: int, strength: float
     return Probe(full, lowest, strength)
 
 
-def _choose(scores: Sequence[float]) -> int:
-    return int(np.argmax(scores))
-
-
 def _nested(fit: Fit, data: TaskData) -> ProbeResult:
     folds, num_folds = fold_numbers(data, np.arange(len(data)))
     pairs = list(combinations(range(num_folds), 2))
@@ -175,7 +160,7 @@ def _nested(fit: Fit, data: TaskData) -> ProbeResult:
         fitted = [fit(rows, strength)[0] for strength in STRENGTHS]
         for outer, held_out in ((first, second), (second, first)):
             inner[outer, held_out] = [one[folds == held_out] for one in fitted]
-    results, totals = [], np.zeros(len(STRENGTHS))
+    results, totals = [], np.zeros((len(STRENGTHS), 2))
     for outer in range(num_folds):
         rows = np.flatnonzero(folds != outer)
         candidates = []
@@ -185,12 +170,12 @@ def _nested(fit: Fit, data: TaskData) -> ProbeResult:
                 if held_out != outer:
                     margins[folds == held_out] = inner[outer, held_out][place]
             candidates.append(_logs(margins[rows]))
-        scores = [class_score(one, data.labels[rows], metric=data.metric) for one in candidates]
-        totals += scores
-        best, test = _choose(scores), np.flatnonzero(folds == outer)
+        judged = Targets.of(data).take(rows).judge(candidates)
+        totals += judged
+        best, test = best_of(judged), np.flatnonzero(folds == outer)
         tested = _logs(fit(rows, STRENGTHS[best])[0][test])
         results.append(FoldResult(rows, candidates[best], test, tested, STRENGTHS[best]))
-    _, probe = fit(np.arange(len(data)), STRENGTHS[_choose(list(totals))])
+    _, probe = fit(np.arange(len(data)), STRENGTHS[best_of(totals)])
     return result_of_folds(results, data, probe, 0)
 
 
@@ -202,7 +187,7 @@ def _train_test(fit: Fit, data: TaskData) -> ProbeResult:
         for place, strength in enumerate(STRENGTHS):
             candidates[place].append(_logs(fit(data.train[folds != fold], strength)[0][data.train[folds == fold]]))
     joined = [np.concatenate(one)[np.argsort(order, kind="stable")] for one in candidates]
-    best = _choose([class_score(one, data.labels[data.train], metric=data.metric) for one in joined])
+    best = best_of(Targets.of(data).take(data.train).judge(joined))
     margins, probe = fit(data.train, STRENGTHS[best])
     found = FoldResult(data.train, joined[best], data.test, _logs(margins[data.test]), STRENGTHS[best])
     return result_of_folds([found], data, probe, 0)
@@ -211,7 +196,7 @@ def _train_test(fit: Fit, data: TaskData) -> ProbeResult:
 def _given_splits(fit: Fit, data: TaskData) -> ProbeResult:
     fits = [fit(data.train, strength) for strength in STRENGTHS]
     candidates = [_logs(margins[data.validation]) for margins, _ in fits]
-    best = _choose([class_score(one, data.labels[data.validation], metric=data.metric) for one in candidates])
+    best = best_of(Targets.of(data).take(data.validation).judge(candidates))
     margins, probe = fits[best]
     found = FoldResult(data.validation, candidates[best], data.test, _logs(margins[data.test]), STRENGTHS[best])
     return result_of_folds([found], data, probe, 0)
@@ -220,7 +205,7 @@ def _given_splits(fit: Fit, data: TaskData) -> ProbeResult:
 def _scored(fit: Fit, data: TaskData) -> ProbeResult:
     fits = [fit(data.train, strength) for strength in STRENGTHS]
     validated = [_logs(margins[data.validation]) for margins, _ in fits]
-    best = _choose([pearson(predicted_scores(one), data.scores[data.validation]) for one in validated])
+    best = best_of(Targets.of(data).take(data.validation).judge(validated))
     margins, probe = fits[best]
     tested = Predictions(data.test, _logs(margins[data.test]))
     return scored_result(data, Predictions(data.validation, validated[best]), tested, probe=probe)

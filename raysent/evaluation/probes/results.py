@@ -2,14 +2,14 @@
 
 Intervals are bootstrap percentiles over rows. Drawing rows with replacement and counting the correct ones is a
 binomial draw; for the difference of two classifiers on the same rows (won, tied, lost) it is a multinomial draw. So
-counts are drawn instead of rows. A correlation is not a count: its rows are drawn.
+counts are drawn instead of rows. `evaluation.targets` draws rows for scores that are no counts.
 
 Source: Efron and Tibshirani, 1993, chapter 13 (percentile intervals).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,14 +17,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysent.evaluation.task import Metric, TaskData
+from raysent.evaluation.task import TaskData
 
 Float64 = npt.NDArray[np.float64]
 Interval = tuple[float, float]
 
 PERCENTILES = (2.5, 97.5)
 NUM_RESAMPLES = 10_000
-NUM_CORRELATION_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -142,13 +141,6 @@ def auroc(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(areas)) if areas else float("nan")
 
 
-def class_score(log_probabilities: np.ndarray, labels: np.ndarray, *, metric: Metric) -> float:
-    """Return what counts on a task with classes, from 0 to 1."""
-    if metric == "macro_f1":
-        return macro_f1(log_probabilities.argmax(axis=1), labels)
-    return accuracy(log_probabilities, labels)
-
-
 def balance_measures(data: TaskData, result: ProbeResult) -> dict[str, float]:
     """Return measures in percent that do not depend on how frequent classes are: `macro_f1` and `auroc`."""
     if data.is_scored:
@@ -195,19 +187,6 @@ def ranks(values: np.ndarray) -> np.ndarray:
     return ranked
 
 
-def score_interval(result: ProbeResult, data: TaskData) -> Interval:
-    """Return the interval of a probe's test score on a task."""
-    if data.is_scored:
-        (fold,) = result.folds
-        return resampled_interval(pearson, predicted_scores(fold.test_log_probabilities), data.scores[fold.test_rows])
-    if data.metric == "macro_f1":
-        rows = np.concatenate([fold.test_rows for fold in result.folds])
-        predictions = np.concatenate([fold.test_log_probabilities.argmax(axis=1) for fold in result.folds])
-        return resampled_interval(macro_f1, predictions, data.labels[rows])
-    correct = [fold.test_log_probabilities.argmax(axis=1) == data.labels[fold.test_rows] for fold in result.folds]
-    return mean_interval([np.concatenate(correct)])
-
-
 def mean_interval(outcomes: Sequence[np.ndarray], *, seed: int = 0) -> Interval:
     """Return the interval of the mean over tasks of the mean outcome, in percent.
 
@@ -224,17 +203,4 @@ def mean_interval(outcomes: Sequence[np.ndarray], *, seed: int = 0) -> Interval:
         counts = generator.multinomial(len(values), fractions, size=NUM_RESAMPLES)
         total += (counts[:, 0] - counts[:, 1]) / len(values)
     low, high = np.percentile(100 * total / len(outcomes), PERCENTILES)
-    return float(low), float(high)
-
-
-def resampled_interval(
-    measure: Callable[[np.ndarray, np.ndarray], float], predicted: np.ndarray, truth: np.ndarray, *, seed: int = 0
-) -> Interval:
-    """Return the interval of 100 times a measure of predictions and truth, both [rows], over resampled rows."""
-    generator = np.random.default_rng(seed)
-    values = []
-    for _ in range(NUM_CORRELATION_RESAMPLES):
-        rows = generator.integers(len(truth), size=len(truth))
-        values.append(100 * measure(predicted[rows], truth[rows]))
-    low, high = np.percentile(values, PERCENTILES)
     return float(low), float(high)

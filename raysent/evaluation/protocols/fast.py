@@ -13,7 +13,8 @@ Fits that choose C stop within 5e-5 of their optimum, from C = 1 on within 5e-5 
 scikit-learn gets with its default tolerance: 3e-5 to 2, growing with C, measured on vectors of 4,800 dimensions of
 trained and untrained models. Final fits stop within 1e-7.
 
-Ties go to the smallest C. Folds are drawn with a fixed seed from the labels alone, so all models share them.
+Ties go to the C of the lowest log loss. Folds are drawn with a fixed seed from the labels alone, so all models share
+them.
 
 Differs: nested cross-validation in scikit-learn and SentEval draws new inner folds inside every outer fold.
 """
@@ -34,12 +35,10 @@ from raysent.evaluation.probes.results import (
     Probe,
     ProbeResult,
     class_measures,
-    class_score,
     log_probabilities,
-    pearson,
-    predicted_scores,
 )
-from raysent.evaluation.task import Metric, TaskData
+from raysent.evaluation.targets import Targets, best_of
+from raysent.evaluation.task import TaskData
 
 NUM_FOLDS = 10
 FOLD_SEED = 1111
@@ -53,7 +52,7 @@ class Fast:
     def settings(self) -> dict[str, object]:
         """Return what scores depend on."""
         return {
-            "version": 5,
+            "version": 6,
             "strengths": list(STRENGTHS),
             "num_folds": NUM_FOLDS,
             "fold_seed": FOLD_SEED,
@@ -116,19 +115,20 @@ def _fit_nested(fits: Fits, data: TaskData) -> ProbeResult:
     pairs = list(combinations(range(num_folds), 2))
     path = fits.path(torch.stack([(folds != first) & (folds != second) for first, second in pairs], dim=1))
     inner = _pair_numbers(pairs, num_folds)
-    chosen, validated, totals = [], [], np.zeros(len(STRENGTHS))
+    chosen, validated, totals = [], [], np.zeros((len(STRENGTHS), 2))
     for outer in range(num_folds):
         rows = torch.nonzero(folds != outer).squeeze(1)
         problems = inner[outer, folds[rows]]
         candidates = [
-            log_probabilities(path.margins[rows, :, problems + index * len(pairs)]) for index in range(len(STRENGTHS))
+            log_probabilities(path.margins[rows, :, problems + index * len(pairs)]).numpy()
+            for index in range(len(STRENGTHS))
         ]
-        best, scores = _choose(candidates, data.labels[rows.numpy()], metric=data.metric)
-        totals += scores
-        chosen.append(best)
-        validated.append((rows.numpy(), candidates[best].numpy()))
+        judged = Targets.of(data).take(rows.numpy()).judge(candidates)
+        totals += judged
+        chosen.append(best_of(judged))
+        validated.append((rows.numpy(), candidates[chosen[-1]]))
     # The probe for new sentences trains on every fold; its C is the best over all inner folds.
-    chosen.append(int(totals.argmax()))
+    chosen.append(best_of(totals))
     refit = _refit(fits, folds, path, [pick * len(pairs) + int(inner.diagonal(1)[0]) for pick in chosen], chosen)
     results = []
     for outer, (validation_rows, validated_by_best) in enumerate(validated):
@@ -162,22 +162,23 @@ def _fit_train_test(fits: Fits, data: TaskData) -> ProbeResult:
     margins = fits.margins(path)
     train = torch.from_numpy(data.train)
     candidates = [
-        log_probabilities(margins[train, :, folds[train] + index * num_folds]) for index in range(len(STRENGTHS))
+        log_probabilities(margins[train, :, folds[train] + index * num_folds]).numpy()
+        for index in range(len(STRENGTHS))
     ]
-    best, _ = _choose(candidates, data.labels[data.train], metric=data.metric)
+    best = best_of(Targets.of(data).take(data.train).judge(candidates))
     start = path.start(torch.tensor([best * num_folds]))
     refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([STRENGTHS[best]]), start)
     tested = log_probabilities(fits.margins(refit)[data.test, :, 0]).numpy()
-    result = FoldResult(data.train, candidates[best].numpy(), data.test, tested, STRENGTHS[best])
+    result = FoldResult(data.train, candidates[best], data.test, tested, STRENGTHS[best])
     return result_of_folds([result], data, fits.probe(refit, 0, STRENGTHS[best]), fits.num_unfinished)
 
 
 def _fit_given_splits(fits: Fits, data: TaskData) -> ProbeResult:
     path, margins = _path_on_train(fits, data)
-    candidates = [log_probabilities(margins[data.validation, :, index]) for index in range(len(STRENGTHS))]
-    best, _ = _choose(candidates, data.labels[data.validation], metric=data.metric)
+    candidates = [log_probabilities(margins[data.validation, :, index]).numpy() for index in range(len(STRENGTHS))]
+    best = best_of(Targets.of(data).take(data.validation).judge(candidates))
     tested = log_probabilities(margins[data.test, :, best]).numpy()
-    result = FoldResult(data.validation, candidates[best].numpy(), data.test, tested, STRENGTHS[best])
+    result = FoldResult(data.validation, candidates[best], data.test, tested, STRENGTHS[best])
     return result_of_folds([result], data, fits.probe(path, best, STRENGTHS[best]), fits.num_unfinished)
 
 
@@ -187,8 +188,8 @@ def _fit_scored_pairs(fits: Fits, data: TaskData) -> ProbeResult:
         [Predictions(rows, log_probabilities(margins[rows, :, index]).numpy()) for index in range(len(STRENGTHS))]
         for rows in (data.validation, data.test)
     )
-    scores = data.scores[data.validation]
-    best = int(np.argmax([pearson(predicted_scores(one.log_probabilities), scores) for one in validated]))
+    judged = Targets.of(data).take(data.validation).judge([one.log_probabilities for one in validated])
+    best = best_of(judged)
     probe = fits.probe(path, best, STRENGTHS[best])
     return scored_result(data, validated[best], tested[best], probe=probe, num_unfinished=fits.num_unfinished)
 
@@ -201,20 +202,12 @@ def _path_on_train(fits: Fits, data: TaskData) -> tuple[Solution, Tensor]:
     return path, fits.margins(path)
 
 
-def _choose(candidates: Sequence[Tensor], labels: np.ndarray, *, metric: Metric) -> tuple[int, np.ndarray]:
-    """Return the index of the C with the best score, the smallest in a tie, and all scores [strengths]."""
-    scores = np.array([class_score(candidate.numpy(), labels, metric=metric) for candidate in candidates])
-    return int(scores.argmax()), scores
-
-
 def result_of_folds(results: Sequence[FoldResult], data: TaskData, probe: Probe, num_unfinished: int) -> ProbeResult:
     """Return the result of outer folds, with the mean of their validation scores and the score of all test rows."""
-    validation = [
-        class_score(fold.validation_log_probabilities, data.labels[fold.validation_rows], metric=data.metric)
-        for fold in results
-    ]
+    targets = Targets.of(data)
+    validation = [targets.take(fold.validation_rows).score(fold.validation_log_probabilities) for fold in results]
     rows = np.concatenate([fold.test_rows for fold in results])
     tested = np.concatenate([fold.test_log_probabilities for fold in results])
-    test = class_score(tested, data.labels[rows], metric=data.metric)
+    test = targets.take(rows).score(tested)
     measures = class_measures(data, tested, rows)
     return ProbeResult(100 * float(np.mean(validation)), 100 * test, tuple(results), probe, num_unfinished, measures)

@@ -6,7 +6,10 @@ member of an ensemble, and compares pairs of texts; it cannot encode.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from raysent.errors import ConfigError, did_you_mean
 from raysent.models.sentence_encoder import Float32, SentenceEncoder
@@ -23,7 +26,7 @@ _ANALYZERS = {
     "chars": {"analyzer": "char_wb", "ngram_range": (1, 4)},
 }
 # Changes whenever predictions may change.
-_VERSION = 2
+_VERSION = 3
 
 
 def label(rest: str) -> str:
@@ -77,6 +80,13 @@ class LexicalModel(SentenceEncoder):
             "tfidf: cannot encode, as it has no vectors of a fixed size; it answers tasks: use it with evaluate, or as "
             "a member of an ensemble, which predicts"
         )
+
+    def restored(self, arrays: Mapping[str, np.ndarray]) -> TfidfVectorizer:
+        """Return a fitted vectorizer from its `words`, UTF-8 bytes with one a line, and their weights `idf` [words]."""
+        words = bytes(arrays["words"].tobytes()).decode().split("\n")
+        vectorizer = self.vectorizer({word: place for place, word in enumerate(words)})
+        vectorizer.idf_ = arrays["idf"].astype(np.float64)
+        return vectorizer
 
     def encode_texts(self, sentences: list[str], *, batch_size: int = 512) -> Float32:
         """Refuse to encode.

@@ -129,7 +129,7 @@ def _gains(run: Run, found: LabelCurve) -> Table:
                 Cell(f"{one.size:,}", one.size),
                 Cell(run.title(one.model)),
                 Cell(run.title(one.baseline)),
-                Cell(fixed(value, sign=True), value, mark="best" if low > 0 else ""),
+                Cell(fixed(value, sign=True), value, mark="best" if one.is_ahead else ""),
                 Cell(ends, low),
             ]
         )

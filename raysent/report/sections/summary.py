@@ -133,7 +133,7 @@ def _ensemble(run: Run) -> str:
     gain = run.ensemble.mean.difference
     low, high = gain.interval
     over = run.ensemble.mean.over_baseline
-    baseline = "" if over is None else f" {over.sentence(run.title(run.ensemble.best_member))}."
+    baseline = "" if over is None else f" {over.sentence(run.title)}."
     return (
         f"The ensemble of {len(run.ensemble.members)} is {_verdict(gain.interval)} its best single member "
         f"({run.title(run.ensemble.best_member)}) in the mean over tasks: {fixed(gain.value, sign=True)} points "
@@ -155,8 +155,10 @@ def _figures(run: Run) -> list[tuple[str, str]]:
     memory = [report.memory_bytes for trial in run.trials for report in trial.reports if report.memory_bytes]
     figures += [("largest process", show_bytes(max(memory)))] if memory else []
     if run.ensemble is not None:
-        gain = run.ensemble.mean.difference.value
-        figures.append(("ensemble over best member", f"{fixed(gain, sign=True)} points"))
+        over = run.ensemble.mean.over_baseline
+        gain = run.ensemble.mean.difference if over is None else over.ensemble
+        than = "best member" if over is None else run.title(over.baseline)
+        figures.append((f"ensemble over {than}", f"{fixed(gain.value, sign=True)} points"))
     return figures
 
 

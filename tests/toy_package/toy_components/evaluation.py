@@ -8,9 +8,10 @@ import numpy as np
 
 from raysent.ensembles.combination import LogarithmicPool
 from raysent.ensembles.methods import Diagnostics
-from raysent.ensembles.predictions import MemberPredictions, Targets
+from raysent.ensembles.predictions import MemberPredictions
 from raysent.evaluation.probes.results import ProbeResult
 from raysent.evaluation.protocols.fast import Fast
+from raysent.evaluation.targets import Targets
 from raysent.evaluation.tasks import ProbeTask, TaskData
 
 NUM_ROWS = 60

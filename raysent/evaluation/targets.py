@@ -1,0 +1,149 @@
+"""The score of predictions in a task's own metric: one owner, whoever chooses, weighs, compares or reports.
+
+Accuracy, the mean over classes of their F1 (`metric: macro_f1`), or for pairs with human ratings Pearson's correlation.
+A score is computed from one value for each row. On resampled rows it follows from means of a few columns, so that a
+bootstrap is one product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from raysent.evaluation.probes.results import (
+    PERCENTILES,
+    Interval,
+    ProbeResult,
+    macro_f1,
+    mean_interval,
+    pearson,
+    predicted_scores,
+)
+from raysent.evaluation.task import NO_SCORES, Metric, TaskData
+
+Float64 = npt.NDArray[np.float64]
+Int64 = npt.NDArray[np.int64]
+
+NUM_RESAMPLES = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """What predictions of rows are scored against, and the metric.
+
+    Attributes:
+        labels: Classes from 0, int64 [rows]; for rated pairs the nearest rating level, counted from 0.
+        scores: Ratings, float64 [rows]; empty for other tasks. The expected rating, sum over k of k p(k), is correlated
+            with them.
+        metric: What counts, for tasks with classes.
+    """
+
+    labels: Int64
+    scores: Float64 = field(default_factory=lambda: NO_SCORES)
+    metric: Metric = "accuracy"
+
+    @classmethod
+    def of(cls, data: TaskData) -> Self:
+        """Return the targets of all rows of a task."""
+        return cls(data.labels, data.scores, data.metric)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.labels)
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether the score is a correlation with ratings."""
+        return len(self.scores) > 0
+
+    def take(self, rows: np.ndarray | slice) -> Self:
+        """Return the targets of some rows, given as indices, a mask [rows] or a slice."""
+        return type(self)(self.labels[rows], self.scores[rows] if self.is_scored else self.scores, self.metric)
+
+    def values(self, log_probabilities: np.ndarray) -> Float64:
+        """Return what a score is computed from, float64 [rows].
+
+        For accuracy 1 if right and 0 if wrong, for macro F1 the predicted class, for ratings the expected one.
+        """
+        if self.is_scored:
+            return predicted_scores(log_probabilities)
+        predicted: Int64 = log_probabilities.argmax(axis=1)
+        values = predicted if self.metric == "macro_f1" else predicted == self.labels
+        return values.astype(np.float64)
+
+    def score_of(self, values: Float64) -> float:
+        """Return the score of what `values` returned [rows], at most 1."""
+        if self.is_scored:
+            return pearson(values, self.scores)
+        if self.metric == "macro_f1":
+            return macro_f1(values.astype(np.int64), self.labels)
+        return float(values.mean())
+
+    def score(self, log_probabilities: np.ndarray) -> float:
+        """Return the score of log-probabilities [rows, classes], at most 1."""
+        return self.score_of(self.values(log_probabilities))
+
+    def columns(self, values: Float64) -> Float64:
+        """Return columns of what `values` returned, float64 [rows, columns]: their means determine the score."""
+        if self.is_scored:
+            x, y = values - values.mean(), self.scores - self.scores.mean()
+            return np.stack([x, y, x * x, y * y, x * y], axis=1)
+        if self.metric == "macro_f1":
+            classes = np.arange(max(self.labels.max(), values.max()) + 1)
+            is_class, is_predicted = self.labels[:, None] == classes, values[:, None] == classes
+            counts = [is_class & is_predicted, is_class.astype(np.int64) + is_predicted]
+            return np.concatenate(counts, axis=1).astype(np.float64)
+        return values[:, None]
+
+    def scores_of_means(self, means: Float64) -> Float64:
+        """Return the scores that means of `columns` [resamples, columns] determine, float64 [resamples].
+
+        A correlation is 0 where a side is constant; classes that occur neither in labels nor in predictions have no F1.
+        """
+        if self.is_scored:
+            x, y, xx, yy, xy = means.T
+            spread = np.sqrt(np.maximum((xx - x * x) * (yy - y * y), 0))
+            correlations: Float64 = np.divide(xy - x * y, spread, out=np.zeros_like(spread), where=spread > 0)
+            return correlations
+        if self.metric == "macro_f1":
+            right, total = np.split(means, 2, axis=1)
+            f1 = np.divide(2 * right, total, out=np.zeros_like(total), where=total > 0)
+            scores: Float64 = f1.sum(axis=1) / np.maximum((total > 0).sum(axis=1), 1)
+            return scores
+        return means[:, 0]
+
+    def judge(self, candidates: Sequence[np.ndarray]) -> Float64:
+        """Return the score and the negative log loss of each candidate [rows, classes], float64 [candidates, 2]."""
+        places = np.arange(len(self))
+        losses = [one[places, self.labels].mean(dtype=np.float64) for one in candidates]
+        return np.column_stack([[self.score(one) for one in candidates], losses])
+
+
+def best_of(judged: Float64) -> int:
+    """Return the place of the best candidate: the highest score, of equals the lowest log loss.
+
+    Args:
+        judged: What `Targets.judge` returned, or a sum of such, [candidates, 2].
+    """
+    # Sums in another order differ in their last bits.
+    scores, losses = np.round(judged, 12).T
+    return int(np.lexsort((-losses, -scores))[0])
+
+
+def score_interval(result: ProbeResult, data: TaskData, *, seed: int = 0) -> Interval:
+    """Return the 95 % interval of a probe's test score on a task, in percent."""
+    rows = np.concatenate([fold.test_rows for fold in result.folds])
+    targets = Targets.of(data).take(rows)
+    values = targets.values(np.concatenate([fold.test_log_probabilities for fold in result.folds]))
+    if not targets.is_scored and targets.metric == "accuracy":
+        return mean_interval([values], seed=seed)
+    generator, scores = np.random.default_rng(seed), []
+    for _ in range(NUM_RESAMPLES):
+        drawn = generator.integers(len(rows), size=len(rows))
+        scores.append(100 * targets.take(drawn).score_of(values[drawn]))
+    low, high = np.percentile(scores, PERCENTILES)
+    return float(low), float(high)
