@@ -148,9 +148,9 @@ def test_of_equal_scores_the_lowest_log_loss_is_chosen():
     surer = np.log([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.1, 0.9]])
     wrong = np.log([[0.01, 0.99], [0.99, 0.01], [0.01, 0.99], [0.01, 0.99]])
     targets = Targets(labels)
-    assert best_of(targets.judge([right, surer, right])) == 1
-    assert best_of(targets.judge([wrong, right])) == 1
-    assert best_of(targets.judge([wrong, wrong])) == 0
+    assert best_of(targets.measure([right, surer, right])) == 1
+    assert best_of(targets.measure([wrong, right])) == 1
+    assert best_of(targets.measure([wrong, wrong])) == 0
 
 
 def test_members_are_also_combined_with_the_best_lexical_baseline(tmp_path):

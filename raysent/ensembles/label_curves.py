@@ -314,7 +314,7 @@ class _Dense:
                 log_probabilities(margins[torch.from_numpy(place), :, problems + index * num_masks]).numpy()
                 for index in range(len(STRENGTHS))
             ]
-            best = best_of(Targets.of(self.data).take(draw).judge(candidates))
+            best = best_of(Targets.of(self.data).take(draw).measure(candidates))
             tested = margins[len(union) :, :, first + NUM_FOLDS + best * num_masks]
             found.append(_Fitted(candidates[best], log_probabilities(tested).numpy()))
         return found
@@ -350,7 +350,7 @@ class _Lexical:
                 probe = self._probe(features[: len(draw)][folds != fold], labels[folds != fold], strength)
                 margins[folds == fold] = features[: len(draw)][folds == fold] @ probe.weights + probe.intercepts
             candidates.append(Probe.log_probabilities_of_margins(margins))
-        best = best_of(Targets.of(self.data).take(draw).judge(candidates))
+        best = best_of(Targets.of(self.data).take(draw).measure(candidates))
         probe = self._probe(features[: len(draw)], labels, STRENGTHS[best])
         tested = Probe.log_probabilities_of_margins(features[len(draw) :] @ probe.weights + probe.intercepts)
         return _Fitted(candidates[best], tested)

@@ -116,21 +116,21 @@ class Targets:
             return scores
         return means[:, 0]
 
-    def judge(self, candidates: Sequence[np.ndarray]) -> Float64:
+    def measure(self, candidates: Sequence[np.ndarray]) -> Float64:
         """Return the score and the negative log loss of each candidate [rows, classes], float64 [candidates, 2]."""
         places = np.arange(len(self))
         losses = [one[places, self.labels].mean(dtype=np.float64) for one in candidates]
         return np.column_stack([[self.score(one) for one in candidates], losses])
 
 
-def best_of(judged: Float64) -> int:
+def best_of(measured: Float64) -> int:
     """Return the place of the best candidate: the highest score, of equals the lowest log loss.
 
     Args:
-        judged: What `Targets.judge` returned, or a sum of such, [candidates, 2].
+        measured: What `Targets.measure` returned, or a sum of such, [candidates, 2].
     """
     # Sums in another order differ in their last bits.
-    scores, losses = np.round(judged, 12).T
+    scores, losses = np.round(measured, 12).T
     return int(np.lexsort((-losses, -scores))[0])
 
 

@@ -170,9 +170,9 @@ def _nested(fit: Fit, data: TaskData) -> ProbeResult:
                 if held_out != outer:
                     margins[folds == held_out] = inner[outer, held_out][place]
             candidates.append(_logs(margins[rows]))
-        judged = Targets.of(data).take(rows).judge(candidates)
-        totals += judged
-        best, test = best_of(judged), np.flatnonzero(folds == outer)
+        measured = Targets.of(data).take(rows).measure(candidates)
+        totals += measured
+        best, test = best_of(measured), np.flatnonzero(folds == outer)
         tested = _logs(fit(rows, STRENGTHS[best])[0][test])
         results.append(FoldResult(rows, candidates[best], test, tested, STRENGTHS[best]))
     _, probe = fit(np.arange(len(data)), STRENGTHS[best_of(totals)])
@@ -187,7 +187,7 @@ def _train_test(fit: Fit, data: TaskData) -> ProbeResult:
         for place, strength in enumerate(STRENGTHS):
             candidates[place].append(_logs(fit(data.train[folds != fold], strength)[0][data.train[folds == fold]]))
     joined = [np.concatenate(one)[np.argsort(order, kind="stable")] for one in candidates]
-    best = best_of(Targets.of(data).take(data.train).judge(joined))
+    best = best_of(Targets.of(data).take(data.train).measure(joined))
     margins, probe = fit(data.train, STRENGTHS[best])
     found = FoldResult(data.train, joined[best], data.test, _logs(margins[data.test]), STRENGTHS[best])
     return result_of_folds([found], data, probe, 0)
@@ -196,7 +196,7 @@ def _train_test(fit: Fit, data: TaskData) -> ProbeResult:
 def _given_splits(fit: Fit, data: TaskData) -> ProbeResult:
     fits = [fit(data.train, strength) for strength in STRENGTHS]
     candidates = [_logs(margins[data.validation]) for margins, _ in fits]
-    best = best_of(Targets.of(data).take(data.validation).judge(candidates))
+    best = best_of(Targets.of(data).take(data.validation).measure(candidates))
     margins, probe = fits[best]
     found = FoldResult(data.validation, candidates[best], data.test, _logs(margins[data.test]), STRENGTHS[best])
     return result_of_folds([found], data, probe, 0)
@@ -205,7 +205,7 @@ def _given_splits(fit: Fit, data: TaskData) -> ProbeResult:
 def _scored(fit: Fit, data: TaskData) -> ProbeResult:
     fits = [fit(data.train, strength) for strength in STRENGTHS]
     validated = [_logs(margins[data.validation]) for margins, _ in fits]
-    best = best_of(Targets.of(data).take(data.validation).judge(validated))
+    best = best_of(Targets.of(data).take(data.validation).measure(validated))
     margins, probe = fits[best]
     tested = Predictions(data.test, _logs(margins[data.test]))
     return scored_result(data, Predictions(data.validation, validated[best]), tested, probe=probe)

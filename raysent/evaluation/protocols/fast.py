@@ -123,9 +123,9 @@ def _fit_nested(fits: Fits, data: TaskData) -> ProbeResult:
             log_probabilities(path.margins[rows, :, problems + index * len(pairs)]).numpy()
             for index in range(len(STRENGTHS))
         ]
-        judged = Targets.of(data).take(rows.numpy()).judge(candidates)
-        totals += judged
-        chosen.append(best_of(judged))
+        measured = Targets.of(data).take(rows.numpy()).measure(candidates)
+        totals += measured
+        chosen.append(best_of(measured))
         validated.append((rows.numpy(), candidates[chosen[-1]]))
     # The probe for new sentences trains on every fold; its C is the best over all inner folds.
     chosen.append(best_of(totals))
@@ -165,7 +165,7 @@ def _fit_train_test(fits: Fits, data: TaskData) -> ProbeResult:
         log_probabilities(margins[train, :, folds[train] + index * num_folds]).numpy()
         for index in range(len(STRENGTHS))
     ]
-    best = best_of(Targets.of(data).take(data.train).judge(candidates))
+    best = best_of(Targets.of(data).take(data.train).measure(candidates))
     start = path.start(torch.tensor([best * num_folds]))
     refit = fits.solve((folds != NOT_TRAINED)[:, None], torch.tensor([STRENGTHS[best]]), start)
     tested = log_probabilities(fits.margins(refit)[data.test, :, 0]).numpy()
@@ -176,7 +176,7 @@ def _fit_train_test(fits: Fits, data: TaskData) -> ProbeResult:
 def _fit_given_splits(fits: Fits, data: TaskData) -> ProbeResult:
     path, margins = _path_on_train(fits, data)
     candidates = [log_probabilities(margins[data.validation, :, index]).numpy() for index in range(len(STRENGTHS))]
-    best = best_of(Targets.of(data).take(data.validation).judge(candidates))
+    best = best_of(Targets.of(data).take(data.validation).measure(candidates))
     tested = log_probabilities(margins[data.test, :, best]).numpy()
     result = FoldResult(data.validation, candidates[best], data.test, tested, STRENGTHS[best])
     return result_of_folds([result], data, fits.probe(path, best, STRENGTHS[best]), fits.num_unfinished)
@@ -188,8 +188,8 @@ def _fit_scored_pairs(fits: Fits, data: TaskData) -> ProbeResult:
         [Predictions(rows, log_probabilities(margins[rows, :, index]).numpy()) for index in range(len(STRENGTHS))]
         for rows in (data.validation, data.test)
     )
-    judged = Targets.of(data).take(data.validation).judge([one.log_probabilities for one in validated])
-    best = best_of(judged)
+    measured = Targets.of(data).take(data.validation).measure([one.log_probabilities for one in validated])
+    best = best_of(measured)
     probe = fits.probe(path, best, STRENGTHS[best])
     return scored_result(data, validated[best], tested[best], probe=probe, num_unfinished=fits.num_unfinished)
 
