@@ -1,4 +1,4 @@
-"""The score of predictions in a task's own metric: one owner, whoever chooses, weighs, compares or reports.
+"""The score of predictions in a task's own metric: one owner for choices, weights, comparisons and reports.
 
 Accuracy, the mean over classes of their F1 (`metric: macro_f1`), or for pairs with human ratings Pearson's correlation.
 A score is computed from one value for each row. On resampled rows it follows from means of a few columns, so that a
